@@ -7,9 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let mut compiler = protox::Compiler::new(["proto"])?;
         compiler.include_source_info(true).open_file("proto/etcd.proto")?;
-        prost_build::Config::new()
-            .bytes(["."])
-            .compile_fds(compiler.file_descriptor_set())?;
+        prost_build::Config::new().bytes(["."]).compile_fds(compiler.file_descriptor_set())?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Members of etcd, as Debian's `etcd-server` installs it.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -22,6 +24,8 @@ const ELECTION_TIMEOUT: u64 = 600;
 pub struct EtcdCluster {
     members: Vec<Member>,
     dir: TempDir,
+    /// The certificate and the key that clients are shown.
+    identity: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug)]
@@ -32,13 +36,17 @@ struct Member {
 }
 
 impl EtcdCluster {
-    /// Whether the program `etcd` is installed. Prints a line when it is not, which tests that
-    /// return then should not hide.
+    /// Whether the programs `etcd` and `etcdctl` are installed. Prints a line when they are not:
+    /// the test that asks leaves itself out then.
     #[must_use]
     pub fn is_installed() -> bool {
-        let installed = Command::new("etcd").arg("--version").output().is_ok();
+        let there = |name| Command::new(name).arg("--version").output().is_ok();
+        let installed = there("etcd") && there("etcdctl");
         if !installed {
-            eprintln!("left out: etcd is not installed (on Debian: apt-get install etcd-server)");
+            // Past the harness, which shows what is printed by failing tests alone.
+            let line = "left out: etcd is not installed (on Debian: apt-get install etcd-server \
+                        etcd-client)";
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
         installed
     }
@@ -50,6 +58,22 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start(members: usize) -> Self {
+        Self::start_as(members, None)
+    }
+
+    /// Starts as [`start`](Self::start) one member that clients reach over TLS, with a certificate
+    /// and its key in PEM. Those who use `etcdctl` here are not served.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[track_caller]
+    #[must_use]
+    pub fn start_encrypted(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self::start_as(1, Some((certificate.into(), key.into())))
+    }
+
+    #[track_caller]
+    fn start_as(members: usize, identity: Option<(PathBuf, PathBuf)>) -> Self {
         let ip = own_address();
         let addresses = free_addresses(ip, 2 * members);
         let members = addresses
@@ -57,7 +81,7 @@ impl EtcdCluster {
             .map(|pair| Member { clients: pair[0], peers: pair[1], program: None })
             .collect();
         let dir = tempfile::Builder::new().prefix("mc-etcd-").tempdir().expect("a directory");
-        let mut cluster = Self { members, dir };
+        let mut cluster = Self { members, dir, identity };
         for member in 0..cluster.members.len() {
             cluster.launch(member);
         }
@@ -160,7 +184,8 @@ impl EtcdCluster {
             .map(|(number, member)| format!("m{number}=http://{}", member.peers))
             .collect();
         let Member { clients, peers, program } = &mut self.members[member];
-        let (clients, peers) = (format!("http://{clients}"), format!("http://{peers}"));
+        let scheme = if self.identity.is_some() { "https" } else { "http" };
+        let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
         let mut etcd = Command::new("etcd");
         etcd.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH.replace("aarch64", "arm64"))
             .args(["--name", &format!("m{member}")])
@@ -171,6 +196,9 @@ impl EtcdCluster {
             .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"])
             .args(["--heartbeat-interval", &(ELECTION_TIMEOUT / 6).to_string()])
             .args(["--election-timeout", &ELECTION_TIMEOUT.to_string()]);
+        if let Some((certificate, key)) = &self.identity {
+            etcd.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
+        }
         *program = Some(Program::start(LIMIT, &mut etcd, Input::None));
     }
 }
@@ -183,7 +211,8 @@ impl Member {
 
     #[track_caller]
     fn wait_until_ready(&self) {
-        self.running().wait_err(|line| line.contains("ready to serve client requests").then_some(()));
+        self.running()
+            .wait_err(|line| line.contains("ready to serve client requests").then_some(()));
     }
 }
 

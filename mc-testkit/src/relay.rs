@@ -39,7 +39,11 @@ impl Relay {
     ///
     /// # Errors
     /// When the address is taken.
-    pub async fn between(address: SocketAddr, node: SocketAddr, waiting: usize) -> io::Result<Self> {
+    pub async fn between(
+        address: SocketAddr,
+        node: SocketAddr,
+        waiting: usize,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let relay = Self { address, open: watch::Sender::new(true), passed: Arc::default() };

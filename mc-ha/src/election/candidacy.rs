@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use mc_types::Time;
 
+use super::LeaderElection;
 use super::clock::Clock;
 use super::error::ElectionError;
 use super::leadership::Leadership;
 use super::member::{ClusterView, Leader, MemberId, Position};
-use super::LeaderElection;
 
 /// The pause after an attempt that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -189,10 +189,11 @@ pub async fn await_leadership(
         let changed = async { views.changed().await.map_err(|_| ElectionError::Closed) };
         match until {
             None => changed.await?,
-            Some(until) => match tokio::time::timeout(until - clock.now(), changed).await {
-                Ok(changed) => changed?,
-                Err(_) => {}
-            },
+            // Nothing has changed by then: it is time to decide again.
+            Some(until) => {
+                let changed = tokio::time::timeout(until - clock.now(), changed).await;
+                changed.unwrap_or(Ok(()))?;
+            }
         }
     }
 }

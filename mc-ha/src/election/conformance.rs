@@ -50,8 +50,11 @@ pub struct Case {
     /// The demand.
     pub name: &'static str,
     /// Checks it; panics when it is not met.
-    pub check: fn(Arc<dyn Cluster>) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub check: fn(Arc<dyn Cluster>) -> Check,
 }
+
+/// A case under way.
+type Check = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 macro_rules! cases {
     ($($subject:ident: $($case:ident,)*;)*) => {

@@ -16,15 +16,15 @@ type Cause = Arc<dyn StdError + Send + Sync>;
 #[non_exhaustive]
 pub enum ElectionError {
     /// No endpoint of the election service can be reached.
-    #[error("the election service cannot be reached: {failures}; check that it runs at these addresses")]
+    #[error(
+        "the election service cannot be reached: {failures}; check that it runs at these addresses"
+    )]
     Unreachable {
         /// Each endpoint and its failure.
         failures: Box<str>,
     },
     /// Members of the election service answer, but too few of them to decide anything.
-    #[error(
-        "the election service has no quorum: {failures}; start the members that are missing"
-    )]
+    #[error("the election service has no quorum: {failures}; start the members that are missing")]
     NoQuorum {
         /// Each endpoint and its failure.
         failures: Box<str>,

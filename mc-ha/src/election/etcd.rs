@@ -30,33 +30,34 @@ mod find;
 mod history;
 mod keys;
 mod registration;
+mod shared;
+mod sighting;
 mod term;
 mod watcher;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use super::LeaderElection;
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::Leadership;
 use super::member::{ClusterView, Leader, Member, Position};
-use super::LeaderElection;
 use crate::etcd::{Client, EtcdConfig};
 
 pub use find::{find_leader, find_leader_blocking};
 
 use keys::Keys;
-use watcher::{Known, Sighting};
-
-/// The pause between attempts that fail.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+use shared::{Context, Etcd};
+use watcher::Known;
 
 /// Time for ending the registration when an election is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
@@ -70,28 +71,6 @@ pub struct EtcdElection {
     position: watch::Sender<Position>,
     view: watch::Receiver<Option<Arc<ClusterView>>>,
     leader: watch::Receiver<Option<Leader>>,
-}
-
-/// What all tasks of an election share. Those tasks themselves hold its [`Etcd`] alone, so that they
-/// end when nobody needs them any more.
-#[derive(Debug)]
-struct Context {
-    etcd: Arc<Etcd>,
-    runtime: Handle,
-    /// The election's thread ends when this is dropped.
-    _open: oneshot::Sender<()>,
-}
-
-/// The cluster's keys and the way to them.
-#[derive(Debug)]
-struct Etcd {
-    client: Client,
-    keys: Keys,
-    clock: Arc<dyn Clock>,
-    ttl: Duration,
-    sighting: Mutex<Option<Sighting>>,
-    /// The lease of the registration.
-    registration: Mutex<Option<i64>>,
 }
 
 impl EtcdElection {
@@ -122,6 +101,7 @@ impl EtcdElection {
                 clock,
                 ttl: config.lease_ttl(),
                 sighting: Mutex::new(None),
+                highest: AtomicU64::new(0),
                 registration: Mutex::new(None),
             })
         };
@@ -152,28 +132,6 @@ impl EtcdElection {
         };
         thread::Builder::new().name("election".into()).spawn(run).map_err(thread)?;
         Ok(election)
-    }
-}
-
-impl Context {
-    /// Runs a future on the election's thread, to its end also when nobody awaits it any more.
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, ElectionError>> + Send + 'static,
-    ) -> Result<T, ElectionError> {
-        self.runtime.spawn(work).await.unwrap_or(Err(ElectionError::Closed))
-    }
-}
-
-impl Etcd {
-    /// Ends the registration, or lets it end by itself if that fails.
-    async fn end_registration(&self) {
-        let lease = self.registration.lock().take();
-        if let Some(lease) = lease
-            && let Err(error) = self.client.revoke(lease).await
-        {
-            tracing::debug!(error = &error as &dyn std::error::Error, "it ends by itself");
-        }
     }
 }
 

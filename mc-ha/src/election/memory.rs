@@ -26,12 +26,12 @@ use mc_types::{Epoch, Time};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::LeaderElection;
 use super::authority::{Fence, safe_lease};
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::{Leadership, Term};
 use super::member::{ClusterView, InSync, Leader, Member, MemberId, MemberStatus, Position};
-use super::LeaderElection;
 
 /// An election service in memory. Clones are the same service.
 #[derive(Clone)]
@@ -169,7 +169,8 @@ impl State {
             let node = &self.nodes[registration.node];
             now < registration.expires && !node.closed
         });
-        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.cut && !node.closed)
+        for (at, node) in
+            self.nodes.iter().enumerate().filter(|(_, node)| !node.cut && !node.closed)
         {
             let Some(member) = node.member.clone() else { continue };
             let status = MemberStatus { member, position: node.position };

@@ -19,10 +19,10 @@ use tonic_prost::ProstCodec;
 use super::config::{EtcdConfig, EtcdConfigError};
 use super::failure::Failure;
 use super::messages::{
-    AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse, LeaseGrantRequest, LeaseGrantResponse,
-    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse,
-    PutRequest, PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchRequest, WatchResponse, watch_request,
+    AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse, watch_request,
 };
 use crate::election::ElectionError;
 
@@ -66,7 +66,7 @@ impl Client {
                 .connect_timeout(timeout)
                 .http2_keep_alive_interval(PING_INTERVAL)
                 .keep_alive_timeout(PING_INTERVAL / 2);
-            let endpoint = if address.encrypted { encrypted(endpoint, config)? } else { endpoint };
+            let endpoint = if address.encrypted { encrypted(&endpoint, config)? } else { endpoint };
             let channel = Mutex::new(endpoint.connect_lazy());
             Ok(Server { address: address.authority.clone(), endpoint, channel })
         });
@@ -151,8 +151,9 @@ impl Client {
         start_revision: i64,
     ) -> Result<(usize, Streaming<WatchResponse>), ElectionError> {
         let create = WatchCreateRequest { key, range_end, start_revision };
-        let request =
-            WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };
+        let request = WatchRequest {
+            request_union: Some(watch_request::RequestUnion::CreateRequest(create)),
+        };
         let at = self.preferred();
         let open = async {
             let token = self.token(at).await?;
@@ -276,7 +277,8 @@ impl Client {
         if let Some(token) = self.token.lock().clone() {
             return Ok(Some(token));
         }
-        let request = AuthenticateRequest { name: name.to_string(), password: password.to_string() };
+        let request =
+            AuthenticateRequest { name: name.to_string(), password: password.to_string() };
         let answered = self.call_once(at, "/etcdserverpb.Auth/Authenticate", request, None).await;
         let token = match answered {
             Ok(AuthenticateResponse { token }) => token,
@@ -344,7 +346,7 @@ fn with_metadata<T>(message: T, token: Option<&AsciiMetadataValue>) -> Request<T
 }
 
 #[cfg(feature = "tls")]
-fn encrypted(endpoint: Endpoint, config: &EtcdConfig) -> Result<Endpoint, ElectionError> {
+fn encrypted(endpoint: &Endpoint, config: &EtcdConfig) -> Result<Endpoint, ElectionError> {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
     /// Longest file of certificates or keys in bytes.
     const MAX_PEM: usize = 1 << 20;
@@ -360,11 +362,14 @@ fn encrypted(endpoint: Endpoint, config: &EtcdConfig) -> Result<Endpoint, Electi
     if let Some((certificate, key)) = &config.tls.identity {
         tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
-    endpoint.tls_config(tls).map_err(|error| ElectionError::Tls { source: Arc::new(error) })
+    if let Some(name) = &config.tls.server_name {
+        tls = tls.domain_name(&**name);
+    }
+    endpoint.clone().tls_config(tls).map_err(|error| ElectionError::Tls { source: Arc::new(error) })
 }
 
 #[cfg(not(feature = "tls"))]
-fn encrypted(endpoint: Endpoint, _: &EtcdConfig) -> Result<Endpoint, ElectionError> {
+fn encrypted(endpoint: &Endpoint, _: &EtcdConfig) -> Result<Endpoint, ElectionError> {
     let endpoint = endpoint.uri().to_string().into();
     Err(ElectionError::Tls { source: Arc::new(EtcdConfigError::NoTls { endpoint }) })
 }

@@ -56,6 +56,8 @@ pub struct EtcdTls {
     pub ca: Option<PathBuf>,
     /// The certificate and the key to show to etcd.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that etcd's certificates are for, where it is not the endpoints' host.
+    pub server_name: Option<Box<str>>,
 }
 
 /// The address of one member of etcd.
@@ -71,7 +73,9 @@ pub(super) struct Endpoint {
 #[non_exhaustive]
 pub enum EtcdConfigError {
     /// There is no endpoint.
-    #[error("the list of etcd endpoints is empty; write host:{USUAL_PORT}, several with ';' between them")]
+    #[error(
+        "the list of etcd endpoints is empty; write host:{USUAL_PORT}, several with ';' between them"
+    )]
     Empty,
     /// There are too many endpoints, or the text is too long.
     #[error(
@@ -80,7 +84,9 @@ pub enum EtcdConfigError {
     )]
     TooLong,
     /// An endpoint is not one.
-    #[error("{endpoint:?} is not an etcd endpoint: {reason}; write host:{USUAL_PORT} or http://host:{USUAL_PORT}")]
+    #[error(
+        "{endpoint:?} is not an etcd endpoint: {reason}; write host:{USUAL_PORT} or http://host:{USUAL_PORT}"
+    )]
     Endpoint {
         /// The endpoint as it was written.
         endpoint: Box<str>,
@@ -165,7 +171,9 @@ impl EtcdConfig {
     /// [`EtcdConfigError::ClusterId`].
     pub fn with_cluster_id(mut self, cluster_id: &str) -> Result<Self, EtcdConfigError> {
         let good = (1..=MAX_CLUSTER_ID_LEN).contains(&cluster_id.len())
-            && cluster_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+            && cluster_id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
         if !good {
             let cluster_id = cluster_id.chars().take(MAX_CLUSTER_ID_LEN).collect::<String>().into();
             return Err(EtcdConfigError::ClusterId { cluster_id });
@@ -295,7 +303,9 @@ impl FromStr for Endpoint {
             }
             None => {
                 !host.is_empty()
-                    && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+                    && host
+                        .bytes()
+                        .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
             }
         };
         if !good {
@@ -328,7 +338,8 @@ mod tests {
 
     #[test]
     fn endpoints_are_separated_by_semicolons_or_commas() {
-        for text in ["a:1;b:2", "a:1,b:2", " a:1 ; b:2 ;", "http://a:1;http://b:2/", "etcd://a:1;b:2"]
+        for text in
+            ["a:1;b:2", "a:1,b:2", " a:1 ; b:2 ;", "http://a:1;http://b:2/", "etcd://a:1;b:2"]
         {
             assert_eq!(endpoints(text), ["a:1", "b:2"], "{text}");
         }
@@ -340,10 +351,14 @@ mod tests {
         let named = |text: &str| EtcdConfig::new(text).unwrap().cluster_id().to_owned();
         assert_eq!(named("etcd://a:1;b:2/blue-1"), "blue-1");
         assert_eq!(named("etcd://http://a:1/blue"), "blue");
-        for text in ["a:1", "etcd://a:1", "etcd://a:1/", "etcd://http://a:1", "etcd://http://a:1/"] {
+        for text in ["a:1", "etcd://a:1", "etcd://a:1/", "etcd://http://a:1", "etcd://http://a:1/"]
+        {
             assert_eq!(named(text), "default", "{text}");
         }
-        assert!(matches!(EtcdConfig::new("etcd://a:1/b c"), Err(EtcdConfigError::ClusterId { .. })));
+        assert!(matches!(
+            EtcdConfig::new("etcd://a:1/b c"),
+            Err(EtcdConfigError::ClusterId { .. })
+        ));
     }
 
     #[test]

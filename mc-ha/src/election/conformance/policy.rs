@@ -1,3 +1,4 @@
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub(super) async fn the_chosen_successor_leads(cluster: Arc<dyn Cluster>) {
 pub(super) async fn a_member_that_is_not_in_sync_does_not_lead(cluster: Arc<dyn Cluster>) {
     let [a, b, c] = parts(&*cluster).await;
     let first = a.win().await;
-    first.set_in_sync(&[b.id.clone()]).await.expect("it leads");
+    first.set_in_sync(slice::from_ref(&b.id)).await.expect("it leads");
     c.sees(|view| view.in_sync.is_some() && view.leader.is_some()).await;
     let waiting = stand(&c);
     a.cut();
@@ -48,7 +49,7 @@ pub(super) async fn a_member_that_is_not_in_sync_does_not_lead(cluster: Arc<dyn 
     tokio::time::sleep(cluster.ttl() / 2).await;
     assert!(!waiting.is_finished());
     let second = stand(&b).await.expect("no panic");
-    second.set_in_sync(&[c.id.clone()]).await.expect("it leads");
+    second.set_in_sync(slice::from_ref(&c.id)).await.expect("it leads");
     c.sees(|view| view.is_in_sync(&c.id)).await;
     second.resign(None).await.expect("it leads");
     let third = tokio::time::timeout(Duration::from_secs(30), waiting).await;

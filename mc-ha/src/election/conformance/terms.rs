@@ -1,3 +1,4 @@
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -118,7 +119,7 @@ pub(super) async fn the_in_sync_set_is_the_leaders_alone(cluster: Arc<dyn Cluste
     assert_eq!(read.in_sync, None);
     assert!(read.is_in_sync(&a.id));
     let first = a.win().await;
-    first.set_in_sync(&[b.id.clone()]).await.expect("it leads");
+    first.set_in_sync(slice::from_ref(&b.id)).await.expect("it leads");
     let set = b.election.read().await.expect("it is there").in_sync.expect("it was set");
     assert_eq!((set.epoch, set.members), (first.epoch(), vec![a.id.clone(), b.id.clone()]));
     b.sees(|view| view.is_in_sync(&b.id) && view.in_sync.is_some()).await;

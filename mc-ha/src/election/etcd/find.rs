@@ -30,7 +30,8 @@ pub async fn find_leader(config: &EtcdConfig) -> Result<Option<Leader>, Election
 pub fn find_leader_blocking(config: &EtcdConfig) -> Result<Option<Leader>, ElectionError> {
     // `blocking_recv` of a channel panics on a thread that runs async tasks.
     thread::scope(|scope| {
-        let found = thread::Builder::new().name("find-leader".into()).spawn_scoped(scope, || run(config));
+        let found =
+            thread::Builder::new().name("find-leader".into()).spawn_scoped(scope, || run(config));
         found.map_err(thread_error)?.join().unwrap_or(Err(ElectionError::Closed))
     })
 }
@@ -51,7 +52,8 @@ fn run(config: &EtcdConfig) -> Found {
         let (client, keys) = (Client::new(config)?, Keys::new(config.prefix()));
         let view = Known::read(client.range(keys.all()).await?).view(&keys);
         // The record of a leader that has died stays until another one takes over.
-        let leader = view.leader.as_ref().filter(|leader| view.member(leader.member.id()).is_some());
+        let leader =
+            view.leader.as_ref().filter(|leader| view.member(leader.member.id()).is_some());
         Ok(leader.cloned())
     })
 }

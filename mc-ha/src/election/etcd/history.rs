@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::super::member::ClusterView;
-use super::Etcd;
+use super::shared::Etcd;
 
 /// Keeps this much of the history, as long as the runtime lasts. Every member of the cluster does
 /// this: it does no harm twice.

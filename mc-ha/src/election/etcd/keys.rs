@@ -35,12 +35,7 @@ impl Keys {
     /// Keys that begin with this, which ends with a slash.
     pub(super) fn new(prefix: String) -> Self {
         let key = |name: &str| format!("{prefix}{name}");
-        Self {
-            leader: key("leader"),
-            in_sync: key("in-sync"),
-            members: key("members/"),
-            prefix,
-        }
+        Self { leader: key("leader"), in_sync: key("in-sync"), members: key("members/"), prefix }
     }
 
     pub(super) fn member(&self, id: &MemberId) -> String {
@@ -106,7 +101,8 @@ impl Record {
 
     fn from_value(value: RecordValue) -> Result<Self, ValueError> {
         let epoch = Epoch::new(value.epoch);
-        let RecordValue { id: Some(id), rpc_address: Some(address), lease_ms: Some(lease), .. } = value
+        let RecordValue { id: Some(id), rpc_address: Some(address), lease_ms: Some(lease), .. } =
+            value
         else {
             let successor = value.successor.as_deref().map(MemberId::new).transpose()?;
             return Ok(Self::Vacant { epoch, successor });
@@ -225,8 +221,7 @@ mod tests {
         let ttl = Duration::from_secs(2);
         let term = Record::encode_term(&leader, ttl, 9);
         assert_eq!(
-            *term,
-            *br#"{"epoch":7,"id":"a","rpc_address":"host:1","lease_ms":2000,"nonce":9}"#,
+            *term, *br#"{"epoch":7,"id":"a","rpc_address":"host:1","lease_ms":2000,"nonce":9}"#,
             "the module documents it"
         );
         assert_eq!(Record::decode("k", &term).unwrap(), Record::Term { leader, ttl });

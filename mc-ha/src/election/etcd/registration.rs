@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::super::error::ElectionError;
 use super::super::member::{ClusterView, Member, Position};
 use super::keys::encode_member;
-use super::{Etcd, RETRY_PAUSE};
+use super::shared::{Etcd, RETRY_PAUSE};
 
 /// The shortest time between two writes of a member's position.
 const POSITION_INTERVAL: Duration = Duration::from_secs(1);

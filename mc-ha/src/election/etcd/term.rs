@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,8 +16,8 @@ use super::super::error::ElectionError;
 use super::super::leadership::{Leadership, Term};
 use super::super::member::{Leader, Member, MemberId, Position};
 use super::keys::{Record, encode_in_sync};
+use super::shared::{Context, Etcd};
 use super::watcher::Known;
-use super::{Context, Etcd};
 use crate::etcd::messages::{Compare, RequestOp, ResponseOp, TxnRequest};
 
 /// The pause before a renewal that failed is tried again.
@@ -46,7 +47,9 @@ pub(super) async fn campaign(
     let done = etcd.client.transact(transaction).await?;
     if !done.succeeded {
         let found = done.responses.into_iter().find_map(ResponseOp::into_pair);
-        let Some(found) = found.map(|pair| pair.value) else { return Err(ElectionError::Contended) };
+        let Some(found) = found.map(|pair| pair.value) else {
+            return Err(ElectionError::Contended);
+        };
         // The transaction runs twice when the answer to the first is lost.
         if found != value {
             return Err(match Record::decode(key, &found)? {
@@ -81,10 +84,15 @@ async fn find_vacancy(etcd: &Etcd, position: Position) -> Result<(i64, Epoch), E
         (None, Some(seen)) if now < seen.end() => return Err(ElectionError::Lost(seen.leader)),
         (None | Some(Record::Vacant { .. }), _) => {}
     }
-    // An etcd that was set up anew does not know the epochs that are in the journals.
-    let recorded = known.view(&etcd.keys).in_sync.map(|in_sync| in_sync.epoch);
-    let epochs = [record.map(|record| record.epoch()), recorded, Some(position.epoch)];
-    Ok((written_at, epochs.into_iter().flatten().max().unwrap_or(position.epoch)))
+    // An etcd that was set up anew does not know the epochs that were, but journals do. Nor is the
+    // record there when it was deleted by hand.
+    let seen = Epoch::new(etcd.highest.load(Ordering::Relaxed));
+    let recorded = record.map(|record| record.epoch());
+    let in_sync = known.view(&etcd.keys).in_sync.map(|in_sync| in_sync.epoch);
+    Ok((
+        written_at,
+        [recorded, in_sync].into_iter().flatten().fold(seen.max(position.epoch), Epoch::max),
+    ))
 }
 
 /// Renews a term until it is over or given up.

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_types::Time;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::super::error::ElectionError;
 use super::super::member::{ClusterView, Leader};
 use super::keys::{self, Keys, MAX_KEYS, Record};
-use super::{Etcd, RETRY_PAUSE};
+use super::shared::{Etcd, RETRY_PAUSE};
+use super::sighting::Sighting;
 use crate::etcd::messages::event::EventType;
 use crate::etcd::messages::{Event, KeyValue, RangeResponse};
 
@@ -28,8 +29,9 @@ pub(super) async fn follow(
 ) {
     let publish = |known: &Known| {
         let mut seen = known.view(&etcd.keys);
-        let leads = etcd.sighting.lock().as_ref().filter(|seen| !seen.over).map(|s| s.leader.clone());
-        seen.leader = leads;
+        // Not the recorded one, whose term may be over.
+        let term = etcd.sighting.lock().clone().filter(|term| !term.over);
+        seen.leader = term.map(|term| term.leader);
         leader.send_if_modified(|there| {
             let changed = *there != seen.leader;
             there.clone_from(&seen.leader);
@@ -102,30 +104,15 @@ async fn watch_once(etcd: &Etcd, publish: &impl Fn(&Known)) -> Result<(), Electi
     }
 }
 
-/// The last term as this member saw it.
-#[derive(Clone, Debug)]
-pub(super) struct Sighting {
-    pub(super) leader: Leader,
-    /// The revision of its last renewal, and a time after that.
-    pub(super) renewed: i64,
-    pub(super) at: Time,
-    pub(super) ttl: Duration,
-    /// The term is over, as far as this member knows.
-    pub(super) over: bool,
-}
-
-impl Sighting {
-    /// When the term is over, unless it is renewed.
-    pub(super) fn end(&self) -> Time {
-        self.at + self.ttl
-    }
-}
-
 /// Notes which term was seen. Only what was read just now shows that a term was not renewed.
 fn look(etcd: &Etcd, known: &Known, just_read: bool) {
     let now = etcd.clock.now();
     let mut sighting = etcd.sighting.lock();
-    match known.record(&etcd.keys) {
+    let record = known.record(&etcd.keys);
+    if let Some((record, _)) = &record {
+        etcd.highest.fetch_max(record.epoch().as_u64(), Ordering::Relaxed);
+    }
+    match record {
         Some((Record::Term { leader, ttl }, renewed)) => match &mut *sighting {
             Some(seen) if seen.renewed == renewed && seen.leader == leader => {
                 seen.over |= just_read && now >= seen.end();
@@ -152,10 +139,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn read(read: RangeResponse) -> Self {
         let pairs = read.kvs.into_iter().map(|pair| (pair.key, (pair.value, pair.mod_revision)));
-        Self {
-            revision: read.header.map_or(0, |header| header.revision),
-            pairs: pairs.collect(),
-        }
+        Self { revision: read.header.map_or(0, |header| header.revision), pairs: pairs.collect() }
     }
 
     /// The revision that wrote the leader's key, zero when there is none, and its record.
