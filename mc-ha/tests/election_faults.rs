@@ -183,6 +183,10 @@ async fn credentials_are_checked() {
         &["user", "add", "root:secret"][..],
         &["user", "grant-role", "root", "root"],
         &["user", "add", "guest:guest"],
+        &["role", "add", "masters"],
+        &["role", "grant-permission", "masters", "readwrite", "--prefix=true", "/mc-store/"],
+        &["user", "add", "master:secret"],
+        &["user", "grant-role", "master", "masters"],
         &["auth", "enable"],
     ] {
         etcd.ctl(arguments);
@@ -202,8 +206,10 @@ async fn credentials_are_checked() {
     assert!(matches!(guest, ElectionError::Forbidden { .. }), "{guest:?}");
     assert!(guest.to_string().contains("/mc-store/auth/"), "{guest}");
 
-    let election = member(&root, "a").await;
+    let config = root.with_credentials("master", "secret");
+    let election = member(&config, "a").await;
     let leadership = win(&election).await;
+    sees_leader(&election, Some("a")).await;
     // A token does not outlast a restart of etcd.
     etcd.restart(0);
     etcd.wait_until_ready(0);

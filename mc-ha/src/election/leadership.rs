@@ -82,8 +82,8 @@ impl Leadership {
         self.term.set_in_sync(&all).await
     }
 
-    /// Hands the leadership over. The authority is invalid as soon as this is called; the other
-    /// members let `to` campaign first and wait for it for a second.
+    /// Hands the leadership over. The authority is invalid from the first poll on; the other members
+    /// let `to` campaign first and wait for it for a second.
     ///
     /// # Errors
     /// [`ElectionError`] when the election service was not told; then the term ends with its lease.
