@@ -111,6 +111,8 @@ error_codes! {
     Cancelled = -903 (-900) "CANCELLED",
     /// The call may have been executed; its answer is not kept, or not durable.
     AnswerNotKept = -904 (-900) "ANSWER_NOT_KEPT",
+    /// An earlier master may have executed the call, and this one cannot know it.
+    OutcomeUnknown = -905 (-900) "OUTCOME_UNKNOWN",
     /// No credential, or none that is known here.
     Unauthenticated = -910 (-900) "UNAUTHENTICATED",
     /// The caller is known and may not do this.

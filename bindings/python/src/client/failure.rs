@@ -173,6 +173,7 @@ fn class_of(code: ErrorCode) -> &'static str {
         | ErrorCode::ObjectReplicaBusy
         | ErrorCode::TenantNotEmpty
         | ErrorCode::AnswerNotKept
+        | ErrorCode::OutcomeUnknown
         | ErrorCode::UnavailableInCurrentStatus => "Conflict",
         ErrorCode::TransferFail => "TransferFailed",
         ErrorCode::ChecksumMismatch => "Corrupt",
