@@ -12,6 +12,7 @@ mod client;
 mod contract;
 mod error;
 pub mod frame;
+mod ha;
 mod handshake;
 mod latency;
 mod method;
@@ -40,18 +41,20 @@ pub use calls::{
     TaskReport, TenantQuotas, TransferGrant,
 };
 pub use client::{
-    ClientConfig, ClientEnvironment, ClientMetrics, Connecting, MasterClient, MethodMetrics,
-    Resolve, Token, blocking,
+    ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,
+    MethodMetrics, Resolve, Token, blocking,
 };
 pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
 pub use frame::preface::{ForeignProtocol, HandshakeError};
+pub use ha::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, SnapshotStatus};
 pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
 pub use refusal::{MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{
-    Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch, Streams,
+    Authority, Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics,
+    ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
     Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,

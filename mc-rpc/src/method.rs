@@ -3,6 +3,8 @@
 use core::fmt;
 
 use bytes::BytesMut;
+#[cfg(doc)]
+use mc_types::ErrorCode;
 
 use crate::caller::Role;
 use crate::refusal::Refusal;
@@ -13,9 +15,16 @@ use crate::service::context::CallContext;
 pub(crate) enum Repeat {
     /// The second execution answers as the first did, or as if it had come later.
     Harmless,
-    /// The second execution would be refused, or do something else. The client gives such a
-    /// call a token, by which the server knows the second attempt and repeats its answer.
+    /// The second execution would be refused, or answer something else, and do no harm: the call
+    /// names what it is about, so that nothing younger is meant. The client gives such a call a
+    /// token, by which the server knows the second attempt and repeats its answer. A server that
+    /// does not know the first attempt, because another one had it, executes the second.
     Tracked,
+    /// The second execution would do something else: grant space again, or remove what was stored
+    /// in the meantime. Such a call has a token, too, and is refused
+    /// ([`ErrorCode::OutcomeUnknown`]) by a server that cannot know whether another one has executed
+    /// the first attempt.
+    Once,
 }
 
 /// Where a server executes a call.
@@ -86,15 +95,15 @@ methods! {
     /// Where to read an object.
     GetReplicaList = 1: Reader, Harmless, Short => hot get_replica_list;
     /// Space to write an object into.
-    PutStart = 2: Writer, Tracked, Short => hot put_start;
+    PutStart = 2: Writer, Once, Short => hot put_start;
     /// The object is written.
     PutEnd = 3: Writer, Tracked, Short => hot put_end;
     /// Gives up a put.
     PutRevoke = 4: Writer, Tracked, Short => hot put_revoke;
     /// Removes an object.
-    Remove = 5: Writer, Tracked, Short => hot remove;
+    Remove = 5: Writer, Once, Short => hot remove;
     /// Removes every object.
-    RemoveAll = 6: Writer, Tracked, Long => cold remove_all;
+    RemoveAll = 6: Writer, Once, Long => cold remove_all;
     /// Whether an object can be read.
     ExistKey = 7: Reader, Harmless, Short => hot exist;
     /// Contributes a segment.
@@ -108,7 +117,7 @@ methods! {
     /// `GetReplicaList` of many keys.
     BatchGetReplicaList = 12: Reader, Harmless, Short => hot batch_get_replica_list;
     /// `PutStart` of many objects.
-    BatchPutStart = 13: Writer, Tracked, Short => hot batch_put_start;
+    BatchPutStart = 13: Writer, Once, Short => hot batch_put_start;
     /// `PutEnd` of many objects.
     BatchPutEnd = 14: Writer, Tracked, Short => hot batch_put_end;
     /// `PutRevoke` of many objects.
@@ -116,7 +125,7 @@ methods! {
     /// `ExistKey` of many keys.
     BatchExistKey = 16: Reader, Harmless, Short => hot batch_exist;
     /// `Remove` of many keys.
-    BatchRemove = 17: Writer, Tracked, Short => hot batch_remove;
+    BatchRemove = 17: Writer, Once, Short => hot batch_remove;
     /// Everything known of one object.
     DescribeObject = 18: Reader, Harmless, Short => cold describe;
     /// A page of keys.
@@ -126,13 +135,13 @@ methods! {
     /// Attaches a suspended segment again.
     ReMountSegment = 21: Node, Harmless, Short => cold remount_segment;
     /// Space to write a new value into.
-    UpsertStart = 22: Writer, Tracked, Short => hot upsert_start;
+    UpsertStart = 22: Writer, Once, Short => hot upsert_start;
     /// The new value is written.
     UpsertEnd = 23: Writer, Tracked, Short => hot upsert_end;
     /// Gives up an upsert.
     UpsertRevoke = 24: Writer, Tracked, Short => hot upsert_revoke;
     /// `UpsertStart` of many objects.
-    BatchUpsertStart = 25: Writer, Tracked, Short => hot batch_upsert_start;
+    BatchUpsertStart = 25: Writer, Once, Short => hot batch_upsert_start;
     /// `UpsertEnd` of many objects.
     BatchUpsertEnd = 26: Writer, Tracked, Short => hot batch_upsert_end;
     /// `UpsertRevoke` of many objects.
@@ -140,11 +149,11 @@ methods! {
     /// `GetReplicaList` of every object whose key matches a pattern.
     GetReplicaListByRegex = 28: Reader, Harmless, Long => written get_replica_list_by_regex;
     /// Removes every object whose key matches a pattern.
-    RemoveByRegex = 29: Writer, Tracked, Long => cold remove_by_regex;
+    RemoveByRegex = 29: Writer, Once, Long => cold remove_by_regex;
     /// Where clients serve their segments.
     BatchQueryIp = 30: Reader, Harmless, Short => cold batch_query_ip;
     /// Takes back replicas of what a client has put.
-    BatchReplicaClear = 31: Writer, Tracked, Short => cold batch_replica_clear;
+    BatchReplicaClear = 31: Writer, Once, Short => cold batch_replica_clear;
     /// Extends the lease of an object that is being read.
     RenewLease = 32: Reader, Harmless, Short => hot renew_lease;
     /// `RenewLease` of many objects.
@@ -155,21 +164,21 @@ methods! {
     ExplainObject = 35: Reader, Harmless, Short => cold explain;
 
     /// Space to copy an object into.
-    CopyStart = 50: Node, Tracked, Short => written copy_start;
+    CopyStart = 50: Node, Once, Short => written copy_start;
     /// The copies are written.
     CopyEnd = 51: Node, Tracked, Short => cold copy_end;
     /// Gives up a copy.
     CopyRevoke = 52: Node, Tracked, Short => cold copy_revoke;
     /// Space to move a replica into.
-    MoveStart = 53: Node, Tracked, Short => written move_start;
+    MoveStart = 53: Node, Once, Short => written move_start;
     /// The moved replica is written.
     MoveEnd = 54: Node, Tracked, Short => cold move_end;
     /// Gives up a move.
     MoveRevoke = 55: Node, Tracked, Short => cold move_revoke;
     /// Has a node copy an object.
-    CreateCopyTask = 56: Writer, Tracked, Short => cold create_copy_task;
+    CreateCopyTask = 56: Writer, Once, Short => cold create_copy_task;
     /// Has a node move a replica.
-    CreateMoveTask = 57: Writer, Tracked, Short => cold create_move_task;
+    CreateMoveTask = 57: Writer, Once, Short => cold create_move_task;
     /// The state of a task.
     QueryTask = 58: Writer, Harmless, Short => cold query_task;
     /// The tasks that wait for a node.
@@ -177,7 +186,7 @@ methods! {
     /// How a task went.
     MarkTaskToComplete = 60: Node, Harmless, Short => cold mark_task_to_complete;
     /// Begins to empty segments.
-    CreateDrainJob = 61: Admin, Tracked, Short => cold create_drain_job;
+    CreateDrainJob = 61: Admin, Once, Short => cold create_drain_job;
     /// What has become of a drain job.
     QueryDrainJob = 62: Admin, Harmless, Short => cold query_drain_job;
     /// The drain jobs that are known.
@@ -191,7 +200,7 @@ methods! {
     /// Makes these the only quotas.
     ReplaceTenantQuotas = 67: Admin, Harmless, Long => cold replace_tenant_quotas;
     /// Takes a tenant's quota away.
-    DeleteTenantQuota = 68: Admin, Tracked, Long => cold delete_tenant_quota;
+    DeleteTenantQuota = 68: Admin, Once, Long => cold delete_tenant_quota;
     /// The quota and usage of one tenant.
     GetTenantQuota = 69: Admin, Harmless, Long => cold get_tenant_quota;
     /// The quotas and usage of all tenants.
@@ -203,9 +212,9 @@ methods! {
     /// Gives up the memory of a put.
     MemoryPutRevoke = 73: Writer, Tracked, Short => hot memory_put_revoke;
     /// An object was deleted from a disk.
-    EvictDiskReplica = 74: Writer, Tracked, Short => cold evict_disk_replica;
+    EvictDiskReplica = 74: Writer, Once, Short => cold evict_disk_replica;
     /// `EvictDiskReplica` of many objects.
-    BatchEvictDiskReplica = 75: Writer, Tracked, Short => written batch_evict_disk_replica;
+    BatchEvictDiskReplica = 75: Writer, Once, Short => written batch_evict_disk_replica;
     /// Makes a client's own disk known.
     MountLocalDisk = 76: Node, Harmless, Short => cold mount_local_disk;
     /// Forgets a client's own disk.
@@ -225,7 +234,7 @@ methods! {
     /// The objects that a client is to bring back into memory.
     PromotionHeartbeat = 84: Node, Tracked, Short => cold promotion_heartbeat;
     /// Memory to bring an object back into.
-    PromotionAllocStart = 85: Node, Tracked, Short => written promotion_alloc_start;
+    PromotionAllocStart = 85: Node, Once, Short => written promotion_alloc_start;
     /// An object is back in memory.
     NotifyPromotionSuccess = 86: Node, Tracked, Short => cold notify_promotion_success;
     /// An object is not brought back.
@@ -234,6 +243,10 @@ methods! {
     ReportFailures = 88: Reader, Harmless, Short => cold report_failures;
     /// Which objects clients convert for other models.
     GetC2cConfig = 89: Writer, Harmless, Short => cold get_c2c_config;
+    /// Which part this master has among those of its cluster.
+    HaStatus = 90: Reader, Harmless, Short => cold ha_status;
+    /// Asks the leader to hand over.
+    HandOver = 91: Admin, Once, Short => cold hand_over;
 }
 
 impl Method {

@@ -45,6 +45,15 @@ impl Refusal {
         Self::new(ErrorCode::InvalidParams, message)
     }
 
+    /// Refuses a call that another server may have executed.
+    pub(crate) fn outcome_unknown() -> Self {
+        Self::new(
+            ErrorCode::OutcomeUnknown,
+            "a former leader, or this master before its restart, may have executed this call; look \
+             at what it was to change before making it again",
+        )
+    }
+
     /// Returns whether the same call may succeed later without intervention.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

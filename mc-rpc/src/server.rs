@@ -18,8 +18,14 @@ mod long_calls;
 mod metrics;
 mod peer;
 mod shared;
+mod standby;
+mod term;
 mod transit;
+mod upgrade;
 
 pub use accept::{Server, ServerHandle, ServerWatch, Streams};
 pub use config::{Liveness, ServerConfig};
 pub use metrics::{MethodCalls, ServerMetrics};
+pub use standby::Standby;
+pub use term::{Authority, Term};
+pub use upgrade::{TakeStream, Taking};

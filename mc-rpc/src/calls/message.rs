@@ -133,6 +133,16 @@ pub(crate) fn reply<A: Shaped, T>(
     }
 }
 
+/// Reads a request, and appends its answer.
+pub(crate) fn exchange<Q: Shaped, A: Message>(
+    payload: &[u8],
+    out: &mut BytesMut,
+    answer: impl FnOnce(&Q) -> Result<A, Refusal>,
+) -> Result<(), Refusal> {
+    encode(&answer(&decode(payload)?)?, out);
+    Ok(())
+}
+
 /// The first items that fit into `room` bytes as items of a repeated field whose number is
 /// below 16.
 pub(crate) fn fit<M: Message>(items: impl Iterator<Item = M>, mut room: usize) -> Vec<M> {
@@ -153,8 +163,7 @@ impl CallContext<'_> {
         out: &mut BytesMut,
         answer: impl FnOnce(Self, &Q) -> Result<A, Refusal>,
     ) -> Result<(), Refusal> {
-        encode(&answer(self, &decode(self.payload)?)?, out);
-        Ok(())
+        exchange(self.payload, out, |request| answer(self, request))
     }
 
     /// Answers a call whose request is prost's.

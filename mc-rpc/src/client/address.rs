@@ -153,7 +153,7 @@ impl Route {
                     None => Err(AddressError::UnknownScheme { scheme: scheme.into() }),
                 }
             }
-            None => parse_list(target.split(',')),
+            None => parse_list(target.split([',', ';'])),
         };
         let known = addresses.map(|addresses| Addresses { addresses, first: 0 });
         Self { target: target.into(), resolve, known: Mutex::new(known) }
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn lists_begin_with_the_last_that_worked() {
-        let route = Route::new("a:1, [::1]:2,unix:/run/m", &Resolvers::default());
+        let route = Route::new("a:1, [::1]:2; unix:/run/m", &Resolvers::default());
         assert_eq!(texts(&route), ["a:1", "[::1]:2", "unix:/run/m"]);
         route.worked(1);
         assert_eq!(texts(&route), ["[::1]:2", "unix:/run/m", "a:1"]);
@@ -257,6 +257,7 @@ mod tests {
         for (target, words) in [
             ("", "names no master"),
             ("a:1,,b:2", "names no master"),
+            ("a:1;", "names no master"),
             ("host", "\"host\" has no port;"),
             (":50051", "has no host"),
             ("host:", "bad port"),

@@ -15,7 +15,12 @@ pub(super) fn bounded(wait: Duration) -> Duration {
 /// Capped exponential backoff with equal jitter: between half of the full wait
 /// and all of it.
 pub(super) fn backoff(config: &ClientConfig, failures: u32) -> Duration {
-    let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(config.max_backoff);
+    backoff_up_to(config.max_backoff, config, failures)
+}
+
+/// The same with this as its longest full wait.
+pub(super) fn backoff_up_to(max: Duration, config: &ClientConfig, failures: u32) -> Duration {
+    let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(max);
     bounded(full).mul_f64(0.5 + config.fraction() / 2.0)
 }
 

@@ -122,9 +122,10 @@ impl MasterClient {
         let written = call.write(&mut lease.outbox, write);
         let answer = written.and_then(|()| self.send(&mut lease, call, read));
         if answer.as_ref().is_err_and(|error| call.left_puts(error)) {
+            let first_server = call.first_server();
             let (&mut Call { method, header, begun, .. }, frame) =
                 (call, mem::take(&mut lease.outbox));
-            self.settle(Lost { method, header, frame, begun });
+            self.settle(Lost { method, header, frame, begun, first_server });
         }
         lease.give_back();
         answer
@@ -137,8 +138,10 @@ impl MasterClient {
         call: &mut Call<'_>,
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        let (method, header, deadline) = (call.method, call.header, call.deadline);
+        let (method, deadline) = (call.method, call.deadline);
         loop {
+            call.goes_to(lease.incarnation)?;
+            let header = call.header;
             check_len(method, header.payload_len as usize, lease.max_request)?;
             call.sent();
             let wait =

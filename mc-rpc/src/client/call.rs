@@ -19,6 +19,7 @@ use super::request::{KNOWN_FOR, silence, write_request};
 use crate::error::RpcError;
 use crate::frame::{FrameHeader, HEADER_LEN, Kind};
 use crate::method::{Method, Repeat};
+use crate::refusal::Refusal;
 
 /// A call under way.
 pub(super) struct Call<'a> {
@@ -40,6 +41,10 @@ pub(super) struct Call<'a> {
     lost: Option<RpcError>,
     /// Whether the next attempt repeats one that was sent.
     is_repeat: bool,
+    /// The incarnation of the server that has the attempt under way.
+    server: u64,
+    /// That of the server that had the first attempt which may have been executed.
+    first_server: Option<u64>,
     pub(super) ended: Ended,
 }
 
@@ -54,7 +59,7 @@ impl<'a> Call<'a> {
     ) -> Self {
         let token = match method.repeat() {
             Repeat::Harmless => None,
-            Repeat::Tracked => identity.next_token(),
+            Repeat::Tracked | Repeat::Once => identity.next_token(),
         };
         let is_harmless = method.repeat() == Repeat::Harmless || token.is_some();
         Self {
@@ -69,6 +74,8 @@ impl<'a> Call<'a> {
             failures: 0,
             lost: None,
             is_repeat: false,
+            server: 0,
+            first_server: None,
             ended: Ended::default(),
         }
     }
@@ -78,6 +85,7 @@ impl<'a> Call<'a> {
         config: &'a ClientConfig,
         addr: &'a Arc<str>,
         (method, header, begun): (Method, FrameHeader, Instant),
+        first_server: u64,
         now: Instant,
     ) -> Self {
         Self {
@@ -92,6 +100,8 @@ impl<'a> Call<'a> {
             failures: 0,
             lost: None,
             is_repeat: false,
+            server: first_server,
+            first_server: Some(first_server),
             ended: Ended::default(),
         }
     }
@@ -133,11 +143,33 @@ impl<'a> Call<'a> {
         self.ended.received += HEADER_LEN + payload_len;
     }
 
+    /// The next attempt is sent to the server with this incarnation, which is told whether another
+    /// one may have executed the call.
+    ///
+    /// # Errors
+    /// A refusal, when an older server cannot be told and would execute the call once more.
+    pub(super) fn goes_to(&mut self, incarnation: u64) -> Result<(), RpcError> {
+        self.server = incarnation;
+        let has_moved = self.first_server.is_some_and(|first| first != incarnation);
+        let is_told = incarnation != 0;
+        self.header.moved = has_moved && is_told;
+        if has_moved && !is_told && self.method.repeat() == Repeat::Once {
+            return Err(Refusal::outcome_unknown().into());
+        }
+        Ok(())
+    }
+
+    /// Returns the incarnation of the server that had the first attempt.
+    pub(super) fn first_server(&self) -> u64 {
+        self.first_server.unwrap_or(self.server)
+    }
+
     /// An attempt failed that may have been executed. Returns how long to wait before the next one.
     ///
     /// # Errors
     /// What the caller is told, when there is no further attempt.
     pub(super) fn failed(&mut self, error: RpcError, now: Instant) -> Result<Duration, RpcError> {
+        self.first_server.get_or_insert(self.server);
         if !self.repeats || !broke(&error) {
             return Err(error);
         }
@@ -235,7 +267,6 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::refusal::Refusal;
 
     fn addr() -> Arc<str> {
         Arc::from("master:1")
@@ -320,6 +351,47 @@ mod tests {
         let mut harmless = begin(&config, &addr, Method::ExistKey, begun);
         assert!(harmless.failed(lost(io::ErrorKind::BrokenPipe), late).is_ok());
         assert!(harmless.connected(|| late).is_ok());
+    }
+
+    #[test]
+    fn another_server_is_told_that_it_is_not_the_first() {
+        let (config, addr, now) = (config(), addr(), Instant::now());
+        let begin = |method| begin(&config, &addr, method, now);
+        let lose = |call: &mut Call<'_>| {
+            call.failed(lost(io::ErrorKind::BrokenPipe), now).unwrap();
+        };
+        let mut call = begin(Method::Remove);
+        call.goes_to(7).unwrap();
+        assert!(!call.header.moved);
+        // A connection that took no call.
+        call.not_sent();
+        call.goes_to(8).unwrap();
+        assert!(!call.header.moved, "nothing was sent to the other");
+        lose(&mut call);
+        call.goes_to(8).unwrap();
+        assert!(!call.header.moved, "it knows the token");
+        lose(&mut call);
+        for (server, moved) in [(9, true), (8, false), (10, true)] {
+            call.goes_to(server).unwrap();
+            assert_eq!(call.header.moved, moved, "{server}");
+            lose(&mut call);
+        }
+        // One that cannot be told.
+        let refused = call.goes_to(0).unwrap_err();
+        assert_eq!(refused.code(), mc_types::ErrorCode::OutcomeUnknown);
+        for method in [Method::PutEnd, Method::ExistKey] {
+            let mut call = begin(method);
+            call.goes_to(7).unwrap();
+            lose(&mut call);
+            call.goes_to(0).unwrap();
+            assert!(!call.header.moved);
+        }
+        // Servers that are all older are as they were.
+        let mut call = begin(Method::Remove);
+        for _ in 0..2 {
+            call.goes_to(0).unwrap();
+            lose(&mut call);
+        }
     }
 
     #[test]

@@ -7,12 +7,17 @@ use super::address::Resolve;
 use super::address::Resolvers;
 use super::credentials::Token;
 use super::environment::ClientEnvironment;
+use super::youngest_term::YoungestTerm;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
 use crate::tls::ClientTls;
 
 /// Settings of a [`MasterClient`](crate::MasterClient) and of a
 /// [`blocking::MasterClient`](crate::blocking::MasterClient).
+///
+/// Clients that are made from clones of one configuration ask the masters of one cluster: once one
+/// of them has met a younger leader, none of them believes an older one. Clients of another cluster
+/// take a configuration of their own.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientConfig {
@@ -53,7 +58,8 @@ pub struct ClientConfig {
     /// failure doubles it, and the wait is drawn between half of that and all of
     /// it, so that clients do not return together. Default 50 ms.
     pub min_backoff: Duration,
-    /// Longest wait between attempts to connect. Default 2 s.
+    /// Longest wait between attempts to connect; 200 ms during the first ten seconds in which the
+    /// masters answer that they do not lead, or refuse connections. Default 2 s.
     pub max_backoff: Duration,
     /// After how much silence the system asks whether the other host still lives; a
     /// connection on which it says nothing for twice that time is lost. Default 15 s.
@@ -63,9 +69,15 @@ pub struct ClientConfig {
     /// The tenant that it acts for; empty for the one that its credential says. Default
     /// empty.
     pub tenant: String,
+    /// Whether the client administers one master: a standby takes its connections too, for
+    /// [`ha_status`](crate::MasterClient::ha_status). Default no.
+    pub administration: bool,
     /// Makes TCP connections speak TLS; Unix sockets never do. Default none.
     #[cfg(feature = "tls")]
     pub tls: Option<ClientTls>,
+    /// Whether the connections are for the leader's journal.
+    pub(super) journal: bool,
+    pub(super) terms: YoungestTerm,
     pub(super) resolvers: Resolvers,
     /// `None` for the operating system.
     pub(super) environment: Option<Arc<dyn ClientEnvironment>>,
@@ -88,8 +100,11 @@ impl Default for ClientConfig {
             keepalive: Duration::from_secs(15),
             token: None,
             tenant: String::new(),
+            administration: false,
             #[cfg(feature = "tls")]
             tls: None,
+            journal: false,
+            terms: YoungestTerm::default(),
             resolvers: Resolvers::default(),
             environment: None,
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
+use mc_types::Epoch;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
@@ -29,10 +30,11 @@ use super::dial::{handshake_failed, no_answer, offers, shorter_way};
 use super::metrics::Counters;
 use super::request::{address as address_frame, has_room, is_too_late};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
+use super::youngest_term::YoungestTerm;
 use crate::error::RpcError;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
-    SERVER_PREFACE_LEN, ServerPreface, first_frame,
+    SERVER_PREFACE_LEN, ServerPreface, Welcome, first_frame,
 };
 use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::Method;
@@ -46,7 +48,7 @@ const READ_BYTES: usize = 64 << 10;
 
 pub(super) struct Connection {
     wires: Arc<Wires>,
-    tasks: [AbortHandle; 2],
+    tasks: Vec<AbortHandle>,
 }
 
 impl Drop for Connection {
@@ -77,6 +79,11 @@ struct Wires {
     heard: AtomicU64,
     /// Whether new calls may come.
     open: AtomicBool,
+    /// The term of the master.
+    epoch: Option<Epoch>,
+    terms: YoungestTerm,
+    /// The server's incarnation.
+    incarnation: u64,
 }
 
 #[derive(Default)]
@@ -169,12 +176,17 @@ impl Connection {
             if let Some(way) = shorter
                 && let Ok((greeted, _)) = greet(&way, prepared, identity, config).await
             {
-                return Ok((split(greeted.stream)?, greeted.server, greeted.hello));
+                return Ok((
+                    split(greeted.stream)?,
+                    greeted.server,
+                    greeted.welcome,
+                    greeted.hello,
+                ));
             }
-            Ok((split(greeted.stream)?, greeted.server, greeted.hello))
+            Ok((split(greeted.stream)?, greeted.server, greeted.welcome, greeted.hello))
         };
         let greeted = tokio::time::timeout(config.connect_timeout, greeting).await;
-        let ((arriving, leaving, writer), server, hello) = match greeted {
+        let ((arriving, leaving, writer), server, welcome, hello) = match greeted {
             Ok(greeted) => greeted.map_err(|error| handshake_failed(addr, error))?,
             Err(_) => return Err(no_answer(addr, config.connect_timeout)),
         };
@@ -190,20 +202,33 @@ impl Connection {
             wake_writer: Notify::new(),
             permits: Semaphore::new(max_permits as usize),
             max_permits,
-            hello,
+            hello: welcome.send_times.then_some(hello),
             max_request: server.max_payload as usize,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             heard: AtomicU64::new(0),
             open: AtomicBool::new(true),
+            epoch: welcome.epoch.filter(|_| !config.administration),
+            terms: config.terms.clone(),
+            incarnation: welcome.incarnation,
         });
         let reader = tokio::spawn(Arc::clone(&wires).read(arriving));
         let writer = tokio::spawn(Arc::clone(&wires).write(writer));
-        Ok(Arc::new(Self { wires, tasks: [reader.abort_handle(), writer.abort_handle()] }))
+        let mut tasks = vec![reader.abort_handle(), writer.abort_handle()];
+        if let Some(epoch) = wires.epoch {
+            tasks.push(tokio::spawn(Arc::clone(&wires).end_with(epoch)).abort_handle());
+        }
+        Ok(Arc::new(Self { wires, tasks }))
     }
 
     /// Returns whether it takes new calls.
     pub(super) fn is_open(&self) -> bool {
-        self.wires.open.load(Ordering::Acquire)
+        let wires = &*self.wires;
+        wires.open.load(Ordering::Acquire) && wires.terms.check(wires.epoch).is_ok()
+    }
+
+    /// Returns the incarnation of its server, 0 for an older one.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.wires.incarnation
     }
 
     /// Returns the largest request that the master accepts.
@@ -259,15 +284,17 @@ impl Connection {
 }
 
 /// A connection that the master has taken.
-struct Greeted {
-    stream: Stream,
+pub(super) struct Greeted {
+    pub(super) stream: Stream,
     server: ServerPreface,
-    /// When the hello was sent, where the master wants to know when requests are.
-    hello: Option<Instant>,
+    pub(super) welcome: Welcome,
+    /// When the hello was sent.
+    hello: Instant,
 }
 
-/// Connects to this address and shakes hands, and says which one is better.
-async fn greet(
+/// Connects to this address and shakes hands, unless its master led before another one that has been
+/// met. Says which address is better.
+pub(super) async fn greet(
     address: &Address,
     prepared: &Prepared,
     identity: &Identity,
@@ -285,8 +312,10 @@ async fn greet(
     }
     let welcome = offers(&words);
     let shorter = shorter_way(address.text(), &welcome, stream.local_addr());
-    let hello = welcome.send_times.then_some(hello);
-    Ok((Greeted { stream, server, hello }, shorter))
+    if !config.administration {
+        config.terms.admit(welcome.epoch)?;
+    }
+    Ok((Greeted { stream, server, welcome, hello }, shorter))
 }
 
 /// A call under way. When its caller stops waiting before the answer has come, the master
@@ -460,8 +489,16 @@ impl Wires {
                 }
                 answers.push((id, Answered { kind, method, payload }));
             }
+            // What a former leader says is not believed.
+            self.terms.check(self.epoch)?;
             self.deliver(&mut answers);
         }
+    }
+
+    /// The task that ends the connection with the master's term.
+    async fn end_with(self: Arc<Self>, epoch: Epoch) {
+        let over = self.terms.end(epoch).await;
+        self.lose(over);
     }
 
     fn deliver(&self, answers: &mut Vec<(u64, Answered)>) {

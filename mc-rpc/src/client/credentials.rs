@@ -12,7 +12,7 @@ use mc_tls::read_file;
 
 use super::config::ClientConfig;
 use crate::error::{CredentialError, RpcError};
-use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD};
+use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD, Purpose};
 
 /// Most bytes of a token's file: a token and the white space around it.
 const MAX_FILE_LEN: usize = 2 * MAX_TOKEN_LEN;
@@ -111,7 +111,13 @@ impl Identity {
         }
         let token = config.token.as_ref().map(Token::read).transpose()?.unwrap_or_default();
         let (tenant, local) = (tenant.as_str().into(), config.local_socket);
-        let hello = Hello { session: self.session, token, tenant, local, send_times: true };
+        let purpose = match (config.journal, config.administration) {
+            (true, _) => Purpose::Journal,
+            (false, true) => Purpose::Administration,
+            (false, false) => Purpose::Calls,
+        };
+        let hello =
+            Hello { session: self.session, token, tenant, local, send_times: true, purpose };
         Ok(Prepared {
             preface: ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello),
             #[cfg(feature = "tls")]

@@ -10,13 +10,23 @@ use mc_types::ErrorCode;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::address::{Address, Candidates, Route};
-use super::backoff::backoff;
+use super::backoff::backoff_up_to;
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::Welcome;
 use crate::handshake::PrefaceError;
 #[cfg(feature = "tls")]
 use crate::tls::TlsError;
+
+/// How long after an attempt at one address the next is tried, while the first has no answer.
+pub(super) const STAGGER: Duration = Duration::from_millis(250);
+
+/// For so long after the first failed round the next ones follow soon, where masters or their hosts
+/// say at once that no leader is there: another one will lead shortly.
+const EAGER_FOR: Duration = Duration::from_secs(10);
+
+/// The longest wait between those rounds.
+const EAGER_BACKOFF: Duration = Duration::from_millis(200);
 
 /// What a failed handshake with the master at `addr` is for the caller.
 pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
@@ -85,25 +95,39 @@ impl<'a> Round<'a> {
         Ok(candidates.map(|candidates| Self { route, candidates, tried: 0, failure: None }))
     }
 
-    /// Returns the next address.
-    ///
-    /// # Errors
-    /// The most telling failure, when none is left.
-    pub(super) fn next(&mut self) -> Result<&Address, RpcError> {
-        if self.tried == self.candidates.len() {
-            self.route.all_failed();
-            return Err(self.failure.take().expect("there is at least one address"));
+    /// Returns the next address and its place, if any is left.
+    pub(super) fn next(&mut self) -> Option<(usize, Address)> {
+        if !self.has_more() {
+            return None;
         }
+        let (place, address) = self.candidates.get(self.tried);
         self.tried += 1;
-        Ok(self.candidates.get(self.tried - 1).1)
+        Some((place, address.clone()))
     }
 
-    /// Notes that the last address worked.
-    pub(super) fn worked(&self) {
-        self.route.worked(self.candidates.get(self.tried - 1).0);
+    /// Returns whether addresses are left.
+    pub(super) fn has_more(&self) -> bool {
+        self.tried < self.candidates.len()
     }
 
-    /// Notes that the last address failed.
+    /// Returns how long an attempt may hear nothing before another address is tried, where that is
+    /// not done beside it; `None` when there is no other address.
+    pub(super) fn stagger(&self) -> Option<Duration> {
+        (self.candidates.len() > 1).then_some(STAGGER)
+    }
+
+    /// Notes that the address at this place worked.
+    pub(super) fn worked(&self, place: usize) {
+        self.route.worked(place);
+    }
+
+    /// Ends a round in which every address failed. Returns the most telling failure.
+    pub(super) fn over(&mut self) -> RpcError {
+        self.route.all_failed();
+        self.failure.take().expect("there is at least one address")
+    }
+
+    /// Notes that an address failed.
     ///
     /// # Errors
     /// The failure, when no other address helps against it.
@@ -120,13 +144,19 @@ impl<'a> Round<'a> {
 #[derive(Default)]
 pub(super) struct FailedRounds {
     count: u32,
+    /// When the first of them failed.
+    first: Option<Instant>,
     last: Option<(RpcError, Instant)>,
 }
 
 impl FailedRounds {
     /// Notes that another round failed. Returns when the next one may begin.
     pub(super) fn add(&mut self, error: &RpcError, config: &ClientConfig, now: Instant) -> Instant {
-        let next = now + backoff(config, self.count);
+        let first = *self.first.get_or_insert(now);
+        let is_eager = is_prompt(error) && now.saturating_duration_since(first) < EAGER_FOR;
+        let longest = config.max_backoff;
+        let longest = if is_eager { longest.min(EAGER_BACKOFF) } else { longest };
+        let next = now + backoff_up_to(longest, config, self.count);
         self.count = self.count.saturating_add(1);
         self.last = Some((error.clone(), next));
         next
@@ -151,6 +181,23 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
         RpcError::Refused(refusal) => {
             matches!(refusal.code, ErrorCode::Overloaded | ErrorCode::UnavailableInCurrentStatus)
         }
+        _ => false,
+    }
+}
+
+/// Returns whether a master, or its host, has said at once that no leader is there.
+fn is_prompt(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Unreachable { source, .. } => source.kind() != io::ErrorKind::TimedOut,
+        RpcError::Refused(refusal) => refusal.code == ErrorCode::UnavailableInCurrentStatus,
+        _ => false,
+    }
+}
+
+/// Returns whether no answer came in time.
+pub(super) fn is_silent(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Unreachable { source, .. } => source.kind() == io::ErrorKind::TimedOut,
         _ => false,
     }
 }
@@ -211,7 +258,7 @@ mod tests {
     }
 
     fn next(round: &mut Round<'_>) -> String {
-        round.next().unwrap().text().to_string()
+        round.next().unwrap().1.text().to_string()
     }
 
     #[test]
@@ -221,13 +268,14 @@ mod tests {
         assert_eq!(next(&mut round), "a:1");
         round.failed(unreachable("a:1")).unwrap();
         assert_eq!(next(&mut round), "b:2");
-        round.worked();
+        round.worked(1);
         let mut round = Round::begin(&route).unwrap().unwrap();
         for addr in ["b:2", "c:3", "a:1"] {
             assert_eq!(next(&mut round), addr);
             round.failed(unreachable(addr)).unwrap();
         }
-        assert!(matches!(round.next(), Err(RpcError::Unreachable { .. })));
+        assert!(round.next().is_none() && !round.has_more());
+        assert!(matches!(round.over(), RpcError::Unreachable { .. }));
     }
 
     #[test]
@@ -236,9 +284,10 @@ mod tests {
         let mut failed = FailedRounds::default();
         assert!(failed.last().is_none());
         let mut now = begun;
-        for _ in 0..30 {
+        for _ in 0..200 {
             let next = failed.add(&unreachable("a:1"), &config, now);
-            assert!(next >= now + config.min_backoff / 2 && next <= now + config.max_backoff);
+            let most = if now < begun + EAGER_FOR { EAGER_BACKOFF } else { config.max_backoff };
+            assert!(next >= now + config.min_backoff / 2 && next <= now + most);
             assert!(
                 matches!(failed.last(), Some((RpcError::Unreachable { .. }, at)) if at == next)
             );
@@ -246,6 +295,13 @@ mod tests {
         }
         let next = failed.add(&unreachable("a:1"), &config, now);
         assert!(next >= now + config.max_backoff / 2, "no longer at the shortest wait");
+        // A host that says nothing, and a master with too much to do, are left alone for longer.
+        let silent = no_answer(&Arc::from("a:1"), config.connect_timeout);
+        let busy = crate::Refusal::new(ErrorCode::Overloaded, "busy").into();
+        for error in [silent, busy] {
+            let mut failed = FailedRounds { count: 16, ..FailedRounds::default() };
+            assert!(failed.add(&error, &config, begun) >= begun + config.max_backoff / 2);
+        }
     }
 
     #[test]
@@ -262,7 +318,8 @@ mod tests {
             let _ = next(&mut round);
             round.failed(error).unwrap();
         }
-        assert!(matches!(round.next(), Err(RpcError::NotAMaster { .. })));
+        assert!(round.next().is_none());
+        assert!(matches!(round.over(), RpcError::NotAMaster { .. }));
         // A refusal for good is the end of the round.
         let mut round = Round::begin(&route).unwrap().unwrap();
         let _ = next(&mut round);

@@ -11,15 +11,16 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::address::Route;
+use super::address::{Address, Route};
 use super::blocking::{self, Lost, MAX_CALLS};
 use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
-use super::dial::{FailedRounds, Round, tries_again};
+use super::dial::{FailedRounds, Round, STAGGER, tries_again};
 use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
 use super::request::check_len;
@@ -74,6 +75,10 @@ impl Link {
 
     pub(super) fn config(&self) -> &ClientConfig {
         &self.config
+    }
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     pub(super) fn metrics(&self) -> ClientMetrics {
@@ -164,29 +169,62 @@ impl Link {
         opened
     }
 
-    /// Tries each address once.
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
+        self.dial(|link, address| async move {
+            let prepared = link.prepare().await?;
+            let (identity, config) = (&link.identity, &link.config);
+            Connection::open(&address, &prepared, identity, config, &link.counters).await
+        })
+        .await
+    }
+
+    /// Makes one attempt at each address, and returns what the first one comes to that works. When
+    /// an address fails the next is tried at once; while one is silent the next is tried beside it.
+    ///
+    /// Cancelling gives up the attempts.
+    pub(super) async fn dial<T, F>(
+        self: &Arc<Self>,
+        attempt: impl Fn(Arc<Self>, Address) -> F,
+    ) -> Result<T, RpcError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, RpcError>> + Send + 'static,
+    {
         let mut round = loop {
             match Round::begin(&self.route)? {
                 Some(round) => break round,
                 None => self.blocking(|link| link.route.resolve()).await?,
             }
         };
+        let mut attempts = JoinSet::new();
         loop {
-            let address = round.next()?;
-            let prepared = self.prepare().await?;
-            let (identity, config) = (&self.identity, &self.config);
-            match Connection::open(address, &prepared, identity, config, &self.counters).await {
-                Ok(connection) => {
-                    round.worked();
-                    return Ok(connection);
-                }
-                Err(error) => round.failed(error)?,
+            if let Some((place, address)) = round.next() {
+                let attempt = attempt(Arc::clone(self), address);
+                attempts.spawn(async move { (place, attempt.await) });
+            }
+            tokio::select! {
+                biased;
+                ended = attempts.join_next() => match ended {
+                    Some(Ok((place, Ok(opened)))) => {
+                        round.worked(place);
+                        return Ok(opened);
+                    }
+                    Some(Ok((_, Err(error)))) => round.failed(error)?,
+                    Some(Err(panicked)) => round.failed(self.broke_off(panicked))?,
+                    None => return Err(round.over()),
+                },
+                () = tokio::time::sleep(STAGGER), if round.has_more() => {}
             }
         }
     }
 
-    async fn prepare(self: &Arc<Self>) -> Result<Prepared, RpcError> {
+    /// An attempt panicked, or its runtime ends.
+    fn broke_off(&self, panicked: JoinError) -> RpcError {
+        let (addr, source) = (Arc::clone(self.addr()), Arc::new(io::Error::other(panicked)));
+        RpcError::Unreachable { addr, source }
+    }
+
+    pub(super) async fn prepare(self: &Arc<Self>) -> Result<Prepared, RpcError> {
         if reads_files(&self.config) {
             self.blocking(|link| link.identity.prepare(&link.config)).await
         } else {
@@ -201,10 +239,7 @@ impl Link {
     ) -> Result<T, RpcError> {
         let link = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || work(&link)).await;
-        done.unwrap_or_else(|panicked| {
-            let (addr, source) = (Arc::clone(self.addr()), Arc::new(io::Error::other(panicked)));
-            Err(RpcError::Unreachable { addr, source })
-        })
+        done.unwrap_or_else(|panicked| Err(self.broke_off(panicked)))
     }
 
     /// Sends a request that `write` writes, waits for its answer, and says what `read`
@@ -259,7 +294,8 @@ impl Link {
     ) -> Result<T, RpcError> {
         let method = lost.method;
         let of = (method, lost.header, lost.begun);
-        let call = Call::resume(&self.config, self.addr(), of, Instant::now().into_std());
+        let (first, now) = (lost.first_server, Instant::now().into_std());
+        let call = Call::resume(&self.config, self.addr(), of, first, now);
         let frame = mem::take(&mut lost.frame);
         let mut sent = Sent { link: self, call, frame, is_unknown: false };
         let answered = self.attempt(&mut sent).await;
@@ -281,6 +317,7 @@ impl Link {
                     .map_err(|error| sent.call.unconnected(error, Instant::now().into_std()))?,
             };
             sent.call.connected(|| Instant::now().into_std())?;
+            sent.call.goes_to(connection.incarnation())?;
             let len = sent.call.header.payload_len as usize;
             check_len(sent.call.method, len, connection.max_request())?;
             sent.is_unknown = sent.call.begins_puts();
@@ -350,7 +387,8 @@ impl Drop for Sent<'_> {
         if self.is_unknown {
             let Call { method, header, begun, .. } = self.call;
             let frame = mem::take(&mut self.frame);
-            let lost = Lost { method, header, frame, begun };
+            let first_server = self.call.first_server();
+            let lost = Lost { method, header, frame, begun, first_server };
             if self.link.config.environment.is_none() {
                 self.link.in_place().settle(lost);
                 return;

@@ -14,12 +14,13 @@ use crate::refusal::{MAX_MESSAGE_LEN, Refusal};
 
 pub(crate) use preface::other_version;
 pub use preface::{
-    ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_TOKEN_LEN, PREFACE_LEN, SERVER_PREFACE_LEN,
-    ServerPreface, check_magic,
+    ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_TOKEN_LEN, PREFACE_LEN, Purpose,
+    SERVER_PREFACE_LEN, ServerPreface, check_magic,
 };
 pub use welcome::{MAX_SOCKET_NAME_LEN, SOCKET_NAME_PREFIX, Welcome};
 
-/// The version of the protocol that this crate speaks.
+/// The version of the protocol that this crate speaks. Fields and calls are added without another
+/// number, see "Versions" in `docs/protocol.md`.
 pub const VERSION: u16 = 2;
 
 /// Length of a frame's header in bytes.
@@ -68,6 +69,9 @@ const TRACKED: u8 = 1;
 /// Set in a request whose payload begins with its send time.
 const TIMED: u8 = 2;
 
+/// Set in a request that another server may have executed.
+const MOVED: u8 = 4;
+
 /// The header of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -86,6 +90,9 @@ pub struct FrameHeader {
     /// Whether the payload begins with the time of [`SEND_TIME_LEN`] bytes at which the
     /// request was sent.
     pub timed: bool,
+    /// Whether an attempt at the same call was sent to another server before, which may have
+    /// executed it: one with another [incarnation](Welcome::incarnation).
+    pub moved: bool,
     /// In a request: the milliseconds within which the client wants the answer,
     /// counted from when it sent it; 0 when it has no such wish.
     pub timeout_ms: u32,
@@ -95,7 +102,8 @@ impl FrameHeader {
     /// A header of a frame without payload, token, send time and time-out.
     #[must_use]
     pub const fn new(id: u64, method: u16, kind: Kind) -> Self {
-        Self { payload_len: 0, id, method, kind, tracked: false, timed: false, timeout_ms: 0 }
+        let (tracked, timed, moved) = (false, false, false);
+        Self { payload_len: 0, id, method, kind, tracked, timed, moved, timeout_ms: 0 }
     }
 
     /// The header's bytes.
@@ -106,7 +114,9 @@ impl FrameHeader {
         bytes[4..12].copy_from_slice(&self.id.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.method.to_le_bytes());
         bytes[14] = self.kind as u8;
-        bytes[15] = (self.tracked as u8 * TRACKED) | (self.timed as u8 * TIMED);
+        bytes[15] = (self.tracked as u8 * TRACKED)
+            | (self.timed as u8 * TIMED)
+            | (self.moved as u8 * MOVED);
         bytes[16..20].copy_from_slice(&self.timeout_ms.to_le_bytes());
         bytes
     }
@@ -125,19 +135,20 @@ impl FrameHeader {
             return Err(FrameError::UnknownKind { id, method, kind: bytes[14] });
         };
         let flags = bytes[15];
-        if flags & !(TRACKED | TIMED) != 0 || (flags != 0 && kind != Kind::Request) {
+        if flags & !(TRACKED | TIMED | MOVED) != 0 || (flags != 0 && kind != Kind::Request) {
             return Err(FrameError::UnknownFlags { id, method, flags });
         }
         if payload_len > max_payload {
             return Err(FrameError::TooLong { id, method, len: payload_len, max: max_payload });
         }
         let (tracked, timed) = (flags & TRACKED != 0, flags & TIMED != 0);
+        let moved = flags & MOVED != 0;
         let first = usize::from(tracked) * TOKEN_LEN + usize::from(timed) * SEND_TIME_LEN;
         if (payload_len as usize) < first {
             return Err(FrameError::NoToken { id, method });
         }
         let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
-        Ok(Self { payload_len, id, method, kind, tracked, timed, timeout_ms })
+        Ok(Self { payload_len, id, method, kind, tracked, timed, moved, timeout_ms })
     }
 
     /// The time within which the answer is wanted.
@@ -413,9 +424,10 @@ mod tests {
             (1, 0, 8, Ok(FrameHeader { tracked: true, ..good })),
             (1, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
             (2, 0, 8, Ok(FrameHeader { timed: true, ..good })),
+            (4, 0, 8, Ok(FrameHeader { moved: true, ..good })),
             (2, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
             (3, 0, 15, Err(FrameError::NoToken { id: 1, method: 2 })),
-            (4, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 4 })),
+            (8, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 8 })),
             (1, 1, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 1 })),
             (2, 3, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 2 })),
             (0, 5, 8, Err(FrameError::UnknownKind { id: 1, method: 2, kind: 5 })),

@@ -29,6 +29,34 @@ pub const MAX_HELLO_LEN: usize = 8192;
 /// Longest token in bytes.
 pub const MAX_TOKEN_LEN: usize = 4096;
 
+/// What a client makes a connection for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Purpose {
+    /// Calls of a store's client, which a standby refuses.
+    #[default]
+    Calls = 0,
+    /// Administration: a standby takes it too, and answers `HaStatus`.
+    Administration = 1,
+    /// The leader's journal: what follows the [`Welcome`] are no frames.
+    Journal = 2,
+}
+
+impl Purpose {
+    const ALL: [Self; 3] = [Self::Calls, Self::Administration, Self::Journal];
+
+    fn from_number(number: u64) -> Result<Self, Refusal> {
+        let at = usize::try_from(number).ok();
+        at.and_then(|at| Self::ALL.get(at)).copied().ok_or_else(|| {
+            Refusal::new(
+                ErrorCode::NotSupported,
+                format!("hello: this master knows no connection of purpose {number}; upgrade it"),
+            )
+        })
+    }
+}
+
 /// The first bytes of a client; its [`Hello`] follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPreface {
@@ -106,6 +134,9 @@ pub struct Hello {
     /// Whether it can say when it sent its requests, and a [`Welcome`] may follow the preface
     /// that takes it.
     pub send_times: bool,
+    /// What the connection is for. A [`Welcome`] may follow the preface that takes one that is
+    /// not for calls.
+    pub purpose: Purpose,
 }
 
 impl fmt::Debug for Hello {
@@ -127,10 +158,11 @@ impl Hello {
         put_bytes(&mut out, 3, self.tenant.as_bytes());
         put_u64(&mut out, 4, self.local.into());
         put_u64(&mut out, 5, self.send_times.into());
+        put_u64(&mut out, 6, self.purpose as u64);
         out
     }
 
-    /// Reads the message.
+    /// Reads the message. Fields of younger versions are skipped.
     ///
     /// # Errors
     /// A [`Refusal`] that names the field that is wrong.
@@ -156,6 +188,7 @@ impl Hello {
                 3 => hello.tenant = field.text()?.into(),
                 4 => hello.local = field.bool()?,
                 5 => hello.send_times = field.bool()?,
+                6 => hello.purpose = Purpose::from_number(field.u64()?)?,
                 _ => {}
             }
         }
@@ -403,15 +436,18 @@ mod tests {
     #[test]
     fn a_hello_is_the_message_and_keeps_its_secrets() {
         let (token, tenant) = ((*b"tok").into(), "t".into());
-        let hello = Hello { session: 7, token, tenant, local: true, send_times: true };
+        let purpose = Purpose::Journal;
+        let hello = Hello { session: 7, token, tenant, local: true, send_times: true, purpose };
         let message = proto::Hello {
             session: 7_u128.to_be_bytes().to_vec(),
             token: b"tok".to_vec(),
             tenant: "t".into(),
             local: true,
             send_times: true,
+            purpose: proto::hello::Purpose::Journal.into(),
         };
         assert_eq!(message.encode_to_vec(), hello.encode());
+        assert_eq!(Hello::parse(b"\x30\x03").unwrap_err().code, ErrorCode::NotSupported);
         assert_eq!(Hello::parse(&message.encode_to_vec()).unwrap(), hello);
         assert_eq!(Hello::parse(b"").unwrap(), Hello::default());
         assert!(!format!("{hello:?}").contains("tok"));

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
+use mc_types::Epoch;
 
 use crate::refusal::MAX_MESSAGE_LEN;
-use crate::wire::{Fields, WireError, put_bytes, put_u64};
+use crate::wire::{Fields, WireError, put_bytes, put_fixed64, put_u64};
 
 /// Prefix of the name of every such socket, so that no server can send a client to a socket of
 /// another program.
@@ -27,6 +28,13 @@ pub struct Welcome {
     pub seen_as: Option<SocketAddr>,
     /// Whether the requests of this connection may say when they were sent.
     pub send_times: bool,
+    /// The term of the leader that answers; `None` for a master without terms.
+    pub epoch: Option<Epoch>,
+    /// Drawn at random when the server began: it knows the calls again that were sent to it, and
+    /// none that was sent to a server with another number. 0 for an older server.
+    pub incarnation: u64,
+    /// Whether the bytes behind this message are the journal's, for which the client asked.
+    pub is_journal: bool,
 }
 
 impl Welcome {
@@ -43,7 +51,10 @@ impl Welcome {
             put_bytes(&mut out, 2, address.to_string().as_bytes());
         }
         put_u64(&mut out, 3, self.send_times.into());
-        debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name and an address");
+        put_u64(&mut out, 4, self.epoch.map_or(0, Epoch::as_u64));
+        put_fixed64(&mut out, 5, self.incarnation);
+        put_u64(&mut out, 6, self.is_journal.into());
+        debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name, an address and numbers");
         out
     }
 
@@ -65,6 +76,9 @@ impl Welcome {
                 }
                 2 => welcome.seen_as = field.text()?.parse().ok(),
                 3 => welcome.send_times = field.bool()?,
+                4 => welcome.epoch = Some(field.u64()?).filter(|&epoch| epoch != 0).map(Epoch::new),
+                5 => welcome.incarnation = field.fixed64()?,
+                6 => welcome.is_journal = field.bool()?,
                 _ => {}
             }
         }
@@ -82,11 +96,21 @@ mod tests {
     #[test]
     fn a_welcome_is_the_message() {
         let seen_as = Some("[::1]:4000".parse().unwrap());
-        let welcome = Welcome { local_socket: "mc-rpc-1".into(), seen_as, send_times: true };
+        let welcome = Welcome {
+            local_socket: "mc-rpc-1".into(),
+            seen_as,
+            send_times: true,
+            epoch: Some(Epoch::new(7)),
+            incarnation: u64::MAX,
+            is_journal: true,
+        };
         let message = proto::Welcome {
             local_socket: "mc-rpc-1".into(),
             seen_as: "[::1]:4000".into(),
             send_times: true,
+            epoch: 7,
+            incarnation: u64::MAX,
+            is_journal: true,
         };
         assert_eq!(message.encode_to_vec(), welcome.encode());
         assert_eq!(Welcome::parse(&welcome.encode()).unwrap(), welcome);

@@ -53,6 +53,9 @@ impl<S: Service> Server<S> {
     /// # Errors
     /// [`BindError`] when something else listens there, the system does not
     /// allow it, or `config` makes no sense.
+    ///
+    /// # Panics
+    /// When the operating system gives no random numbers.
     pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
         config.validate()?;
         let config = config.within_descriptors();
@@ -88,6 +91,9 @@ impl<S: Service> Server<S> {
     ///
     /// # Errors
     /// [`BindError`] when `config` makes no sense.
+    ///
+    /// # Panics
+    /// When the operating system gives no random numbers.
     pub fn over_streams(service: S, config: ServerConfig) -> Result<(Self, Streams), BindError> {
         config.validate()?;
         let (sender, listener) = Listener::handed();
@@ -302,6 +308,17 @@ impl ServerHandle {
     #[must_use]
     pub fn watch(&self) -> ServerWatch {
         self.watch.clone()
+    }
+
+    /// Closes every connection at once, without answering what has arrived, and returns when the
+    /// port is free for another server: of a leader whose term is over, or of a standby that is to
+    /// lead.
+    pub async fn close(self) {
+        self.task.abort();
+        match self.task.await {
+            Err(error) if error.is_panic() => tracing::error!(%error, "the server ended badly"),
+            _ => {}
+        }
     }
 
     /// Stops listening, answers what has arrived, closes every connection, and

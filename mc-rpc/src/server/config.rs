@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::executor::default_bulk_threads;
+use super::term::Term;
+use super::upgrade::TakeStream;
 use crate::access::Authenticate;
 use crate::error::BindError;
 use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
@@ -31,6 +33,13 @@ pub struct ServerConfig {
     /// Makes the gRPC health service say `NOT_SERVING` while this is not well, also to those who
     /// watch. Default none: it serves until it shuts down.
     pub liveness: Option<Arc<dyn Liveness>>,
+    /// The term in which this master leads. Once it is over no byte of an answer leaves: a
+    /// connection to which one was to be written is closed, new ones are refused as
+    /// `UnavailableInCurrentStatus`, and the gRPC health service says `NOT_SERVING`. Default none:
+    /// a master that is alone.
+    pub term: Option<Term>,
+    /// Takes the streams over which standbys ask for the journal. Default none: they are refused.
+    pub upgrade: Option<Arc<dyn TakeStream>>,
     /// Makes TCP connections speak TLS, and none without. Unix sockets never do. Default
     /// none.
     #[cfg(feature = "tls")]
@@ -87,6 +96,8 @@ impl Default for ServerConfig {
         Self {
             authenticator: None,
             liveness: None,
+            term: None,
+            upgrade: None,
             #[cfg(feature = "tls")]
             tls: None,
             local_socket: true,

@@ -28,6 +28,7 @@ use super::executor::takes_long;
 use super::held_answers::{HeldAnswers, not_durable};
 use super::long_calls::LongCalls;
 use super::metrics::add;
+use super::term::Guarded;
 use super::transit::Transit;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame, send_time_of,
@@ -86,7 +87,7 @@ enum Input {
 }
 
 pub(super) struct Connection<S> {
-    stream: Stream,
+    stream: Guarded,
     shared: Arc<Shared<S>>,
     asker: CallSource,
     /// How long requests that say when they were sent have waited.
@@ -135,7 +136,7 @@ impl<S: Service> Connection<S> {
         seat: Seat,
     ) -> Self {
         Self {
-            stream,
+            stream: Guarded::new(stream, shared.config.term.as_ref()),
             shared,
             asker,
             transit,
@@ -549,7 +550,7 @@ async fn until<T>(deadline: Option<Instant>, future: impl Future<Output = T>) ->
 /// Ends this side's half and reads away what the peer goes on sending: closing
 /// with bytes unread would reset the connection and take the last answers with
 /// it.
-async fn linger(stream: &mut Stream) {
+async fn linger(stream: &mut Guarded) {
     let drain = async {
         stream.shutdown().await?;
         let mut rest = stream.take(LINGER_BYTES);

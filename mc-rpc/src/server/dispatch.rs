@@ -60,7 +60,10 @@ fn execute<S: Service>(
     };
     let (token, payload) = token_of(header, payload);
     let tracked = token.zip(asker.session.as_deref());
-    let Some((token, named)) = tracked.filter(|_| method.repeat() == Repeat::Tracked) else {
+    if header.moved && method.repeat() == Repeat::Once {
+        return refuse(out, header, &Refusal::outcome_unknown());
+    }
+    let Some((token, named)) = tracked.filter(|_| method.repeat() != Repeat::Harmless) else {
         return call(shared, asker, header, method, payload, out);
     };
     let session = match named.session(&shared.sessions, &asker.caller) {

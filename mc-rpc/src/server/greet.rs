@@ -22,11 +22,12 @@ use super::identity::Shown;
 use super::metrics::{Counters, add};
 use super::peer::{Peer, Source};
 use super::transit::Transit;
+use super::upgrade::{self, TakeStream};
 #[cfg(feature = "tls")]
 use crate::frame::MAGIC;
 use crate::frame::preface::HandshakeError;
 use crate::frame::{
-    ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, Welcome, other_version,
+    ClientPreface, Hello, PREFACE_LEN, Purpose, ServerPreface, VERSION, Welcome, other_version,
 };
 use crate::handshake::{read_exactly, read_preface};
 use crate::refusal::Refusal;
@@ -97,8 +98,11 @@ async fn greet_and_serve<S: Service>(
             }
             Some(_) => {}
         }
-        let (asker, transit) = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
-        Ok::<_, CloseReason>(Greeted::Native(stream, asker, transit))
+        let known = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
+        Ok::<_, CloseReason>(match known {
+            Known::Caller(asker, transit) => Greeted::Native(stream, asker, transit),
+            Known::Journal(take) => Greeted::Journal(stream, take),
+        })
     };
     match timeout(handshake_timeout, greeted)
         .await
@@ -107,6 +111,10 @@ async fn greet_and_serve<S: Service>(
         Greeted::Native(stream, asker, transit) => {
             seat.place().reached(Stage::Shaken);
             Connection::new(stream, shared, (asker, transit), seat).serve(draining).await
+        }
+        Greeted::Journal(stream, take) => {
+            upgrade::serve(stream, peer, &*take, seat, draining).await;
+            Ok(())
         }
         #[cfg(feature = "grpc")]
         Greeted::Http2(stream, shown, begun) => {
@@ -118,6 +126,8 @@ async fn greet_and_serve<S: Service>(
 /// What a connection has turned out to be.
 enum Greeted {
     Native(Stream, CallSource, Transit),
+    /// What follows are no frames.
+    Journal(Stream, Arc<dyn TakeStream>),
     /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
     /// calls.
     #[cfg(feature = "grpc")]
@@ -173,6 +183,12 @@ async fn secure_tcp(
     Ok((Stream::Tls(Box::new(stream.into())), shown))
 }
 
+/// A peer that has shaken hands.
+enum Known {
+    Caller(CallSource, Transit),
+    Journal(Arc<dyn TakeStream>),
+}
+
 /// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
 async fn greet<S: Service>(
     stream: &mut Stream,
@@ -180,7 +196,7 @@ async fn greet<S: Service>(
     begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
-) -> Result<(CallSource, Transit), CloseReason> {
+) -> Result<Known, CloseReason> {
     let preface: [u8; PREFACE_LEN] = read_preface(stream, begun).await?;
     let client = ClientPreface::parse(&preface)?;
     if client.version != VERSION {
@@ -193,15 +209,24 @@ async fn greet<S: Service>(
         let token = (!hello.token.is_empty()).then_some(&*hello.token);
         let authenticator = shared.config.authenticator.as_deref();
         let caller = shown.identify(authenticator, token, &hello.tenant)?;
+        match hello.purpose {
+            Purpose::Calls | Purpose::Journal => shared.check_leads()?,
+            // A standby takes it, a former leader does not.
+            Purpose::Administration => shared.check_term()?,
+        }
         let session = match hello.session {
             0 => None,
             id => Some(Arc::new(shared.sessions.name(id, source, &caller)?)),
         };
         let (from, max_reply) = (shown.from(), client.max_payload as usize);
+        let take = match hello.purpose {
+            Purpose::Journal => Some(upgrade::taker(shared.config.upgrade.as_ref(), &caller)?),
+            Purpose::Calls | Purpose::Administration => None,
+        };
         let asker = CallSource { caller, from, session, max_reply };
-        Ok((asker, hello.local, hello.send_times))
+        Ok((asker, hello, take))
     });
-    let (asker, local, send_times) = match known {
+    let (asker, hello, take) = match known {
         Ok(known) => known,
         Err(refusal) => {
             refuse(stream, &refusal).await?;
@@ -215,14 +240,19 @@ async fn greet<S: Service>(
         max_payload: shared.config.max_payload,
         max_in_flight: shared.config.max_in_flight,
     };
-    let mut welcome = Welcome { send_times, ..Welcome::default() };
-    if let (Peer::Ip(seen_as), Some(name), true) = (peer, &shared.local_socket, local) {
+    let mut welcome = Welcome::default();
+    // Other clients do not expect one. Without anything to say it has no bytes.
+    if hello.local || hello.send_times || hello.purpose != Purpose::Calls {
+        welcome.send_times = hello.send_times;
+        (welcome.epoch, welcome.incarnation) = (shared.epoch(), shared.incarnation);
+        welcome.is_journal = take.is_some();
+    }
+    if let (Peer::Ip(seen_as), Some(name), true) = (peer, &shared.local_socket, hello.local) {
         (welcome.local_socket, welcome.seen_as) = (name.clone(), Some(seen_as));
     }
-    // Without anything to say it has no bytes.
     stream.write_all(&answer.welcoming(&welcome)).await?;
     stream.flush().await?;
-    Ok((asker, transit))
+    Ok(take.map_or_else(|| Known::Caller(asker, transit), Known::Journal))
 }
 
 async fn refuse(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mc_places::Places;
+use mc_types::Epoch;
 
 use super::config::{SMALL_BUFFERS, ServerConfig};
 use super::deduplication::Sessions;
@@ -13,6 +14,9 @@ use super::executor::Executor;
 use super::grpc::Reflection;
 use super::log_limiter::LogLimiter;
 use super::metrics::Counters;
+use super::term::Term;
+use crate::refusal::Refusal;
+use crate::service::Service;
 
 /// What the connections of a server share.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Shared<S> {
     pub(super) executor: Executor,
     pub(super) places: Arc<Places>,
     pub(super) sessions: Sessions,
+    /// Drawn at random; the sessions are those of this number.
+    pub(super) incarnation: u64,
     pub(super) counters: Counters,
     pub(super) log_limiter: LogLimiter,
     /// Bytes in the buffers of connections that hold many.
@@ -44,6 +50,7 @@ impl<S> Shared<S> {
                 config.idle_timeout,
             ),
             sessions: Sessions::new(config.max_connections),
+            incarnation: draw_incarnation(),
             counters: Counters::default(),
             log_limiter: LogLimiter::new(),
             buffered: Arc::default(),
@@ -52,6 +59,33 @@ impl<S> Shared<S> {
             config: Arc::new(config),
         }
     }
+}
+
+impl<S> Shared<S> {
+    /// The term in which the server answers.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.config.term.as_ref().map(|term| term.epoch)
+    }
+}
+
+impl<S: Service> Shared<S> {
+    /// Refuses what a master must not answer whose term is over.
+    pub(super) fn check_term(&self) -> Result<(), Refusal> {
+        self.config.term.as_ref().map_or(Ok(()), Term::check)
+    }
+
+    /// Refuses what only a master may answer that leads, or that is alone.
+    pub(super) fn check_leads(&self) -> Result<(), Refusal> {
+        self.check_term()?;
+        self.service.takes_calls()
+    }
+}
+
+/// Never 0, which says that there is none.
+fn draw_incarnation() -> u64 {
+    let mut number = [0; 8];
+    getrandom::fill(&mut number).expect("the system gives random numbers");
+    u64::from_le_bytes(number).max(1)
 }
 
 /// The part of one connection in [`Shared::buffered`]: all that it holds, and nothing while that

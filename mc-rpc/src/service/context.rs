@@ -8,6 +8,7 @@ use mc_types::{ErrorCode, KeyRef, Time};
 
 use crate::c2c::C2cSettings;
 use crate::caller::{Caller, Role};
+use crate::ha::HaReport;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;
@@ -23,6 +24,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) from: Option<IpAddr>,
     pub(crate) c2c: Option<&'a C2cSettings>,
+    pub(crate) ha: Option<&'a dyn HaReport>,
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
     pub(crate) max_reply: usize,

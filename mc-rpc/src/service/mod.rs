@@ -17,6 +17,7 @@ use mc_types::{ClientId, ErrorCode};
 
 use crate::c2c::C2cSettings;
 use crate::caller::Caller;
+use crate::ha::HaReport;
 use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
@@ -56,6 +57,16 @@ pub trait Service: Send + Sync + 'static {
     /// appended to `out` is dropped then.
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal>;
 
+    /// Asked before each connection for calls is taken: a service that answers only
+    /// administrators, as a standby does, refuses it. The gRPC health service says `NOT_SERVING`
+    /// then.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that the client gets.
+    fn takes_calls(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Tells what [`Completion::After`] waits for. Asked once by each connection; without it such
     /// answers leave at once.
     fn durability(&self) -> Option<DurableWatch> {
@@ -66,6 +77,10 @@ pub trait Service: Send + Sync + 'static {
 impl<S: Service + ?Sized> Service for Arc<S> {
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
         (**self).call(call, out)
+    }
+
+    fn takes_calls(&self) -> Result<(), Refusal> {
+        (**self).takes_calls()
     }
 
     fn durability(&self) -> Option<DurableWatch> {
@@ -86,6 +101,7 @@ pub struct MasterService<C = SystemClock> {
     owners: Owners,
     durable: Option<DurableWatch>,
     c2c: Option<C2cSettings>,
+    ha: Option<Arc<dyn HaReport>>,
 }
 
 impl<C: Clock> MasterService<C> {
@@ -99,7 +115,7 @@ impl<C: Clock> MasterService<C> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).expect("the system gives random numbers");
         let epoch = ClockEpoch::new(u64::from_le_bytes(number));
-        Self { master, clock, epoch, owners: Owners::default(), durable: None, c2c: None }
+        Self { master, clock, epoch, owners: Owners::default(), durable: None, c2c: None, ha: None }
     }
 
     /// Takes this epoch instead of one drawn at random: for simulations, in which the same
@@ -130,6 +146,14 @@ impl<C: Clock> MasterService<C> {
         self
     }
 
+    /// Answers `HaStatus` and `HandOver` by this report. Without one this master says that it is
+    /// alone.
+    #[must_use]
+    pub fn with_ha(mut self, report: Arc<dyn HaReport>) -> Self {
+        self.ha = Some(report);
+        self
+    }
+
     /// Names the run of the clock by which the tickets of this service end.
     #[must_use]
     pub fn clock_epoch(&self) -> ClockEpoch {
@@ -141,6 +165,16 @@ impl<C: Clock> MasterService<C> {
     pub fn master(&self) -> &Arc<Master> {
         &self.master
     }
+}
+
+/// Refuses a call that the caller's role does not allow.
+pub(crate) fn check_role(method: Method, caller: &Caller) -> Result<(), Refusal> {
+    if caller.role() >= method.role() {
+        return Ok(());
+    }
+    let (needed, name, role) = (method.role(), caller.name(), caller.role());
+    let message = format!("{method} is for the role {needed} and above, {name} has {role}");
+    Err(Refusal::new(ErrorCode::PermissionDenied, message))
 }
 
 impl<C: Clock> Service for MasterService<C> {
@@ -161,17 +195,7 @@ impl<C: Clock> MasterService<C> {
     /// Answers a call, if its caller may make it.
     fn execute(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let Call { method, payload, caller, .. } = call;
-        if caller.role() < method.role() {
-            return Err(Refusal::new(
-                ErrorCode::PermissionDenied,
-                format!(
-                    "{method} is for the role {} and above, {} has {}",
-                    method.role(),
-                    caller.name(),
-                    caller.role()
-                ),
-            ));
-        }
+        check_role(method, caller)?;
         match owners::client(method, payload, caller)? {
             Some(client) => self.answer_as(client, call, out),
             None => self.answer(call, out),
@@ -214,6 +238,7 @@ impl<C: Clock> MasterService<C> {
             caller,
             from,
             c2c: self.c2c.as_ref(),
+            ha: self.ha.as_deref(),
             payload,
             max_reply,
         };

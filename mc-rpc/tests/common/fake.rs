@@ -117,13 +117,21 @@ pub(crate) fn greet<L: Listen>(listener: &L) -> Fake<L::Stream> {
 impl<S: Read + Write> Fake<S> {
     /// The next frame, whatever its kind.
     pub(crate) fn frame(&mut self) -> Request {
+        self.frame_or_end().expect("a frame comes before the end")
+    }
+
+    /// The next frame; `None` when the client has closed the connection.
+    pub(crate) fn frame_or_end(&mut self) -> Option<Request> {
         let mut header = [0; HEADER_LEN];
-        self.stream.read_exact(&mut header).unwrap();
+        match self.stream.read_exact(&mut header) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return None,
+            read => read.unwrap(),
+        }
         let header = FrameHeader::parse(&header, 1 << 20).unwrap();
         let mut payload = vec![0; header.payload_len as usize];
         self.stream.read_exact(&mut payload).unwrap();
         let (token, message) = frame::token_of(header, &payload);
-        Request { header, token, message: message.to_vec() }
+        Some(Request { header, token, message: message.to_vec() })
     }
 
     /// Sends a frame.

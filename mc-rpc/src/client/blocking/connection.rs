@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use mc_types::Epoch;
 
 use super::in_place::{CHECK_INTERVAL, is_wanted, was_given_up};
 use super::spin::Spin;
@@ -17,6 +18,7 @@ use crate::client::config::ClientConfig;
 use crate::client::credentials::{Identity, Prepared};
 use crate::client::dial::{handshake_failed, no_answer, offers, shorter_way};
 use crate::client::request::{address as address_frame, has_room, is_too_late};
+use crate::client::youngest_term::YoungestTerm;
 use crate::error::RpcError;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
@@ -53,6 +55,11 @@ pub(super) struct Connection {
     /// Largest answer that this side accepts.
     max_answer: u32,
     last_id: u64,
+    /// The term of the master.
+    epoch: Option<Epoch>,
+    terms: YoungestTerm,
+    /// The server's incarnation, 0 for an older one.
+    pub(super) incarnation: u64,
     /// Whether the master takes no other call here.
     pub(super) going: bool,
     /// Which of the pool's generations it belongs to.
@@ -83,15 +90,16 @@ fn waits(error: &io::Error) -> bool {
 }
 
 impl Connection {
-    /// Connects and shakes hands within the configured time, until `deadline` at the latest.
+    /// Connects and shakes hands within `time`, until `deadline` at the latest.
     pub(super) fn open(
         address: &Address,
         identity: &Identity,
         config: &ClientConfig,
+        time: Duration,
         deadline: Instant,
     ) -> Result<Self, RpcError> {
         let prepared = identity.prepare(config)?;
-        let deadline = deadline.min(Instant::now() + bounded(config.connect_timeout));
+        let deadline = deadline.min(Instant::now() + bounded(time));
         let (connection, shorter) = Self::open_one(address, &prepared, identity, config, deadline)?;
         let shorter =
             shorter.map(|way| Self::open_one(&way, &prepared, identity, config, deadline));
@@ -99,7 +107,8 @@ impl Connection {
         Ok(shorter.and_then(Result::ok).map_or(connection, |(connection, _)| connection))
     }
 
-    /// Connects to this address, and says which one is better.
+    /// Connects to this address, unless its master led before another one that has been met. Says
+    /// which address is better.
     fn open_one(
         address: &Address,
         prepared: &Prepared,
@@ -128,6 +137,9 @@ impl Connection {
             max_request: 0,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             last_id: 0,
+            epoch: None,
+            terms: config.terms.clone(),
+            incarnation: 0,
             going: false,
             generation: 0,
         };
@@ -138,6 +150,12 @@ impl Connection {
                 let words = &connection.inbox[SERVER_PREFACE_LEN..][..server.message_len.into()];
                 let welcome = offers(words);
                 connection.hello = welcome.send_times.then_some(hello);
+                connection.incarnation = welcome.incarnation;
+                if !config.administration {
+                    connection.epoch = welcome.epoch;
+                    let admitted = config.terms.admit(welcome.epoch);
+                    admitted.map_err(|error| handshake_failed(addr, error.into()))?;
+                }
                 let shorter = shorter_way(addr, &welcome, connection.stream.local_addr());
                 Ok((connection, shorter))
             }
@@ -246,6 +264,11 @@ impl Connection {
         self.stream.try_read(&mut [0]).is_some()
     }
 
+    /// Fails when the master led before another one that has been met.
+    pub(super) fn check_term(&self) -> io::Result<()> {
+        self.terms.check(self.epoch)
+    }
+
     /// Makes ready for the next call.
     pub(super) fn rest(&mut self) {
         self.outbox.clear();
@@ -282,6 +305,8 @@ impl Connection {
                 }
                 match header.kind {
                     Kind::Reply | Kind::Error if header.id == self.last_id => {
+                        // What a former leader says is not believed.
+                        self.check_term()?;
                         // Nothing is to follow an answer but the connection's end.
                         self.going |= filled > end;
                         if header.kind == Kind::Error {
@@ -366,6 +391,7 @@ impl Connection {
                     if was_given_up() {
                         return Err(Broken::GivenUp);
                     }
+                    self.check_term()?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -374,12 +400,14 @@ impl Connection {
     }
 
     /// Lets the socket wait for so long, in whole milliseconds: calls that have all of
-    /// their time left find the time-out set. Calls that may be given up wait in pieces.
+    /// their time left find the time-out set. Calls that may be given up, and those of a master
+    /// whose term may end, wait in pieces.
     fn allow(&mut self, left: Duration) -> Result<(), Broken> {
         if left.is_zero() {
             return Err(Broken::Late);
         }
-        let left = if is_wanted() { left.min(CHECK_INTERVAL) } else { left };
+        let in_pieces = is_wanted() || self.epoch.is_some();
+        let left = if in_pieces { left.min(CHECK_INTERVAL) } else { left };
         let millis = left.subsec_nanos().div_ceil(1_000_000).into();
         let timeout =
             Duration::from_secs(left.as_secs()).saturating_add(Duration::from_millis(millis));

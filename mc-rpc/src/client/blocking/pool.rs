@@ -13,11 +13,11 @@ use parking_lot::{Condvar, Mutex};
 use super::connection::Connection;
 use super::in_place::pause;
 use super::settle::Settling;
-use crate::client::address::Route;
+use crate::client::address::{Address, Route};
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
-use crate::client::dial::{FailedRounds, Round, tries_again};
+use crate::client::dial::{FailedRounds, Round, is_silent, tries_again};
 use crate::client::metrics::Counters;
 use crate::error::RpcError;
 
@@ -119,7 +119,8 @@ impl Pool {
         loop {
             if let Some(Resting { connection, since }) = state.resting.pop_back() {
                 let rested = now.saturating_duration_since(since);
-                if rested > CHECK_AFTER && connection.has_ended() {
+                let has_ended = rested > CHECK_AFTER && connection.has_ended();
+                if has_ended || connection.check_term().is_err() {
                     self.counters.connections_lost.fetch_add(1, Ordering::Relaxed);
                     state.open -= 1;
                     continue;
@@ -152,7 +153,7 @@ impl Pool {
         }
     }
 
-    /// Tries each address once.
+    /// Tries each address. One that is silent is given all of its time when the others have failed.
     fn open(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
         let mut round = loop {
             match Round::begin(&self.route)? {
@@ -160,19 +161,44 @@ impl Pool {
                 None => self.route.resolve()?,
             }
         };
-        let generation = self.state.lock().generation;
-        loop {
-            match Connection::open(round.next()?, &self.identity, &self.config, deadline) {
-                Ok(mut connection) => {
-                    round.worked();
-                    self.counters.connections_made.fetch_add(1, Ordering::Relaxed);
-                    connection.generation = generation;
-                    connection.rest();
-                    return Ok(Box::new(connection));
+        let (whole, mut silent) = (self.config.connect_timeout, Vec::new());
+        let first = round.stagger().map_or(whole, |stagger| stagger.min(whole));
+        while let Some((place, address)) = round.next() {
+            match self.attempt(&address, first, deadline) {
+                Ok(connection) => {
+                    round.worked(place);
+                    return Ok(connection);
+                }
+                Err(error) if first < whole && is_silent(&error) => silent.push((place, address)),
+                Err(error) => round.failed(error)?,
+            }
+        }
+        for (place, address) in silent {
+            match self.attempt(&address, whole, deadline) {
+                Ok(connection) => {
+                    round.worked(place);
+                    return Ok(connection);
                 }
                 Err(error) => round.failed(error)?,
             }
         }
+        Err(round.over())
+    }
+
+    /// Connects to one address within `time`, until `deadline` at the latest.
+    fn attempt(
+        &self,
+        address: &Address,
+        time: Duration,
+        deadline: Instant,
+    ) -> Result<Box<Connection>, RpcError> {
+        let generation = self.state.lock().generation;
+        let mut connection =
+            Connection::open(address, &self.identity, &self.config, time, deadline)?;
+        self.counters.connections_made.fetch_add(1, Ordering::Relaxed);
+        connection.generation = generation;
+        connection.rest();
+        Ok(Box::new(connection))
     }
 
     /// A connection of this generation broke.

@@ -46,6 +46,8 @@ pub(in crate::client) struct Lost {
     pub(in crate::client) frame: BytesMut,
     /// When it was first sent.
     pub(in crate::client) begun: Instant,
+    /// The incarnation of the server that it was sent to.
+    pub(in crate::client) first_server: u64,
 }
 
 /// The calls of a client that wait to be settled.
@@ -144,7 +146,8 @@ impl MasterClient {
     fn send_again(&self, lost: &mut Lost, asked: &Asked) -> Result<Vec<Granted>, RpcError> {
         let (pool, now) = (&*self.pool, Instant::now());
         let of = (lost.method, lost.header, lost.begun);
-        let mut call = Call::resume(&pool.config, pool.route.target(), of, now);
+        let first = lost.first_server;
+        let mut call = Call::resume(&pool.config, pool.route.target(), of, first, now);
         let mut lease = pool.take(now, call.deadline)?;
         lease.outbox = mem::take(&mut lost.frame);
         let read = |answer: &[u8]| asked.granted(answer);

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, header};
@@ -78,10 +79,13 @@ impl<S: Service> Connection<S> {
             Refusal::new(ErrorCode::NotSupported, message)
         })?;
         let headers = request.headers();
+        let caller = self.identify(headers)?;
+        self.shared.check_term()?;
+        self.answers.store(true, Ordering::Release);
         Ok(Ready {
             shared: Arc::clone(&self.shared),
             method,
-            caller: self.identify(headers)?,
+            caller,
             from: self.shown.from(),
             deadline: metadata::deadline(headers, arrived)?,
             max_reply: metadata::max_reply(headers, self.shared.config.max_payload)?,

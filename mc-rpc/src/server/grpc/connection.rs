@@ -6,9 +6,10 @@ use core::pin::pin;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method as HttpMethod, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::{Service as _, service_fn};
@@ -36,6 +37,7 @@ use crate::server::config::ServerConfig;
 use crate::server::identity::Shown;
 use crate::server::long_calls::AT_A_TIME;
 use crate::server::shared::Shared;
+use crate::server::term::Guarded;
 use crate::service::Service;
 
 /// What every HTTP/2 connection begins with.
@@ -93,13 +95,17 @@ where
     let preface = timeout(config.handshake_timeout, read_preface(begun, io)).await;
     let io = preface.map_err(|_| CloseReason::SlowHandshake(config.handshake_timeout))??;
 
+    let answers = Arc::<AtomicBool>::default();
+    let io = Guarded::from_first_answer(io, config.term.as_ref(), Arc::clone(&answers));
     let memory_budget = MemoryBudget::new(Arc::clone(&shared.buffered), config.max_buffered);
+    let well = health::wellness(&shared);
     let connection = Arc::new(Connection {
         shared,
         shown,
         memory_budget: Arc::clone(&memory_budget),
         turns: Semaphore::new(AT_A_TIME),
-        health: TowerToHyperService::new(health::server(draining.clone(), config.liveness.clone())),
+        health: TowerToHyperService::new(health::server(draining.clone(), well)),
+        answers,
         draining: draining.clone(),
         place: Arc::clone(seat.place()),
     });
@@ -195,9 +201,15 @@ pub(super) struct Connection<S> {
     /// each has.
     pub(super) turns: Semaphore,
     health: TowerToHyperService<HealthServer>,
+    /// Whether a call was taken: once the term of the server is over such a connection is closed,
+    /// since the HTTP/2 layer may hold its answer. Others are told that it no longer serves.
+    pub(super) answers: Arc<AtomicBool>,
     draining: watch::Receiver<bool>,
     place: Arc<Place>,
 }
+
+/// The response metadata with the leader's term.
+const EPOCH: &str = "mc-epoch";
 
 impl<S: Service> Connection<S> {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
@@ -211,7 +223,12 @@ impl<S: Service> Connection<S> {
         }
         let path = request.uri().path();
         if path.starts_with(MASTER_SERVICE) {
-            return self.answer(request).await.unwrap_or_else(|status| status.into_http());
+            let answered = self.answer(request).await;
+            let mut response = answered.unwrap_or_else(|status| status.into_http());
+            if let Some(epoch) = self.shared.epoch() {
+                response.headers_mut().insert(EPOCH, HeaderValue::from(epoch.as_u64()));
+            }
+            return response;
         }
         if path.starts_with(HEALTH) {
             let request = request.map(|body| self.bounded(body));

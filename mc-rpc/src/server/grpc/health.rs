@@ -11,7 +11,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 
-use crate::server::config::Liveness;
+use crate::server::shared::Shared;
+use crate::service::Service;
 
 /// Longest question about the health of something, in bytes.
 const MAX_QUESTION: usize = 4 << 10;
@@ -24,24 +25,38 @@ pub(super) type HealthServer = health_server::HealthServer<Health>;
 /// How often those who watch are told that the master is not well, or well again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The service of a server that serves until `draining` turns true, while `liveness` is well.
-pub(super) fn server(
-    draining: watch::Receiver<bool>,
-    liveness: Option<Arc<dyn Liveness>>,
-) -> HealthServer {
-    let health = Health { draining, liveness };
+/// Tells whether the master is well.
+pub(super) type Wellness = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Tells whether the master of this server answers calls; `None` when it always does.
+pub(super) fn wellness<S: Service>(shared: &Arc<Shared<S>>) -> Option<Wellness> {
+    let config = &shared.config;
+    let always = config.liveness.is_none() && config.term.is_none();
+    if always && shared.service.takes_calls().is_ok() {
+        return None;
+    }
+    let shared = Arc::clone(shared);
+    Some(Arc::new(move || {
+        let liveness = shared.config.liveness.as_ref();
+        shared.check_leads().is_ok() && liveness.is_none_or(|alive| alive.is_well())
+    }))
+}
+
+/// The service of a server that serves until `draining` turns true, while it is well.
+pub(super) fn server(draining: watch::Receiver<bool>, well: Option<Wellness>) -> HealthServer {
+    let health = Health { draining, well };
     health_server::HealthServer::new(health).max_decoding_message_size(MAX_QUESTION)
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Health {
     draining: watch::Receiver<bool>,
-    liveness: Option<Arc<dyn Liveness>>,
+    well: Option<Wellness>,
 }
 
 impl Health {
     fn is_serving(&self) -> bool {
-        !*self.draining.borrow() && self.liveness.as_ref().is_none_or(|alive| alive.is_well())
+        !*self.draining.borrow() && self.well.as_ref().is_none_or(|is_well| is_well())
     }
 
     fn status(&self, is_known: bool) -> ServingStatus {
@@ -77,7 +92,7 @@ impl Watched {
                 return None;
             }
             let ending = self.health.draining.wait_for(|draining| *draining);
-            let ended = match &self.health.liveness {
+            let ended = match &self.health.well {
                 Some(_) => timeout(LOOK_AGAIN, ending).await.ok().map(|ended| ended.is_err()),
                 None => Some(ending.await.is_err()),
             };

@@ -64,6 +64,7 @@ const fn code_of(code: ErrorCode) -> Code {
         | ErrorCode::PutInProgress
         | ErrorCode::ObjectHasLease
         | ErrorCode::AnswerNotKept
+        | ErrorCode::OutcomeUnknown
         | ErrorCode::ObjectHasReplicationTask
         | ErrorCode::ObjectReplicaBusy => Code::Aborted,
         ErrorCode::ReplicaIsNotReady

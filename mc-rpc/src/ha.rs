@@ -1,0 +1,140 @@
+//! Which part a master has among those of its cluster.
+
+use core::fmt;
+use core::time::Duration;
+
+use mc_types::{Epoch, Sequence};
+
+use crate::refusal::Refusal;
+
+/// What a master does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HaRole {
+    /// It has no other masters beside it.
+    #[default]
+    Alone,
+    /// It answers calls.
+    Leader,
+    /// It follows the leader's journal.
+    Standby,
+    /// It is about to lead, and rebuilds its state.
+    Recovering,
+}
+
+impl HaRole {
+    /// Returns the role's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Leader => "leader",
+            Self::Standby => "standby",
+            Self::Recovering => "recovering",
+        }
+    }
+}
+
+impl fmt::Display for HaRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a master's replies promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DurabilityMode {
+    /// Nothing outlives the process.
+    #[default]
+    None,
+    /// What was answered is durable some time later.
+    Async,
+    /// What was answered is durable.
+    Sync,
+}
+
+impl DurabilityMode {
+    /// Returns the mode's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Async => "async",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+impl fmt::Display for DurabilityMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A master that follows a leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowerStatus {
+    /// Its id among the members.
+    pub member: Box<str>,
+    /// Its address for calls.
+    pub address: Box<str>,
+    /// The last record that it has.
+    pub position: Sequence,
+    /// Records that it lacks.
+    pub lag: u64,
+    /// How long ago it last had all of them.
+    pub behind_for: Duration,
+}
+
+/// A snapshot of a master's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotStatus {
+    /// The last record in it.
+    pub position: Sequence,
+    /// How long ago it was made.
+    pub age: Duration,
+}
+
+/// The part of a master, and the state of its journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HaStatus {
+    /// What it does.
+    pub role: HaRole,
+    /// The term that it leads or follows.
+    pub epoch: Option<Epoch>,
+    /// Its id among the members; empty when it is alone.
+    pub member: Box<str>,
+    /// Its address for calls; empty where it is not known.
+    pub address: Box<str>,
+    /// The leader's address, where it is known.
+    pub leader: Option<Box<str>>,
+    /// The last record of its journal; `None` without any.
+    pub position: Option<Sequence>,
+    /// The masters that follow it; only the leader knows them.
+    pub followers: Vec<FollowerStatus>,
+    /// Ids of the members that have every record that was answered for.
+    pub in_sync: Vec<Box<str>>,
+    /// The last snapshot.
+    pub snapshot: Option<SnapshotStatus>,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// What its replies promise.
+    pub durability: DurabilityMode,
+}
+
+/// Tells which part this master has, and passes on that it is to hand over.
+///
+/// Both are called on the thread that reads a socket, so that they must not wait.
+pub trait HaReport: fmt::Debug + Send + Sync + 'static {
+    /// Returns the state now.
+    fn ha_status(&self) -> HaStatus;
+
+    /// Begins to hand over to the member with the id `to`, or to the one that has most of the
+    /// journal. To hand over to the leader itself changes nothing, and neither does asking again
+    /// while it hands over.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when this master does not lead, or no member can take over.
+    fn hand_over(&self, to: Option<&str>) -> Result<(), Refusal>;
+}
