@@ -265,6 +265,35 @@ fn a_blocking_put_whose_start_got_no_answer_frees_its_key() {
     runtime.block_on(cluster.free("one", Instant::now()));
 }
 
+/// The master that leads now cannot know whether a former one began the put.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_a_former_master_may_have_begun_is_stored() {
+    let cluster = Cluster::start(&[]).await;
+    let address = cluster.master.local_addr();
+    let node = cluster.node().heartbeat_interval(Duration::from_millis(300));
+    let node = node.segment_size(ByteSize::mib(1)).connect().await.unwrap();
+    let losses = Arc::new(Losses::default());
+    let through = proxy(address, Arc::clone(&losses)).await;
+    let writer = mc_cluster_testkit::client(&through).put_wait(10 * FREE_WITHIN);
+    let writer = writer.connect().await.unwrap();
+    losses.starts.store(true, Ordering::SeqCst);
+    losses.answers.store(1, Ordering::SeqCst);
+    let restart = async {
+        let is_lost = || losses.answers.load(Ordering::SeqCst) == 0;
+        eventually(10 * FREE_WITHIN, "the answer is lost", is_lost).await;
+        cluster.master.shutdown().await;
+        Master::builder().listen(address).start().await.unwrap()
+    };
+    let (outcome, master) = tokio::join!(writer.put("one", "first"), restart);
+    assert_eq!(outcome.unwrap(), PutOutcome::Stored);
+    assert_eq!(writer.get("one").await.unwrap(), "first");
+    let methods = writer.metrics().rpc.methods;
+    let starts = methods.iter().find(|of| of.method == Method::BatchPutStart).unwrap();
+    assert!(starts.failures >= 1, "the repeated call is refused, a new one executed");
+    node.shutdown().await;
+    master.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
     let cluster = LossyCluster::start().await;

@@ -97,6 +97,9 @@ struct Item {
     placements: u32,
     /// Whether it was refused for lack of space, which the master has counted.
     was_refused: bool,
+    /// Whether a former master may have begun it, and the one that leads now keeps its key until
+    /// that put's time is over: nobody can end it.
+    may_be_begun: bool,
 }
 
 impl Item {
@@ -116,6 +119,7 @@ impl Item {
             outcome: None,
             placements: 0,
             was_refused: false,
+            may_be_begun: false,
         })
     }
 
@@ -299,20 +303,7 @@ impl Core {
         mode: Mode,
         patience: Patience,
     ) -> Result<Vec<Granted>, PutError> {
-        let puts: Vec<PutStartItem<'_>> = open
-            .iter()
-            .map(|&at| PutStartItem {
-                key: items[at].key.as_ref(),
-                slice_lengths: &items[at].lengths,
-                again: items[at].was_refused,
-            })
-            .collect();
-        // The master counts from later on.
-        let asked = self.settings.clock.now();
-        let answers = match mode {
-            Mode::Put => self.master.batch_put_start(self.id, config, &puts).await?,
-            Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await?,
-        };
+        let (asked, answers) = self.ask_for_room(items, open, config, mode).await?;
         let mut granted = Vec::with_capacity(open.len());
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
@@ -329,6 +320,10 @@ impl Core {
                     if refusal.code == ErrorCode::ObjectAlreadyExists
                         && Instant::now() < patience.deadline
                         && self.reports.is_doubtful(items[at].key.as_str()) => {}
+                Err(refusal)
+                    if refusal.code == ErrorCode::PutInProgress
+                        && Instant::now() < patience.deadline
+                        && items[at].may_be_begun => {}
                 Err(refusal) => {
                     items[at].was_refused |= refusal.code != ErrorCode::Overloaded;
                     items[at].outcome = patience.refused(refusal);
@@ -336,6 +331,43 @@ impl Core {
             }
         }
         Ok(granted)
+    }
+
+    /// Asks for room, and says when. Puts that a former master may have begun are begun anew: no
+    /// writer has learnt where to write for the others.
+    async fn ask_for_room(
+        &self,
+        items: &mut [Item],
+        open: &[usize],
+        config: &ReplicateConfig,
+        mode: Mode,
+    ) -> Result<(BootTime, Vec<Result<PutGrant, Refusal>>), RpcError> {
+        let mut tries_left = PLACEMENTS;
+        loop {
+            let puts: Vec<PutStartItem<'_>> = open
+                .iter()
+                .map(|&at| PutStartItem {
+                    key: items[at].key.as_ref(),
+                    slice_lengths: &items[at].lengths,
+                    again: items[at].was_refused,
+                })
+                .collect();
+            // The master counts from later on.
+            let asked = self.settings.clock.now();
+            let answers = match mode {
+                Mode::Put => self.master.batch_put_start(self.id, config, &puts).await,
+                Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await,
+            };
+            tries_left -= 1;
+            match answers {
+                Err(RpcError::Refused(refusal))
+                    if refusal.code == ErrorCode::OutcomeUnknown && tries_left > 0 =>
+                {
+                    open.iter().for_each(|&at| items[at].may_be_begun = true);
+                }
+                answers => return Ok((asked, answers?)),
+            }
+        }
     }
 
     /// Writes every replica of every granted item.
