@@ -2,7 +2,8 @@
 //! time, calls under way together, batches. Client and server run in one
 //! process on two runtimes; pin it (`taskset -c 0`) to compare numbers.
 //!
-//! `cargo run --release -p mc-rpc --example round_trips`
+//! `cargo run --release -p mc-rpc --example round_trips`; with `-- leader` the server answers in a
+//! term, whose end it looks for before each write.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use hdrhistogram::Histogram;
 use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
 use mc_rpc::frame::HEADER_LEN;
 use mc_rpc::{
-    ClientConfig, MasterClient, MasterService, PutStartItem, RpcError, Server, ServerConfig,
-    SystemClock, blocking,
+    Authority, ClientConfig, MasterClient, MasterService, PutStartItem, RpcError, Server,
+    ServerConfig, SystemClock, Term, blocking,
 };
-use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
+use mc_types::{ClientId, Endpoint, Epoch, KeyRef, RemoteKey, SegmentId};
 use tokio::runtime::{Builder, Runtime};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -23,6 +24,16 @@ type Failure = Box<dyn Error + Send + Sync>;
 const ME: ClientId = ClientId::from_u128(1);
 const RUN: Duration = Duration::from_secs(2);
 const KEY: &str = "model-a/layer-00/block-000000000000000017";
+
+/// A lease by the clock.
+#[derive(Debug)]
+struct Lease(Instant);
+
+impl Authority for Lease {
+    fn may_answer(&self) -> bool {
+        Instant::now() < self.0
+    }
+}
 
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).enable_all().build()
@@ -33,7 +44,12 @@ fn main() -> Result<(), Failure> {
     let master = Arc::new(Master::new(MasterConfig::default(), 3)?);
     let service = MasterService::new(master, SystemClock::new());
     let server = servers.block_on(async {
-        let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await?;
+        let mut config = ServerConfig::default();
+        if std::env::args().any(|word| word == "leader") {
+            let authority = Arc::new(Lease(Instant::now() + Duration::from_secs(3600)));
+            config.term = Some(Term { epoch: Epoch::new(1), authority });
+        }
+        let server = Server::bind("127.0.0.1:0", service, config).await?;
         Ok::<_, mc_rpc::BindError>(server.spawn())
     })?;
     let addr = server.local_addr().to_string();

@@ -212,9 +212,9 @@ methods! {
     /// Gives up the memory of a put.
     MemoryPutRevoke = 73: Writer, Tracked, Short => hot memory_put_revoke;
     /// An object was deleted from a disk.
-    EvictDiskReplica = 74: Writer, Once, Short => cold evict_disk_replica;
+    EvictDiskReplica = 74: Writer, Tracked, Short => cold evict_disk_replica;
     /// `EvictDiskReplica` of many objects.
-    BatchEvictDiskReplica = 75: Writer, Once, Short => written batch_evict_disk_replica;
+    BatchEvictDiskReplica = 75: Writer, Tracked, Short => written batch_evict_disk_replica;
     /// Makes a client's own disk known.
     MountLocalDisk = 76: Node, Harmless, Short => cold mount_local_disk;
     /// Forgets a client's own disk.

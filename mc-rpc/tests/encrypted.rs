@@ -4,17 +4,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/leader.rs"]
+mod leader;
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{DEADLINE, ME, key, master, segment, serve};
+use leader::leader;
 use mc_rpc::tls::{ClientAuth, ClientTls, Protocol, ServerTls, TlsFiles};
-use mc_rpc::{ClientConfig, MasterClient, RpcError, ServerConfig, ServerHandle, blocking};
+use mc_rpc::{
+    ByteStream, ClientConfig, JournalStream, MasterClient, RpcError, ServerConfig, ServerHandle,
+    TakeStream, Taking, blocking,
+};
 use mc_types::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 /// An authority, and what it certified.
@@ -47,14 +54,18 @@ impl Files {
         (path(".pem"), path(".key"))
     }
 
-    fn server(&self, runtime: &Runtime, clients_too: bool) -> ServerHandle {
+    fn tls(&self, clients_too: bool) -> Arc<ServerTls> {
         let (cert, key) = self.issue("localhost");
         let mut files = TlsFiles::new(cert, key);
         if clients_too {
             files = files.client_ca(self.ca(), ClientAuth::Required);
         }
+        Arc::new(ServerTls::load(files).unwrap())
+    }
+
+    fn server(&self, runtime: &Runtime, clients_too: bool) -> ServerHandle {
         let mut config = ServerConfig::default();
-        config.tls = Some(Arc::new(ServerTls::load(files).unwrap()));
+        config.tls = Some(self.tls(clients_too));
         runtime.block_on(serve(&master(), config))
     }
 }
@@ -102,6 +113,55 @@ fn calls_go_encrypted() {
         assert_eq!((many.unwrap().len(), one.unwrap()), (keys.len(), false));
         server.shutdown().await;
     });
+}
+
+/// Sends one word and ends.
+#[derive(Debug)]
+struct Word;
+
+impl TakeStream for Word {
+    fn take<'a>(
+        &'a self,
+        mut stream: Box<dyn ByteStream>,
+        _: Option<std::net::SocketAddr>,
+    ) -> Taking<'a> {
+        Box::pin(async move {
+            stream.write_all(b"word").await.unwrap();
+            stream.shutdown().await.unwrap();
+        })
+    }
+}
+
+#[test]
+fn a_leader_keeps_to_its_term_and_hands_out_its_journal() {
+    let (runtime, files) = (Runtime::new().unwrap(), Files::new());
+    let (mut settings, switch) = leader(3);
+    settings.tls = Some(files.tls(false));
+    settings.upgrade = Some(Arc::new(Word));
+    let server = runtime.block_on(serve(&master(), settings));
+    let addr = format!("localhost:{}", server.local_addr().port());
+    let config = with(Some(ClientTls::new(files.ca())));
+    runtime.block_on(async {
+        let mut journal = JournalStream::connect(&addr, config.clone()).await.unwrap();
+        let mut words = String::new();
+        journal.stream.read_to_string(&mut words).await.unwrap();
+        assert_eq!((&*words, journal.epoch.map(|epoch| epoch.as_u64())), ("word", Some(3)));
+    });
+    let mut once = config;
+    once.retry = false;
+    let (waits, client) = (
+        blocking::MasterClient::connect(&addr, once.clone()).unwrap(),
+        runtime.block_on(MasterClient::connect(&addr, once)).unwrap(),
+    );
+    assert!(!waits.exist(key("k")).unwrap());
+    assert!(!runtime.block_on(client.exist(key("k"))).unwrap());
+    switch.end();
+    for lost in [waits.exist(key("k")), runtime.block_on(client.exist(key("k")))] {
+        let lost = lost.unwrap_err();
+        assert!(matches!(lost, RpcError::ConnectionLost { .. }), "{lost}");
+    }
+    let refused = waits.exist(key("k")).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::UnavailableInCurrentStatus, "{refused}");
 }
 
 #[test]

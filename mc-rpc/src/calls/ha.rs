@@ -12,6 +12,9 @@ use crate::method::Method;
 use crate::proto::{self, ha_status_response as told};
 use crate::refusal::Refusal;
 
+/// Longest id of a member in bytes.
+const MAX_MEMBER_ID: usize = 256;
+
 calls! {
     /// Returns which part this master has, and the state of its journal. A standby answers it to
     /// clients [for administration](crate::ClientConfig::administration).
@@ -130,6 +133,12 @@ fn pass_on(
     report: Option<&dyn HaReport>,
     request: &proto::HandOverRequest,
 ) -> Result<proto::HandOverResponse, Refusal> {
+    let len = request.member_id.len();
+    if len > MAX_MEMBER_ID {
+        return Err(Refusal::invalid(format!(
+            "member_id has {len} bytes; it has {MAX_MEMBER_ID} at most"
+        )));
+    }
     let Some(report) = report else {
         let message = "this master is alone: there is none to hand over to";
         return Err(Refusal::new(ErrorCode::UnavailableInCurrentMode, message));

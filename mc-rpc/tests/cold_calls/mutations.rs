@@ -117,6 +117,7 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         entry(Method::BatchQueryIp, proto::BatchQueryIpRequest { client_ids: vec![me(), id()] }),
         entry(Method::DescribeObject, proto::DescribeObjectRequest { key: key() }),
         entry(Method::ExplainObject, proto::ExplainObjectRequest { key: key() }),
+        entry(Method::HandOver, proto::HandOverRequest { member_id: "m2".into() }),
         entry(Method::ListKeys, proto::ListKeysRequest { prefix: "p".into(), cursor: 0, limit: 5 }),
         entry(Method::BatchReplicaClear, clear),
         entry(
@@ -281,6 +282,8 @@ fn a_request_with_nothing_in_it_is_refused_where_something_is_missing() {
         Method::ListKeys,
         Method::ClusterReport,
         Method::GetC2cConfig,
+        Method::HaStatus,
+        Method::HandOver,
         Method::RemoveAll,
         Method::BatchQueryIp,
         Method::ListDrainJobs,
