@@ -49,6 +49,8 @@ pub struct ExportPage {
     /// The records, in the order in which they are to be applied; may be empty
     /// although more follow.
     pub records: Vec<Record>,
+    /// The shard that its objects are in; `None` for a page without objects.
+    pub shard: Option<u32>,
     /// The position of the next page; `None` at the end.
     pub next: Option<ExportCursor>,
 }
@@ -101,7 +103,7 @@ impl Master {
             .map(|s| RecordRef::of_segment(s).to_record())
             .collect();
         let next = last.map_or(At::Objects { shard: 0, slot: 0 }, |after| At::Segments { after });
-        ExportPage { records, next: Some(ExportCursor(next)) }
+        ExportPage { records, shard: None, next: Some(ExportCursor(next)) }
     }
 
     fn export_objects(&self, now: Time, number: u32, from: u32) -> ExportPage {
@@ -115,7 +117,7 @@ impl Master {
         } else {
             At::Kept { shard: number, after: None }
         };
-        ExportPage { records, next: Some(ExportCursor(next)) }
+        ExportPage { records, shard: Some(number), next: Some(ExportCursor(next)) }
     }
 
     fn export_kept(&self, now: Time, number: u32, after: Option<(Time, GrantId)>) -> ExportPage {
@@ -136,13 +138,13 @@ impl Master {
             None => At::Objects { shard: number + 1, slot: 0 },
         };
         let is_end = last.is_none() && number as usize + 1 >= self.shards().len();
-        ExportPage { records, next: (!is_end).then_some(ExportCursor(next)) }
+        ExportPage { records, shard: None, next: (!is_end).then_some(ExportCursor(next)) }
     }
 }
 
 impl ExportPage {
     /// Behind the last page.
-    const END: Self = Self { records: Vec::new(), next: None };
+    const END: Self = Self { records: Vec::new(), shard: None, next: None };
 }
 
 impl Shard {

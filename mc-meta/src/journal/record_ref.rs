@@ -197,6 +197,16 @@ impl<'a> RecordRef<'a> {
         })
     }
 
+    /// The key, if it is a record of one object.
+    #[must_use]
+    pub fn key(&self) -> Option<KeyRef<'a>> {
+        match self {
+            Self::Object(object) => Some(object.key),
+            Self::Removed { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
+
     pub(crate) fn of_segment(segment: &'a Segment) -> Self {
         Self::Segment { spec: segment.spec(), client: segment.client(), status: segment.status() }
     }

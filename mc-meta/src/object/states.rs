@@ -32,6 +32,12 @@ impl ReplicaStatus {
         Self::Failed,
     ];
 
+    /// The status of this number, as `as u8` gives it.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
     /// Returns whether `next` may follow. A replica that is written in place again goes from
     /// complete back to processing; nothing comes after removed.
     #[must_use]
@@ -148,14 +154,24 @@ impl SegmentStatus {
         }
     }
 
-    pub(crate) const fn from_u8(number: u8) -> Self {
-        match number {
+    /// The status of this number, as `as u8` gives it.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
             1 => Self::Ok,
             2 => Self::Draining,
             3 => Self::Drained,
             4 => Self::GracefullyUnmounting,
+            5 => Self::Unmounted,
             6 => Self::Suspended,
-            _ => Self::Unmounted,
+            _ => return None,
+        })
+    }
+
+    pub(crate) const fn from_u8(number: u8) -> Self {
+        match Self::from_number(number) {
+            Some(status) => status,
+            None => Self::Unmounted,
         }
     }
 }

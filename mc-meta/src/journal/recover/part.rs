@@ -130,6 +130,13 @@ impl RebuildPart<'_> {
         self.own(key).is_some()
     }
 
+    /// Returns whether the objects of this shard are this part's.
+    #[must_use]
+    pub fn owns_shard(&self, shard: usize) -> bool {
+        let own = self.part.first_shard..self.part.first_shard + self.shards.len();
+        own.contains(&shard)
+    }
+
     /// Applies the next record, owned or borrowed.
     pub fn apply<'r>(&mut self, record: impl Into<RecordRef<'r>>) {
         let record = record.into();
