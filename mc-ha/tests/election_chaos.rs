@@ -17,17 +17,19 @@ use mc_testkit::{EtcdCluster, Random, Relay, eventually};
 const LIMIT: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(1);
 const ETCD_MEMBERS: usize = 3;
+const PARTS: [&str; 3] = ["a", "b", "c"];
 
-/// Every authority that was ever won, in the order of winning.
-type Won = Arc<Mutex<Vec<Authority>>>;
+/// Every authority that was ever won and the number of its member, in the order of winning.
+type Won = Arc<Mutex<Vec<(Authority, usize)>>>;
 
 /// Leads whenever it can, for a while each time.
-async fn take_part(election: EtcdElection, id: MemberId, mut random: Random, won: Won) {
+async fn take_part(election: EtcdElection, part: usize, mut random: Random, won: Won) {
+    let id = MemberId::new(PARTS[part]).unwrap();
     let mut candidacy = Candidacy::new(id, CandidacySettings::default());
     loop {
         let leadership = await_leadership(&election, &mut candidacy, &BootClock).await.unwrap();
-        won.lock().unwrap().push(leadership.authority().clone());
-        let stay = millis(random.below(2000));
+        won.lock().unwrap().push((leadership.authority().clone(), part));
+        let stay = millis(random.below(6000));
         if tokio::time::timeout(stay, leadership.authority().ended()).await.is_err() {
             // Fails where the member is cut off.
             let _ = leadership.resign(None).await;
@@ -40,14 +42,14 @@ fn millis(millis: usize) -> Duration {
 }
 
 /// Looks for two that are valid at once, until it is stopped; returns how often it looked.
-fn look(won: &Mutex<Vec<Authority>>, stop: &AtomicBool) -> u64 {
+fn look(won: &Mutex<Vec<(Authority, usize)>>, stop: &AtomicBool) -> u64 {
     let mut looks = 0;
     while !stop.load(Ordering::Relaxed) {
         let authorities = won.lock().unwrap().clone();
         // Of those before the last few none is valid again.
         let recent = &authorities[authorities.len().saturating_sub(8)..];
-        for (at, one) in recent.iter().enumerate() {
-            for other in &recent[at + 1..] {
+        for (at, (one, _)) in recent.iter().enumerate() {
+            for (other, _) in &recent[at + 1..] {
                 // The first once more: it may have ended before the other one began.
                 let both = one.is_valid() && other.is_valid() && one.is_valid();
                 assert!(!both, "two are valid: {one:?} {other:?}");
@@ -71,7 +73,7 @@ async fn no_two_members_have_authority_at_once() {
     let won = Won::default();
     let mut relays = Vec::new();
     let mut parts = Vec::new();
-    for id in ["a", "b", "c"] {
+    for (part, id) in PARTS.into_iter().enumerate() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut endpoints = Vec::new();
         for member in 0..ETCD_MEMBERS {
@@ -82,13 +84,8 @@ async fn no_two_members_have_authority_at_once() {
         let config = EtcdConfig::new(&endpoints.join(";")).unwrap().with_lease_ttl(TTL).unwrap();
         let election = EtcdElection::start(&config).unwrap();
         let member = Member::new(id, "host:1").unwrap();
-        election.register(member.clone(), Position::EMPTY).await.unwrap();
-        let task = take_part(
-            election,
-            member.id().clone(),
-            Random::new(random.next_u64()),
-            Arc::clone(&won),
-        );
+        election.register(member, Position::EMPTY).await.unwrap();
+        let task = take_part(election, part, Random::new(random.next_u64()), Arc::clone(&won));
         parts.push(tokio::spawn(task));
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -97,9 +94,12 @@ async fn no_two_members_have_authority_at_once() {
         move || look(&won, &stop)
     });
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(15) {
-        let (part, member) = (random.below(3), random.below(ETCD_MEMBERS));
-        let frozen = random.below(3) == 0;
+    while begin.elapsed() < Duration::from_secs(12) {
+        // The leader, mostly.
+        let leader = won.lock().unwrap().last().map(|(_, part)| *part);
+        let other = random.below(PARTS.len());
+        let part = leader.filter(|_| random.below(4) > 0).unwrap_or(other);
+        let (frozen, member) = (random.below(4) == 0, random.below(ETCD_MEMBERS));
         if frozen {
             etcd.freeze(member);
         } else {
