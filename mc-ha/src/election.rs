@@ -37,13 +37,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+pub use crate::position::Position;
 pub use authority::{Authority, Fence, safe_lease};
 pub use candidacy::{Candidacy, CandidacySettings, Decision, WaitReason, await_leadership};
 pub use clock::{BootClock, Clock, ManualClock};
 pub use error::ElectionError;
 pub use leadership::{Leadership, Term};
 pub use member::{
-    ClusterView, InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus, Position,
+    ClusterView, InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
 };
 
 /// One master's part in the election of its cluster.

@@ -1,6 +1,36 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "sled")]
+mod directory;
 pub mod election;
+pub mod encoding;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod faulty;
+mod journal;
+mod memory;
+mod order;
+mod position;
+mod recover;
+mod snapshot;
+mod writer;
+
+#[cfg(feature = "sled")]
+pub use directory::DirectoryJournal;
+pub use encoding::Batch;
+pub use faulty::{Faults, FaultyJournal};
+pub use journal::{
+    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
+    SnapshotWriter,
+};
+pub use memory::MemoryJournal;
+pub use position::Position;
+pub use recover::{Damage, RecoverError, ReplayReport, Replica};
+pub use snapshot::{SnapshotError, take_snapshot};
+pub use writer::{
+    Durability, JournalProgress, JournalSink, JournalWriter, WriterSettings, WriterStartError,
+    WriterState, WriterWatch,
+};

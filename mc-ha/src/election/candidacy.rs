@@ -8,7 +8,8 @@ use super::LeaderElection;
 use super::clock::Clock;
 use super::error::ElectionError;
 use super::leadership::Leadership;
-use super::member::{ClusterView, Leader, MemberId, Position};
+use super::member::{ClusterView, Leader, MemberId};
+use crate::position::Position;
 
 /// The pause after an attempt that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -50,8 +50,9 @@ use super::LeaderElection;
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::Leadership;
-use super::member::{ClusterView, Leader, Member, Position};
+use super::member::{ClusterView, Leader, Member};
 use crate::etcd::{Client, EtcdConfig};
+use crate::position::Position;
 
 pub use find::{find_leader, find_leader_blocking};
 

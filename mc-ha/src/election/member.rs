@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use mc_types::{Epoch, Sequence};
+use mc_types::Epoch;
+
+use crate::position::Position;
 use thiserror::Error;
 
 /// Longest id of a member in bytes.
@@ -82,20 +84,6 @@ impl Member {
     pub fn rpc_address(&self) -> &str {
         &self.rpc_address
     }
-}
-
-/// The end of a member's journal: the epoch of its last record and the record's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// The epoch of the last record.
-    pub epoch: Epoch,
-    /// The place of the last record.
-    pub sequence: Sequence,
-}
-
-impl Position {
-    /// The position of a member with an empty journal.
-    pub const EMPTY: Self = Self { epoch: Epoch::new(0), sequence: Sequence::new(0) };
 }
 
 /// A member and how far its journal reached when it last said so.
@@ -184,6 +172,8 @@ fn shortened(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
+    use mc_types::Sequence;
+
     use super::*;
 
     #[test]

@@ -31,7 +31,8 @@ use super::authority::{Fence, safe_lease};
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::{Leadership, Term};
-use super::member::{ClusterView, InSync, Leader, Member, MemberId, MemberStatus, Position};
+use super::member::{ClusterView, InSync, Leader, Member, MemberId, MemberStatus};
+use crate::position::Position;
 
 /// An election service in memory. Clones are the same service.
 #[derive(Clone)]

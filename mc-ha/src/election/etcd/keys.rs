@@ -11,10 +11,11 @@ use thiserror::Error;
 
 use super::super::error::ElectionError;
 use super::super::member::{
-    InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus, Position,
+    InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
 };
 use crate::etcd::MAX_LEASE;
 use crate::etcd::messages::RangeRequest;
+use crate::position::Position;
 
 /// Most keys of a cluster that are read.
 pub(super) const MAX_KEYS: usize = 4 * MAX_MEMBERS;

@@ -7,9 +7,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::super::error::ElectionError;
-use super::super::member::{ClusterView, Member, Position};
+use super::super::member::{ClusterView, Member};
 use super::keys::encode_member;
 use super::shared::{Etcd, RETRY_PAUSE};
+use crate::position::Position;
 
 /// The shortest time between two writes of a member's position.
 const POSITION_INTERVAL: Duration = Duration::from_secs(1);

@@ -14,11 +14,12 @@ use tokio::time::{sleep, timeout};
 use super::super::authority::{Fence, safe_lease};
 use super::super::error::ElectionError;
 use super::super::leadership::{Leadership, Term};
-use super::super::member::{Leader, Member, MemberId, Position};
+use super::super::member::{Leader, Member, MemberId};
 use super::keys::{Record, encode_in_sync};
 use super::shared::{Context, Etcd};
 use super::watcher::Known;
 use crate::etcd::messages::{Compare, RequestOp, ResponseOp, TxnRequest};
+use crate::position::Position;
 
 /// The pause before a renewal that failed is tried again.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(20);

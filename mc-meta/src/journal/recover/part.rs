@@ -140,7 +140,7 @@ impl RebuildPart<'_> {
     /// Applies the next record, owned or borrowed.
     pub fn apply<'r>(&mut self, record: impl Into<RecordRef<'r>>) {
         let record = record.into();
-        let key = key_of(&record).map(|key| self.own(key));
+        let key = record.key().map(|key| self.own(key));
         self.apply_hashed(&record, key);
     }
 
@@ -150,7 +150,7 @@ impl RebuildPart<'_> {
     pub fn apply_all(&mut self, records: &[RecordRef<'_>]) {
         for records in records.chunks(BATCH) {
             let keys: SmallVec<[_; BATCH]> =
-                records.iter().map(|record| key_of(record).map(|key| self.own(key))).collect();
+                records.iter().map(|record| record.key().map(|key| self.own(key))).collect();
             let mut touched = 0;
             for &(key, number) in keys.iter().flatten().flatten() {
                 touched ^= self.shards[number].get_mut().touch(key.hash);
@@ -276,15 +276,6 @@ impl RebuildPart<'_> {
         };
         let noted = claims.insert(noted);
         debug_assert_eq!(noted, slot, "both tables see the same insertions and removals");
-    }
-}
-
-/// The key of the object that a record is about.
-const fn key_of<'k>(record: &RecordRef<'k>) -> Option<KeyRef<'k>> {
-    match record {
-        RecordRef::Object(object) => Some(object.key),
-        RecordRef::Removed { key, .. } => Some(*key),
-        _ => None,
     }
 }
 

@@ -1,0 +1,202 @@
+//! What every [`MetadataJournal`] has to do. For tests of an implementation:
+//!
+//! ```
+//! use mc_ha::{MemoryJournal, MetadataJournal, conformance};
+//!
+//! // A journal that was just opened, and the same one opened again.
+//! let journal = MemoryJournal::new();
+//! conformance::run(&mut || Box::new(journal.clone()), &mut || journal.clear().unwrap());
+//! ```
+//!
+//! Its functions panic at what is wrong.
+
+use core::ops::ControlFlow;
+use std::io::Read;
+
+use mc_meta::RecordRef;
+use mc_types::{Epoch, Generation, Sequence};
+
+use crate::encoding::{Batch, BatchBuilder};
+use crate::journal::{Identity, JournalError, MetadataJournal};
+use crate::position::Position;
+
+/// Runs all tests. `open` opens one journal, whose former opening has been dropped; `clear` makes a
+/// new one of it.
+///
+/// # Panics
+/// When the journal does not do what it has to.
+pub fn run(open: &mut dyn FnMut() -> Box<dyn MetadataJournal>, clear: &mut dyn FnMut()) {
+    for test in [
+        keeps_batches_in_order,
+        is_fenced,
+        refuses_gaps,
+        keeps_snapshots,
+        forgets,
+        keeps_the_identity,
+    ] {
+        clear();
+        let epoch = Epoch::new(open().epoch().as_u64() + 1);
+        test(open, epoch);
+    }
+}
+
+type Open<'a> = &'a mut dyn FnMut() -> Box<dyn MetadataJournal>;
+
+fn at(epoch: Epoch, sequence: u64) -> Position {
+    Position::new(epoch, Sequence::new(sequence))
+}
+
+/// A batch of the effects from `first` to `last`.
+fn batch(epoch: Epoch, first: u64, last: u64) -> Batch {
+    let mut builder = BatchBuilder::new(epoch);
+    for number in first..=last {
+        let record = RecordRef::Generations { next: Generation::new(number) };
+        builder.effect(Sequence::new(number), Some(record));
+    }
+    builder.seal().expect("effects were added")
+}
+
+fn read(journal: &dyn MetadataJournal, after: Position) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let read = journal.read(after, &mut |batch| {
+        batches.push(batch.expect("no batch is damaged"));
+        ControlFlow::Continue(())
+    });
+    read.expect("the journal can be read");
+    batches
+}
+
+fn append(journal: &dyn MetadataJournal, batch: &Batch) {
+    journal.append(batch).expect("the batch follows the last one");
+}
+
+fn keeps_batches_in_order(open: Open<'_>, epoch: Epoch) {
+    let next = Epoch::new(epoch.as_u64() + 1);
+    let all = [batch(epoch, 0, 0), batch(epoch, 1, 3), batch(epoch, 4, 4), batch(next, 0, 2)];
+    let journal = open();
+    assert_eq!(journal.last(), None);
+    journal.begin_epoch(epoch).expect("a term begins");
+    for batch in &all[..3] {
+        append(&*journal, batch);
+    }
+    journal.begin_epoch(next).expect("a younger term begins");
+    append(&*journal, &all[3]);
+    journal.sync().expect("the journal can be written");
+    drop(journal);
+    let journal = open();
+    assert_eq!((journal.epoch(), journal.last()), (next, Some(at(next, 2))));
+    assert_eq!(read(&*journal, Position::default()), all);
+    assert_eq!(read(&*journal, at(epoch, 0)), all[1..], "behind the first");
+    assert_eq!(read(&*journal, at(epoch, 2)), all[1..], "a batch that was begun comes whole");
+    assert_eq!(read(&*journal, at(epoch, 4)), all[3..]);
+    assert_eq!(read(&*journal, at(next, 2)), []);
+    let mut seen = 0;
+    let stopped = journal.read(Position::default(), &mut |_| {
+        seen += 1;
+        ControlFlow::Break(())
+    });
+    stopped.expect("the journal can be read");
+    assert_eq!(seen, 1, "reading stops when it is told to");
+}
+
+fn is_fenced(open: Open<'_>, epoch: Epoch) {
+    let next = Epoch::new(epoch.as_u64() + 1);
+    let journal = open();
+    journal.begin_epoch(epoch).expect("a term begins");
+    append(&*journal, &batch(epoch, 0, 1));
+    let fenced = |result: Result<(), JournalError>| {
+        assert!(matches!(result, Err(JournalError::Fenced { .. })), "{result:?}");
+    };
+    fenced(journal.begin_epoch(epoch));
+    fenced(journal.append(&batch(next, 0, 1)));
+    journal.begin_epoch(next).expect("a younger term begins");
+    fenced(journal.append(&batch(epoch, 2, 2)));
+    drop(journal);
+    let journal = open();
+    fenced(journal.append(&batch(epoch, 2, 2)));
+    fenced(journal.begin_epoch(epoch));
+    append(&*journal, &batch(next, 0, 0));
+}
+
+fn refuses_gaps(open: Open<'_>, epoch: Epoch) {
+    let journal = open();
+    journal.begin_epoch(epoch).expect("a term begins");
+    let gap = |result: Result<(), JournalError>| {
+        assert!(matches!(result, Err(JournalError::Gap { .. })), "{result:?}");
+    };
+    gap(journal.append(&batch(epoch, 1, 1)));
+    append(&*journal, &batch(epoch, 0, 2));
+    gap(journal.append(&batch(epoch, 4, 4)));
+    gap(journal.append(&batch(epoch, 2, 3)));
+    append(&*journal, &batch(epoch, 3, 3));
+}
+
+fn keeps_snapshots(open: Open<'_>, epoch: Epoch) {
+    let journal = open();
+    journal.begin_epoch(epoch).expect("a term begins");
+    append(&*journal, &batch(epoch, 0, 5));
+    assert!(matches!(
+        journal.open_snapshot(at(epoch, 5)).map(drop),
+        Err(JournalError::NoSnapshot { .. })
+    ));
+    let mut builder = BatchBuilder::new(epoch);
+    let page = builder.page(Sequence::new(5), None);
+    for (sequence, pages) in [(3, 1), (5, 2)] {
+        let mut writer = journal.begin_snapshot(at(epoch, sequence)).expect("a snapshot begins");
+        for _ in 0..pages {
+            writer.write(&page).expect("a page is written");
+        }
+        let info = writer.finish().expect("the snapshot is written");
+        assert_eq!(info.at, at(epoch, sequence));
+        assert_eq!(info.bytes, (pages * page.bytes().len()) as u64);
+    }
+    let unfinished = journal.begin_snapshot(at(epoch, 9)).expect("a snapshot begins");
+    drop(unfinished);
+    drop(journal);
+    let journal = open();
+    let known: Vec<_> =
+        journal.snapshots().expect("they are listed").iter().map(|info| info.at).collect();
+    assert_eq!(known, [at(epoch, 5), at(epoch, 3)], "the newest first, finished ones alone");
+    let mut bytes = Vec::new();
+    let mut reader = journal.open_snapshot(at(epoch, 5)).expect("it is there");
+    reader.read_to_end(&mut bytes).expect("it is read");
+    assert_eq!(bytes, page.bytes().repeat(2));
+    assert!(journal.usage().snapshot_bytes >= 3 * page.bytes().len() as u64);
+}
+
+fn forgets(open: Open<'_>, epoch: Epoch) {
+    let journal = open();
+    journal.begin_epoch(epoch).expect("a term begins");
+    let all = [batch(epoch, 0, 0), batch(epoch, 1, 3), batch(epoch, 4, 6)];
+    all.iter().for_each(|batch| append(&*journal, batch));
+    for sequence in [1, 3] {
+        let writer = journal.begin_snapshot(at(epoch, sequence)).expect("a snapshot begins");
+        writer.finish().expect("the snapshot is written");
+    }
+    journal.forget(at(epoch, 3)).expect("it forgets");
+    assert_eq!(read(&*journal, at(epoch, 3)), all[2..]);
+    assert_eq!(journal.snapshots().expect("they are listed").len(), 1);
+    journal.clear().expect("it forgets");
+    assert_eq!(read(&*journal, Position::default()), []);
+    assert_eq!(journal.last(), None);
+    assert_eq!(journal.epoch(), epoch, "but not its term");
+    // A standby begins with its leader's snapshot and goes on behind it.
+    let writer = journal.begin_snapshot(at(epoch, 6)).expect("a snapshot begins");
+    writer.finish().expect("the snapshot is written");
+    assert_eq!(journal.last(), Some(at(epoch, 6)));
+    append(&*journal, &batch(epoch, 7, 8));
+    drop(journal);
+    let journal = open();
+    let kept = read(&*journal, at(epoch, 6));
+    assert_eq!(kept.iter().map(Batch::last).collect::<Vec<_>>(), [at(epoch, 8)]);
+}
+
+fn keeps_the_identity(open: Open<'_>, _: Epoch) {
+    let journal = open();
+    let identity = Identity { seed: 7, secret: [9; 16] };
+    journal.set_identity(&identity).expect("it is written");
+    drop(journal);
+    let journal = open();
+    assert_eq!(journal.identity().expect("it is read"), Some(identity));
+    assert!(!format!("{identity:?}").contains('7'), "secrets are not shown");
+}

@@ -1,0 +1,363 @@
+//! A journal in a directory: batches in sled, snapshots in files.
+//!
+//! | file | what |
+//! |---|---|
+//! | `FORMAT` | `mc-ha metadata 1`: the layout's version |
+//! | `LOCK` | locked by the process that uses the directory |
+//! | `term` | the current term |
+//! | `identity` | the secrets that outlive a master |
+//! | `logs/NUMBER/` | sled databases: the batches under their last positions |
+//! | `snapshots/EPOCH-SEQUENCE` | a snapshot |
+//! | `damaged/` | what could not be used and was moved aside |
+//!
+//! sled keeps the batches and is trusted with no more than that: each batch has checksums of its
+//! own, `sync` flushes, and a database that does not open is tried again without its `snap.*` files,
+//! which a power cut may leave empty and which it can do without. If it does not open then either,
+//! it is moved aside, and the snapshots stand alone.
+//!
+//! With each snapshot, and after each failure, another database begins: one that fails once, for
+//! want of space say, takes nothing more, and one that is not needed any more is removed as a whole,
+//! because sled does not give space back.
+
+mod files;
+mod log;
+mod snapshots;
+mod terms;
+
+use core::fmt;
+use core::ops::ControlFlow;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mc_types::{Epoch, Sequence};
+use parking_lot::{Mutex, RwLock};
+
+use crate::encoding::{Batch, BatchError};
+use crate::journal::{
+    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
+    SnapshotWriter,
+};
+use crate::order::check_follows;
+use crate::position::Position;
+use files::{At, create_dir};
+use log::Log;
+use snapshots::Snapshots;
+use terms::{read_identity, read_term, write_identity, write_term};
+
+/// The version of the layout.
+const LAYOUT: u32 = 1;
+
+const FORMAT: &str = "FORMAT";
+const FORMAT_WORDS: &str = "mc-ha metadata ";
+
+/// A journal in a directory.
+///
+/// Opening it locks the directory for this process.
+pub struct DirectoryJournal {
+    path: PathBuf,
+    snapshots: Snapshots,
+    state: Mutex<State>,
+    /// The oldest first. Locked for writing while one is added or removed.
+    logs: RwLock<Vec<NumberedLog>>,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    epoch: Epoch,
+    last: Option<Position>,
+    /// The last position that was synced.
+    synced: Option<Position>,
+    /// Whether the newest log takes no more.
+    has_failed: bool,
+}
+
+struct NumberedLog {
+    number: u64,
+    /// All its batches are behind this position.
+    begin: Position,
+    log: Arc<Log>,
+}
+
+impl fmt::Debug for DirectoryJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectoryJournal").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl DirectoryJournal {
+    /// Opens the journal in this directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the directory cannot be written, belongs to another process or to a newer
+    /// version, or holds something else. Nothing was changed then.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, JournalError> {
+        let path = path.into();
+        create_dir(&path)?;
+        check_format(&path)?;
+        let lock = lock(&path)?;
+        write_format(&path)?;
+        let snapshots = Snapshots::open(&path)?;
+        let epoch = read_term(&path)?;
+        let logs = open_logs(&path)?;
+        let last = match logs.last() {
+            Some(last) => {
+                last.log.last()?.or((last.begin != Position::EMPTY).then_some(last.begin))
+            }
+            None => None,
+        };
+        // A term file that was lost must not let an older term in.
+        let newest = last.max(snapshots.newest()).unwrap_or_default();
+        let epoch = epoch.max(newest.epoch);
+        let has_failed = logs.is_empty();
+        let state = Mutex::new(State { epoch, last, synced: last, has_failed });
+        Ok(Self { path, snapshots, state, logs: RwLock::new(logs), _lock: lock })
+    }
+
+    /// Goes on in another log.
+    fn begin_log(&self, state: &mut State) -> Result<(), JournalError> {
+        let mut logs = self.logs.write();
+        let number = logs.last().map_or(1, |last| last.number + 1);
+        let log = Log::open(&self.path, &log_path(&self.path, number))?;
+        let begin = state.last.unwrap_or_default();
+        logs.push(NumberedLog { number, begin, log: Arc::new(log) });
+        state.has_failed = false;
+        Ok(())
+    }
+
+    fn newest_log(&self) -> Option<Arc<Log>> {
+        self.logs.read().last().map(|last| Arc::clone(&last.log))
+    }
+
+    /// Notes a failure of the newest log: what it has not synced is not counted on, and it takes
+    /// nothing more.
+    fn note<T>(state: &mut State, result: Result<T, JournalError>) -> Result<T, JournalError> {
+        if result.is_err() {
+            state.has_failed = true;
+            state.last = state.synced;
+        }
+        result
+    }
+
+    /// Removes the logs that hold nothing behind this position.
+    fn remove_logs(&self, until: Position) -> Result<(), JournalError> {
+        let mut logs = self.logs.write();
+        while logs.get(1).is_some_and(|next| next.begin <= until) {
+            let old = logs.remove(0);
+            let path = old.log.path().to_owned();
+            drop(old);
+            fs::remove_dir_all(&path).at("remove", &path)?;
+        }
+        Ok(())
+    }
+}
+
+fn log_path(path: &Path, number: u64) -> PathBuf {
+    path.join("logs").join(format!("{number:020}"))
+}
+
+/// Opens the logs, the oldest first.
+fn open_logs(path: &Path) -> Result<Vec<NumberedLog>, JournalError> {
+    let directory = path.join("logs");
+    create_dir(&directory)?;
+    let mut numbers: Vec<u64> = Vec::new();
+    for entry in fs::read_dir(&directory).at("list", &directory)? {
+        let name = entry.at("list", &directory)?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    let mut logs: Vec<NumberedLog> = Vec::new();
+    let mut begin = Position::EMPTY;
+    for number in numbers {
+        let log = Log::open(path, &log_path(path, number))?;
+        let last = log.last()?;
+        logs.push(NumberedLog { number, begin, log: Arc::new(log) });
+        begin = begin.max(last.unwrap_or_default());
+    }
+    Ok(logs)
+}
+/// Checks that the directory is one of ours, or empty.
+fn check_format(path: &Path) -> Result<(), JournalError> {
+    let file = path.join(FORMAT);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut entries = fs::read_dir(path).at("list", path)?;
+            let is_ours = |name: &std::ffi::OsStr| name == "LOCK" || name == "lost+found";
+            let foreign = entries.any(|entry| entry.is_ok_and(|e| !is_ours(&e.file_name())));
+            return if foreign { Err(JournalError::Foreign { path: path.into() }) } else { Ok(()) };
+        }
+        Err(error) => return Err(error).at("read", &file),
+    };
+    let found = text.trim_end().strip_prefix(FORMAT_WORDS).and_then(|number| number.parse().ok());
+    match found {
+        Some(LAYOUT) => Ok(()),
+        Some(found) => Err(JournalError::Newer { path: path.into(), found, known: LAYOUT }),
+        None => Err(JournalError::Damaged {
+            path: file,
+            reason: format!("it does not say `{FORMAT_WORDS}{LAYOUT}`"),
+        }),
+    }
+}
+
+fn write_format(path: &Path) -> Result<(), JournalError> {
+    let file = path.join(FORMAT);
+    if file.exists() {
+        return Ok(());
+    }
+    files::replace(&file, format!("{FORMAT_WORDS}{LAYOUT}\n").as_bytes())
+}
+
+fn lock(path: &Path) -> Result<File, JournalError> {
+    let file = path.join("LOCK");
+    let lock = File::options().create(true).truncate(false).write(true).open(&file);
+    let lock = lock.at("write", &file)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse { path: path.into() }),
+        Err(fs::TryLockError::Error(error)) => Err(error).at("lock", &file),
+    }
+}
+
+impl MetadataJournal for DirectoryJournal {
+    fn epoch(&self) -> Epoch {
+        self.state.lock().epoch
+    }
+
+    fn begin_epoch(&self, epoch: Epoch) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        if epoch <= state.epoch {
+            return Err(JournalError::Fenced { current: state.epoch, offered: epoch });
+        }
+        write_term(&self.path, epoch)?;
+        state.epoch = epoch;
+        Ok(())
+    }
+
+    fn append(&self, batch: &Batch) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        check_follows(batch, state.epoch, state.last.max(self.snapshots.newest()))?;
+        if state.has_failed {
+            self.begin_log(&mut state)?;
+        }
+        let log = self.newest_log().expect("a log was begun");
+        Self::note(&mut state, log.append(batch))?;
+        state.last = Some(batch.last());
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), JournalError> {
+        let Some(log) = self.newest_log() else { return Ok(()) };
+        let last = self.state.lock().last;
+        let synced = log.sync();
+        let mut state = self.state.lock();
+        Self::note(&mut state, synced)?;
+        state.synced = state.synced.max(last);
+        Ok(())
+    }
+
+    fn last(&self) -> Option<Position> {
+        self.state.lock().last.max(self.snapshots.newest())
+    }
+
+    fn read(
+        &self,
+        after: Position,
+        visit: &mut dyn FnMut(Result<Batch, DamagedBatch>) -> ControlFlow<()>,
+    ) -> Result<(), JournalError> {
+        let logs: Vec<_> = self.logs.read().iter().map(|log| Arc::clone(&log.log)).collect();
+        let mut last = after;
+        for log in logs {
+            // What a log that failed has kept of its end stands in the next one again.
+            for row in log.after(last) {
+                let (at, batch) = row?;
+                if let Ok(batch) = &batch {
+                    let first = batch.first();
+                    let follows =
+                        first.epoch != last.epoch || first.sequence <= next(last.sequence);
+                    let source = BatchError::Missing { after: last, before: first };
+                    if !follows && visit(Err(DamagedBatch { at, source })).is_break() {
+                        return Ok(());
+                    }
+                }
+                if visit(batch).is_break() {
+                    return Ok(());
+                }
+                last = at;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_snapshot(&self, at: Position) -> Result<Box<dyn SnapshotWriter + '_>, JournalError> {
+        {
+            let mut state = self.state.lock();
+            // So that the older one can go when this snapshot is all that is needed.
+            let logs = self.logs.read().last().map(|last| last.begin);
+            if logs.is_some_and(|begin| Some(begin) < state.last) {
+                let log = self.newest_log();
+                let synced = log.map_or(Ok(()), |log| log.sync());
+                Self::note(&mut state, synced)?;
+                state.synced = state.last;
+                self.begin_log(&mut state)?;
+            }
+        }
+        Ok(Box::new(self.snapshots.begin(at)?))
+    }
+
+    fn snapshots(&self) -> Result<Vec<SnapshotInfo>, JournalError> {
+        self.snapshots.list()
+    }
+
+    fn open_snapshot(&self, at: Position) -> Result<Box<dyn Read + Send>, JournalError> {
+        self.snapshots.read(at)
+    }
+
+    fn forget(&self, until: Position) -> Result<(), JournalError> {
+        self.snapshots.forget(|at| at < until)?;
+        self.remove_logs(until)
+    }
+
+    fn clear(&self) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        self.snapshots.forget(|_| true)?;
+        (state.last, state.synced) = (None, None);
+        self.begin_log(&mut state)?;
+        let mut logs = self.logs.write();
+        while logs.len() > 1 {
+            let old = logs.remove(0);
+            let path = old.log.path().to_owned();
+            drop(old);
+            fs::remove_dir_all(&path).at("remove", &path)?;
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, JournalError> {
+        read_identity(&self.path)
+    }
+
+    fn set_identity(&self, identity: &Identity) -> Result<(), JournalError> {
+        write_identity(&self.path, identity)
+    }
+
+    fn usage(&self) -> JournalUsage {
+        let snapshots = self.snapshots.list().unwrap_or_default();
+        JournalUsage {
+            journal_bytes: self.logs.read().iter().map(|log| log.log.bytes()).sum(),
+            snapshot_bytes: snapshots.iter().map(|info| info.bytes).sum(),
+        }
+    }
+}
+
+fn next(sequence: Sequence) -> Sequence {
+    Sequence::new(sequence.as_u64() + 1)
+}
+
+/// Wraps what the standard library says of a file.
+pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::File { what, path: path.into(), source: Arc::new(source) }
+}

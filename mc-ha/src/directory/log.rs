@@ -1,0 +1,186 @@
+//! Batches in sled: one database for the time from one snapshot to the next.
+
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use mc_types::{Epoch, Sequence};
+use tracing::{error, warn};
+
+use super::files::{At, move_aside};
+use crate::encoding::{Batch, BatchError};
+use crate::journal::{DamagedBatch, JournalError};
+use crate::position::Position;
+
+/// Bytes of batches that sled keeps in memory. They are read only after a restart.
+const CACHE: u64 = 8 << 20;
+
+/// Bytes of one of sled's segments. A batch stays below a quarter of it, from where on sled
+/// writes values to files of their own.
+const SEGMENT: usize = 2 << 20;
+
+/// One database.
+#[derive(Debug)]
+pub(super) struct Log {
+    path: PathBuf,
+    database: sled::Db,
+    batches: sled::Tree,
+}
+
+impl Log {
+    /// Opens a database, if need be without what it can do without. One that cannot be opened at
+    /// all is moved aside, and an empty one is in its place.
+    pub(super) fn open(metadata: &Path, path: &Path) -> Result<Self, JournalError> {
+        let damaged = match Self::try_open(path) {
+            Ok(log) => return Ok(log),
+            Err(Failure::Error(sled::Error::Io(source))) => return Err(source).at("open", path),
+            Err(damaged) => damaged,
+        };
+        warn!(
+            log = %path.display(), cause = %damaged,
+            "a part of the journal does not open; trying again without its snap files"
+        );
+        // sled's own snapshots, which a power cut may leave empty. It makes them again.
+        for entry in fs::read_dir(path).at("list", path)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("snap.") {
+                move_aside(metadata, &entry.path())?;
+            }
+        }
+        let damaged = match Self::try_open(path) {
+            Ok(log) => return Ok(log),
+            Err(damaged) => damaged,
+        };
+        let aside = move_aside(metadata, path)?;
+        error!(
+            aside = %aside.display(), cause = %damaged,
+            "a part of the journal cannot be read and was moved aside; what the snapshots do not \
+             have of it is missing"
+        );
+        Self::try_open(path).map_err(|failure| failure.at(path))
+    }
+
+    fn try_open(path: &Path) -> Result<Self, Failure> {
+        let open = || {
+            let config = sled::Config::new()
+                .path(path)
+                .mode(sled::Mode::HighThroughput)
+                .cache_capacity(CACHE)
+                .segment_size(SEGMENT)
+                .flush_every_ms(None);
+            let database = config.open()?;
+            let batches = database.open_tree("batches")?;
+            Ok((database, batches))
+        };
+        let (database, batches) = guarded(open)?;
+        Ok(Self { path: path.into(), database, batches })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Calls sled, which panics where it meets what it does not expect.
+    fn call<T>(&self, call: impl FnOnce() -> sled::Result<T>) -> Result<T, JournalError> {
+        guarded(call).map_err(|failure| failure.at(&self.path))
+    }
+
+    pub(super) fn append(&self, batch: &Batch) -> Result<(), JournalError> {
+        let bytes = batch.bytes().as_ref();
+        self.call(|| self.batches.insert(key(batch.last()), bytes)).map(drop)
+    }
+
+    pub(super) fn sync(&self) -> Result<(), JournalError> {
+        self.call(|| self.database.flush()).map(drop)
+    }
+
+    /// The last position in it.
+    pub(super) fn last(&self) -> Result<Option<Position>, JournalError> {
+        let last = self.call(|| self.batches.last())?;
+        Ok(last.and_then(|(key, _)| position(&key)))
+    }
+
+    /// The batches behind this position.
+    pub(super) fn after(
+        &self,
+        position: Position,
+    ) -> impl Iterator<Item = Result<(Position, Result<Batch, DamagedBatch>), JournalError>> {
+        let behind = (core::ops::Bound::Excluded(key(position)), core::ops::Bound::Unbounded);
+        let mut rows = self.batches.range(behind);
+        core::iter::from_fn(move || {
+            let row = match self.call(|| rows.next().transpose()) {
+                Ok(row) => row?,
+                Err(error) => return Some(Err(error)),
+            };
+            Some(Ok(read(&row.0, &row.1)))
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.database.size_on_disk().unwrap_or(0)
+    }
+}
+
+fn read(key: &[u8], value: &[u8]) -> (Position, Result<Batch, DamagedBatch>) {
+    let at = position(key).unwrap_or_default();
+    let batch = Batch::parse(Bytes::copy_from_slice(value));
+    let batch = batch
+        .and_then(|batch| if batch.last() == at { Ok(batch) } else { Err(BatchError::Header) });
+    (at, batch.map_err(|source| DamagedBatch { at, source }))
+}
+
+/// The key of a batch: its last position.
+fn key(at: Position) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&at.epoch.as_u64().to_be_bytes());
+    key[8..].copy_from_slice(&at.sequence.as_u64().to_be_bytes());
+    key
+}
+
+fn position(key: &[u8]) -> Option<Position> {
+    let key: [u8; 16] = key.try_into().ok()?;
+    let [epoch, sequence] =
+        [0, 8].map(|at| u64::from_be_bytes(*key[at..].first_chunk().expect("16 bytes")));
+    Some(Position::new(Epoch::new(epoch), Sequence::new(sequence)))
+}
+
+/// Why sled did not do something.
+enum Failure {
+    Error(sled::Error),
+    Panic(String),
+}
+
+impl Failure {
+    fn at(self, path: &Path) -> JournalError {
+        match self {
+            Self::Error(sled::Error::Io(source)) => super::file_error("write", path, source),
+            Self::Error(source) => JournalError::Database { path: path.into(), source },
+            Self::Panic(reason) => {
+                let source = sled::Error::ReportableBug(reason);
+                JournalError::Database { path: path.into(), source }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(error) => error.fmt(f),
+            Self::Panic(reason) => f.write_str(reason),
+        }
+    }
+}
+
+fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(Failure::Error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+            Err(Failure::Panic(text.unwrap_or_else(|| "the database panicked".into())))
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Makes batches of records.
+
+use core::hash::BuildHasherDefault;
+use core::mem;
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::time::{Duration, SystemTime};
+
+use bytes::{BufMut, BytesMut};
+use mc_meta::RecordRef;
+use mc_types::{Epoch, Generation, Sequence};
+
+use super::batch::{ANY_SHARD, Batch, BatchKind, HEADER_LEN, Header, checksum};
+use super::encode;
+use super::varint::put;
+
+/// Bytes of records from which on a batch [is full](BatchBuilder::is_full).
+const FULL: usize = 128 << 10;
+
+/// The shard that the objects of a snapshot's page are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOf {
+    /// The shard.
+    pub shard: u32,
+    /// The number of shards.
+    pub shards: u32,
+}
+
+/// Collects records to a [`Batch`], again and again.
+#[derive(Debug)]
+pub struct BatchBuilder {
+    epoch: Epoch,
+    /// The effects of the batch that is being made.
+    range: Option<(Sequence, Sequence)>,
+    table: Table,
+    lengths: Vec<u8>,
+    records: Vec<u8>,
+    count: u32,
+}
+
+/// The ids of a batch, and the base of its generations.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    ids: Vec<u8>,
+    places: HashMap<u128, u32, BuildHasherDefault<IdHasher>>,
+    base: Option<Generation>,
+}
+
+/// Ids are random already.
+#[derive(Debug, Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u128(&mut self, id: u128) {
+        self.0 = (id ^ id >> 64) as u64 ^ 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(id as u64);
+    }
+}
+
+impl Table {
+    /// The place of an id.
+    pub(super) fn id(&mut self, id: u128) -> u64 {
+        let next = self.places.len() as u32;
+        let place = *self.places.entry(id).or_insert(next);
+        if place == next {
+            self.ids.put_slice(&id.to_be_bytes());
+        }
+        place.into()
+    }
+
+    /// The difference of a generation to the batch's base.
+    pub(super) fn generation(&mut self, generation: Generation) -> i64 {
+        let base = *self.base.get_or_insert(generation);
+        generation.as_u64().wrapping_sub(base.as_u64()) as i64
+    }
+
+    fn clear(&mut self) {
+        self.ids.clear();
+        self.places.clear();
+        self.base = None;
+    }
+}
+
+impl BatchBuilder {
+    /// A builder of batches of this term.
+    #[must_use]
+    pub fn new(epoch: Epoch) -> Self {
+        Self {
+            epoch,
+            range: None,
+            table: Table::default(),
+            lengths: Vec::new(),
+            records: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Adds what an effect comes to; most have a record. Effects are added in the order of their
+    /// numbers, without leaving one out.
+    pub fn effect(&mut self, sequence: Sequence, record: Option<RecordRef<'_>>) {
+        let first = self.range.map_or(sequence, |(first, _)| first);
+        self.range = Some((first, sequence));
+        if let Some(record) = record {
+            self.record(record);
+        }
+    }
+
+    /// Adds a record of a snapshot.
+    pub fn record(&mut self, record: RecordRef<'_>) {
+        let start = self.records.len();
+        self.records.put_u32_le(0);
+        encode::record(&record, &mut self.table, &mut self.records);
+        let fields = &self.records[start + 4..];
+        let (len, checksum) = (fields.len(), checksum(&[fields]));
+        self.records[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+        put(&mut self.lengths, len as u64);
+        self.count += 1;
+    }
+
+    /// Returns whether nothing was added since the last batch.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.range.is_none() && self.count == 0
+    }
+
+    /// Bytes of the records that were added since the last batch.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Returns whether the batch should be [sealed](Self::seal) now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.records.len() >= FULL
+    }
+
+    /// Makes a batch of the effects that were added, and begins the next one. `None` when there
+    /// are none.
+    pub fn seal(&mut self) -> Option<Batch> {
+        let range = self.range.take()?;
+        Some(self.batch(BatchKind::Effects, range, None))
+    }
+
+    /// Makes a page of a snapshot that begins with the effect `at`.
+    pub fn page(&mut self, at: Sequence, of: Option<PageOf>) -> Batch {
+        self.range = None;
+        self.batch(BatchKind::Page, (at, at), of)
+    }
+
+    /// Makes the end of a snapshot that began with the effect `at`; the effects up to `last` may be
+    /// in it.
+    pub fn end(&mut self, at: Sequence, last: Sequence) -> Batch {
+        self.range = None;
+        self.batch(BatchKind::End, (at, last), None)
+    }
+
+    fn batch(
+        &mut self,
+        kind: BatchKind,
+        (first, last): (Sequence, Sequence),
+        of: Option<PageOf>,
+    ) -> Batch {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let tables = self.table.ids.len() + self.lengths.len();
+        let header = Header {
+            kind,
+            epoch: self.epoch,
+            first,
+            last,
+            made: now.as_ref().map_or(0, Duration::as_millis) as u64,
+            base: self.table.base.unwrap_or(Generation::new(0)),
+            shard: of.map_or(ANY_SHARD, |of| of.shard),
+            shards: of.map_or(0, |of| of.shards),
+            ids: self.table.places.len() as u32,
+            records: mem::take(&mut self.count),
+            table_bytes: tables as u32,
+            record_bytes: self.records.len() as u32,
+        };
+        let mut bytes = BytesMut::with_capacity(HEADER_LEN + tables + self.records.len());
+        bytes.put_bytes(0, HEADER_LEN);
+        bytes.put_slice(&self.table.ids);
+        bytes.put_slice(&self.lengths);
+        let encoded = header.encode(&bytes[HEADER_LEN..]);
+        bytes[..HEADER_LEN].copy_from_slice(&encoded);
+        bytes.put_slice(&self.records);
+        self.table.clear();
+        self.lengths.clear();
+        self.records.clear();
+        Batch::from_parts(bytes.freeze(), header)
+    }
+}

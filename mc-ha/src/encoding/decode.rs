@@ -1,0 +1,234 @@
+//! A record from bytes.
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::sync::Arc;
+
+use mc_meta::{
+    Location, Locations, ObjectRecordRef, Record, RecordRef, ReplicaStatus, SegmentSpec,
+    SegmentStatus, Slice, Slices, TenantId, TicketKey,
+};
+use mc_types::{
+    Checksum, ClientId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey, SegmentId,
+};
+
+use super::encode::{
+    COMPLETE, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA, REMOVED,
+    RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+};
+use super::varint::{Reader, unzigzag};
+
+/// The ids of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ids<'a>(&'a [u8]);
+
+/// A record of a batch.
+pub(super) enum Decoded<'a> {
+    /// Of what stands in the batch: the usual case.
+    Borrowed(RecordRef<'a>),
+    /// Of what stands there in another form than it is needed.
+    Owned(Record),
+}
+
+impl<'a> Ids<'a> {
+    pub(super) fn new(table: &'a [u8]) -> Self {
+        Self(table)
+    }
+
+    fn get(self, place: u64) -> Option<u128> {
+        let at = usize::try_from(place).ok()?.checked_mul(16)?;
+        self.0.get(at..)?.first_chunk().map(|id| u128::from_be_bytes(*id))
+    }
+}
+
+/// Reads the fields of one record; `None` for an object that is not wanted.
+pub(super) fn record<'a>(
+    fields: &'a [u8],
+    ids: &Ids<'_>,
+    base: Generation,
+    wants: &dyn Fn(KeyRef<'_>) -> bool,
+) -> Result<Option<Decoded<'a>>, &'static str> {
+    let mut fields = Fields { reader: Reader(fields), ids: *ids, base };
+    let kind = fields.reader.byte().ok_or("is empty")?;
+    let read = match kind {
+        OBJECT => return fields.object(wants).ok_or("is not an object"),
+        REMOVED => return fields.removed(wants).ok_or("is not a removal"),
+        SEGMENT => return fields.segment().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
+        QUOTA => return fields.quota().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
+        GENERATIONS => fields.generations(),
+        SEGMENT_GONE => fields.segment_id().map(|id| RecordRef::SegmentGone { id }),
+        SPACE_KEPT => fields.space_kept(),
+        SPACE_FREED => fields.places(None).map(|space| RecordRef::SpaceFreed { space }),
+        _ => return Err("is of a kind that this version does not know"),
+    };
+    read.map(|record| Some(Decoded::Borrowed(record))).ok_or(INVALID)
+}
+
+const INVALID: &str = "has invalid fields";
+
+struct Fields<'a, 'b> {
+    reader: Reader<'a>,
+    ids: Ids<'b>,
+    base: Generation,
+}
+
+impl<'a> Fields<'a, '_> {
+    fn id(&mut self) -> Option<u128> {
+        let place = self.reader.varint()?;
+        self.ids.get(place)
+    }
+
+    fn segment_id(&mut self) -> Option<SegmentId> {
+        self.id().map(SegmentId::from_u128)
+    }
+
+    fn client(&mut self) -> Option<ClientId> {
+        self.id().map(ClientId::from_u128)
+    }
+
+    fn generation(&mut self) -> Option<Generation> {
+        let difference = unzigzag(self.reader.varint()?);
+        Some(Generation::new(self.base.as_u64().wrapping_add(difference as u64)))
+    }
+
+    fn key(&mut self) -> Option<KeyRef<'a>> {
+        KeyRef::new(self.reader.text()?).ok()
+    }
+
+    fn duration(&mut self) -> Option<Duration> {
+        self.reader.varint().map(Duration::from_millis)
+    }
+
+    fn checksum(&mut self) -> Option<Checksum> {
+        self.reader.array().map(|bytes| Checksum::from_crc32c(u32::from_le_bytes(bytes)))
+    }
+
+    /// Reads a byte that says whether something follows.
+    fn has(&mut self) -> Option<bool> {
+        match self.reader.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Reads places, each as long as `len` or as it says itself.
+    fn places(&mut self, len: Option<u64>) -> Option<Locations> {
+        let count = self.reader.count(2)?;
+        let mut places = Locations::with_capacity(count);
+        for _ in 0..count {
+            let segment = self.segment_id()?;
+            let offset = self.reader.varint()?;
+            let len = match len {
+                Some(len) => len,
+                None => self.reader.varint()?,
+            };
+            places.push(Location { segment, extent: Extent::new(offset, len)? });
+        }
+        Some(places)
+    }
+
+    fn generations(&mut self) -> Option<RecordRef<'a>> {
+        self.reader.varint().map(|next| RecordRef::Generations { next: Generation::new(next) })
+    }
+
+    fn removed(&mut self, wants: &dyn Fn(KeyRef<'_>) -> bool) -> Option<Option<Decoded<'a>>> {
+        let key = self.key()?;
+        if !wants(key) {
+            return Some(None);
+        }
+        let generation = self.generation()?;
+        Some(Some(Decoded::Borrowed(RecordRef::Removed { key, generation })))
+    }
+
+    fn space_kept(&mut self) -> Option<RecordRef<'a>> {
+        let left = self.duration()?;
+        self.places(None).map(|space| RecordRef::SpaceKept { space, left })
+    }
+
+    fn quota(&mut self) -> Option<Record> {
+        let tenant = TenantId::new(self.reader.text()?).ok()?;
+        let requested = if self.has()? { Some(self.reader.varint()?) } else { None };
+        Some(Record::TenantPolicy { tenant, requested })
+    }
+
+    fn segment(&mut self) -> Option<Record> {
+        let (id, client) = (self.segment_id()?, self.client()?);
+        let status = SegmentStatus::from_number(self.reader.byte()?)?;
+        let medium = MediaType::from_number(self.reader.byte()?)?;
+        let (base, size) = (self.reader.varint()?, self.reader.varint()?);
+        let name = self.reader.text()?.into();
+        let others = self.reader.count(2)?.checked_sub(1)?;
+        let endpoint: Endpoint = self.reader.text()?.parse().ok()?;
+        let others = (0..others).map(|_| self.reader.text()?.parse().ok());
+        let others: Vec<Endpoint> = others.collect::<Option<_>>()?;
+        let remote_key = RemoteKey::from_bytes(self.reader.array()?);
+        let ticket_key = match self.has()? {
+            true => Some(TicketKey::from_bytes(self.reader.array()?)),
+            false => None,
+        };
+        let endpoint = endpoint.with_others(others);
+        let spec = SegmentSpec { id, name, base, size, endpoint, remote_key, ticket_key, medium };
+        Some(Record::Segment { spec, client, status })
+    }
+
+    fn slices(&mut self) -> Option<Slices> {
+        let count = self.reader.count(1)?;
+        if count == 1 {
+            return self.slice().map(Slices::One);
+        }
+        let slices: Vec<Slice> = (0..count).map(|_| self.slice()).collect::<Option<_>>()?;
+        Some(Slices::Many(Arc::from(slices)))
+    }
+
+    fn slice(&mut self) -> Option<Slice> {
+        let len = self.reader.varint()?;
+        let checksum = if len & 1 == 1 { Some(self.checksum()?) } else { None };
+        Some(Slice { len: len >> 1, checksum })
+    }
+
+    fn object(&mut self, wants: &dyn Fn(KeyRef<'_>) -> bool) -> Option<Option<Decoded<'a>>> {
+        let flags = self.reader.byte()?;
+        let has = |flag| flags & flag != 0;
+        let key = self.key()?;
+        if !wants(key) {
+            return Some(None);
+        }
+        let (generation, owner) = (self.generation()?, self.client()?);
+        let slices = self.slices()?;
+        let len = slices.as_slice().iter().try_fold(0u64, |sum, slice| sum.checked_add(slice.len));
+        let replicas = self.places(Some(len?))?;
+        let idle = self.duration()?;
+        let disk = match has(FILE) {
+            true => Some(ReplicaStatus::from_number(self.reader.byte()?)?),
+            false => None,
+        };
+        let group = if has(GROUP) { Some(self.reader.text()?) } else { None };
+        let parent = match has(PARENT) {
+            true => NonZeroU64::new(u64::from_le_bytes(self.reader.array()?)),
+            false => None,
+        };
+        let mut prefixes = Vec::new();
+        if has(PREFIXES) {
+            let count = self.reader.count(4)?;
+            prefixes = (0..count).map(|_| self.checksum()).collect::<Option<_>>()?;
+        }
+        let reserved = if has(RESERVED) { self.places(None)? } else { Locations::new() };
+        let mut object = ObjectRecordRef::new(key, generation, owner, slices);
+        object.complete = has(COMPLETE);
+        object.replicas = replicas;
+        object.disk = disk;
+        object.reserved = reserved;
+        object.soft_pin = has(SOFT_PIN);
+        object.hard_pin = has(HARD_PIN);
+        object.group = group;
+        object.parent = parent;
+        object.idle = idle;
+        if prefixes.is_empty() {
+            return Some(Some(Decoded::Borrowed(RecordRef::Object(object))));
+        }
+        let mut object = object.to_record();
+        object.prefixes = prefixes.into();
+        Some(Some(Decoded::Owned(Record::Object(object))))
+    }
+}

@@ -1,0 +1,270 @@
+//! What keeps batches of records and snapshots.
+
+use core::fmt;
+use core::ops::ControlFlow;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mc_types::Epoch;
+
+use crate::encoding::{Batch, BatchError};
+use crate::position::Position;
+
+/// Keeps the changes of a master's state, in order, and snapshots of the whole state.
+///
+/// One process uses a journal at a time. Its methods block; they may be called from any thread that
+/// may block. [`conformance`](crate::conformance) tests implementations.
+///
+/// The batches of one term follow each other without gaps, terms follow each other in the order of
+/// their epochs, and a journal takes batches of its [current term](Self::begin_epoch) alone: what a
+/// master appends that another one has replaced is refused.
+pub trait MetadataJournal: Send + Sync + fmt::Debug {
+    /// The current term; 0 before the first.
+    fn epoch(&self) -> Epoch;
+
+    /// Begins a term. When this returns, no batch of an earlier term will be taken, also after a
+    /// restart.
+    ///
+    /// # Errors
+    /// [`JournalError::Fenced`] when the current term is not older.
+    fn begin_epoch(&self, epoch: Epoch) -> Result<(), JournalError>;
+
+    /// Appends a batch of the current term. It is durable after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`JournalError::Fenced`] for a batch of another term, [`JournalError::Gap`] for one that
+    /// does not follow the last one of the term, and what the medium says. A batch that was refused
+    /// may be appended again.
+    fn append(&self, batch: &Batch) -> Result<(), JournalError>;
+
+    /// Makes everything durable that was appended before.
+    ///
+    /// # Errors
+    /// What the medium says; it is not known then what is durable.
+    fn sync(&self) -> Result<(), JournalError>;
+
+    /// The last position appended, or of the last snapshot if that is later. `None` in a new
+    /// journal.
+    fn last(&self) -> Option<Position>;
+
+    /// Reads the batches that have effects after this position, in order. What cannot be read is
+    /// reported to `visit` like a batch, and reading goes on behind it.
+    ///
+    /// # Errors
+    /// What the medium says when nothing more can be read at all.
+    fn read(
+        &self,
+        after: Position,
+        visit: &mut dyn FnMut(Result<Batch, DamagedBatch>) -> ControlFlow<()>,
+    ) -> Result<(), JournalError>;
+
+    /// Begins a snapshot that holds everything up to this position. Nothing is kept of one that is
+    /// dropped before it is [finished](SnapshotWriter::finish).
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn begin_snapshot(&self, at: Position) -> Result<Box<dyn SnapshotWriter + '_>, JournalError>;
+
+    /// The snapshots, the newest first.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn snapshots(&self) -> Result<Vec<SnapshotInfo>, JournalError>;
+
+    /// Opens a snapshot: its bytes from the first on. May be opened several times.
+    ///
+    /// # Errors
+    /// [`JournalError::NoSnapshot`] and what the medium says.
+    fn open_snapshot(&self, at: Position) -> Result<Box<dyn Read + Send>, JournalError>;
+
+    /// Forgets all snapshots before this position. The batches up to it need not be kept any longer:
+    /// a start that begins with a snapshot of this position does not read them.
+    ///
+    /// # Errors
+    /// What the medium says; part of it may be forgotten.
+    fn forget(&self, until: Position) -> Result<(), JournalError>;
+
+    /// Forgets everything but the current term, for a standby that begins with its leader's
+    /// snapshot.
+    ///
+    /// # Errors
+    /// What the medium says; part of it may be forgotten.
+    fn clear(&self) -> Result<(), JournalError>;
+
+    /// The master's secrets that outlive it; `None` in a new journal.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn identity(&self) -> Result<Option<Identity>, JournalError>;
+
+    /// Keeps these secrets, durably, in place of those that were there.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn set_identity(&self, identity: &Identity) -> Result<(), JournalError>;
+
+    /// Bytes that the batches take, and the snapshots.
+    fn usage(&self) -> JournalUsage;
+}
+
+/// Writes a snapshot.
+pub trait SnapshotWriter {
+    /// Writes a batch of it.
+    ///
+    /// # Errors
+    /// What the medium says; the snapshot is worthless then.
+    fn write(&mut self, batch: &Batch) -> Result<(), JournalError>;
+
+    /// Makes the snapshot durable, and one of the journal's.
+    ///
+    /// # Errors
+    /// What the medium says; there is no such snapshot then.
+    fn finish(self: Box<Self>) -> Result<SnapshotInfo, JournalError>;
+}
+
+/// What is known of a snapshot without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// It holds everything up to here. What happened while it was made may be in it, or not.
+    pub at: Position,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was finished.
+    pub finished: SystemTime,
+}
+
+/// What a journal takes of its medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalUsage {
+    /// Bytes of batches, with what the medium needs beside them.
+    pub journal_bytes: u64,
+    /// Bytes of snapshots.
+    pub snapshot_bytes: u64,
+}
+
+/// The secrets of a master that its successors need, too. `Debug` shows none of them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The seed of [`mc_meta::Master::new`].
+    pub seed: u64,
+    /// The secret of [`mc_meta::Master::with_secret`].
+    pub secret: [u8; 16],
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(..)")
+    }
+}
+
+/// A batch that cannot be read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("batch {at}: {source}")]
+pub struct DamagedBatch {
+    /// Where it stood, as the medium says.
+    pub at: Position,
+    /// What is wrong with it.
+    pub source: BatchError,
+}
+
+/// Why a journal could not do what it was to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The journal belongs to a younger term.
+    #[error("the journal is in term {current}; a master of term {offered} may not write to it")]
+    Fenced {
+        /// The journal's term.
+        current: Epoch,
+        /// The term of what was refused.
+        offered: Epoch,
+    },
+    /// A batch does not follow the last one.
+    #[error("a batch that begins after {after} was appended, but the journal ends at {last}")]
+    Gap {
+        /// What the batch follows.
+        after: Position,
+        /// Where the journal ends.
+        last: Position,
+    },
+    /// Another process uses the directory.
+    #[error(
+        "{} is in use by another process; give each master a metadata directory of its own",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory was written by a newer version.
+    #[error(
+        "{} has format {found} and this version reads formats up to {known}; start the version that \
+         wrote it, or give another directory",
+        path.display()
+    )]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format that can be read.
+        known: u32,
+    },
+    /// The directory holds something else.
+    #[error(
+        "{} is not empty and has no file FORMAT, so it is no metadata directory; give another one",
+        path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file is not what it should be.
+    #[error("{} is damaged: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no such snapshot.
+    #[error("there is no snapshot of {at}")]
+    NoSnapshot {
+        /// Its position.
+        at: Position,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: Arc<io::Error>,
+    },
+    /// The embedded database failed.
+    #[cfg(feature = "sled")]
+    #[error("the journal in {} failed: {source}", path.display())]
+    Database {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        source: sled::Error,
+    },
+}
+
+impl JournalError {
+    /// Returns whether the same may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::File { .. } => true,
+            #[cfg(feature = "sled")]
+            Self::Database { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! A master from a journal.
+
+use core::num::NonZeroUsize;
+use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::panic::resume_unwind;
+use std::thread;
+
+use mc_meta::{ConfigError, MasterConfig, Rebuild, RebuildError, RebuildPart, Rebuilt, RecordRef};
+use mc_ticket::GrantSecret;
+use mc_types::{KeyRef, Time};
+use tracing::warn;
+
+use crate::encoding::{Batch, BatchError, BatchKind, BatchReader, DamagedRecord, RecordVisitor};
+use crate::journal::{DamagedBatch, Identity, JournalError, MetadataJournal, SnapshotInfo};
+use crate::position::Position;
+
+/// Damages that are named; of the rest there is the number.
+const NAMED: usize = 16;
+
+/// The state of a master, as far as a journal tells, to which more batches can be applied: what a
+/// standby keeps.
+#[derive(Debug)]
+pub struct Replica {
+    rebuild: Rebuild,
+    position: Position,
+    report: ReplayReport,
+    threads: NonZeroUsize,
+}
+
+/// What was read to make a [`Replica`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayReport {
+    /// The snapshot that it began with.
+    pub snapshot: Option<Position>,
+    /// Batches read, those of the snapshot included.
+    pub batches: u64,
+    /// Records read.
+    pub records: u64,
+    /// Records and batches that could not be read.
+    pub damaged: u64,
+    /// The first of those.
+    pub damages: Vec<Damage>,
+}
+
+/// What could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A record.
+    #[error(transparent)]
+    Record(DamagedRecord),
+    /// A batch of the journal.
+    #[error("batch {at} of the journal: {reason}")]
+    Batch {
+        /// Its last effect.
+        at: Position,
+        /// What is wrong with it.
+        reason: BatchError,
+    },
+    /// A part of a snapshot.
+    #[error("a part of snapshot {at}: {reason}")]
+    Snapshot {
+        /// The snapshot.
+        at: Position,
+        /// What is wrong with it.
+        reason: BatchError,
+    },
+    /// A snapshot has no end.
+    #[error("snapshot {at} ends too early")]
+    NoEnd {
+        /// The snapshot.
+        at: Position,
+    },
+}
+
+/// Why no master comes of a journal.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A snapshot cannot be read.
+    #[error("cannot read snapshot {at}: {source}")]
+    Read {
+        /// The snapshot.
+        at: Position,
+        /// Why.
+        source: io::Error,
+    },
+    /// A newer version wrote part of the journal.
+    #[error(
+        "the journal has a batch of format {found}, which this version does not read; start the \
+         version that wrote it"
+    )]
+    Newer {
+        /// The format.
+        found: u8,
+    },
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The records make no master.
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+}
+
+impl ReplayReport {
+    /// Adds what another part of the same snapshot has met. All parts read the pages that belong to
+    /// no shard, and meet what is damaged between pages.
+    fn add(&mut self, part: Self, is_first: bool) {
+        self.records += part.records;
+        if is_first {
+            self.batches += part.batches;
+        }
+        for damage in part.damages {
+            if !self.damages.contains(&damage) {
+                self.damage(damage);
+            }
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        self.damaged += 1;
+        if self.damages.len() < NAMED {
+            self.damages.push(damage);
+        }
+    }
+}
+
+impl Replica {
+    /// Reads a journal: its newest snapshot, and what was appended since. When that snapshot is
+    /// damaged and an older one is whole, the older one and what was appended since that. What
+    /// cannot be read is left out and named in the report. Works on so many threads.
+    ///
+    /// # Errors
+    /// [`RecoverError`].
+    pub fn load(
+        journal: &dyn MetadataJournal,
+        config: &MasterConfig,
+        identity: &Identity,
+        threads: NonZeroUsize,
+    ) -> Result<Self, RecoverError> {
+        let mut damaged = None;
+        for snapshot in journal.snapshots()? {
+            let replica = Self::begin(journal, config, identity, threads, Some(snapshot))?;
+            if replica.report.damaged == 0 {
+                return replica.follow(journal);
+            }
+            warn!(
+                snapshot = %snapshot.at, damages = ?replica.report.damages,
+                "a snapshot is damaged; trying an older one"
+            );
+            damaged.get_or_insert(snapshot);
+        }
+        // If none is whole, the newest has most.
+        Self::begin(journal, config, identity, threads, damaged)?.follow(journal)
+    }
+
+    /// Reads a snapshot.
+    fn begin(
+        journal: &dyn MetadataJournal,
+        config: &MasterConfig,
+        identity: &Identity,
+        threads: NonZeroUsize,
+        snapshot: Option<SnapshotInfo>,
+    ) -> Result<Self, RecoverError> {
+        let mut rebuild = Rebuild::in_parts(config.clone(), identity.seed, threads.get())?
+            .with_secret(GrantSecret::from_bytes(identity.secret));
+        let mut report = ReplayReport::default();
+        let mut position = Position::EMPTY;
+        if let Some(SnapshotInfo { at, bytes, .. }) = snapshot {
+            (report.snapshot, position) = (Some(at), at);
+            rebuild.expect_objects((bytes / BYTES_EACH) as usize);
+            let shards = config.shards;
+            let read = |part| read_part(journal, at, shards, part);
+            let parts = in_parallel(rebuild.parts(), read);
+            for (number, part) in parts.into_iter().enumerate() {
+                report.add(part?, number == 0);
+            }
+        }
+        Ok(Self { rebuild, position, report, threads })
+    }
+
+    /// Reads what was appended since.
+    fn follow(mut self, journal: &dyn MetadataJournal) -> Result<Self, RecoverError> {
+        let mut newer = None;
+        let mut some: Vec<Batch> = Vec::with_capacity(AT_A_TIME);
+        journal.read(self.position, &mut |batch| {
+            match batch {
+                Ok(batch) => some.push(batch),
+                Err(DamagedBatch { source: BatchError::Newer { found }, .. }) => {
+                    newer = Some(found);
+                    return ControlFlow::Break(());
+                }
+                Err(DamagedBatch { at, source }) => {
+                    self.report.damage(Damage::Batch { at, reason: source });
+                }
+            }
+            if some.len() == AT_A_TIME {
+                self.apply_all(&some);
+                some.clear();
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.apply_all(&some);
+        newer.map_or(Ok(self), |found| Err(RecoverError::Newer { found }))
+    }
+
+    /// Applies the next batch of effects.
+    pub fn apply(&mut self, batch: &Batch) {
+        self.apply_all(core::slice::from_ref(batch));
+    }
+
+    /// Applies the next batches of effects, on several threads when there are many.
+    pub fn apply_all(&mut self, batches: &[Batch]) {
+        let Some(last) = batches.last() else { return };
+        let fill = |mut part: RebuildPart<'_>| {
+            let mut report = ReplayReport::default();
+            for batch in batches {
+                report.batches += 1;
+                batch.visit(&mut Filler { part: &mut part, report: &mut report });
+            }
+            report
+        };
+        let parts = if batches.len() < MANY {
+            self.rebuild.parts().into_iter().map(fill).collect()
+        } else {
+            in_parallel(self.rebuild.parts(), fill)
+        };
+        for (number, part) in parts.into_iter().enumerate() {
+            self.report.add(part, number == 0);
+        }
+        self.position = last.last();
+    }
+
+    /// The last effect that was applied.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn report(&self) -> &ReplayReport {
+        &self.report
+    }
+
+    /// The master that comes of it, whose clients have to come back from `now` on.
+    ///
+    /// # Errors
+    /// [`RecoverError::Rebuild`].
+    pub fn finish(self, now: Time) -> Result<(Rebuilt, ReplayReport), RecoverError> {
+        let threads = self.threads.get();
+        let rebuilt = self.rebuild.finish_on(now, &|count, task| {
+            let next = AtomicUsize::new(0);
+            let work = || {
+                while let number = next.fetch_add(1, Ordering::Relaxed)
+                    && number < count
+                {
+                    task(number);
+                }
+            };
+            thread::scope(|scope| {
+                for _ in 1..threads.min(count) {
+                    scope.spawn(work);
+                }
+                work();
+            });
+        })?;
+        Ok((rebuilt, self.report))
+    }
+}
+
+/// Batches that are applied together, each part of the rebuild on a thread of its own.
+const AT_A_TIME: usize = 64;
+
+/// From so many on, threads are worth it.
+const MANY: usize = 4;
+
+/// Does the work on each part, on a thread of its own.
+fn in_parallel<'a, T: Send>(
+    parts: Vec<RebuildPart<'a>>,
+    work: impl Fn(RebuildPart<'a>) -> T + Sync,
+) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            parts.into_iter().map(|part| scope.spawn(move || work(part))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, T>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Gives one part of a rebuild the records that it needs.
+struct Filler<'a, 'b> {
+    part: &'a mut RebuildPart<'b>,
+    report: &'a mut ReplayReport,
+}
+
+impl RecordVisitor for Filler<'_, '_> {
+    fn wants(&self, key: KeyRef<'_>) -> bool {
+        self.part.owns(key)
+    }
+
+    fn records(&mut self, records: &[RecordRef<'_>]) {
+        self.report.records += records.len() as u64;
+        self.part.apply_all(records);
+    }
+
+    fn damaged(&mut self, record: DamagedRecord) {
+        self.report.damage(Damage::Record(record));
+    }
+}
+
+/// Bytes of an object in a snapshot, at least, to guess how many there are.
+const BYTES_EACH: u64 = 64;
+
+/// Reads a snapshot for one part of a rebuild: its pages of other shards are passed over.
+fn read_part(
+    journal: &dyn MetadataJournal,
+    at: Position,
+    shards: usize,
+    mut part: RebuildPart<'_>,
+) -> Result<ReplayReport, RecoverError> {
+    let mut report = ReplayReport::default();
+    let failed = |source| RecoverError::Read { at, source };
+    let mut reader = BatchReader::new(journal.open_snapshot(at)?);
+    let mut has_end = false;
+    while let Some(batch) = reader.next_batch().map_err(failed)? {
+        report.batches += 1;
+        match batch {
+            Ok(batch) if batch.kind() == BatchKind::End => has_end = true,
+            Ok(batch) if batch.shard_of(shards).is_some_and(|shard| !part.owns_shard(shard)) => {}
+            Ok(batch) => batch.visit(&mut Filler { part: &mut part, report: &mut report }),
+            Err(BatchError::Newer { found }) => return Err(RecoverError::Newer { found }),
+            Err(reason) => report.damage(Damage::Snapshot { at, reason }),
+        }
+    }
+    if !has_end {
+        report.damage(Damage::NoEnd { at });
+    }
+    Ok(report)
+}

@@ -1,0 +1,447 @@
+//! From the effects of a master to batches in a journal: group commit.
+
+use core::fmt;
+use core::mem;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mc_meta::{Corrections, Effect, EffectSink, RecordRef};
+use mc_types::{Epoch, Sequence, Time};
+use parking_lot::{Condvar, Mutex};
+use tracing::{error, info, warn};
+
+use crate::encoding::{Batch, BatchBuilder};
+use crate::journal::{JournalError, JournalUsage, MetadataJournal};
+use crate::position::Position;
+
+/// When a change may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// At once, as long as everything older than this is durable: a crash of the host loses changes
+    /// of this last time at most. When the medium is slower, acknowledgements wait for it.
+    Async(Duration),
+    /// When it is durable. Changes that are made at the same time become durable together.
+    Sync,
+}
+
+/// Is told how far the journal is.
+pub trait JournalProgress: Send + Sync {
+    /// Changes up to this one may be acknowledged. Called often, from the thread that made the
+    /// change, which holds locks of the master: must not wait and must not call the master. May
+    /// come late: what was told before holds.
+    fn acknowledge(&self, until: Sequence);
+
+    /// The journal cannot be written: nothing more can be acknowledged until it is told that it
+    /// can (`None`).
+    fn suspended(&self, cause: Option<&JournalError>);
+
+    /// Batches were appended: standbys may have them.
+    fn appended(&self, batches: &[Batch]);
+}
+
+/// Settings of a [`JournalWriter`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct WriterSettings {
+    /// When a change may be acknowledged. Default: asynchronously within 100 ms.
+    pub durability: Durability,
+    /// Bytes of changes that wait for the medium, from which on the writer
+    /// [gives up](WriterState::gave_up). Default 256 MiB.
+    pub max_waiting: usize,
+}
+
+impl Default for WriterSettings {
+    fn default() -> Self {
+        Self { durability: Durability::Async(Duration::from_millis(100)), max_waiting: 256 << 20 }
+    }
+}
+
+/// Writes the changes of one master, for one term, to a journal, on a thread of its own.
+///
+/// Dropping it writes what waits, for ten seconds at most, and ends the thread.
+pub struct JournalWriter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The sink of a [`JournalWriter`].
+#[derive(Clone)]
+pub struct JournalSink(Arc<Shared>);
+
+/// Sees the state of a [`JournalWriter`]; it may outlive it.
+#[derive(Clone)]
+pub struct WriterWatch(Arc<Shared>);
+
+/// The state of a [`JournalWriter`] at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriterState {
+    /// The last effect.
+    pub last: Position,
+    /// The last effect that is durable.
+    pub durable: Position,
+    /// Since when the oldest change waits that is not durable.
+    pub lag: Duration,
+    /// Bytes that wait.
+    pub waiting: usize,
+    /// Bytes that were appended since the start.
+    pub written: u64,
+    /// Why the journal cannot be written, if it cannot.
+    pub failure: Option<String>,
+    /// So many bytes wait that no more are kept: the master has to end, and what is not durable is
+    /// lost.
+    pub gave_up: bool,
+}
+
+struct Shared {
+    journal: Arc<dyn MetadataJournal>,
+    progress: Arc<dyn JournalProgress>,
+    settings: WriterSettings,
+    epoch: Epoch,
+    waiting: Mutex<Waiting>,
+    /// There is something to write, or the end.
+    wake: Condvar,
+    /// More is durable.
+    durable: Condvar,
+}
+
+struct Waiting {
+    builder: BatchBuilder,
+    /// Since when the builder's oldest effect waits.
+    since: Option<Instant>,
+    full: Vec<Batch>,
+    bytes: usize,
+    written: u64,
+    /// Since when the oldest effect waits that the thread writes now.
+    writing: Option<Instant>,
+    last: Sequence,
+    durable: Sequence,
+    failure: Option<JournalError>,
+    gave_up: bool,
+    is_idle: bool,
+    ends: bool,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.builder.is_empty()
+    }
+
+    fn lag(&self, now: Instant) -> Duration {
+        let oldest = self.writing.or(self.since);
+        oldest.map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest))
+    }
+}
+
+/// How long changes are gathered that need not be durable at once.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// The wait after a failure, which doubles up to the second one.
+const RETRY: Duration = Duration::from_millis(50);
+const MAX_RETRY: Duration = Duration::from_secs(1);
+
+/// How long a writer that is dropped tries to write what waits.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+
+impl JournalWriter {
+    /// Begins a term in the journal, and starts the thread. The first batch has the `corrections` of
+    /// the rebuild that the term's master came of; those of a new master are empty.
+    ///
+    /// # Errors
+    /// [`JournalError`] when the term cannot begin, and what the system says when there is no
+    /// thread.
+    pub fn start(
+        journal: Arc<dyn MetadataJournal>,
+        epoch: Epoch,
+        corrections: &Corrections,
+        settings: WriterSettings,
+        progress: Arc<dyn JournalProgress>,
+    ) -> Result<Self, WriterStartError> {
+        journal.begin_epoch(epoch)?;
+        let mut builder = BatchBuilder::new(epoch);
+        builder.effect(Sequence::new(0), None);
+        corrections.records().for_each(|record| builder.record(record));
+        let first = builder.seal().expect("an effect was added");
+        journal.append(&first)?;
+        journal.sync()?;
+        progress.appended(&[first]);
+        let shared = Arc::new(Shared {
+            journal,
+            progress,
+            settings,
+            epoch,
+            waiting: Mutex::new(Waiting {
+                builder,
+                since: None,
+                full: Vec::new(),
+                bytes: 0,
+                written: 0,
+                writing: None,
+                last: Sequence::new(0),
+                durable: Sequence::new(0),
+                failure: None,
+                gave_up: false,
+                is_idle: false,
+                ends: false,
+            }),
+            wake: Condvar::new(),
+            durable: Condvar::new(),
+        });
+        let run = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("mc-journal".into());
+        let thread = thread.spawn(move || run.write()).map_err(WriterStartError::Thread)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The sink of the master whose changes are to be kept.
+    #[must_use]
+    pub fn sink(&self) -> JournalSink {
+        JournalSink(Arc::clone(&self.shared))
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> WriterState {
+        self.shared.state()
+    }
+
+    /// Sees its state from elsewhere.
+    #[must_use]
+    pub fn watch(&self) -> WriterWatch {
+        WriterWatch(Arc::clone(&self.shared))
+    }
+
+    /// The journal.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<dyn MetadataJournal> {
+        &self.shared.journal
+    }
+
+    /// Its term.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.shared.epoch
+    }
+
+    /// Waits until everything up to this effect is durable; returns whether it is, after `timeout`
+    /// at the latest.
+    #[must_use]
+    pub fn wait_durable(&self, until: Sequence, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut waiting = self.shared.waiting.lock();
+        while waiting.durable < until && !waiting.gave_up {
+            if self.shared.durable.wait_until(&mut waiting, deadline).timed_out() {
+                break;
+            }
+        }
+        waiting.durable >= until
+    }
+}
+
+impl Drop for JournalWriter {
+    fn drop(&mut self) {
+        self.shared.waiting.lock().ends = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl WriterWatch {
+    /// The state now.
+    #[must_use]
+    pub fn read(&self) -> WriterState {
+        self.0.state()
+    }
+
+    /// What the journal takes of its medium.
+    #[must_use]
+    pub fn usage(&self) -> JournalUsage {
+        self.0.journal.usage()
+    }
+}
+
+impl fmt::Debug for WriterWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriterWatch").field("epoch", &self.0.epoch).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for JournalWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalWriter").field("epoch", &self.shared.epoch).finish_non_exhaustive()
+    }
+}
+
+impl EffectSink for JournalSink {
+    fn emit(&self, sequence: Sequence, _: Time, effect: &Effect<'_>) {
+        let shared = &*self.0;
+        let now = Instant::now();
+        let mut waiting = shared.waiting.lock();
+        if waiting.gave_up {
+            return;
+        }
+        waiting.last = sequence;
+        waiting.since.get_or_insert(now);
+        let before = waiting.builder.bytes();
+        waiting.builder.effect(sequence, RecordRef::from_effect(effect));
+        waiting.bytes += waiting.builder.bytes() - before;
+        if waiting.builder.is_full() {
+            let full = waiting.builder.seal();
+            waiting.full.extend(full);
+        }
+        if waiting.bytes > shared.settings.max_waiting {
+            shared.give_up(&mut waiting);
+        }
+        let wakes = mem::take(&mut waiting.is_idle);
+        let may_acknowledge = match shared.settings.durability {
+            Durability::Async(bound) => waiting.failure.is_none() && waiting.lag(now) < bound,
+            Durability::Sync => false,
+        };
+        drop(waiting);
+        if wakes {
+            shared.wake.notify_one();
+        }
+        if may_acknowledge {
+            shared.progress.acknowledge(sequence);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> WriterState {
+        let waiting = self.waiting.lock();
+        WriterState {
+            last: Position::new(self.epoch, waiting.last),
+            durable: Position::new(self.epoch, waiting.durable),
+            lag: waiting.lag(Instant::now()),
+            waiting: waiting.bytes,
+            written: waiting.written,
+            failure: waiting.failure.as_ref().map(ToString::to_string),
+            gave_up: waiting.gave_up,
+        }
+    }
+
+    /// Forgets what waits, for good.
+    fn give_up(&self, waiting: &mut Waiting) {
+        waiting.gave_up = true;
+        waiting.full = Vec::new();
+        waiting.builder = BatchBuilder::new(self.epoch);
+        waiting.bytes = 0;
+        self.durable.notify_all();
+        error!(
+            limit = self.settings.max_waiting,
+            "the journal has not taken the changes of a long time; this master cannot go on"
+        );
+    }
+
+    fn write(&self) {
+        let mut given = None;
+        while let Some((batches, last)) = self.next() {
+            if !self.keep(&batches, &mut given) {
+                return;
+            }
+            let mut waiting = self.waiting.lock();
+            waiting.writing = None;
+            waiting.durable = last;
+            let bytes: usize = batches.iter().map(|batch| batch.bytes().len()).sum();
+            waiting.bytes = waiting.bytes.saturating_sub(bytes);
+            waiting.written += bytes as u64;
+            if waiting.is_empty() {
+                waiting.bytes = 0;
+            }
+            drop(waiting);
+            self.durable.notify_all();
+            self.progress.acknowledge(last);
+        }
+    }
+
+    /// Waits for something to write; `None` at the end.
+    fn next(&self) -> Option<(Vec<Batch>, Sequence)> {
+        let mut waiting = self.waiting.lock();
+        while waiting.is_empty() {
+            if waiting.ends || waiting.gave_up {
+                return None;
+            }
+            waiting.is_idle = true;
+            self.wake.wait(&mut waiting);
+        }
+        if let Durability::Async(bound) = self.settings.durability {
+            let until = Instant::now() + GATHER.min(bound / 4);
+            while !waiting.ends && !self.wake.wait_until(&mut waiting, until).timed_out() {}
+        }
+        let mut batches = mem::take(&mut waiting.full);
+        let last = waiting.builder.seal();
+        batches.extend(last);
+        waiting.writing = waiting.since.take();
+        let last = batches.last()?.last().sequence;
+        Some((batches, last))
+    }
+
+    /// Makes batches durable, again and again while that fails. Returns whether it has.
+    fn keep(&self, batches: &[Batch], ends: &mut Option<Instant>) -> bool {
+        let mut wait = RETRY;
+        let mut is_told = false;
+        loop {
+            let failure = match self.try_keep(batches, &mut is_told) {
+                Ok(()) => break,
+                Err(failure) => failure,
+            };
+            let mut waiting = self.waiting.lock();
+            let is_new = waiting.failure.replace(failure.clone()).is_none();
+            if waiting.ends && ends.is_none() {
+                *ends = Some(Instant::now() + LAST_WRITES);
+            }
+            let is_over = ends.is_some_and(|end| Instant::now() >= end);
+            if waiting.gave_up || is_over || !failure.is_retryable() {
+                if !waiting.gave_up {
+                    self.give_up(&mut waiting);
+                }
+                drop(waiting);
+                self.progress.suspended(Some(&failure));
+                return false;
+            }
+            drop(waiting);
+            if is_new {
+                warn!(%failure, "the journal cannot be written; trying again");
+            }
+            self.progress.suspended(Some(&failure));
+            std::thread::park_timeout(wait);
+            wait = (2 * wait).min(MAX_RETRY);
+        }
+        if self.waiting.lock().failure.take().is_some() {
+            info!("the journal is written again");
+            self.progress.suspended(None);
+        }
+        true
+    }
+
+    fn try_keep(&self, batches: &[Batch], is_told: &mut bool) -> Result<(), JournalError> {
+        let last = self.journal.last();
+        // A journal that failed may have kept some of them.
+        let missing = batches.iter().filter(|batch| last.is_none_or(|last| batch.last() > last));
+        for batch in missing {
+            self.journal.append(batch)?;
+        }
+        if !mem::replace(is_told, true) {
+            self.progress.appended(batches);
+        }
+        self.journal.sync()
+    }
+}
+
+/// Why a journal does not begin to be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriterStartError {
+    /// The journal refuses.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// There is no thread.
+    #[error("cannot start the thread that writes the journal")]
+    Thread(#[source] io::Error),
+}

@@ -1,0 +1,163 @@
+//! When a master's snapshots are taken.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mc_ha::{JournalError, JournalWriter, SnapshotInfo, take_snapshot};
+use mc_types::Time;
+use parking_lot::{Condvar, Mutex};
+use tracing::{info, warn};
+
+/// When snapshots are taken. A start reads the last one and the journal since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SnapshotPolicy {
+    /// At least so often, while there are changes. Default 10 minutes.
+    pub interval: Duration,
+    /// When so much was written since the last one, or a quarter of its size if that is more.
+    /// Default 64 MiB.
+    pub bytes: u64,
+    /// Never sooner after the last one. Default 15 seconds.
+    pub min_interval: Duration,
+}
+
+impl Default for SnapshotPolicy {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(600),
+            bytes: 64 << 20,
+            min_interval: Duration::from_secs(15),
+        }
+    }
+}
+
+/// How often it is looked whether one is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The thread that takes snapshots. Dropping it waits for the snapshot under way.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    policy: SnapshotPolicy,
+    writer: Arc<JournalWriter>,
+    state: Mutex<State>,
+    ends: Condvar,
+    taken: Arc<Mutex<SnapshotsTaken>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Bytes written when the last one began.
+    written: u64,
+    tried: Option<Instant>,
+    ends: bool,
+}
+
+/// The snapshots so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SnapshotsTaken {
+    pub(crate) last: Option<SnapshotInfo>,
+    /// Those that came to nothing since the start.
+    pub(crate) failed: u64,
+}
+
+impl Snapshots {
+    pub(crate) fn new(
+        policy: SnapshotPolicy,
+        writer: Arc<JournalWriter>,
+    ) -> Result<Self, JournalError> {
+        let last = writer.journal().snapshots()?.first().copied();
+        let taken = Arc::new(Mutex::new(SnapshotsTaken { last, failed: 0 }));
+        let (state, ends) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { policy, writer, state, ends, taken });
+        Ok(Self { shared, thread: None })
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        master: Arc<mc_meta::Master>,
+        now: impl Fn() -> Time + Send + 'static,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let run = move || shared.run(&master, &now);
+        let thread = std::thread::Builder::new().name("mc-snapshots".into()).spawn(run)?;
+        self.thread = Some(thread);
+        Ok(())
+    }
+
+    pub(crate) fn taken(&self) -> Arc<Mutex<SnapshotsTaken>> {
+        Arc::clone(&self.shared.taken)
+    }
+}
+
+impl Drop for Snapshots {
+    fn drop(&mut self) {
+        self.shared.state.lock().ends = true;
+        self.shared.ends.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, master: &mc_meta::Master, now: &dyn Fn() -> Time) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if !state.ends {
+                    self.ends.wait_for(&mut state, LOOK);
+                }
+                if state.ends {
+                    return;
+                }
+                if !self.is_due(&state) {
+                    continue;
+                }
+                state.tried = Some(Instant::now());
+            }
+            let written = self.writer.state().written;
+            let begun = Instant::now();
+            let taken = take_snapshot(master, &self.writer, now);
+            match taken {
+                Ok(info) => {
+                    info!(
+                        at = %info.at, bytes = info.bytes,
+                        seconds = format_args!("{:.1}", begun.elapsed().as_secs_f64()),
+                        "snapshot taken"
+                    );
+                    self.taken.lock().last = Some(info);
+                    self.state.lock().written = written;
+                }
+                Err(error) => {
+                    warn!(%error, "no snapshot was taken; the journal is kept until one is");
+                    self.taken.lock().failed += 1;
+                }
+            }
+        }
+    }
+
+    fn is_due(&self, state: &State) -> bool {
+        let SnapshotPolicy { interval, bytes, min_interval } = self.policy;
+        let written = self.writer.state().written.saturating_sub(state.written);
+        if written == 0 || state.tried.is_some_and(|tried| tried.elapsed() < min_interval) {
+            return false;
+        }
+        let last = self.taken.lock().last;
+        let size = last.map_or(0, |last| last.bytes);
+        let is_old = match state.tried {
+            Some(tried) => tried.elapsed() >= interval,
+            // What was there at the start counts from its own time.
+            None => last.is_none_or(|last| last.finished.elapsed().unwrap_or_default() >= interval),
+        };
+        is_old && last.is_some() || written >= bytes.max(size / 4)
+    }
+}
