@@ -398,6 +398,10 @@ pub enum MasterStartError {
     /// No thread for the ticks.
     #[error("cannot start the thread that does what is due")]
     Thread(#[source] io::Error),
+    /// The journal cannot be used.
+    #[cfg(feature = "ha")]
+    #[error("cannot use the journal: {0}")]
+    Journal(#[source] crate::ha::JournalStartError),
 }
 
 /// The caller did not wait for a future's end; see [`Client::block_on_unless`](crate::blocking::Client::block_on_unless).

@@ -13,6 +13,8 @@ mod environment;
 mod error;
 #[cfg(feature = "events")]
 mod events;
+#[cfg(feature = "ha")]
+mod ha;
 mod master;
 mod object_store;
 mod ticker;
@@ -31,6 +33,8 @@ pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 #[cfg(feature = "events")]
 pub use events::EventPublisher;
+#[cfg(feature = "ha")]
+pub use ha::{JournalConfig, JournalReport, JournalStartError, JournalWatch, SnapshotPolicy};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{

@@ -19,6 +19,8 @@ use crate::environment::{Environment, System};
 use crate::error::MasterStartError;
 #[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
+#[cfg(feature = "ha")]
+use crate::ha::{JournalConfig, JournalWatch, Recovered, RunningJournal, recover};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
@@ -30,6 +32,8 @@ pub struct Master {
     stall_log: AbortOnDrop,
     #[cfg(feature = "events")]
     events: Option<RunningEvents>,
+    #[cfg(feature = "ha")]
+    journal: Option<RunningJournal>,
 }
 
 /// Time limit for sending the last events.
@@ -61,6 +65,8 @@ pub struct MasterBuilder {
     c2c: Option<C2cSettings>,
     #[cfg(feature = "events")]
     events: Option<EventPublisher>,
+    #[cfg(feature = "ha")]
+    journal: Option<JournalConfig>,
     environment: Arc<dyn Environment>,
 }
 
@@ -71,6 +77,8 @@ struct Assembled {
     access: Option<Arc<WarnsOfOpenings>>,
     #[cfg(feature = "events")]
     events: Option<RunningEvents>,
+    #[cfg(feature = "ha")]
+    journal: Option<RunningJournal>,
 }
 
 /// The time since the master started, by its environment's clock.
@@ -99,6 +107,8 @@ impl Master {
             c2c: None,
             #[cfg(feature = "events")]
             events: None,
+            #[cfg(feature = "ha")]
+            journal: None,
             environment: Arc::new(System),
         }
     }
@@ -141,6 +151,14 @@ impl Master {
         self.events.as_ref().map(|events| &events.system)
     }
 
+    /// Sees the state of its [journal](MasterBuilder::journal). A master whose journal has [given
+    /// up](JournalWatch::gave_up) acknowledges nothing any more and should be ended.
+    #[cfg(feature = "ha")]
+    #[must_use]
+    pub fn journal_watch(&self) -> Option<JournalWatch> {
+        self.journal.as_ref().map(RunningJournal::watch)
+    }
+
     /// Answers the calls that are under way, takes no more, sends the events that are queued within a
     /// second, and ends.
     pub async fn shutdown(self) {
@@ -150,6 +168,11 @@ impl Master {
         #[cfg(feature = "events")]
         if let Some(events) = self.events {
             events.system.shutdown(EVENT_FLUSH).await;
+        }
+        #[cfg(feature = "ha")]
+        if let Some(journal) = self.journal {
+            // Writes what waits. A panic was reported when it happened.
+            let _ = tokio::task::spawn_blocking(move || drop(journal)).await;
         }
     }
 }
@@ -207,6 +230,18 @@ impl MasterBuilder {
         self
     }
 
+    /// Keeps the metadata in a journal, and begins with what it holds: objects of a former life are
+    /// there again when their clients are back. The settings may be others than the former
+    /// master's, but for the memory allocator. It replaces [`state`](Self::state) and
+    /// [`durability`](Self::durability).
+    ///
+    /// Starting takes about half a second for a million objects.
+    #[cfg(feature = "ha")]
+    pub fn journal(mut self, config: JournalConfig) -> Self {
+        self.journal = Some(config);
+        self
+    }
+
     /// Has clients convert objects for other models by these rules. They are passed on as they are;
     /// `mc_c2c::C2cConfig::from_json` checks them.
     pub fn c2c(mut self, settings: C2cSettings) -> Self {
@@ -255,7 +290,10 @@ impl MasterBuilder {
         let listen = self.listen.to_string();
         #[cfg(unix)]
         let unix_socket = self.unix_socket.take();
-        let (assembled, service, config) = self.assemble()?;
+        // A journal is read from a disk.
+        let assembled = tokio::task::spawn_blocking(move || self.assemble()).await;
+        let (assembled, service, config) = assembled
+            .unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
         let server = Server::bind(&listen, service, config).await?;
         #[cfg(unix)]
         let server = match &unix_socket {
@@ -292,11 +330,30 @@ impl MasterBuilder {
     ) -> Result<(Assembled, MasterService<SinceStart>, ServerConfig), MasterStartError> {
         let environment = &*self.environment;
         let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
-        let mut state = match (self.state, self.seed) {
+        #[cfg(feature = "ha")]
+        let (mut journal, state) = match self.journal {
+            Some(journal) => {
+                let random = || environment.random_u128();
+                let recovered = recover(&journal, &self.config, self.seed, &random);
+                let Recovered { state, corrections, replayed } =
+                    recovered.map_err(MasterStartError::Journal)?;
+                let journal = RunningJournal::start(journal, &corrections, replayed)
+                    .map_err(MasterStartError::Journal)?;
+                (Some(journal), Some(state))
+            }
+            None => (None, self.state),
+        };
+        #[cfg(not(feature = "ha"))]
+        let state = self.state;
+        let mut state = match (state, self.seed) {
             (Some(state), _) => state,
             (None, Some(seed)) => mc_meta::Master::new(self.config, seed)?,
             (None, None) => mc_meta::Master::new(self.config, random()? as u64)?,
         };
+        #[cfg(feature = "ha")]
+        if let Some(journal) = &journal {
+            state = state.with_sink(journal.sink());
+        }
         if !state.has_own_secret() {
             state = state.with_secret(GrantSecret::from_bytes(random()?.to_ne_bytes()));
         }
@@ -314,8 +371,16 @@ impl MasterBuilder {
         let start = environment.clock().now();
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
             .with_clock_epoch(ClockEpoch::new(random()? as u64));
-        if let Some(watch) = self.durability {
+        let durability = self.durability;
+        #[cfg(feature = "ha")]
+        let durability = journal.as_ref().map(RunningJournal::durability).or(durability);
+        if let Some(watch) = durability {
             service = service.with_durability(watch);
+        }
+        #[cfg(feature = "ha")]
+        if let Some(journal) = &mut journal {
+            let now = move || SinceStart(start).now();
+            journal.attend(&state, now).map_err(MasterStartError::Journal)?;
         }
         if let Some(settings) = self.c2c {
             service = service.with_c2c(settings);
@@ -334,6 +399,8 @@ impl MasterBuilder {
             access,
             #[cfg(feature = "events")]
             events,
+            #[cfg(feature = "ha")]
+            journal,
         };
         Ok((assembled, service, config))
     }
@@ -352,6 +419,8 @@ impl Assembled {
             stall_log,
             #[cfg(feature = "events")]
             events: self.events,
+            #[cfg(feature = "ha")]
+            journal: self.journal,
         }
     }
 }

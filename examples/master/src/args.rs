@@ -18,6 +18,7 @@ use crate::access::AccessArgs;
 use crate::c2c::C2cArgs;
 use crate::connections::ConnectionArgs;
 use crate::events::EventArgs;
+use crate::journal::JournalArgs;
 
 /// Keeps the metadata of a KV-cache store: where each object is, where memory is free,
 /// and what to evict. Object bytes never pass through it.
@@ -118,6 +119,8 @@ pub(crate) struct Args {
     pub(crate) events: EventArgs,
     #[command(flatten)]
     pub(crate) c2c: C2cArgs,
+    #[command(flatten)]
+    pub(crate) journal: JournalArgs,
 
     /// Time for which exist and get protect an object from removal and eviction.
     #[arg(

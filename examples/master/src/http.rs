@@ -6,9 +6,9 @@ use std::time::Instant;
 use mc_events::EventSystem;
 use mc_http::Page;
 use mc_meta::Master;
-use mc_store::{ServerWatch, TickerWatch};
+use mc_store::{JournalWatch, ServerWatch, TickerWatch};
 
-use crate::figures;
+use crate::{figures, journal};
 
 /// The answer for each path.
 pub(crate) fn pages(
@@ -16,6 +16,7 @@ pub(crate) fn pages(
     rpc: ServerWatch,
     ticker: TickerWatch,
     events: Option<Arc<EventSystem>>,
+    journal: Option<JournalWatch>,
 ) -> impl Fn(&str) -> Option<Page> {
     let started = Instant::now();
     move |path| match path {
@@ -25,6 +26,9 @@ pub(crate) fn pages(
             figures::ticker(&mut text, &ticker.read());
             if let Some(events) = &events {
                 figures::events(&mut text, &events.stats());
+            }
+            if let Some(journal) = &journal {
+                journal::metrics(&mut text, &journal.read());
             }
             Some(Page::prometheus(text.into_string()))
         }
@@ -88,8 +92,13 @@ mod tests {
         let address = port.local_addr();
         let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let pages =
-            pages(Arc::clone(master.state()), master.rpc_watch(), master.ticker_watch(), None);
+        let pages = pages(
+            Arc::clone(master.state()),
+            master.rpc_watch(),
+            master.ticker_watch(),
+            None,
+            None,
+        );
         let server = tokio::spawn(port.serve(pages, async {
             // It fails when the sender is gone, which means the same.
             let _ = stopped.await;
@@ -121,7 +130,8 @@ mod tests {
         tokio::time::timeout(DEADLINE, broken.watch().failed()).await.expect("it gives up");
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();
-        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch(), None);
+        let pages =
+            pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch(), None, None);
         let server = tokio::spawn(port.serve(pages, std::future::pending()));
         let health = page(address, "/health").await;
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");

@@ -9,6 +9,7 @@ mod connections;
 mod events;
 mod figures;
 mod http;
+mod journal;
 mod metadata;
 mod serve;
 

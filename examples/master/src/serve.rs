@@ -15,6 +15,7 @@ use crate::access::UnusableFile;
 use crate::args::Args;
 use crate::c2c::C2cError;
 use crate::change_log::{ChangeLog, change_log};
+use crate::journal::MetadataError;
 use crate::metadata::{self, Values};
 use crate::{events, figures, http};
 
@@ -34,7 +35,7 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     let metrics = HttpPort::bind(args.metrics_address()).await?;
     let metrics_address = metrics.local_addr();
     let metadata = match args.metadata_address() {
-        Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::Metadata)?),
+        Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::MetadataServer)?),
         None => None,
     };
     let mut server = args.access.server_config()?;
@@ -57,6 +58,12 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     if let Some(settings) = args.c2c.settings()? {
         builder = builder.c2c(settings);
     }
+    let args_journal = args.journal.clone();
+    let opened = tokio::task::spawn_blocking(move || args_journal.open()).await;
+    let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+    if let Some(journal) = opened? {
+        builder = builder.journal(journal);
+    }
     let master = builder.start().await?;
     announce(master.local_addr(), args.threads, &announced);
     args.warn_of_doubtful_settings();
@@ -67,6 +74,13 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     let attendants = Attendants::start(&master, metrics, metadata, log, args.metric_reporting);
 
     let ticker = master.ticker_watch();
+    let journal = master.journal_watch();
+    let gave_up = async {
+        match &journal {
+            Some(journal) => journal.gave_up().await,
+            None => std::future::pending().await,
+        }
+    };
     let failure = tokio::select! {
         signal = shutdown.requested() => {
             info!(%signal, "shutting down");
@@ -74,15 +88,16 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
         }
         problem = ticker.failed() => {
             error!(%problem, "the master cannot go on; shutting down");
-            Some(problem)
+            Some(ServeError::Ticker(problem))
         }
+        () = gave_up => Some(ServeError::JournalLost),
     };
     tokio::select! {
         () = end(master, attendants) => {}
         () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
-    failure.map_or(Ok(()), |problem| Err(ServeError::Ticker(problem)))
+    failure.map_or(Ok(()), Err)
 }
 
 /// The lines by which Mooncake says that it is up, and those of the endpoints of events.
@@ -124,8 +139,13 @@ impl Attendants {
         };
         let state = master.state();
         let events = master.events().map(Arc::clone);
-        let pages =
-            http::pages(Arc::clone(state), master.rpc_watch(), master.ticker_watch(), events);
+        let pages = http::pages(
+            Arc::clone(state),
+            master.rpc_watch(),
+            master.ticker_watch(),
+            events,
+            master.journal_watch(),
+        );
         let metrics = tokio::spawn(metrics.serve(pages, stopped()));
         let metadata = metadata.map(|port| {
             let (port, values) =
@@ -187,13 +207,20 @@ pub(crate) enum ServeError {
         "cannot open the port of the metadata server; check --http_metadata_server_host and \
          --http_metadata_server_port"
     )]
-    Metadata(#[source] BindError),
+    MetadataServer(#[source] BindError),
     #[error("the master's own work failed; please report this with the log: {0}")]
     Ticker(TickerProblem),
     #[error("cannot publish KV events; check --kv_event_publisher_endpoint and its like")]
     Events(#[from] mc_events::StartError),
     #[error(transparent)]
     C2c(#[from] C2cError),
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    #[error(
+        "the journal could not be written for so long that changes were lost; make room in \
+         --metadata_dir and start again: what was acknowledged is there"
+    )]
+    JournalLost,
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }
