@@ -1,11 +1,15 @@
 //! What every [`MetadataJournal`] has to do. For tests of an implementation:
 //!
 //! ```
-//! use mc_ha::{MemoryJournal, MetadataJournal, conformance};
+//! use mc_ha::{MemoryJournal, conformance};
 //!
-//! // A journal that was just opened, and the same one opened again.
-//! let journal = MemoryJournal::new();
-//! conformance::run(&mut || Box::new(journal.clone()), &mut || journal.clear().unwrap());
+//! let mut journal = MemoryJournal::new();
+//! conformance::run(&mut |is_new| {
+//!     if is_new {
+//!         journal = MemoryJournal::new();
+//!     }
+//!     Box::new(journal.clone())
+//! });
 //! ```
 //!
 //! Its functions panic at what is wrong.
@@ -20,23 +24,23 @@ use crate::encoding::{Batch, BatchBuilder};
 use crate::journal::{Identity, JournalError, MetadataJournal};
 use crate::position::Position;
 
-/// Runs all tests. `open` opens one journal, whose former opening has been dropped; `clear` makes a
-/// new one of it.
+/// Runs all tests. `open` opens a new journal when it is called with `true`, and otherwise the last
+/// one again, whose former opening has been dropped.
 ///
 /// # Panics
 /// When the journal does not do what it has to.
-pub fn run(open: &mut dyn FnMut() -> Box<dyn MetadataJournal>, clear: &mut dyn FnMut()) {
+pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn MetadataJournal>) {
     for test in [
         keeps_batches_in_order,
         is_fenced,
         refuses_gaps,
         keeps_snapshots,
         forgets,
+        begins_at_a_snapshot,
         keeps_the_identity,
     ] {
-        clear();
-        let epoch = Epoch::new(open().epoch().as_u64() + 1);
-        test(open, epoch);
+        let epoch = Epoch::new(open(true).epoch().as_u64() + 1);
+        test(&mut || open(false), epoch);
     }
 }
 
@@ -67,7 +71,7 @@ fn read(journal: &dyn MetadataJournal, after: Position) -> Vec<Batch> {
 }
 
 fn append(journal: &dyn MetadataJournal, batch: &Batch) {
-    journal.append(batch).expect("the batch follows the last one");
+    journal.append(journal.epoch(), batch).expect("the batch follows the last one");
 }
 
 fn keeps_batches_in_order(open: Open<'_>, epoch: Epoch) {
@@ -108,14 +112,19 @@ fn is_fenced(open: Open<'_>, epoch: Epoch) {
         assert!(matches!(result, Err(JournalError::Fenced { .. })), "{result:?}");
     };
     fenced(journal.begin_epoch(epoch));
-    fenced(journal.append(&batch(next, 0, 1)));
+    fenced(journal.append(next, &batch(next, 0, 1)));
+    fenced(journal.append(epoch, &batch(next, 0, 1)));
     journal.begin_epoch(next).expect("a younger term begins");
-    fenced(journal.append(&batch(epoch, 2, 2)));
+    fenced(journal.append(epoch, &batch(epoch, 2, 2)));
     drop(journal);
     let journal = open();
-    fenced(journal.append(&batch(epoch, 2, 2)));
+    fenced(journal.append(epoch, &batch(epoch, 2, 2)));
     fenced(journal.begin_epoch(epoch));
+    // A standby gets what its leader has of former terms.
+    append(&*journal, &batch(epoch, 2, 2));
     append(&*journal, &batch(next, 0, 0));
+    let past = journal.append(next, &batch(epoch, 3, 3));
+    assert!(matches!(past, Err(JournalError::Gap { .. })), "{past:?}");
 }
 
 fn refuses_gaps(open: Open<'_>, epoch: Epoch) {
@@ -124,10 +133,10 @@ fn refuses_gaps(open: Open<'_>, epoch: Epoch) {
     let gap = |result: Result<(), JournalError>| {
         assert!(matches!(result, Err(JournalError::Gap { .. })), "{result:?}");
     };
-    gap(journal.append(&batch(epoch, 1, 1)));
+    gap(journal.append(epoch, &batch(epoch, 1, 1)));
     append(&*journal, &batch(epoch, 0, 2));
-    gap(journal.append(&batch(epoch, 4, 4)));
-    gap(journal.append(&batch(epoch, 2, 3)));
+    gap(journal.append(epoch, &batch(epoch, 4, 4)));
+    gap(journal.append(epoch, &batch(epoch, 2, 3)));
     append(&*journal, &batch(epoch, 3, 3));
 }
 
@@ -176,19 +185,37 @@ fn forgets(open: Open<'_>, epoch: Epoch) {
     journal.forget(at(epoch, 3)).expect("it forgets");
     assert_eq!(read(&*journal, at(epoch, 3)), all[2..]);
     assert_eq!(journal.snapshots().expect("they are listed").len(), 1);
-    journal.clear().expect("it forgets");
+}
+
+fn begins_at_a_snapshot(open: Open<'_>, epoch: Epoch) {
+    let journal = open();
+    journal.begin_epoch(epoch).expect("a term begins");
+    let all = [batch(epoch, 0, 0), batch(epoch, 1, 3)];
+    all.iter().for_each(|batch| append(&*journal, batch));
+    let contains = |journal: &dyn MetadataJournal, sequence| {
+        journal.contains(at(epoch, sequence)).expect("it can be read")
+    };
+    assert!(contains(&*journal, 3) && !contains(&*journal, 2) && !contains(&*journal, 6));
+    assert!(matches!(journal.begin_at(at(epoch, 6)), Err(JournalError::NoSnapshot { .. })));
+    let next = Epoch::new(epoch.as_u64() + 1);
+    journal.begin_epoch(next).expect("a younger term begins");
+    for sequence in [4, 6] {
+        let writer = journal.begin_snapshot(at(next, sequence)).expect("a snapshot begins");
+        writer.finish().expect("the snapshot is written");
+    }
+    journal.begin_at(at(next, 6)).expect("it forgets");
     assert_eq!(read(&*journal, Position::default()), []);
-    assert_eq!(journal.last(), None);
-    assert_eq!(journal.epoch(), epoch, "but not its term");
-    // A standby begins with its leader's snapshot and goes on behind it.
-    let writer = journal.begin_snapshot(at(epoch, 6)).expect("a snapshot begins");
-    writer.finish().expect("the snapshot is written");
-    assert_eq!(journal.last(), Some(at(epoch, 6)));
-    append(&*journal, &batch(epoch, 7, 8));
+    assert_eq!(journal.snapshots().expect("they are listed").len(), 1);
+    assert_eq!((journal.last(), journal.epoch()), (Some(at(next, 6)), next));
+    append(&*journal, &batch(next, 7, 8));
     drop(journal);
     let journal = open();
-    let kept = read(&*journal, at(epoch, 6));
-    assert_eq!(kept.iter().map(Batch::last).collect::<Vec<_>>(), [at(epoch, 8)]);
+    assert_eq!(journal.last(), Some(at(next, 8)));
+    let kept = read(&*journal, at(next, 6));
+    assert_eq!(kept.iter().map(Batch::last).collect::<Vec<_>>(), [at(next, 8)]);
+    let has = |sequence| journal.contains(at(next, sequence)).expect("it can be read");
+    assert!(has(6) && has(8) && !has(7));
+    assert!(!contains(&*journal, 3), "what was before is forgotten");
 }
 
 fn keeps_the_identity(open: Open<'_>, _: Epoch) {

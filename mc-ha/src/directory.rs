@@ -146,13 +146,16 @@ impl DirectoryJournal {
     fn remove_logs(&self, until: Position) -> Result<(), JournalError> {
         let mut logs = self.logs.write();
         while logs.get(1).is_some_and(|next| next.begin <= until) {
-            let old = logs.remove(0);
-            let path = old.log.path().to_owned();
-            drop(old);
-            fs::remove_dir_all(&path).at("remove", &path)?;
+            remove_log(logs.remove(0))?;
         }
         Ok(())
     }
+}
+
+fn remove_log(old: NumberedLog) -> Result<(), JournalError> {
+    let path = old.log.path().to_owned();
+    drop(old);
+    fs::remove_dir_all(&path).at("remove", &path)
 }
 
 fn log_path(path: &Path, number: u64) -> PathBuf {
@@ -237,9 +240,9 @@ impl MetadataJournal for DirectoryJournal {
         Ok(())
     }
 
-    fn append(&self, batch: &Batch) -> Result<(), JournalError> {
+    fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         let mut state = self.state.lock();
-        check_follows(batch, state.epoch, state.last.max(self.snapshots.newest()))?;
+        check_follows(term, batch, state.epoch, state.last.max(self.snapshots.newest()))?;
         if state.has_failed {
             self.begin_log(&mut state)?;
         }
@@ -321,19 +324,32 @@ impl MetadataJournal for DirectoryJournal {
         self.remove_logs(until)
     }
 
-    fn clear(&self) -> Result<(), JournalError> {
+    fn begin_at(&self, snapshot: Position) -> Result<(), JournalError> {
         let mut state = self.state.lock();
-        self.snapshots.forget(|_| true)?;
-        (state.last, state.synced) = (None, None);
+        if !self.snapshots.contains(snapshot)? {
+            return Err(JournalError::NoSnapshot { at: snapshot });
+        }
+        self.snapshots.forget(|at| at != snapshot)?;
+        (state.last, state.synced) = (Some(snapshot), Some(snapshot));
         self.begin_log(&mut state)?;
         let mut logs = self.logs.write();
         while logs.len() > 1 {
-            let old = logs.remove(0);
-            let path = old.log.path().to_owned();
-            drop(old);
-            fs::remove_dir_all(&path).at("remove", &path)?;
+            remove_log(logs.remove(0))?;
         }
         Ok(())
+    }
+
+    fn contains(&self, position: Position) -> Result<bool, JournalError> {
+        if self.snapshots.contains(position)? {
+            return Ok(true);
+        }
+        let logs: Vec<_> = self.logs.read().iter().map(|log| Arc::clone(&log.log)).collect();
+        for log in logs {
+            if log.contains(position)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn identity(&self) -> Result<Option<Identity>, JournalError> {

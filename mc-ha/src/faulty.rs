@@ -61,7 +61,7 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
         self.inner.begin_epoch(epoch)
     }
 
-    fn append(&self, batch: &Batch) -> Result<(), JournalError> {
+    fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         {
             let mut faults = self.faults.lock();
             match &mut faults.room {
@@ -70,7 +70,7 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
                 None => {}
             }
         }
-        self.inner.append(batch)
+        self.inner.append(term, batch)
     }
 
     fn sync(&self) -> Result<(), JournalError> {
@@ -111,8 +111,12 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
         self.inner.forget(until)
     }
 
-    fn clear(&self) -> Result<(), JournalError> {
-        self.inner.clear()
+    fn begin_at(&self, snapshot: Position) -> Result<(), JournalError> {
+        self.inner.begin_at(snapshot)
+    }
+
+    fn contains(&self, position: Position) -> Result<bool, JournalError> {
+        self.inner.contains(position)
     }
 
     fn identity(&self) -> Result<Option<Identity>, JournalError> {

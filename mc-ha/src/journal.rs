@@ -18,26 +18,28 @@ use crate::position::Position;
 /// may block. [`conformance`](crate::conformance) tests implementations.
 ///
 /// The batches of one term follow each other without gaps, terms follow each other in the order of
-/// their epochs, and a journal takes batches of its [current term](Self::begin_epoch) alone: what a
-/// master appends that another one has replaced is refused.
+/// their epochs, and a journal takes batches from masters of its [current term](Self::begin_epoch)
+/// alone: what a master appends that another one has replaced is refused.
 pub trait MetadataJournal: Send + Sync + fmt::Debug {
     /// The current term; 0 before the first.
     fn epoch(&self) -> Epoch;
 
-    /// Begins a term. When this returns, no batch of an earlier term will be taken, also after a
-    /// restart.
+    /// Begins a term. When this returns, no batch of a master of an earlier term will be taken, also
+    /// after a restart.
     ///
     /// # Errors
     /// [`JournalError::Fenced`] when the current term is not older.
     fn begin_epoch(&self, epoch: Epoch) -> Result<(), JournalError>;
 
-    /// Appends a batch of the current term. It is durable after the next [`sync`](Self::sync).
+    /// Appends a batch for a master of this term: the leader, whose own batch it is, or a standby
+    /// that follows it, whose leader also sends batches of former terms. The batch is durable after
+    /// the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`JournalError::Fenced`] for a batch of another term, [`JournalError::Gap`] for one that
-    /// does not follow the last one of the term, and what the medium says. A batch that was refused
+    /// [`JournalError::Fenced`] when the term is not the current one, [`JournalError::Gap`] for a
+    /// batch that does not follow the last one, and what the medium says. A batch that was refused
     /// may be appended again.
-    fn append(&self, batch: &Batch) -> Result<(), JournalError>;
+    fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError>;
 
     /// Makes everything durable that was appended before.
     ///
@@ -86,12 +88,20 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
     /// What the medium says; part of it may be forgotten.
     fn forget(&self, until: Position) -> Result<(), JournalError>;
 
-    /// Forgets everything but the current term, for a standby that begins with its leader's
-    /// snapshot.
+    /// Forgets everything but the snapshot of this position, and goes on from there: a standby begins
+    /// with its leader's snapshot, and has batches that its leader does not have.
     ///
     /// # Errors
-    /// What the medium says; part of it may be forgotten.
-    fn clear(&self) -> Result<(), JournalError>;
+    /// [`JournalError::NoSnapshot`] when there is no such snapshot, and what the medium says; part of
+    /// it may be forgotten.
+    fn begin_at(&self, snapshot: Position) -> Result<(), JournalError>;
+
+    /// Returns whether the effects up to this position, and no others, are in the batches and
+    /// snapshots that end there, so that [`read`](Self::read) gives what follows.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn contains(&self, position: Position) -> Result<bool, JournalError>;
 
     /// The master's secrets that outlive it; `None` in a new journal.
     ///

@@ -15,6 +15,7 @@ mod memory;
 mod order;
 mod position;
 mod recover;
+pub mod replication;
 mod snapshot;
 mod writer;
 

@@ -72,9 +72,9 @@ impl MetadataJournal for MemoryJournal {
         Ok(())
     }
 
-    fn append(&self, batch: &Batch) -> Result<(), JournalError> {
+    fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         let mut state = self.0.lock();
-        check_follows(batch, state.epoch, state.last())?;
+        check_follows(term, batch, state.epoch, state.last())?;
         state.batches.insert(batch.last(), batch.clone());
         Ok(())
     }
@@ -128,11 +128,20 @@ impl MetadataJournal for MemoryJournal {
         Ok(())
     }
 
-    fn clear(&self) -> Result<(), JournalError> {
+    fn begin_at(&self, snapshot: Position) -> Result<(), JournalError> {
         let mut state = self.0.lock();
+        if !state.snapshots.contains_key(&snapshot) {
+            return Err(JournalError::NoSnapshot { at: snapshot });
+        }
         state.batches.clear();
-        state.snapshots.clear();
+        state.snapshots.retain(|at, _| *at == snapshot);
         Ok(())
+    }
+
+    fn contains(&self, position: Position) -> Result<bool, JournalError> {
+        let state = self.0.lock();
+        let is_snapshot = state.snapshots.contains_key(&position);
+        Ok(is_snapshot || state.batches.contains_key(&position))
     }
 
     fn identity(&self) -> Result<Option<Identity>, JournalError> {

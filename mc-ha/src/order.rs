@@ -6,21 +6,23 @@ use crate::encoding::Batch;
 use crate::journal::JournalError;
 use crate::position::Position;
 
-/// Checks that a batch of the current term follows what is there.
+/// Checks that a batch that is appended by a master of this term follows what is there.
 pub(crate) fn check_follows(
+    term: Epoch,
     batch: &Batch,
-    epoch: Epoch,
+    current: Epoch,
     last: Option<Position>,
 ) -> Result<(), JournalError> {
-    if batch.epoch() != epoch {
-        return Err(JournalError::Fenced { current: epoch, offered: batch.epoch() });
-    }
-    let follows = match last {
-        Some(last) if last.epoch == epoch => {
-            batch.first().sequence.as_u64() == last.sequence.as_u64() + 1
+    for offered in [term, batch.epoch()] {
+        if offered > current || term != current {
+            return Err(JournalError::Fenced { current, offered });
         }
-        _ => batch.first() == Position::start_of(epoch),
-    };
+    }
     let last = last.unwrap_or_default();
+    let follows = if last.epoch == batch.epoch() {
+        batch.first().sequence.as_u64() == last.sequence.as_u64() + 1
+    } else {
+        batch.epoch() > last.epoch && batch.first() == Position::start_of(batch.epoch())
+    };
     if follows { Ok(()) } else { Err(JournalError::Gap { after: batch.first(), last }) }
 }

@@ -103,6 +103,9 @@ pub enum RecoverError {
     /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is no thread.
+    #[error("cannot start the thread that keeps a standby's journal")]
+    Thread(#[source] io::Error),
     /// The records make no master.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),

@@ -164,7 +164,7 @@ impl JournalWriter {
         builder.effect(Sequence::new(0), None);
         corrections.records().for_each(|record| builder.record(record));
         let first = builder.seal().expect("an effect was added");
-        journal.append(&first)?;
+        journal.append(epoch, &first)?;
         journal.sync()?;
         progress.appended(&[first]);
         let shared = Arc::new(Shared {
@@ -425,7 +425,7 @@ impl Shared {
         // A journal that failed may have kept some of them.
         let missing = batches.iter().filter(|batch| last.is_none_or(|last| batch.last() > last));
         for batch in missing {
-            self.journal.append(batch)?;
+            self.journal.append(self.epoch, batch)?;
         }
         if !mem::replace(is_told, true) {
             self.progress.appended(batches);

@@ -2,30 +2,38 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use mc_ha::{FaultyJournal, MemoryJournal, MetadataJournal, conformance};
+use mc_ha::{FaultyJournal, MemoryJournal, conformance};
 
 #[test]
 fn a_journal_in_memory() {
-    let journal = MemoryJournal::new();
-    conformance::run(&mut || Box::new(journal.clone()), &mut || journal.clear().unwrap());
+    let mut journal = MemoryJournal::new();
+    conformance::run(&mut |is_new| {
+        if is_new {
+            journal = MemoryJournal::new();
+        }
+        Box::new(journal.clone())
+    });
 }
 
 #[test]
 fn a_journal_without_faults_that_could_have_some() {
-    let journal = MemoryJournal::new();
-    conformance::run(&mut || Box::new(FaultyJournal::new(journal.clone())), &mut || {
-        journal.clear().unwrap()
+    let mut journal = MemoryJournal::new();
+    conformance::run(&mut |is_new| {
+        if is_new {
+            journal = MemoryJournal::new();
+        }
+        Box::new(FaultyJournal::new(journal.clone()))
     });
 }
 
 #[cfg(feature = "sled")]
 #[test]
 fn a_journal_in_a_directory() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("metadata");
-    conformance::run(&mut || Box::new(mc_ha::DirectoryJournal::open(&path).unwrap()), &mut || {
-        if path.exists() {
-            std::fs::remove_dir_all(&path).unwrap();
+    let mut directory = tempfile::tempdir().unwrap();
+    conformance::run(&mut |is_new| {
+        if is_new {
+            directory = tempfile::tempdir().unwrap();
         }
+        Box::new(mc_ha::DirectoryJournal::open(directory.path().join("metadata")).unwrap())
     });
 }

@@ -118,6 +118,11 @@ impl Log {
         })
     }
 
+    /// Returns whether a batch ends at this position.
+    pub(super) fn contains(&self, position: Position) -> Result<bool, JournalError> {
+        self.call(|| self.batches.contains_key(key(position)))
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.database.size_on_disk().unwrap_or(0)
     }

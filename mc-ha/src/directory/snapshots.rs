@@ -78,6 +78,11 @@ impl Snapshots {
         Ok(Writer { snapshots: self, at, path, part, out })
     }
 
+    pub(super) fn contains(&self, at: Position) -> Result<bool, JournalError> {
+        let path = self.file(at);
+        path.try_exists().at("look at", &path)
+    }
+
     pub(super) fn forget(&self, is_old: impl Fn(Position) -> bool) -> Result<(), JournalError> {
         for info in self.list()? {
             if is_old(info.at) {

@@ -1,0 +1,308 @@
+//! What a leader knows of its standbys, and what it may acknowledge therefore.
+
+use core::fmt;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_types::{Epoch, Sequence};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::encoding::Batch;
+use crate::journal::{Identity, JournalError, MetadataJournal};
+use crate::position::Position;
+use crate::writer::JournalProgress;
+
+/// Bytes of the last batches that are kept in memory for standbys.
+const RECENT: usize = 32 << 20;
+
+/// Settings of a [`Hub`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HubSettings {
+    /// Whether a change is acknowledged only when every standby in sync has it. Default no.
+    pub semi_synchronous: bool,
+    /// How far a standby may be behind before it is not counted on any more. Default 2 seconds.
+    pub sync_timeout: Duration,
+}
+
+impl Default for HubSettings {
+    fn default() -> Self {
+        Self { semi_synchronous: false, sync_timeout: Duration::from_secs(2) }
+    }
+}
+
+/// What a leader knows of one standby.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FollowerState {
+    /// Its id.
+    pub id: String,
+    /// How far its journal is durable.
+    pub position: Position,
+    /// Changes that it lacks.
+    pub lag: u64,
+    /// How long it has lacked the oldest of them.
+    pub behind_for: Duration,
+    /// Whether it is connected.
+    pub is_connected: bool,
+}
+
+/// The batches of a leader for its standbys, and what these have of them. It is the
+/// [`JournalProgress`] of the leader's writer, and passes on to the leader what may be acknowledged.
+pub struct Hub {
+    settings: HubSettings,
+    epoch: Epoch,
+    identity: Identity,
+    journal: Arc<dyn MetadataJournal>,
+    leader: Arc<dyn JournalProgress>,
+    state: Mutex<State>,
+    last: watch::Sender<Position>,
+}
+
+struct State {
+    recent: VecDeque<(Instant, Batch)>,
+    recent_bytes: usize,
+    /// What the first of them follows.
+    base: Position,
+    followers: BTreeMap<String, Follower>,
+    /// Up to here the leader itself would acknowledge.
+    local: Sequence,
+}
+
+struct Follower {
+    position: Position,
+    /// Streams that it has open; the last one counts.
+    streams: u64,
+    stream: u64,
+    /// Whether acknowledgements wait for it.
+    is_counted: bool,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    /// A hub of the term that is about to begin in this journal; `leader` is told what may be
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// What the journal says, which must have an identity.
+    pub fn new(
+        epoch: Epoch,
+        journal: Arc<dyn MetadataJournal>,
+        leader: Arc<dyn JournalProgress>,
+        settings: HubSettings,
+    ) -> Result<Self, JournalError> {
+        let identity = journal.identity()?.unwrap_or(Identity { seed: 0, secret: [0; 16] });
+        let base = journal.last().unwrap_or_default();
+        Ok(Self {
+            settings,
+            epoch,
+            identity,
+            journal,
+            leader,
+            state: Mutex::new(State {
+                recent: VecDeque::new(),
+                recent_bytes: 0,
+                base,
+                followers: BTreeMap::new(),
+                local: Sequence::new(0),
+            }),
+            last: watch::Sender::new(base),
+        })
+    }
+
+    /// Its term.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(super) fn journal(&self) -> &Arc<dyn MetadataJournal> {
+        &self.journal
+    }
+
+    /// The last batch that was appended.
+    pub(super) fn last(&self) -> watch::Receiver<Position> {
+        self.last.subscribe()
+    }
+
+    /// The standbys.
+    #[must_use]
+    pub fn followers(&self) -> Vec<FollowerState> {
+        let state = self.state.lock();
+        let now = Instant::now();
+        let last = *self.last.borrow();
+        let follower = |(id, follower): (&String, &Follower)| FollowerState {
+            id: id.clone(),
+            position: follower.position,
+            lag: if follower.position.epoch == last.epoch {
+                last.sequence.as_u64().saturating_sub(follower.position.sequence.as_u64())
+            } else {
+                last.sequence.as_u64()
+            },
+            behind_for: state.behind_for(follower.position, now),
+            is_connected: follower.stream > 0,
+        };
+        state.followers.iter().map(follower).collect()
+    }
+
+    /// The standbys that have, or will have in a moment, all that was acknowledged.
+    #[must_use]
+    pub fn in_sync(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let now = Instant::now();
+        let is_near = |follower: &Follower| {
+            follower.stream > 0
+                && follower.position.epoch == self.epoch
+                && state.behind_for(follower.position, now) < self.settings.sync_timeout
+        };
+        let near = state.followers.iter().filter(|(_, follower)| is_near(follower));
+        near.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Counts on these standbys from now on: with
+    /// [`semi_synchronous`](HubSettings::semi_synchronous) nothing is acknowledged that one of them
+    /// lacks. A standby has to be counted on before the others are told that it is in sync, and
+    /// until they are told that it is not.
+    pub fn count_on(&self, standbys: &[String]) {
+        let mut state = self.state.lock();
+        for (id, follower) in &mut state.followers {
+            follower.is_counted = standbys.contains(id);
+        }
+        let until = self.acknowledged(&state);
+        drop(state);
+        self.leader.acknowledge(until);
+    }
+
+    /// Up to where the leader may acknowledge.
+    fn acknowledged(&self, state: &State) -> Sequence {
+        if !self.settings.semi_synchronous {
+            return state.local;
+        }
+        let counted = state.followers.values().filter(|follower| follower.is_counted);
+        let has = |follower: &Follower| {
+            if follower.position.epoch == self.epoch {
+                follower.position.sequence
+            } else {
+                Sequence::new(0)
+            }
+        };
+        counted.map(has).fold(state.local, Sequence::min)
+    }
+
+    /// A standby has opened a stream. Returns the stream's number.
+    pub(super) fn joined(&self, id: &str, position: Position) -> u64 {
+        let mut state = self.state.lock();
+        let new = Follower { position, streams: 0, stream: 0, is_counted: false };
+        let follower = state.followers.entry(id.to_owned()).or_insert(new);
+        follower.position = position;
+        follower.streams += 1;
+        follower.stream = follower.streams;
+        follower.stream
+    }
+
+    /// A standby's stream has ended.
+    pub(super) fn left(&self, id: &str, stream: u64) {
+        let mut state = self.state.lock();
+        if let Some(follower) = state.followers.get_mut(id)
+            && follower.stream == stream
+        {
+            follower.stream = 0;
+        }
+    }
+
+    /// A standby's journal is durable up to here.
+    pub(super) fn acknowledged_by(&self, id: &str, stream: u64, position: Position) {
+        let mut state = self.state.lock();
+        let Some(follower) = state.followers.get_mut(id) else { return };
+        if follower.stream != stream {
+            return;
+        }
+        follower.position = follower.position.max(position);
+        let until = self.acknowledged(&state);
+        drop(state);
+        if self.settings.semi_synchronous {
+            self.leader.acknowledge(until);
+        }
+    }
+
+    /// The batches behind this position, a few at a time; `None` when they are not in memory any
+    /// more.
+    pub(super) fn recent_after(&self, position: Position) -> Option<Vec<Batch>> {
+        let state = self.state.lock();
+        if position < state.base {
+            return None;
+        }
+        let first = state.recent.partition_point(|(_, batch)| batch.last() <= position);
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        for (_, batch) in state.recent.range(first..) {
+            some.push(batch.clone());
+            bytes += batch.bytes().len();
+            if bytes > 1 << 20 {
+                break;
+            }
+        }
+        Some(some)
+    }
+}
+
+impl State {
+    /// How long the oldest batch behind this position has been there.
+    fn behind_for(&self, position: Position, now: Instant) -> Duration {
+        let first = self.recent.partition_point(|(_, batch)| batch.last() <= position);
+        // What is not in memory any more is older than all that is.
+        let oldest =
+            if position < self.base { self.recent.front() } else { self.recent.get(first) };
+        oldest.map_or(Duration::ZERO, |(since, _)| now.saturating_duration_since(*since))
+    }
+}
+
+impl JournalProgress for Hub {
+    fn acknowledge(&self, until: Sequence) {
+        if !self.settings.semi_synchronous {
+            self.leader.acknowledge(until);
+            return;
+        }
+        let mut state = self.state.lock();
+        state.local = state.local.max(until);
+        let until = self.acknowledged(&state);
+        drop(state);
+        self.leader.acknowledge(until);
+    }
+
+    fn suspended(&self, cause: Option<&JournalError>) {
+        self.leader.suspended(cause);
+    }
+
+    fn appended(&self, batches: &[Batch]) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for batch in batches {
+            state.recent_bytes += batch.bytes().len();
+            state.recent.push_back((now, batch.clone()));
+        }
+        while state.recent_bytes > RECENT
+            && state.recent.len() > 1
+            && let Some((_, batch)) = state.recent.pop_front()
+        {
+            state.recent_bytes -= batch.bytes().len();
+            state.base = batch.last();
+        }
+        let last = state.recent.back().map(|(_, batch)| batch.last());
+        drop(state);
+        if let Some(last) = last {
+            self.last.send_replace(last);
+        }
+        self.leader.appended(batches);
+    }
+}
