@@ -402,6 +402,10 @@ pub enum MasterStartError {
     #[cfg(feature = "ha")]
     #[error("cannot use the journal: {0}")]
     Journal(#[source] crate::ha::JournalStartError),
+    /// The term was lost before it began, or the election cannot be reached.
+    #[cfg(feature = "ha")]
+    #[error("the term cannot begin: {0}")]
+    Term(#[source] mc_ha::election::ElectionError),
 }
 
 /// The caller did not wait for a future's end; see [`Client::block_on_unless`](crate::blocking::Client::block_on_unless).

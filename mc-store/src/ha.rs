@@ -1,8 +1,13 @@
-//! A master whose metadata outlives it.
+//! A master whose metadata outlives it, alone or among others.
 
+mod cluster;
 mod journal;
+mod keeping;
 mod snapshots;
+mod status;
+mod term;
 
+pub use cluster::{ClusterConfig, LeaderSeat, Standby, StandbyError};
 pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalWatch};
-pub(crate) use journal::{Recovered, RunningJournal, recover};
+pub(crate) use keeping::{Keeper, Keeping, Kept};
 pub use snapshots::SnapshotPolicy;

@@ -34,7 +34,10 @@ pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, Star
 #[cfg(feature = "events")]
 pub use events::EventPublisher;
 #[cfg(feature = "ha")]
-pub use ha::{JournalConfig, JournalReport, JournalStartError, JournalWatch, SnapshotPolicy};
+pub use ha::{
+    ClusterConfig, JournalConfig, JournalReport, JournalStartError, JournalWatch, LeaderSeat,
+    SnapshotPolicy, Standby, StandbyError,
+};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{

@@ -20,7 +20,7 @@ use crate::error::MasterStartError;
 #[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
 #[cfg(feature = "ha")]
-use crate::ha::{JournalConfig, JournalWatch, Recovered, RunningJournal, recover};
+use crate::ha::{JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
@@ -33,7 +33,7 @@ pub struct Master {
     #[cfg(feature = "events")]
     events: Option<RunningEvents>,
     #[cfg(feature = "ha")]
-    journal: Option<RunningJournal>,
+    keeper: Option<Keeper>,
 }
 
 /// Time limit for sending the last events.
@@ -66,7 +66,7 @@ pub struct MasterBuilder {
     #[cfg(feature = "events")]
     events: Option<EventPublisher>,
     #[cfg(feature = "ha")]
-    journal: Option<JournalConfig>,
+    keeping: Option<Keeping>,
     environment: Arc<dyn Environment>,
 }
 
@@ -78,7 +78,7 @@ struct Assembled {
     #[cfg(feature = "events")]
     events: Option<RunningEvents>,
     #[cfg(feature = "ha")]
-    journal: Option<RunningJournal>,
+    kept: Option<Kept>,
 }
 
 /// The time since the master started, by its environment's clock.
@@ -108,7 +108,7 @@ impl Master {
             #[cfg(feature = "events")]
             events: None,
             #[cfg(feature = "ha")]
-            journal: None,
+            keeping: None,
             environment: Arc::new(System),
         }
     }
@@ -156,13 +156,35 @@ impl Master {
     #[cfg(feature = "ha")]
     #[must_use]
     pub fn journal_watch(&self) -> Option<JournalWatch> {
-        self.journal.as_ref().map(RunningJournal::watch)
+        self.keeper.as_ref().map(Keeper::watch)
+    }
+
+    /// Waits until the [term](MasterBuilder::lead) of this master is over, because it has handed over
+    /// or lost its lease. It answers nothing any more then, and should be
+    /// [ended](Self::shutdown). A master that is alone waits for ever.
+    #[cfg(feature = "ha")]
+    pub async fn deposed(&self) {
+        match &self.keeper {
+            Some(keeper) => keeper.over().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Answers the calls that are under way, takes no more, sends the events that are queued within a
     /// second, and ends.
-    pub async fn shutdown(self) {
-        self.server.shutdown().await;
+    ///
+    /// A leader ends its term at first, so that it answers nothing any more: another master may lead
+    /// at once.
+    pub async fn shutdown(mut self) {
+        #[cfg(feature = "ha")]
+        let leads = self.keeper.as_mut().is_some_and(Keeper::end_term);
+        #[cfg(not(feature = "ha"))]
+        let leads = false;
+        if leads {
+            self.server.close().await;
+        } else {
+            self.server.shutdown().await;
+        }
         drop(self.stall_log);
         drop(self.ticker);
         #[cfg(feature = "events")]
@@ -170,9 +192,9 @@ impl Master {
             events.system.shutdown(EVENT_FLUSH).await;
         }
         #[cfg(feature = "ha")]
-        if let Some(journal) = self.journal {
+        if let Some(keeper) = self.keeper {
             // Writes what waits. A panic was reported when it happened.
-            let _ = tokio::task::spawn_blocking(move || drop(journal)).await;
+            let _ = tokio::task::spawn_blocking(move || drop(keeper)).await;
         }
     }
 }
@@ -238,7 +260,16 @@ impl MasterBuilder {
     /// Starting takes about half a second for a million objects.
     #[cfg(feature = "ha")]
     pub fn journal(mut self, config: JournalConfig) -> Self {
-        self.journal = Some(config);
+        self.keeping = Some(Keeping::Alone(config));
+        self
+    }
+
+    /// Leads a cluster of masters from the seat that a [`Standby`](crate::Standby) has won, with its
+    /// state and its journal, as [`journal`](Self::journal) does. The address to listen on is the
+    /// standby's.
+    #[cfg(feature = "ha")]
+    pub fn lead(mut self, seat: LeaderSeat) -> Self {
+        self.keeping = Some(Keeping::Leader(Box::new(seat)));
         self
     }
 
@@ -294,6 +325,10 @@ impl MasterBuilder {
         let assembled = tokio::task::spawn_blocking(move || self.assemble()).await;
         let (assembled, service, config) = assembled
             .unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+        #[cfg(feature = "ha")]
+        if let Some(kept) = &assembled.kept {
+            kept.begin().await.map_err(MasterStartError::Term)?;
+        }
         let server = Server::bind(&listen, service, config).await?;
         #[cfg(unix)]
         let server = match &unix_socket {
@@ -331,15 +366,11 @@ impl MasterBuilder {
         let environment = &*self.environment;
         let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
         #[cfg(feature = "ha")]
-        let (mut journal, state) = match self.journal {
-            Some(journal) => {
-                let random = || environment.random_u128();
-                let recovered = recover(&journal, &self.config, self.seed, &random);
-                let Recovered { state, corrections, replayed } =
-                    recovered.map_err(MasterStartError::Journal)?;
-                let journal = RunningJournal::start(journal, &corrections, replayed)
-                    .map_err(MasterStartError::Journal)?;
-                (Some(journal), Some(state))
+        let (mut kept, state) = match self.keeping {
+            Some(keeping) => {
+                let opened = keeping.open(&self.config, self.seed, &|| environment.random_u128());
+                let (state, kept) = opened.map_err(MasterStartError::Journal)?;
+                (Some(kept), Some(state))
             }
             None => (None, self.state),
         };
@@ -351,8 +382,8 @@ impl MasterBuilder {
             (None, None) => mc_meta::Master::new(self.config, random()? as u64)?,
         };
         #[cfg(feature = "ha")]
-        if let Some(journal) = &journal {
-            state = state.with_sink(journal.sink());
+        if let Some(kept) = &kept {
+            state = state.with_sink(kept.sink());
         }
         if !state.has_own_secret() {
             state = state.with_secret(GrantSecret::from_bytes(random()?.to_ne_bytes()));
@@ -373,14 +404,9 @@ impl MasterBuilder {
             .with_clock_epoch(ClockEpoch::new(random()? as u64));
         let durability = self.durability;
         #[cfg(feature = "ha")]
-        let durability = journal.as_ref().map(RunningJournal::durability).or(durability);
+        let durability = kept.as_ref().map(Kept::durability).or(durability);
         if let Some(watch) = durability {
             service = service.with_durability(watch);
-        }
-        #[cfg(feature = "ha")]
-        if let Some(journal) = &mut journal {
-            let now = move || SinceStart(start).now();
-            journal.attend(&state, now).map_err(MasterStartError::Journal)?;
         }
         if let Some(settings) = self.c2c {
             service = service.with_c2c(settings);
@@ -389,6 +415,12 @@ impl MasterBuilder {
         let ticker = Ticker::start_in(environment, move || ticked.tick(SinceStart(start).now()))
             .map_err(MasterStartError::Thread)?;
         let mut config = self.server;
+        #[cfg(feature = "ha")]
+        if let Some(kept) = &mut kept {
+            let now = move || SinceStart(start).now();
+            let attended = kept.attend(&state, now, service, &mut config);
+            service = attended.map_err(MasterStartError::Journal)?;
+        }
         config.liveness.get_or_insert_with(|| Arc::new(ticker.watch()));
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
@@ -400,7 +432,7 @@ impl MasterBuilder {
             #[cfg(feature = "events")]
             events,
             #[cfg(feature = "ha")]
-            journal,
+            kept,
         };
         Ok((assembled, service, config))
     }
@@ -420,7 +452,7 @@ impl Assembled {
             #[cfg(feature = "events")]
             events: self.events,
             #[cfg(feature = "ha")]
-            journal: self.journal,
+            keeper: self.kept.map(Kept::serve),
         }
     }
 }

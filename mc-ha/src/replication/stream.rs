@@ -102,7 +102,10 @@ impl Hub {
                         continue;
                     }
                 }
-                None => Frame::Beat(*last.borrow_and_update()).write(&mut output).await?,
+                None => {
+                    let now = *last.borrow_and_update();
+                    Frame::Beat(now).write(&mut output).await?;
+                }
             }
             timeout(STALL, output.flush()).await.map_err(|_| ReplicationError::Silent)??;
             if *last.borrow() <= position {

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mc_ha::replication::{Hub, HubSettings};
 use mc_ha::{
     Batch, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter, MetadataJournal,
     RecoverError, ReplayReport, Replica, SnapshotInfo, WriterSettings, WriterStartError,
@@ -16,7 +17,7 @@ use mc_types::{Epoch, Sequence, Time};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use super::snapshots::{SnapshotPolicy, Snapshots, SnapshotsTaken};
+use super::snapshots::{SnapshotPolicy, SnapshotRequest, Snapshots, SnapshotsTaken};
 
 /// How a master keeps its metadata; see [`MasterBuilder::journal`](crate::MasterBuilder::journal).
 #[derive(Clone, Debug)]
@@ -99,21 +100,45 @@ pub(crate) fn recover(
     random: &dyn Fn() -> io::Result<u128>,
 ) -> Result<Recovered, JournalStartError> {
     let begun = Instant::now();
-    let journal = &*config.journal;
-    let identity = match journal.identity()? {
-        Some(identity) => identity,
-        None => {
-            let draw = || random().map_err(JournalStartError::NoRandomness);
-            let seed = seed.map_or_else(|| draw().map(|bits| bits as u64), Ok)?;
-            let identity = Identity { seed, secret: draw()?.to_ne_bytes() };
-            journal.set_identity(&identity)?;
-            identity
-        }
-    };
-    let replica = Replica::load(journal, master, &identity, config.threads)?;
+    let identity = identity(&*config.journal, seed, random)?;
+    let replica = Replica::load(&*config.journal, master, &identity, config.threads)?;
+    finish(replica, begun)
+}
+
+/// Makes a master of what a standby has.
+pub(crate) fn take_over(
+    replica: Option<Replica>,
+    config: &JournalConfig,
+    master: &MasterConfig,
+    seed: Option<u64>,
+    random: &dyn Fn() -> io::Result<u128>,
+) -> Result<Recovered, JournalStartError> {
+    match replica {
+        Some(replica) => finish(replica, Instant::now()),
+        None => recover(config, master, seed, random),
+    }
+}
+
+fn finish(replica: Replica, begun: Instant) -> Result<Recovered, JournalStartError> {
     let (rebuilt, replayed) = replica.finish(Time::ORIGIN)?;
     tell(&rebuilt.report, &replayed, begun);
     Ok(Recovered { state: rebuilt.master, corrections: rebuilt.corrections, replayed })
+}
+
+/// The secrets of the journal, drawn when it is new.
+fn identity(
+    journal: &dyn MetadataJournal,
+    seed: Option<u64>,
+    random: &dyn Fn() -> io::Result<u128>,
+) -> Result<Identity, JournalStartError> {
+    if let Some(identity) = journal.identity()? {
+        return Ok(identity);
+    }
+    let draw = || random().map_err(JournalStartError::NoRandomness);
+    let seed = seed.map_or_else(|| draw().map(|bits| bits as u64), Ok)?;
+    let identity = Identity { seed, secret: draw()?.to_ne_bytes() };
+    journal.set_identity(&identity)?;
+    Ok(identity)
 }
 
 /// Logs what came of a journal.
@@ -171,15 +196,49 @@ impl RunningJournal {
         corrections: &Corrections,
         replayed: ReplayReport,
     ) -> Result<Self, JournalStartError> {
+        let durable = DurableSequence::new();
+        let watch = durable.watch();
+        let epoch = Epoch::new(config.journal.epoch().as_u64() + 1);
+        let progress = Arc::new(Progress(durable));
+        Self::write(config, epoch, corrections, replayed, progress, watch)
+    }
+
+    /// Begins a term that was won in an election, whose standbys get what is written. Blocks.
+    pub(crate) fn lead(
+        config: JournalConfig,
+        epoch: Epoch,
+        corrections: &Corrections,
+        replayed: ReplayReport,
+        replication: HubSettings,
+    ) -> Result<(Self, Arc<Hub>), JournalStartError> {
+        let durable = DurableSequence::new();
+        let watch = durable.watch();
+        let leader = Arc::new(Progress(durable));
+        let hub = Hub::new(epoch, Arc::clone(&config.journal), leader, replication)?;
+        let hub = Arc::new(hub);
+        let progress = Arc::clone(&hub) as Arc<dyn JournalProgress>;
+        let running = Self::write(config, epoch, corrections, replayed, progress, watch)?;
+        Ok((running, hub))
+    }
+
+    fn write(
+        config: JournalConfig,
+        epoch: Epoch,
+        corrections: &Corrections,
+        replayed: ReplayReport,
+        progress: Arc<dyn JournalProgress>,
+        durable: DurableWatch,
+    ) -> Result<Self, JournalStartError> {
         let JournalConfig { journal, writer: settings, snapshots, .. } = config;
-        let progress = DurableSequence::new();
-        let durable = progress.watch();
-        let epoch = Epoch::new(journal.epoch().as_u64() + 1);
-        let progress = Arc::new(Progress(progress));
         let writer = JournalWriter::start(journal, epoch, corrections, settings, progress)?;
         let writer = Arc::new(writer);
         let snapshots = Snapshots::new(snapshots, Arc::clone(&writer))?;
         Ok(Self { writer, settings, snapshots, durable, replayed: Arc::new(replayed) })
+    }
+
+    /// Asks for a snapshot.
+    pub(crate) fn snapshot_request(&self) -> SnapshotRequest {
+        self.snapshots.request()
     }
 
     /// The sink that the master needs.

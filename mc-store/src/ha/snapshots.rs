@@ -57,7 +57,21 @@ struct State {
     /// Bytes written when the last one began.
     written: u64,
     tried: Option<Instant>,
+    /// A standby has none to begin with.
+    is_asked: bool,
     ends: bool,
+}
+
+/// Asks for a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotRequest(Arc<Shared>);
+
+impl SnapshotRequest {
+    /// Has one taken soon.
+    pub(crate) fn ask(&self) {
+        self.0.state.lock().is_asked = true;
+        self.0.ends.notify_all();
+    }
 }
 
 /// The snapshots so far.
@@ -92,6 +106,10 @@ impl Snapshots {
         Ok(())
     }
 
+    pub(crate) fn request(&self) -> SnapshotRequest {
+        SnapshotRequest(Arc::clone(&self.shared))
+    }
+
     pub(crate) fn taken(&self) -> Arc<Mutex<SnapshotsTaken>> {
         Arc::clone(&self.shared.taken)
     }
@@ -113,13 +131,14 @@ impl Shared {
         loop {
             {
                 let mut state = self.state.lock();
-                if !state.ends {
+                if !state.ends && !state.is_asked {
                     self.ends.wait_for(&mut state, LOOK);
                 }
                 if state.ends {
                     return;
                 }
-                if !self.is_due(&state) {
+                let is_asked = std::mem::take(&mut state.is_asked);
+                if !is_asked && !self.is_due(&state) {
                     continue;
                 }
                 state.tried = Some(Instant::now());

@@ -1,0 +1,262 @@
+//! One master among several: a standby that follows, and the seat of a leader.
+
+use core::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_ha::election::{
+    BootClock, Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership,
+    Member, MemberId, await_leadership,
+};
+use mc_ha::replication::{Applier, HubSettings, follow};
+use mc_ha::{RecoverError, Replica};
+use mc_meta::MasterConfig;
+use mc_rpc::{
+    BindError, ClientConfig, HaReport, HaRole, JournalStream, Server, ServerConfig, ServerHandle,
+};
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::journal::JournalConfig;
+use super::status::Status;
+
+/// How a master takes part in a cluster of masters.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ClusterConfig {
+    /// This master among the others.
+    pub member: Member,
+    /// How one of them is made the leader.
+    pub election: Arc<dyn LeaderElection>,
+    /// How patient this one is as a candidate.
+    pub candidacy: CandidacySettings,
+    /// This master's own journal.
+    pub journal: JournalConfig,
+    /// What standbys have to have before a change is acknowledged.
+    pub replication: HubSettings,
+    /// How a standby connects to the leader: TLS and the token of an administrator.
+    pub client: ClientConfig,
+}
+
+impl ClusterConfig {
+    /// This member of that election, with the defaults.
+    #[must_use]
+    pub fn new(member: Member, election: Arc<dyn LeaderElection>, journal: JournalConfig) -> Self {
+        let mut client = ClientConfig::default();
+        client.connect_timeout = Duration::from_secs(1);
+        let candidacy = CandidacySettings::default();
+        let replication = HubSettings::default();
+        Self { member, election, candidacy, journal, replication, client }
+    }
+}
+
+impl fmt::Debug for ClusterConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterConfig").field("member", &self.member).finish_non_exhaustive()
+    }
+}
+
+/// Why a standby cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StandbyError {
+    /// Its journal cannot be read.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// Its address cannot be opened.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// It cannot take part in the election.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+}
+
+/// A master that follows the leader and waits for its own turn to lead.
+///
+/// It refuses calls and names the leader, answers administrators who ask for its state, and keeps the
+/// leader's journal and the state that comes of it.
+#[derive(Debug)]
+pub struct Standby {
+    config: ClusterConfig,
+    server: ServerHandle,
+    status: Arc<Status>,
+    applier: Arc<Applier>,
+    following: JoinHandle<()>,
+}
+
+/// The place of a leader, to be [taken](crate::MasterBuilder::lead) by a master.
+pub struct LeaderSeat {
+    pub(crate) config: ClusterConfig,
+    pub(crate) leadership: Leadership,
+    /// `None` for a journal that is new.
+    pub(crate) replica: Option<Replica>,
+    pub(crate) status: Arc<Status>,
+}
+
+impl fmt::Debug for LeaderSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderSeat")
+            .field("epoch", &self.leadership.epoch())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LeaderSeat {
+    /// The master's state in the cluster, for its pages.
+    #[must_use]
+    pub fn report(&self) -> Arc<dyn HaReport> {
+        Arc::clone(&self.status) as Arc<dyn HaReport>
+    }
+}
+
+/// The wait before a leader that could not be followed is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How often the election is told how far the journal reaches.
+const POSITION: Duration = Duration::from_millis(500);
+
+impl Standby {
+    /// Reads the journal, listens, registers as a member and follows the leader. `master` are the
+    /// settings with which this master is to lead. Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StandbyError`]; nothing is left running then.
+    pub async fn start(
+        config: ClusterConfig,
+        master: MasterConfig,
+        listen: SocketAddr,
+        server: ServerConfig,
+    ) -> Result<Self, StandbyError> {
+        let JournalConfig { journal, threads, .. } = config.journal.clone();
+        let applier =
+            tokio::task::spawn_blocking(move || Applier::start(journal, master, threads)).await;
+        let applier = applier.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let applier = Arc::new(applier?);
+        let status = Arc::new(Status::standby(&config, &applier));
+        let service = mc_rpc::Standby::new(Arc::clone(&status) as Arc<dyn HaReport>);
+        let server = Server::bind(&listen.to_string(), service, server).await?.spawn();
+        let position = applier.state().borrow().durable;
+        config.election.register(config.member.clone(), position).await?;
+        let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
+        info!(
+            member = %config.member.id(), address = config.member.rpc_address(), %position,
+            "standby"
+        );
+        Ok(Self { config, server, status, applier, following })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Its state in the cluster.
+    #[must_use]
+    pub fn report(&self) -> Arc<dyn HaReport> {
+        Arc::clone(&self.status) as Arc<dyn HaReport>
+    }
+
+    /// Waits until this member is the leader. Its port is free then, for the master that leads.
+    /// Cancelling ends the standby.
+    ///
+    /// # Errors
+    /// [`StandbyError::Election`] when it can take no further part in the election.
+    pub async fn lead(self) -> Result<LeaderSeat, StandbyError> {
+        let Self { config, server, status, applier, following } = self;
+        let following = AbortOnDrop(following);
+        let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
+        let leadership = await_leadership(&*config.election, &mut candidacy, &BootClock).await?;
+        info!(epoch = leadership.epoch().as_u64(), "elected; taking over");
+        status.becomes(HaRole::Recovering, Some(leadership.epoch()));
+        drop(following);
+        // The task that followed lets its share go when it is next polled.
+        let mut applier = applier;
+        let applier = loop {
+            match Arc::try_unwrap(applier) {
+                Ok(applier) => break applier,
+                Err(shared) => {
+                    tokio::task::yield_now().await;
+                    applier = shared;
+                }
+            }
+        };
+        let stopped = tokio::task::spawn_blocking(move || applier.stop()).await;
+        let replica = stopped.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        server.close().await;
+        Ok(LeaderSeat { config, leadership, replica, status })
+    }
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Follows one leader after the other, for ever.
+async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
+    let me = config.member.id();
+    let mut leader = config.election.leader();
+    let mut told: Option<String> = None;
+    let position = async {
+        let mut timer = tokio::time::interval(POSITION);
+        loop {
+            timer.tick().await;
+            config.election.set_position(applier.state().borrow().durable);
+        }
+    };
+    let follow = async {
+        loop {
+            let now = leader.borrow_and_update().clone();
+            let changed = match now {
+                Some(now) if now.member.id() != me => {
+                    tokio::select! {
+                        failure = follow_one(&config, &now, &applier) => {
+                            let failure = failure.to_string();
+                            if told.as_ref() != Some(&failure) {
+                                warn!(leader = now.member.rpc_address(), %failure, "not following");
+                                told = Some(failure);
+                            }
+                            tokio::time::sleep(RETRY).await;
+                            continue;
+                        }
+                        changed = leader.changed() => changed,
+                    }
+                }
+                _ => leader.changed().await,
+            };
+            if changed.is_err() {
+                // The election has ended, and with it this member's part.
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::join!(position, follow);
+}
+
+/// Follows this leader until that fails.
+async fn follow_one(
+    config: &ClusterConfig,
+    leader: &Leader,
+    applier: &Applier,
+) -> Box<dyn std::error::Error + Send + Sync> {
+    let address = leader.member.rpc_address();
+    let stream = match JournalStream::connect(address, config.client.clone()).await {
+        Ok(stream) => stream,
+        Err(error) => return Box::new(error),
+    };
+    info!(leader = address, epoch = leader.epoch.as_u64(), "following");
+    match follow(stream.stream, config.member.id().as_str(), applier).await {
+        Ok(never) => match never {},
+        Err(error) => Box::new(error),
+    }
+}
+
+/// The member that hands over asks for by this text.
+pub(crate) fn member_id(text: &str) -> Option<MemberId> {
+    MemberId::new(text).ok()
+}

@@ -1,0 +1,159 @@
+//! What a master says of its part in the cluster.
+
+use std::sync::Arc;
+
+use mc_ha::election::{InSync, LeaderElection, Member};
+use mc_ha::replication::{Applier, ApplierState, Hub};
+use mc_ha::{Durability, MetadataJournal};
+use mc_rpc::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, Refusal, SnapshotStatus};
+use mc_types::{Epoch, ErrorCode};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use super::cluster::{ClusterConfig, member_id};
+use super::journal::JournalWatch;
+
+/// The part of one master, which outlives its terms.
+pub(crate) struct Status {
+    member: Member,
+    election: Arc<dyn LeaderElection>,
+    journal: Arc<dyn MetadataJournal>,
+    durability: DurabilityMode,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    role: HaRole,
+    epoch: Option<Epoch>,
+    standby: Option<watch::Receiver<ApplierState>>,
+    leader: Option<Leading>,
+}
+
+/// What only a leader has.
+pub(crate) struct Leading {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) journal: JournalWatch,
+    /// Takes wishes to hand over.
+    pub(crate) hand_over: mpsc::Sender<Option<mc_ha::election::MemberId>>,
+}
+
+impl core::fmt::Debug for Status {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Status").field("member", &self.member).finish_non_exhaustive()
+    }
+}
+
+impl Status {
+    pub(crate) fn standby(config: &ClusterConfig, applier: &Applier) -> Self {
+        let durability = match config.journal.writer.durability {
+            Durability::Sync => DurabilityMode::Sync,
+            Durability::Async(_) => DurabilityMode::Async,
+        };
+        let now = Now {
+            role: HaRole::Standby,
+            epoch: None,
+            standby: Some(applier.state()),
+            leader: None,
+        };
+        Self {
+            member: config.member.clone(),
+            election: Arc::clone(&config.election),
+            journal: Arc::clone(&config.journal.journal),
+            durability,
+            now: Mutex::new(now),
+        }
+    }
+
+    pub(crate) fn becomes(&self, role: HaRole, epoch: Option<Epoch>) {
+        let mut now = self.now.lock();
+        (now.role, now.epoch) = (role, epoch);
+    }
+
+    pub(crate) fn leads(&self, epoch: Epoch, leading: Leading) {
+        let mut now = self.now.lock();
+        *now =
+            Now { role: HaRole::Leader, epoch: Some(epoch), standby: None, leader: Some(leading) };
+    }
+}
+
+impl HaReport for Status {
+    fn ha_status(&self) -> HaStatus {
+        let view = self.election.view().borrow().clone();
+        let leader = self.election.leader().borrow().clone();
+        let now = self.now.lock();
+        let mut status = HaStatus {
+            role: now.role,
+            epoch: now.epoch.or(leader.as_ref().map(|leader| leader.epoch)),
+            member: self.member.id().as_str().into(),
+            address: self.member.rpc_address().into(),
+            leader: leader.as_ref().map(|leader| leader.member.rpc_address().into()),
+            durability: self.durability,
+            ..HaStatus::default()
+        };
+        let in_sync = view.as_ref().and_then(|view| view.in_sync.as_ref());
+        if let Some(InSync { members, .. }) = in_sync {
+            status.in_sync = members.iter().map(|id| id.as_str().into()).collect();
+        }
+        if let Some(standby) = &now.standby {
+            status.position = Some(standby.borrow().durable.sequence);
+        }
+        if let Some(Leading { hub, journal, .. }) = &now.leader {
+            status.leader = Some(self.member.rpc_address().into());
+            status.position = Some(journal.read().writer.durable.sequence);
+            let address = |id: &str| {
+                let members = view.iter().flat_map(|view| &view.members);
+                let known = members.into_iter().find(|known| known.member.id().as_str() == id);
+                known.map_or_else(Box::default, |known| known.member.rpc_address().into())
+            };
+            status.followers = hub
+                .followers()
+                .into_iter()
+                .filter(|follower| follower.is_connected)
+                .map(|follower| FollowerStatus {
+                    address: address(&follower.id),
+                    member: follower.id.into(),
+                    position: follower.position.sequence,
+                    lag: follower.lag,
+                    behind_for: follower.behind_for,
+                })
+                .collect();
+        }
+        drop(now);
+        // Looks at files, which is quick.
+        let snapshot = self.journal.snapshots().ok().and_then(|all| all.first().copied());
+        status.snapshot = snapshot.map(|snapshot| SnapshotStatus {
+            position: snapshot.at.sequence,
+            age: snapshot.finished.elapsed().unwrap_or_default(),
+        });
+        status.journal_bytes = self.journal.usage().journal_bytes;
+        status
+    }
+
+    fn hand_over(&self, to: Option<&str>) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal::new(ErrorCode::UnavailableInCurrentStatus, text));
+        let now = self.now.lock();
+        let Some(Leading { hub, hand_over, .. }) = &now.leader else {
+            return refuse("this master does not lead; ask the leader to hand over".into());
+        };
+        if to == Some(self.member.id().as_str()) {
+            return Ok(());
+        }
+        let in_sync = hub.in_sync();
+        let to = match to {
+            Some(to) if in_sync.iter().any(|id| id == to) => member_id(to),
+            Some(to) => {
+                return refuse(format!(
+                    "{to:?} cannot take over, it is not in sync; in sync are: {}",
+                    in_sync.join(", ")
+                ));
+            }
+            None if in_sync.is_empty() => {
+                return refuse("no standby is in sync, so none can take over".into());
+            }
+            None => None,
+        };
+        // When one is asked for already, that goes on.
+        let _ = hand_over.try_send(to);
+        Ok(())
+    }
+}

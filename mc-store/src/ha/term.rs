@@ -1,0 +1,156 @@
+//! A leader's term: what keeps it, and what ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_ha::election::{Authority, ElectionError, Leadership, MemberId};
+use mc_ha::replication::Hub;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::cluster::member_id;
+use super::snapshots::SnapshotRequest;
+
+/// How often it is looked which standbys are in sync.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a standby that is to take over may need to get the rest of the journal.
+const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// The term of a leader, as its server needs it.
+#[derive(Debug)]
+pub(crate) struct MayAnswer(pub(crate) Authority);
+
+impl mc_rpc::Authority for MayAnswer {
+    fn may_answer(&self) -> bool {
+        self.0.is_valid()
+    }
+}
+
+/// Gives the standbys the journal over the leader's port.
+#[derive(Debug)]
+pub(crate) struct JournalPort {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) snapshots: SnapshotRequest,
+}
+
+impl mc_rpc::TakeStream for JournalPort {
+    fn take<'a>(
+        &'a self,
+        stream: Box<dyn mc_rpc::ByteStream>,
+        peer: Option<std::net::SocketAddr>,
+    ) -> mc_rpc::Taking<'a> {
+        let hub = Arc::clone(&self.hub);
+        Box::pin(async move {
+            let snapshots = self.snapshots.clone();
+            let Err(ended) = hub.serve(stream, move || snapshots.ask()).await else { return };
+            info!(?peer, %ended, "a standby's stream has ended");
+        })
+    }
+}
+
+/// Keeps a term until it ends.
+#[derive(Debug)]
+pub(crate) struct RunningTerm {
+    over: watch::Receiver<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RunningTerm {
+    fn drop(&mut self) {
+        // Drops the leadership, which ends the term.
+        self.task.abort();
+    }
+}
+
+impl RunningTerm {
+    pub(crate) fn start(
+        leadership: Leadership,
+        hub: Arc<Hub>,
+        wishes: mpsc::Receiver<Option<MemberId>>,
+    ) -> Self {
+        let (told, over) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            keep(leadership, &hub, wishes).await;
+            // Nobody listens when the master is gone.
+            let _ = told.send(true);
+        });
+        Self { over, task }
+    }
+
+    /// Waits until the term is over.
+    pub(crate) async fn over(&self) {
+        let mut over = self.over.clone();
+        // It also ends when the task has gone.
+        let _ = over.wait_for(|over| *over).await;
+    }
+}
+
+async fn keep(leadership: Leadership, hub: &Hub, mut wishes: mpsc::Receiver<Option<MemberId>>) {
+    let authority = leadership.authority().clone();
+    let epoch = leadership.epoch().as_u64();
+    let mut recorded: Option<Vec<String>> = None;
+    let mut timer = tokio::time::interval(LOOK);
+    let wish = loop {
+        tokio::select! {
+            () = authority.ended() => {
+                warn!(epoch, "the term is over; this master leads no more");
+                return;
+            }
+            wish = wishes.recv() => match wish {
+                Some(wish) => break wish,
+                None => return,
+            },
+            _ = timer.tick() => {}
+        }
+        let in_sync = hub.in_sync();
+        if recorded.as_ref() != Some(&in_sync) {
+            match record(&leadership, hub, recorded.as_deref(), &in_sync).await {
+                Ok(()) => {
+                    info!(standbys = %in_sync.join(", "), "standbys in sync");
+                    recorded = Some(in_sync);
+                }
+                Err(error) => warn!(%error, "cannot record which standbys are in sync"),
+            }
+        }
+    };
+    let to = wish.or_else(|| foremost(hub));
+    let Some(to) = to else { return };
+    info!(epoch, %to, "handing over");
+    // It gets everything that is acknowledged from now on before it is acknowledged.
+    let deadline = tokio::time::Instant::now() + CATCH_UP;
+    let has_all =
+        || hub.followers().iter().any(|follower| follower.id == to.as_str() && follower.lag == 0);
+    while !has_all() && tokio::time::Instant::now() < deadline && authority.is_valid() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if let Err(error) = leadership.resign(Some(&to)).await {
+        warn!(%error, "the others could not be told; one of them leads when the lease is over");
+    }
+}
+
+/// Tells the election which standbys are in sync. No moment passes at which a member is recorded that
+/// acknowledgements do not wait for.
+async fn record(
+    leadership: &Leadership,
+    hub: &Hub,
+    before: Option<&[String]>,
+    in_sync: &[String],
+) -> Result<(), ElectionError> {
+    let mut both = in_sync.to_vec();
+    both.extend(before.unwrap_or_default().iter().cloned());
+    hub.count_on(&both);
+    let members: Vec<MemberId> = in_sync.iter().filter_map(|id| member_id(id)).collect();
+    leadership.set_in_sync(&members).await?;
+    hub.count_on(in_sync);
+    Ok(())
+}
+
+/// The standby in sync that has most.
+fn foremost(hub: &Hub) -> Option<MemberId> {
+    let in_sync = hub.in_sync();
+    let followers = hub.followers();
+    let of_those = followers.iter().filter(|follower| in_sync.contains(&follower.id));
+    of_those.max_by_key(|follower| follower.position).and_then(|follower| member_id(&follower.id))
+}
