@@ -40,6 +40,11 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
+    /// This master's certificate and its key.
+    pub(crate) fn certificate(&self) -> Option<(&PathBuf, &PathBuf)> {
+        self.tls_cert.as_ref().zip(self.tls_key.as_ref())
+    }
+
     /// Returns the settings of the server. Reads the files.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, UnusableFile> {
         let mut config = ServerConfig::default();

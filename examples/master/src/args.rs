@@ -16,6 +16,7 @@ use mc_types::ByteSize;
 
 use crate::access::AccessArgs;
 use crate::c2c::C2cArgs;
+use crate::cluster::ClusterArgs;
 use crate::connections::ConnectionArgs;
 use crate::events::EventArgs;
 use crate::journal::JournalArgs;
@@ -34,7 +35,8 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     rpc_port: u16,
-    /// Address to listen on.
+    /// Address to listen on, and with --enable_ha the one by which clients and other masters reach
+    /// this one.
     #[arg(
         long = "rpc_address",
         value_name = "IP",
@@ -121,6 +123,8 @@ pub(crate) struct Args {
     pub(crate) c2c: C2cArgs,
     #[command(flatten)]
     pub(crate) journal: JournalArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// Time for which exist and get protect an object from removal and eviction.
     #[arg(
@@ -614,7 +618,12 @@ mod tests {
             "--soft_pin_from",
             "--client_ttl=99999999999999999999",
             "--default_kv_lease_ttl=5 parsecs",
-            "--enable_ha",
+            "--enable_ha=perhaps",
+            "--replication=most",
+            "--unclean_takeover_after=soon",
+            "--durability=some",
+            "--durability_bound=0",
+            "--snapshot_interval=0",
             "--tls_cert=a.pem",
             "--tls_key=a.key",
             "--tls_client_ca=ca.pem",

@@ -4,59 +4,113 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mc_events::EventSystem;
-use mc_http::Page;
-use mc_meta::Master;
+use mc_http::{MetricsText, Page};
+use mc_meta::{Master, SegmentInfo};
+use mc_rpc::{HaReport, HaRole, HaStatus};
 use mc_store::{JournalWatch, ServerWatch, TickerWatch};
+use mc_types::Epoch;
+use parking_lot::RwLock;
 
-use crate::{figures, journal};
+use crate::{figures, ha, journal};
 
-/// The answer for each path.
-pub(crate) fn pages(
-    master: Arc<Master>,
+/// What the pages are about: the master that runs now, if any, and its part among others.
+#[derive(Clone, Default)]
+pub(crate) struct Shown {
+    pub(crate) master: Option<ShownMaster>,
+    pub(crate) cluster: Option<Arc<dyn HaReport>>,
+}
+
+/// A master that runs.
+#[derive(Clone)]
+pub(crate) struct ShownMaster {
+    state: Arc<Master>,
     rpc: ServerWatch,
     ticker: TickerWatch,
     events: Option<Arc<EventSystem>>,
     journal: Option<JournalWatch>,
-) -> impl Fn(&str) -> Option<Page> {
-    let started = Instant::now();
-    move |path| match path {
-        "/metrics" => {
-            let mut text = figures::prometheus(&master.report());
-            figures::rpc(&mut text, &rpc.read());
-            figures::ticker(&mut text, &ticker.read());
-            if let Some(events) = &events {
-                figures::events(&mut text, &events.stats());
-            }
-            if let Some(journal) = &journal {
-                journal::metrics(&mut text, &journal.read());
-            }
-            Some(Page::prometheus(text.into_string()))
+}
+
+impl ShownMaster {
+    pub(crate) fn of(master: &mc_store::Master) -> Self {
+        Self {
+            state: Arc::clone(master.state()),
+            rpc: master.rpc_watch(),
+            ticker: master.ticker_watch(),
+            events: master.events().map(Arc::clone),
+            journal: master.journal_watch(),
         }
-        "/metrics/summary" => Some(Page::text(figures::summary(&master.report()) + "\n")),
-        "/health" => {
-            let problem = ticker.read().problem.map(|problem| problem.to_string());
-            let is_ready = problem.is_none();
-            let health = serde_json::json!({
-                "status": problem.as_deref().unwrap_or("ok"),
-                "service_ready": is_ready,
-                "version": env!("CARGO_PKG_VERSION"),
-                "uptime_seconds": started.elapsed().as_secs(),
-            });
-            let page = Page::json(health.to_string());
-            Some(if is_ready { page } else { page.unavailable() })
-        }
-        // SGLang waits for its first line before it connects.
-        "/get_all_segments" => {
-            let segments = master.report().segments;
-            Some(Page::text(
-                segments
-                    .iter()
-                    .map(|segment| format!("{}\n", segment.spec.name))
-                    .collect::<String>(),
-            ))
-        }
-        _ => None,
     }
+
+    fn metrics(&self) -> MetricsText {
+        let mut text = figures::prometheus(&self.state.report());
+        figures::rpc(&mut text, &self.rpc.read());
+        figures::ticker(&mut text, &self.ticker.read());
+        if let Some(events) = &self.events {
+            figures::events(&mut text, &events.stats());
+        }
+        if let Some(journal) = &self.journal {
+            journal::metrics(&mut text, &journal.read());
+        }
+        text
+    }
+}
+
+/// The answer for each path.
+pub(crate) fn pages(shown: Arc<RwLock<Shown>>) -> impl Fn(&str) -> Option<Page> {
+    let started = Instant::now();
+    move |path| {
+        let Shown { master, cluster } = shown.read().clone();
+        let report = || master.as_ref().map(|master| master.state.report()).unwrap_or_default();
+        match path {
+            "/metrics" => {
+                let mut text = master.as_ref().map(ShownMaster::metrics).unwrap_or_default();
+                if let Some(cluster) = &cluster {
+                    ha::metrics(&mut text, &cluster.ha_status());
+                }
+                Some(Page::prometheus(text.into_string()))
+            }
+            "/metrics/summary" => Some(Page::text(figures::summary(&report()) + "\n")),
+            "/health" => {
+                let problem = master.as_ref().and_then(|master| master.ticker.read().problem);
+                let problem = problem.map(|problem| problem.to_string());
+                let status = cluster.as_ref().map(|cluster| cluster.ha_status());
+                let mut health = serde_json::json!({
+                    "status": problem.as_deref().unwrap_or("ok"),
+                    "service_ready": problem.is_none() && master.is_some(),
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "uptime_seconds": started.elapsed().as_secs(),
+                });
+                if let Some(status) = status {
+                    health["role"] = status.role.as_str().into();
+                    health["epoch"] = status.epoch.map(Epoch::as_u64).into();
+                    health["leader"] = status.leader.as_deref().into();
+                }
+                let page = Page::json(health.to_string());
+                // A standby is well, and says that it does not serve.
+                Some(if problem.is_none() { page } else { page.unavailable() })
+            }
+            "/role" => Some(Page::text(format!("{}\n", role(cluster.as_deref())))),
+            "/leader" => {
+                let status = cluster.as_ref().map(|cluster| cluster.ha_status());
+                let leader = status.and_then(|status| status.leader).unwrap_or_default();
+                Some(Page::text(format!("{leader}\n")))
+            }
+            "/ha_status" => {
+                let status = cluster.map_or_else(HaStatus::default, |cluster| cluster.ha_status());
+                Some(Page::json(ha::json(&status).to_string()))
+            }
+            // SGLang waits for its first line before it connects.
+            "/get_all_segments" => {
+                let name = |segment: &SegmentInfo| format!("{}\n", segment.spec.name);
+                Some(Page::text(report().segments.iter().map(name).collect::<String>()))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn role(cluster: Option<&dyn HaReport>) -> HaRole {
+    cluster.map_or(HaRole::Alone, |cluster| cluster.ha_status().role)
 }
 
 #[cfg(test)]
@@ -73,6 +127,10 @@ mod tests {
 
     /// Longer than anything here takes, shorter than any test run waits.
     const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn shown(master: ShownMaster) -> Arc<RwLock<Shown>> {
+        Arc::new(RwLock::new(Shown { master: Some(master), cluster: None }))
+    }
 
     async fn page(address: SocketAddr, path: &str) -> String {
         let asked = async {
@@ -92,13 +150,7 @@ mod tests {
         let address = port.local_addr();
         let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let pages = pages(
-            Arc::clone(master.state()),
-            master.rpc_watch(),
-            master.ticker_watch(),
-            None,
-            None,
-        );
+        let pages = pages(shown(ShownMaster::of(&master)));
         let server = tokio::spawn(port.serve(pages, async {
             // It fails when the sender is gone, which means the same.
             let _ = stopped.await;
@@ -130,8 +182,8 @@ mod tests {
         tokio::time::timeout(DEADLINE, broken.watch().failed()).await.expect("it gives up");
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();
-        let pages =
-            pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch(), None, None);
+        let broken = ShownMaster { ticker: broken.watch(), ..ShownMaster::of(&master) };
+        let pages = pages(shown(broken));
         let server = tokio::spawn(port.serve(pages, std::future::pending()));
         let health = page(address, "/health").await;
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");

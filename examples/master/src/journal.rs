@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_cli::{ParseDurationError, parse_duration};
-use mc_ha::{DirectoryJournal, Durability, JournalError};
+use mc_ha::{DirectoryJournal, Durability, JournalError, MemoryJournal};
 use mc_http::MetricsText;
 use mc_store::{JournalConfig, JournalReport};
 use mc_types::ByteSize;
@@ -53,6 +53,18 @@ pub(crate) enum MetadataError {
 }
 
 impl JournalArgs {
+    /// The journal of a master that is one of several: without a directory it is in memory, and what
+    /// all masters lose at the same time is lost. Blocks.
+    pub(crate) fn open_or_memory(&self) -> Result<JournalConfig, MetadataError> {
+        if let Some(config) = self.open()? {
+            return Ok(config);
+        }
+        tracing::warn!(
+            "the metadata is kept by the other masters only; give --metadata_dir to keep it on disk"
+        );
+        Ok(JournalConfig::new(Arc::new(MemoryJournal::new())))
+    }
+
     /// Opens the journal; `None` when none is wanted. Blocks.
     pub(crate) fn open(&self) -> Result<Option<JournalConfig>, MetadataError> {
         let directory = match (&self.directory, self.durability) {

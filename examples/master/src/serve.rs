@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
-use mc_store::{EventPublisher, Master, MasterStartError, TickerProblem};
+use mc_rpc::{HaReport, ServerConfig};
+use mc_store::{
+    EventPublisher, Master, MasterBuilder, MasterStartError, Standby, StandbyError, TickerProblem,
+};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
 
@@ -15,6 +19,8 @@ use crate::access::UnusableFile;
 use crate::args::Args;
 use crate::c2c::C2cError;
 use crate::change_log::{ChangeLog, change_log};
+use crate::cluster::ClusterError;
+use crate::http::{Shown, ShownMaster};
 use crate::journal::MetadataError;
 use crate::metadata::{self, Values};
 use crate::{events, figures, http};
@@ -32,20 +38,164 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 
 async fn serve(args: &Args) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
+    let is_clustered = args.cluster.is_on()?;
     let metrics = HttpPort::bind(args.metrics_address()).await?;
-    let metrics_address = metrics.local_addr();
     let metadata = match args.metadata_address() {
         Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::MetadataServer)?),
         None => None,
     };
+    let pages = Pages::new(metrics, metadata);
+    let served = if is_clustered {
+        serve_terms(args, &mut shutdown, &pages).await
+    } else {
+        serve_alone(args, &mut shutdown, &pages).await
+    };
+    pages.end().await;
+    served
+}
+
+/// Serves as the only master.
+async fn serve_alone(
+    args: &Args,
+    shutdown: &mut Shutdown,
+    pages: &Pages,
+) -> Result<(), ServeError> {
+    let (mut builder, announced, log) = describe(args).await?;
+    if let Some(journal) = blocking(args.journal.clone(), |args| args.open()).await? {
+        builder = builder.journal(journal);
+    }
+    let master = builder.listen(args.rpc_address()).start().await?;
+    announce(master.local_addr(), args.threads, &announced);
+    args.warn_of_doubtful_settings();
+    pages.announce();
+    serve_term(args, master, log, shutdown, pages, None).await.map(drop)
+}
+
+/// Serves as one of several masters: follows the leader, and leads when it is elected, in turn.
+async fn serve_terms(
+    args: &Args,
+    shutdown: &mut Shutdown,
+    pages: &Pages,
+) -> Result<(), ServeError> {
+    let address = args.rpc_address();
+    let listen = args.cluster.listen(address);
+    let config = blocking(args.clone(), move |args| {
+        let journal = args.journal.open_or_memory()?;
+        args.cluster.config(address, &args.access, journal).map_err(ServeError::from)
+    })
+    .await?;
+    let mut is_first = true;
+    loop {
+        let standby =
+            Standby::start(config.clone(), args.master_config(), listen, server_config(args)?);
+        let standby = tokio::select! {
+            standby = standby => standby?,
+            signal = shutdown.requested() => {
+                info!(%signal, "shutting down");
+                return Ok(());
+            }
+        };
+        let report = standby.report();
+        pages.show(Shown { master: None, cluster: Some(Arc::clone(&report)) });
+        if std::mem::take(&mut is_first) {
+            announce(standby.local_addr(), args.threads, "");
+            args.warn_of_doubtful_settings();
+            pages.announce();
+        }
+        let seat = tokio::select! {
+            seat = standby.lead() => seat?,
+            signal = shutdown.requested() => {
+                info!(%signal, "shutting down");
+                return Ok(());
+            }
+        };
+        let (builder, _, log) = describe(args).await?;
+        let master = match builder.lead(seat).listen(listen).start().await {
+            Ok(master) => master,
+            Err(MasterStartError::Term(error)) => {
+                warn!(%error, "the term was lost before it began");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        info!("leading");
+        match serve_term(args, master, log, shutdown, pages, Some(report)).await? {
+            End::Deposed => {}
+            End::Asked => return Ok(()),
+        }
+    }
+}
+
+/// Why a master stopped serving.
+enum End {
+    /// A signal asked for it.
+    Asked,
+    /// Its term is over.
+    Deposed,
+}
+
+/// Serves with this master until it has to end.
+async fn serve_term(
+    args: &Args,
+    master: Master,
+    log: ChangeLog,
+    shutdown: &mut Shutdown,
+    pages: &Pages,
+    cluster: Option<Arc<dyn HaReport>>,
+) -> Result<End, ServeError> {
+    pages.show(Shown { master: Some(ShownMaster::of(&master)), cluster: cluster.clone() });
+    let state = master.state();
+    let summaries = args.metric_reporting.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
+    let log = tokio::spawn(log.run());
+    let (ticker, journal) = (master.ticker_watch(), master.journal_watch());
+    let gave_up = async {
+        match &journal {
+            Some(journal) => journal.gave_up().await,
+            None => std::future::pending().await,
+        }
+    };
+    let end = tokio::select! {
+        signal = shutdown.requested() => {
+            info!(%signal, "shutting down");
+            Ok(End::Asked)
+        }
+        problem = ticker.failed() => {
+            error!(%problem, "the master cannot go on; shutting down");
+            Err(ServeError::Ticker(problem))
+        }
+        () = gave_up => Err(ServeError::JournalLost),
+        () = master.deposed() => Ok(End::Deposed),
+    };
+    // The pages let the master's parts go.
+    pages.show(Shown { master: None, cluster });
+    tokio::select! {
+        () = end_master(master, summaries, log) => {}
+        () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
+        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
+    }
+    end
+}
+
+/// Runs what reads files.
+async fn blocking<A: Send + 'static, T: Send + 'static, E: Send + 'static>(
+    args: A,
+    work: impl FnOnce(A) -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    let done = tokio::task::spawn_blocking(move || work(args)).await;
+    done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+}
+
+fn server_config(args: &Args) -> Result<ServerConfig, ServeError> {
     let mut server = args.access.server_config()?;
     args.connections.apply(&mut server);
+    Ok(server)
+}
+
+/// A master of these settings, what is to be announced of it, and the log of its changes.
+async fn describe(args: &Args) -> Result<(MasterBuilder, String, ChangeLog), ServeError> {
     let (changes, log) = change_log();
-    let mut builder = Master::builder()
-        .listen(args.rpc_address())
-        .server(server)
-        .config(args.master_config())
-        .sink(changes);
+    let mut builder =
+        Master::builder().server(server_config(args)?).config(args.master_config()).sink(changes);
     if let Some(socket) = &args.access.rpc_socket {
         builder = builder.listen_unix(socket);
     }
@@ -58,46 +208,7 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     if let Some(settings) = args.c2c.settings()? {
         builder = builder.c2c(settings);
     }
-    let args_journal = args.journal.clone();
-    let opened = tokio::task::spawn_blocking(move || args_journal.open()).await;
-    let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-    if let Some(journal) = opened? {
-        builder = builder.journal(journal);
-    }
-    let master = builder.start().await?;
-    announce(master.local_addr(), args.threads, &announced);
-    args.warn_of_doubtful_settings();
-    info!("metrics at http://{metrics_address}/metrics");
-    if let Some(port) = &metadata {
-        info!("metadata server at http://{}/metadata", port.local_addr());
-    }
-    let attendants = Attendants::start(&master, metrics, metadata, log, args.metric_reporting);
-
-    let ticker = master.ticker_watch();
-    let journal = master.journal_watch();
-    let gave_up = async {
-        match &journal {
-            Some(journal) => journal.gave_up().await,
-            None => std::future::pending().await,
-        }
-    };
-    let failure = tokio::select! {
-        signal = shutdown.requested() => {
-            info!(%signal, "shutting down");
-            None
-        }
-        problem = ticker.failed() => {
-            error!(%problem, "the master cannot go on; shutting down");
-            Some(ServeError::Ticker(problem))
-        }
-        () = gave_up => Some(ServeError::JournalLost),
-    };
-    tokio::select! {
-        () = end(master, attendants) => {}
-        () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
-        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
-    }
-    failure.map_or(Ok(()), Err)
+    Ok((builder, announced, log))
 }
 
 /// The lines by which Mooncake says that it is up, and those of the endpoints of events.
@@ -112,23 +223,17 @@ fn announce(address: SocketAddr, threads: usize, events: &str) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-/// The tasks that run beside the master.
-struct Attendants {
+/// The ports over HTTP, which stay open from one term to the next.
+struct Pages {
+    shown: Arc<RwLock<Shown>>,
     stop: watch::Sender<()>,
-    metrics: tokio::task::JoinHandle<()>,
-    metadata: Option<tokio::task::JoinHandle<()>>,
-    summaries: Option<tokio::task::JoinHandle<()>>,
-    log: tokio::task::JoinHandle<()>,
+    metrics_address: SocketAddr,
+    metadata_address: Option<SocketAddr>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-impl Attendants {
-    fn start(
-        master: &Master,
-        metrics: HttpPort,
-        metadata: Option<HttpPort>,
-        log: ChangeLog,
-        report: bool,
-    ) -> Self {
+impl Pages {
+    fn new(metrics: HttpPort, metadata: Option<HttpPort>) -> Self {
         let (stop, stopped) = watch::channel(());
         let stopped = || {
             let mut stopped = stopped.clone();
@@ -137,42 +242,53 @@ impl Attendants {
                 let _ = stopped.changed().await;
             }
         };
-        let state = master.state();
-        let events = master.events().map(Arc::clone);
-        let pages = http::pages(
-            Arc::clone(state),
-            master.rpc_watch(),
-            master.ticker_watch(),
-            events,
-            master.journal_watch(),
-        );
-        let metrics = tokio::spawn(metrics.serve(pages, stopped()));
-        let metadata = metadata.map(|port| {
+        let shown = Arc::<RwLock<Shown>>::default();
+        let metrics_address = metrics.local_addr();
+        let metadata_address = metadata.as_ref().map(HttpPort::local_addr);
+        let pages = http::pages(Arc::clone(&shown));
+        let mut tasks = vec![tokio::spawn(metrics.serve(pages, stopped()))];
+        if let Some(port) = metadata {
             let (port, values) =
                 (port.max_connections(metadata::MAX_CONNECTIONS), Values::default());
             let answer = move |request: &_| values.answer(request);
-            tokio::spawn(port.serve_requests(metadata::MAX_VALUE, answer, stopped()))
-        });
-        let summaries = report.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
-        Self { stop, metrics, metadata, summaries, log: tokio::spawn(log.run()) }
+            let serving = port.serve_requests(metadata::MAX_VALUE, answer, stopped());
+            tasks.push(tokio::spawn(serving));
+        }
+        Self { shown, stop, metrics_address, metadata_address, tasks }
+    }
+
+    fn show(&self, shown: Shown) {
+        *self.shown.write() = shown;
+    }
+
+    fn announce(&self) {
+        info!("metrics at http://{}/metrics", self.metrics_address);
+        if let Some(address) = self.metadata_address {
+            info!("metadata server at http://{address}/metadata");
+        }
+    }
+
+    async fn end(self) {
+        drop(self.stop);
+        for task in self.tasks {
+            // It fails only if it panicked, which was reported then.
+            let _ = tokio::time::timeout(END_PATIENCE, task).await;
+        }
     }
 }
 
 /// Ends everything in order. Cancelling it leaves the rest to the process's end.
-async fn end(master: Master, attendants: Attendants) {
-    let Attendants { stop, metrics, metadata, summaries, log } = attendants;
-    drop(stop);
+async fn end_master(
+    master: Master,
+    summaries: Option<tokio::task::JoinHandle<()>>,
+    log: tokio::task::JoinHandle<()>,
+) {
     if let Some(summaries) = summaries {
         summaries.abort();
         let _ = summaries.await; // cancelled, which is what was asked for
     }
     master.shutdown().await;
-    // Each fails only if it panicked, which was reported then. The log ends when
-    // no caller can change the master any more.
-    let _ = metrics.await;
-    if let Some(metadata) = metadata {
-        let _ = metadata.await;
-    }
+    // It ends when no caller can change the master any more; it fails only if it panicked.
     let _ = log.await;
 }
 
@@ -216,6 +332,10 @@ pub(crate) enum ServeError {
     C2c(#[from] C2cError),
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Standby(#[from] StandbyError),
     #[error(
         "the journal could not be written for so long that changes were lost; make room in \
          --metadata_dir and start again: what was acknowledged is there"

@@ -1,0 +1,190 @@
+//! The part of this master among several, from the command line.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ArgAction;
+use mc_cli::parse_duration;
+use mc_ha::election::etcd::EtcdElection;
+use mc_ha::election::{ElectionError, Member, MemberError};
+use mc_ha::etcd::{EtcdConfig, EtcdConfigError};
+use mc_rpc::Token;
+use mc_rpc::tls::ClientTls;
+use mc_store::{ClusterConfig, JournalConfig};
+
+use crate::access::AccessArgs;
+
+/// The flags.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "High availability")]
+pub(crate) struct ClusterArgs {
+    /// Be one of several masters, of which etcd elects the leader. Clients take
+    /// etcd://HOST:PORT;HOST:PORT as the master's address, or a list of all masters.
+    #[arg(
+        long = "enable_ha",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    enable_ha: bool,
+    /// Addresses of etcd, with semicolons or commas between them.
+    #[arg(long = "etcd_endpoints", value_name = "HOST:PORT;…", env = "MC_STORE_ETCD_ENDPOINTS")]
+    etcd_endpoints: Option<String>,
+    /// The cluster that the masters form; clusters of other names may use the same etcd.
+    #[arg(
+        long = "cluster_id",
+        value_name = "NAME",
+        env = "MC_STORE_CLUSTER_ID",
+        default_value = "default"
+    )]
+    cluster_id: String,
+    /// The address to listen on, when it is not the one of --rpc_address.
+    #[arg(long = "rpc_listen", value_name = "IP")]
+    listen: Option<IpAddr>,
+    /// This master's name among the others [default: its address].
+    #[arg(long = "ha_member_id", value_name = "NAME")]
+    member_id: Option<String>,
+    /// The time after which a leader that is not heard of is replaced, from 500ms to 1h.
+    #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
+    lease_ttl: Duration,
+    /// When a change is acknowledged: async, when --durability allows it; semi_sync, when also every
+    /// standby in sync has it on disk.
+    #[arg(long = "replication", value_name = "async|semi_sync", default_value = "async")]
+    replication: Replication,
+    /// How far a standby may be behind and still be in sync.
+    #[arg(long = "sync_timeout", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
+    sync_timeout: Duration,
+    /// Time without a leader after which a standby that is not in sync takes over, which may lose
+    /// acknowledged changes; never for none [default: 10s].
+    #[arg(long = "unclean_takeover_after", value_name = "DURATION|never", value_parser = parse_patience)]
+    unclean_takeover_after: Option<Patience>,
+    /// User of etcd.
+    #[arg(long = "etcd_user", value_name = "NAME", env = "MC_STORE_ETCD_USER")]
+    etcd_user: Option<String>,
+    /// File with the password of --etcd_user.
+    #[arg(long = "etcd_password_file", value_name = "PATH", env = "MC_STORE_ETCD_PASSWORD_FILE")]
+    etcd_password_file: Option<PathBuf>,
+    /// File with the token of an administrator, which this master shows to the leader when the
+    /// masters have an --access_file.
+    #[arg(long = "ha_token_file", value_name = "PATH")]
+    token_file: Option<PathBuf>,
+    /// Authorities of the masters' certificates (PEM), when they speak TLS.
+    #[arg(long = "ha_tls_ca", value_name = "PATH")]
+    tls_ca: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Replication {
+    Async,
+    #[value(name = "semi_sync", alias = "semi-sync")]
+    SemiSync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Never,
+    After(Duration),
+}
+
+fn parse_patience(text: &str) -> Result<Patience, mc_cli::ParseDurationError> {
+    match text.trim() {
+        "never" => Ok(Patience::Never),
+        text => parse_duration(text).map(Patience::After),
+    }
+}
+
+/// Why this master cannot be one of several.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterError {
+    #[error(
+        "--enable_ha needs --etcd_endpoints: the addresses of etcd, such as \"10.0.0.1:2379;10.0.0.2:2379\""
+    )]
+    NoEndpoints,
+    #[error("--etcd_endpoints has no effect without --enable_ha")]
+    NotEnabled,
+    #[error(
+        "--enable_ha needs --rpc_address: the address of this host by which clients and other \
+         masters reach it; --rpc_listen=0.0.0.0 listens on every one"
+    )]
+    NoAddress,
+    #[error("--enable_ha needs a fixed --rpc_port")]
+    NoPort,
+    #[error("--etcd_endpoints: {0}")]
+    Endpoints(#[from] EtcdConfigError),
+    #[error("--ha_member_id: {0}")]
+    Member(#[from] MemberError),
+    #[error("cannot read {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+}
+
+impl ClusterArgs {
+    /// The address to listen on, of a master that advertises `address`.
+    pub(crate) fn listen(&self, address: SocketAddr) -> SocketAddr {
+        SocketAddr::new(self.listen.unwrap_or(address.ip()), address.port())
+    }
+
+    /// Returns whether this master is one of several.
+    pub(crate) fn is_on(&self) -> Result<bool, ClusterError> {
+        // The variable of the environment may be meant for clients.
+        let is_meant = std::env::var_os("MC_STORE_ETCD_ENDPOINTS").is_none();
+        if self.etcd_endpoints.is_some() && !self.enable_ha && is_meant {
+            return Err(ClusterError::NotEnabled);
+        }
+        Ok(self.enable_ha)
+    }
+
+    /// How this master takes part. Reads files.
+    pub(crate) fn config(
+        &self,
+        address: SocketAddr,
+        access: &AccessArgs,
+        journal: JournalConfig,
+    ) -> Result<ClusterConfig, ClusterError> {
+        let endpoints = self.etcd_endpoints.as_deref().ok_or(ClusterError::NoEndpoints)?;
+        if address.ip().is_unspecified() {
+            return Err(ClusterError::NoAddress);
+        }
+        if address.port() == 0 {
+            return Err(ClusterError::NoPort);
+        }
+        let mut etcd = EtcdConfig::new(endpoints)?
+            .with_cluster_id(&self.cluster_id)?
+            .with_lease_ttl(self.lease_ttl)?;
+        if let Some(user) = &self.etcd_user {
+            let password = self.etcd_password_file.as_ref().map_or(Ok(String::new()), read)?;
+            etcd = etcd.with_credentials(user, password.trim_end());
+        }
+        let address = address.to_string();
+        let id = self.member_id.as_deref().unwrap_or(&address);
+        let member = Member::new(id, &address)?;
+        let election = Arc::new(EtcdElection::start(&etcd)?);
+        let mut config = ClusterConfig::new(member, election, journal);
+        config.replication.semi_synchronous = self.replication == Replication::SemiSync;
+        config.replication.sync_timeout = self.sync_timeout;
+        config.candidacy.unclean_takeover_after = match self.unclean_takeover_after {
+            Some(Patience::Never) => None,
+            Some(Patience::After(time)) => Some(time),
+            None => Some(Duration::from_secs(10)),
+        };
+        config.client.token = self.token_file.as_ref().map(Token::from_file);
+        if let Some(ca) = &self.tls_ca {
+            let tls = ClientTls::new(ca);
+            config.client.tls = Some(match access.certificate() {
+                Some((cert, key)) => tls.identity(cert, key),
+                None => tls,
+            });
+        }
+        Ok(config)
+    }
+}
+
+fn read(path: &PathBuf) -> Result<String, ClusterError> {
+    fs::read_to_string(path).map_err(|source| ClusterError::File { path: path.clone(), source })
+}
