@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use common::{DEADLINE, ME, key, master, segment, serve};
 use leader::leader;
-use mc_rpc::tls::{ClientAuth, ClientTls, Protocol, ServerTls, TlsFiles};
+use mc_rpc::tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
 use mc_rpc::{
     ByteStream, ClientConfig, JournalStream, MasterClient, RpcError, ServerConfig, ServerHandle,
     TakeStream, Taking, blocking,
@@ -234,7 +234,7 @@ async fn calls_over_grpc_go_encrypted_too() {
 
     let (cert, client_key) = files.issue("engine-1");
     let client = ClientTls::new(files.ca()).identity(cert, client_key);
-    let settings = client.connect_config(Protocol::new(&[b"h2"])).unwrap();
+    let settings = client.connect_config(mc_rpc::tls::Protocol::new(&[b"h2"])).unwrap();
     let stream = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
     let name = client.expected_name("localhost").unwrap();
     let connector = tokio_rustls::TlsConnector::from(settings);

@@ -33,7 +33,7 @@ pub struct MasterClient {
 
 impl MasterClient {
     /// Connects to the master at `addr`: `host:port`, `unix:/path`, several of these with
-    /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
+    /// `,` or `;` in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
     ///
     /// # Errors
     /// [`RpcError::Address`] when the address is invalid, [`RpcError::Unreachable`] when no

@@ -40,7 +40,10 @@ impl Term {
         }
         Err(Refusal::new(
             ErrorCode::UnavailableInCurrentStatus,
-            format!("this master no longer leads, term {} is over; ask the others", self.epoch),
+            format!(
+                "this master no longer leads, term {} is over; ask the others",
+                self.epoch.as_u64()
+            ),
         ))
     }
 }
