@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_types::Epoch;
 use tokio::sync::watch;
@@ -9,11 +10,19 @@ use tokio::sync::watch;
 /// The highest epoch of a master to which a connection was made: masters with a lower one led
 /// before it, and what they answer is not believed. Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct YoungestTerm(Arc<watch::Sender<u64>>);
+pub(super) struct YoungestTerm(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Looked at for each call.
+    youngest: AtomicU64,
+    /// Told when it has grown.
+    grown: watch::Sender<()>,
+}
 
 impl Default for YoungestTerm {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
+        Self(Arc::new(Shared { youngest: AtomicU64::new(0), grown: watch::Sender::new(()) }))
     }
 }
 
@@ -24,18 +33,16 @@ impl YoungestTerm {
     /// When the term is over.
     pub(super) fn admit(&self, epoch: Option<Epoch>) -> io::Result<()> {
         let Some(epoch) = epoch else { return Ok(()) };
-        self.0.send_if_modified(|youngest| {
-            let is_younger = epoch.as_u64() > *youngest;
-            *youngest = (*youngest).max(epoch.as_u64());
-            is_younger
-        });
+        if self.0.youngest.fetch_max(epoch.as_u64(), Ordering::AcqRel) < epoch.as_u64() {
+            self.0.grown.send_replace(());
+        }
         self.check(Some(epoch))
     }
 
     /// Fails when this term is over: the connection of such a master is lost.
     pub(super) fn check(&self, epoch: Option<Epoch>) -> io::Result<()> {
         let Some(epoch) = epoch else { return Ok(()) };
-        let youngest = *self.0.borrow();
+        let youngest = self.0.youngest.load(Ordering::Acquire);
         if epoch.as_u64() >= youngest {
             return Ok(());
         }
@@ -48,13 +55,13 @@ impl YoungestTerm {
 
     /// Waits until this term is over, and returns why its connections are lost.
     pub(super) async fn end(&self, epoch: Epoch) -> io::Error {
-        let mut youngest = self.0.subscribe();
+        let mut grown = self.0.grown.subscribe();
         loop {
             if let Err(over) = self.check(Some(epoch)) {
                 return over;
             }
             // The sender is here, so that it is not gone.
-            drop(youngest.changed().await);
+            drop(grown.changed().await);
         }
     }
 }
