@@ -145,7 +145,7 @@ impl Master {
     }
 
     /// Makes an object readable: its memory is written. Ending the same put twice is
-    /// harmless. Its file, if it is to have one, ends with
+    /// harmless, also when another master answered first. Its file, if it is to have one, ends with
     /// [`disk_put_end`](Self::disk_put_end). One that was begun by
     /// [`upsert_start`](Self::upsert_start) takes the place of the object that could be
     /// read until now.
@@ -194,7 +194,8 @@ impl Master {
     /// When no write of the put can arrive any more its space comes back at once, otherwise
     /// when the [time of its grant](PutGrant::time_left) is over. A put that was given up
     /// while writes were possible can be revoked again when they are not, which gives its
-    /// space back then; repeating that is harmless.
+    /// space back then; repeating that is harmless. A revoke is also done when the key has
+    /// no object any more, so that a client may repeat one whose answer was lost.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -237,8 +238,12 @@ impl Master {
             Ok(_) => PutFinishError::NotOpen,
             Err(error) => error,
         };
-        // It may have been given up before.
-        if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
+        // It may have been given up before; then nothing of it is left, or space that is kept.
+        let nothing_left =
+            matches!((part, &error), (PutPart::Everything, PutFinishError::NotFound));
+        if putter.is_genuine
+            && (shard.revoked_again(client, handle.generation, late, emit) || nothing_left)
+        {
             return Ok(());
         }
         Err(error)

@@ -406,6 +406,41 @@ fn every_object_counts_as_leased() {
 }
 
 #[test]
+fn what_ended_in_a_former_life_may_be_ended_again() {
+    let former = master(&[1000]);
+    let plain = put(&former, at(0), "a", 100).unwrap().handle;
+    put(&former, at(0), "b", 100).unwrap();
+    let config = ReplicateConfig::default();
+    let upsert = PutStart { key: key("b"), slice_lengths: &[100], config: &config };
+    let upserted = former.upsert_start(at(1), WRITER, &upsert).unwrap().handle;
+    end(&former, at(1), "b", upserted.generation).unwrap();
+    let revoked = start(&former, at(1), "c", 100).unwrap().handle;
+    let revoke = |master: &Master, now, handle| {
+        master.put_revoke(now, WRITER, key("c"), handle, LateWrites::Impossible)
+    };
+    revoke(&former, at(2), revoked).unwrap();
+
+    let records = export(&former, LATER);
+    let (mut rebuild, events) = (Rebuild::new(settings(), 1).unwrap(), Journal::default());
+    records.iter().for_each(|record| rebuild.apply(record));
+    let rebuilt = rebuild.with_secret(SECRET).finish(LATER).unwrap();
+    let master = rebuilt.master.with_sink(events.clone());
+    let again = |client, name, handle| {
+        master.put_end(LATER, client, &PutEnd::new(key(name), handle))
+    };
+    assert_eq!(again(WRITER, "a", plain), Ok(()));
+    assert_eq!(again(WRITER, "b", upserted), Ok(()));
+    assert_eq!(revoke(&master, LATER, revoked), Ok(()));
+    assert_eq!(events.records(), [], "a repeated call changes nothing");
+    // Another client's, and one that only guesses.
+    let foreign = |handle| PutHandle { token: PutToken::from_u64(7), ..handle };
+    let refused = Err(PutFinishError::IllegalClient);
+    assert_eq!(again(STRANGER, "a", plain), refused);
+    assert_eq!(again(WRITER, "a", foreign(plain)), refused);
+    assert_eq!(revoke(&master, LATER, foreign(revoked)), Err(PutFinishError::NotFound));
+}
+
+#[test]
 fn an_unfinished_put_can_be_ended() {
     let former = master(&[1000]);
     let grant = start(&former, at(0), "a", 100).unwrap();

@@ -479,7 +479,9 @@ fn a_batch_answers_for_each_key_in_order() {
     assert_eq!(ends, [Err(PutFinishError::NotOpen), Ok(())]);
     let again = master.upsert_start(at(0), WRITER, &puts[0]).unwrap();
     let (handle, late) = (again.handle, LateWrites::Impossible);
-    let revoked = ["a", "b"].map(|name| PutRevoke { key: key(name), handle, late });
+    let other = PutHandle { token: PutToken::from_u64(7), ..handle };
+    let revoked = [("a", handle), ("b", other)];
+    let revoked = revoked.map(|(name, handle)| PutRevoke { key: key(name), handle, late });
     let revoked = master.batch_upsert_revoke(at(0), WRITER, &revoked);
     assert_eq!(revoked, [Ok(()), Err(PutFinishError::NotFound)]);
     assert_eq!(list(&master, at(0), "a").unwrap().slices.total_len(), 20);

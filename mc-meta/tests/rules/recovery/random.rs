@@ -329,7 +329,7 @@ impl World {
             since: self.journal.records().len(),
         });
         let Some(cursor) = pages.next else { return };
-        let ExportPage { records, next } = self.master.export(self.now, cursor);
+        let ExportPage { records, next, .. } = self.master.export(self.now, cursor);
         pages.records.extend(records);
         pages.next = next;
         if next.is_none() {
