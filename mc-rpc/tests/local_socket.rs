@@ -80,7 +80,8 @@ async fn a_server_may_keep_it_to_itself() {
     config.local_socket = false;
     let server = serve(&master(), config).await;
     let asking = Hello { local: true, ..Hello::default() };
-    assert!(welcome(&server, &asking).await.is_empty());
+    let words = welcome(&server, &asking).await;
+    assert!(Welcome::parse(&words).unwrap().local_socket.is_empty());
     assert!(!connect(&server).await.exist(key("a")).await.unwrap());
     assert_eq!(server.metrics().accepted, 2);
 }
