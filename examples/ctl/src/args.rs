@@ -54,6 +54,26 @@ pub(crate) enum Verb {
     /// Show and set quotas of tenants. For administrators.
     #[command(subcommand)]
     Quota(Quota),
+    /// Show the masters of a cluster and which of them leads, or change the leader.
+    #[command(subcommand)]
+    Ha(Ha),
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Ha {
+    /// Show each master's role, term, journal and lag; exit code 0 if one leads, else 1.
+    Status {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have the leader hand over to another master. For administrators.
+    #[command(name = "hand-over", alias = "hand_over")]
+    HandOver {
+        /// The member that is to lead; the one that has most of the journal if none is named.
+        #[arg(value_name = "MEMBER")]
+        to: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -3,6 +3,7 @@
 
 mod args;
 mod error;
+mod ha;
 mod list;
 mod objects;
 mod quota;
@@ -33,6 +34,9 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args, rpc: ClientConfig, node: NodeConfig) -> Result<ExitCode, CtlError> {
+    if let Verb::Ha(command) = &args.verb {
+        return ha::ha(&args.master, rpc, node, command).await;
+    }
     let client = Client::builder().master(args.master).rpc(rpc).node(node).connect().await?;
     let outcome = match &args.verb {
         Verb::Put(put) => objects::put(&client, put).await,
@@ -43,6 +47,7 @@ async fn run(args: Args, rpc: ClientConfig, node: NodeConfig) -> Result<ExitCode
         Verb::Ls(ls) => list::ls(&client, ls).await,
         Verb::Stat(stat) => stat::stat(&client, stat).await,
         Verb::Quota(quota) => quota::quota(&client, quota).await,
+        Verb::Ha(_) => unreachable!("answered above, as it asks standbys too"),
     };
     client.shutdown().await;
     outcome

@@ -1,0 +1,168 @@
+//! `ha`: the masters of a cluster, and which of them leads.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use mc_cli::table;
+use mc_rpc::{ClientConfig, HaStatus, MasterClient};
+use mc_store::{Client, NodeConfig};
+use mc_types::{ByteSize, Epoch, Sequence};
+use serde_json::json;
+
+use crate::args::Ha;
+use crate::error::CtlError;
+use crate::text::print;
+
+/// How long one master may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a master said, or why it said nothing.
+type Said = Result<HaStatus, String>;
+
+pub(crate) async fn ha(
+    master: &str,
+    rpc: ClientConfig,
+    node: NodeConfig,
+    ha: &Ha,
+) -> Result<ExitCode, CtlError> {
+    match ha {
+        Ha::Status { json } => {
+            let said = statuses(master, rpc, node).await?;
+            let text = if *json { lines(&said) } else { human(&said) };
+            print(text.as_bytes())?;
+            let leads = said.values().flatten().any(|status| status.role.as_str() != "standby");
+            // As `exist` says with its exit code what is not there.
+            Ok(if leads { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Ha::HandOver { to } => {
+            let client =
+                Client::builder().master(master).rpc(rpc).node(node).connect().await?;
+            let asked = client.master().hand_over(to.as_deref()).await;
+            client.shutdown().await;
+            asked?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Asks every master that the address names, and those that they name.
+async fn statuses(
+    master: &str,
+    mut rpc: ClientConfig,
+    node: NodeConfig,
+) -> Result<BTreeMap<String, Said>, CtlError> {
+    rpc.retry = false;
+    rpc.connect_timeout = PATIENCE;
+    rpc.call_timeout = PATIENCE;
+    let mut said = BTreeMap::new();
+    let mut open: Vec<String> = if master.contains("://") {
+        // The leader knows the others.
+        let client =
+            Client::builder().master(master).rpc(rpc.clone()).node(node).connect().await?;
+        let status = client.master().ha_status().await;
+        client.shutdown().await;
+        let status = status?;
+        let others = status.followers.iter().map(|follower| follower.address.to_string());
+        let others = others.collect();
+        said.insert(status.address.to_string(), Ok(status));
+        others
+    } else {
+        master.split([',', ';']).map(|address| address.trim().to_owned()).collect()
+    };
+    rpc.administration = true;
+    while let Some(address) = open.pop() {
+        if address.is_empty() || said.contains_key(&address) {
+            continue;
+        }
+        let status = ask(&address, rpc.clone()).await;
+        if let Ok(status) = &status {
+            open.extend(status.leader.iter().map(ToString::to_string));
+            open.extend(status.followers.iter().map(|follower| follower.address.to_string()));
+            // The same master by another name.
+            if *status.address != *address && said.contains_key(&*status.address) {
+                continue;
+            }
+        }
+        said.insert(address, status);
+    }
+    Ok(said)
+}
+
+async fn ask(address: &str, rpc: ClientConfig) -> Said {
+    let client = MasterClient::connect(address, rpc).await.map_err(|error| error.to_string())?;
+    client.ha_status().await.map_err(|error| error.to_string())
+}
+
+fn human(said: &BTreeMap<String, Said>) -> String {
+    let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| n.to_string());
+    let lag = |status: &HaStatus| {
+        let leader = said.values().flatten().find(|other| !other.followers.is_empty());
+        let followers = leader.into_iter().flat_map(|leader| &leader.followers);
+        let mut own = followers.filter(|follower| follower.member == status.member);
+        number(own.next().map(|follower| follower.lag))
+    };
+    let in_sync = |status: &HaStatus| {
+        if status.in_sync.contains(&status.member) { "yes" } else { "no" }.to_owned()
+    };
+    let rows: Vec<[String; 9]> = said
+        .iter()
+        .map(|(address, said)| match said {
+            Ok(status) => [
+                address.clone(),
+                status.member.to_string(),
+                status.role.to_string(),
+                number(status.epoch.map(Epoch::as_u64)),
+                number(status.position.map(Sequence::as_u64)),
+                lag(status),
+                in_sync(status),
+                status.snapshot.map_or_else(
+                    || "-".into(),
+                    |snapshot| format!("{} s ago", snapshot.age.as_secs()),
+                ),
+                ByteSize::bytes(status.journal_bytes).to_string(),
+            ],
+            Err(error) => {
+                let mut row: [String; 9] = Default::default();
+                row[0] = address.clone();
+                row[2] = format!("unreachable: {error}");
+                row
+            }
+        })
+        .collect();
+    table(
+        [
+            "ADDRESS", "MEMBER", "ROLE", ">EPOCH", ">POSITION", ">LAG", "IN SYNC", ">SNAPSHOT",
+            ">JOURNAL",
+        ],
+        &rows,
+    )
+}
+
+fn lines(said: &BTreeMap<String, Said>) -> String {
+    let line = |(address, said): (&String, &Said)| {
+        let line = match said {
+            Ok(status) => json!({
+                "address": address,
+                "member": status.member,
+                "role": status.role.as_str(),
+                "epoch": status.epoch.map(Epoch::as_u64),
+                "leader": status.leader,
+                "position": status.position.map(Sequence::as_u64),
+                "in_sync": status.in_sync,
+                "followers": status.followers.iter().map(|follower| json!({
+                    "member": follower.member,
+                    "address": follower.address,
+                    "lag": follower.lag,
+                    "behind_for_ms": follower.behind_for.as_millis() as u64,
+                })).collect::<Vec<_>>(),
+                "snapshot_age_s": status.snapshot.map(|snapshot| snapshot.age.as_secs()),
+                "journal_bytes": status.journal_bytes,
+                "durability": status.durability.as_str(),
+            }),
+            Err(error) => json!({ "address": address, "error": error }),
+        };
+        format!("{line}\n")
+    };
+    said.iter().map(line).collect()
+}
