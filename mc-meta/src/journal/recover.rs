@@ -2,10 +2,11 @@
 //!
 //! Records are applied to the tables of the master that is to be, so that no list of
 //! them is kept; only where replicas are is noted beside the objects ([`part`], [`space`]). When
-//! the last is applied, the space of each segment is divided anew around what lies in it
-//! ([`finish`], [`layout`], [`divide`]), and the shards take their objects up ([`take_up`]). What
+//! the last is applied ([`finish`]), the space of each segment is divided anew around what lies in
+//! it ([`collect`], [`layout`], [`divide`]), and the shards take their objects up ([`take_up`]). What
 //! the records could not say is told to the next life's journal ([`corrections`]).
 
+mod collect;
 mod corrections;
 mod divide;
 mod executor;

@@ -669,3 +669,36 @@ fn a_restart_may_follow_a_restart() {
     assert_eq!(state(&twice, LATER), state(&once, LATER));
     assert_eq!(state(&once, LATER), state(&master, LATER));
 }
+
+#[test]
+fn what_a_rebuild_decides_is_told_to_the_next_life() {
+    let journal = Journal::default();
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
+    for number in 0..2 {
+        master.mount_segment(at(0), NODE, segment(number, 1000)).unwrap();
+    }
+    put(&master, at(0), "copied", 100).unwrap();
+    let from = master.describe(at(0), key("copied")).unwrap().replicas[0].placement.clone();
+    let from = from.segment.spec().name.clone();
+    let to = if &*from == "segment-0" { "segment-1" } else { "segment-0" };
+    master.copy_start(at(0), WRITER, key("copied"), &from, &[to]).unwrap();
+    drop(master);
+
+    let rebuilt = rebuild_in_parts(settings(), &journal.records(), at(1), 2);
+    let told: Vec<_> = rebuilt.corrections.records().map(|record| record.to_record()).collect();
+    let [Record::Generations { next }, Record::SpaceKept { space, .. }, Record::Object(object)] =
+        &told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert!(*next > object.generation);
+    assert_eq!((space.len(), space[0].extent.len()), (1, 100));
+    assert_eq!((object.key.as_str(), object.replicas.len()), ("copied", 1));
+    assert!(object.reserved.is_empty(), "the space is only kept");
+    // With them the next life decides nothing again.
+    journal.correct(&rebuilt.corrections);
+    let again = rebuild_in_parts(settings(), &journal.records(), at(1), 1);
+    let told: Vec<_> = again.corrections.records().collect();
+    assert!(matches!(told[..], [mc_meta::RecordRef::Generations { .. }]), "{told:?}");
+    assert_eq!(state(&again.master, at(1)), state(&rebuilt.master, at(1)));
+}

@@ -4,13 +4,14 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use mc_types::{Generation, ObjectKey, SegmentId, Time};
+use mc_types::{Generation, SegmentId, Time};
 
+use super::collect::Collected;
 use super::corrections::Corrections;
 use super::divide::{Divided, Plan};
 use super::executor::{Executor, for_each, one_by_one};
 use super::layout::{Claim, Holder, Layout};
-use super::space::{Claims, Fate, Mounted};
+use super::space::{Fate, Mounted};
 use super::take_up::TakenUp;
 use super::{Dropped, GAP, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt};
 use crate::evict::room::Labels;
@@ -20,28 +21,6 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::shard::retained::RetainedSpace;
 use crate::tenant::quota::PolicyError;
-
-/// The places of an object, taken together.
-enum Places {
-    Good,
-    /// None of them is left.
-    Lost,
-    Unknown,
-    OutOfRange,
-}
-
-/// What one part's objects claim.
-#[derive(Default)]
-struct Collected {
-    /// The claims to each segment, in the order of the objects.
-    claims: Vec<Vec<Claim>>,
-    /// Space of what no client can end, by segment and offset, with its length.
-    reserved: Vec<(u32, u64, u64)>,
-    /// The objects that it was reserved for.
-    reservers: Vec<(usize, ObjectSlot)>,
-    removed: Vec<(ObjectKey, Generation)>,
-    lost: u64,
-}
 
 /// Space that belongs to no object, by segment and offset.
 type Kept = BTreeMap<(u32, u64), KeptSpace>;
@@ -339,80 +318,6 @@ impl Rebuild {
 }
 
 impl RebuildPart<'_> {
-    /// Sorts the claims of its objects by what they are to. Drops the objects that cannot be where
-    /// they are said to be.
-    fn collect(&mut self, segments: &[Mounted], layout: &Layout) -> Collected {
-        let Self { part, shards, .. } = self;
-        let fates = &part.fates;
-        let mut counts = vec![0; segments.len()];
-        let all = part.claims.iter().flat_map(|claims| {
-            ObjectSlot::range(0..claims.end()).filter_map(|slot| claims.get(slot))
-        });
-        for place in all.flat_map(Claims::replicas) {
-            if let Fate::Segment(segment) = fates[place.mounting as usize] {
-                counts[segment as usize] += 1;
-            }
-        }
-        let mut collected = Collected {
-            claims: counts.into_iter().map(Vec::with_capacity).collect(),
-            ..Collected::default()
-        };
-        for (own, (lock, claims)) in shards.iter_mut().zip(&part.claims).enumerate() {
-            let number = part.first_shard + own;
-            let shard = lock.get_mut();
-            for slot in ObjectSlot::range(0..claims.end()) {
-                let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
-                    continue;
-                };
-                let has_reserved = !noted.reserved().is_empty();
-                // Whatever becomes of the object, a client may be writing there.
-                for &(place, len) in noted.reserved() {
-                    if let Fate::Segment(segment) = fates[place.mounting as usize] {
-                        collected.reserved.push((segment, place.offset, len));
-                    }
-                }
-                let (len, outlives_memory) = (object.len(), object.outlives_memory());
-                let is_told = match places(noted, len, fates, segments, layout) {
-                    Places::Good => {
-                        let holder = Holder::Object { shard: number as u16, slot };
-                        for place in noted.replicas() {
-                            if let Fate::Segment(segment) = fates[place.mounting as usize] {
-                                let claim = Claim { offset: place.offset, len, holder };
-                                collected.claims[segment as usize].push(claim);
-                            }
-                        }
-                        None
-                    }
-                    Places::Lost | Places::Unknown if outlives_memory => None,
-                    Places::Lost => {
-                        collected.lost += 1;
-                        // The records say so, unless they reserve space for it.
-                        Some(!has_reserved)
-                    }
-                    Places::Unknown => {
-                        part.dropped.unknown_segment += 1;
-                        Some(false)
-                    }
-                    Places::OutOfRange => {
-                        part.dropped.out_of_range += 1;
-                        Some(false)
-                    }
-                };
-                match is_told {
-                    None if has_reserved => collected.reservers.push((number, slot)),
-                    None => {}
-                    Some(is_told) => {
-                        if !is_told {
-                            collected.removed.push(shard.name_of(slot));
-                        }
-                        shard.detach(slot);
-                    }
-                }
-            }
-        }
-        collected
-    }
-
     /// Gives its objects their replicas, which come in the order of the claims to each segment,
     /// and takes them up.
     fn take_up(&mut self, mut replicas: Vec<std::vec::IntoIter<Replica>>, now: Time) -> TakenUp {
@@ -440,34 +345,5 @@ impl RebuildPart<'_> {
             taken.dropped.extend(own.dropped);
         }
         taken
-    }
-}
-
-fn places(
-    claims: &Claims,
-    len: u64,
-    fates: &[Fate],
-    segments: &[Mounted],
-    layout: &Layout,
-) -> Places {
-    // One that never had any was on its client's own disk, or had a file and there are
-    // none any more.
-    let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
-    for place in claims.replicas() {
-        match fates[place.mounting as usize] {
-            Fate::Segment(segment)
-                if !layout.admits(segments[segment as usize].spec.size, place.offset, len) =>
-            {
-                return Places::OutOfRange;
-            }
-            Fate::Segment(_) => is_any_good = true,
-            Fate::Gone => is_any_gone = true,
-            Fate::Unheard => is_any_unheard = true,
-        }
-    }
-    match (is_any_good, is_any_unheard && !is_any_gone) {
-        (true, _) => Places::Good,
-        (false, true) => Places::Unknown,
-        (false, false) => Places::Lost,
     }
 }

@@ -1,0 +1,129 @@
+//! What the objects of a part claim.
+
+use mc_types::{Generation, ObjectKey};
+
+use super::RebuildPart;
+use super::layout::{Claim, Holder, Layout};
+use super::space::{Claims, Fate, Mounted};
+use crate::object::slot::ObjectSlot;
+
+/// The places of an object, taken together.
+enum Places {
+    Good,
+    /// None of them is left.
+    Lost,
+    Unknown,
+    OutOfRange,
+}
+
+/// What one part's objects claim.
+#[derive(Default)]
+pub(super) struct Collected {
+    /// The claims to each segment, in the order of the objects.
+    pub(super) claims: Vec<Vec<Claim>>,
+    /// Space of what no client can end, by segment and offset, with its length.
+    pub(super) reserved: Vec<(u32, u64, u64)>,
+    /// The objects that it was reserved for.
+    pub(super) reservers: Vec<(usize, ObjectSlot)>,
+    pub(super) removed: Vec<(ObjectKey, Generation)>,
+    pub(super) lost: u64,
+}
+
+impl RebuildPart<'_> {
+    /// Sorts the claims of its objects by what they are to. Drops the objects that cannot be where
+    /// they are said to be.
+    pub(super) fn collect(&mut self, segments: &[Mounted], layout: &Layout) -> Collected {
+        let Self { part, shards, .. } = self;
+        let fates = &part.fates;
+        let mut counts = vec![0; segments.len()];
+        let all = part.claims.iter().flat_map(|claims| {
+            ObjectSlot::range(0..claims.end()).filter_map(|slot| claims.get(slot))
+        });
+        for place in all.flat_map(Claims::replicas) {
+            if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                counts[segment as usize] += 1;
+            }
+        }
+        let mut collected = Collected {
+            claims: counts.into_iter().map(Vec::with_capacity).collect(),
+            ..Collected::default()
+        };
+        for (own, (lock, claims)) in shards.iter_mut().zip(&part.claims).enumerate() {
+            let number = part.first_shard + own;
+            let shard = lock.get_mut();
+            for slot in ObjectSlot::range(0..claims.end()) {
+                let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
+                    continue;
+                };
+                let has_reserved = !noted.reserved().is_empty();
+                // Whatever becomes of the object, a client may be writing there.
+                for &(place, len) in noted.reserved() {
+                    if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                        collected.reserved.push((segment, place.offset, len));
+                    }
+                }
+                let len = object.len();
+                let places = match places(noted, len, fates, segments, layout) {
+                    Places::Lost | Places::Unknown if object.outlives_memory() => Places::Good,
+                    places => places,
+                };
+                let dropped = &mut part.dropped;
+                let counter = match places {
+                    Places::Good => None,
+                    Places::Lost => Some(&mut collected.lost),
+                    Places::Unknown => Some(&mut dropped.unknown_segment),
+                    Places::OutOfRange => Some(&mut dropped.out_of_range),
+                };
+                let Some(counter) = counter else {
+                    let holder = Holder::Object { shard: number as u16, slot };
+                    for place in noted.replicas() {
+                        if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                            let claim = Claim { offset: place.offset, len, holder };
+                            collected.claims[segment as usize].push(claim);
+                        }
+                    }
+                    if has_reserved {
+                        collected.reservers.push((number, slot));
+                    }
+                    continue;
+                };
+                *counter += 1;
+                // That an object is lost the records say, but not that its space is only kept.
+                if has_reserved || !matches!(places, Places::Lost) {
+                    collected.removed.push(shard.name_of(slot));
+                }
+                shard.detach(slot);
+            }
+        }
+        collected
+    }
+}
+
+fn places(
+    claims: &Claims,
+    len: u64,
+    fates: &[Fate],
+    segments: &[Mounted],
+    layout: &Layout,
+) -> Places {
+    // One that never had any was on its client's own disk, or had a file and there are
+    // none any more.
+    let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
+    for place in claims.replicas() {
+        match fates[place.mounting as usize] {
+            Fate::Segment(segment)
+                if !layout.admits(segments[segment as usize].spec.size, place.offset, len) =>
+            {
+                return Places::OutOfRange;
+            }
+            Fate::Segment(_) => is_any_good = true,
+            Fate::Gone => is_any_gone = true,
+            Fate::Unheard => is_any_unheard = true,
+        }
+    }
+    match (is_any_good, is_any_unheard && !is_any_gone) {
+        (true, _) => Places::Good,
+        (false, true) => Places::Unknown,
+        (false, false) => Places::Lost,
+    }
+}
