@@ -13,7 +13,8 @@
 //! sled keeps the batches and is trusted with no more than that: each batch has checksums of its
 //! own, `sync` flushes, and a database that does not open is tried again without its `snap.*` files,
 //! which a power cut may leave empty and which it can do without. If it does not open then either,
-//! it is moved aside, and the snapshots stand alone.
+//! it is moved aside, and a new one is in its place. What sled discards behind a damaged byte, or
+//! has in a database that does not open, is found in its files by the batches' own headers.
 //!
 //! With each snapshot, and after each failure, another database begins: one that fails once, for
 //! want of space say, takes nothing more, and one that is not needed any more is removed as a whole,
@@ -21,6 +22,7 @@
 
 mod files;
 mod log;
+mod raw;
 mod snapshots;
 mod terms;
 
@@ -65,14 +67,14 @@ pub struct DirectoryJournal {
     _lock: File,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct State {
     epoch: Epoch,
     last: Option<Position>,
     /// The last position that was synced.
     synced: Option<Position>,
-    /// Whether the newest log takes no more.
-    has_failed: bool,
+    /// Why the newest log takes no more, if it does not.
+    failed: Option<JournalError>,
 }
 
 struct NumberedLog {
@@ -112,19 +114,22 @@ impl DirectoryJournal {
         // A term file that was lost must not let an older term in.
         let newest = last.max(snapshots.newest()).unwrap_or_default();
         let epoch = epoch.max(newest.epoch);
-        let has_failed = logs.is_empty();
-        let state = Mutex::new(State { epoch, last, synced: last, has_failed });
+        let state = Mutex::new(State { epoch, last, synced: last, failed: None });
         Ok(Self { path, snapshots, state, logs: RwLock::new(logs), _lock: lock })
     }
 
     /// Goes on in another log.
     fn begin_log(&self, state: &mut State) -> Result<(), JournalError> {
         let mut logs = self.logs.write();
+        let begin = state.last.unwrap_or_default();
+        // One that failed before it held anything would be there once more after each trial.
+        if state.failed.is_some() && logs.last().is_some_and(|last| last.begin == begin) {
+            logs.pop().map_or(Ok(()), NumberedLog::remove)?;
+        }
         let number = logs.last().map_or(1, |last| last.number + 1);
         let log = Log::open(&self.path, &log_path(&self.path, number))?;
-        let begin = state.last.unwrap_or_default();
         logs.push(NumberedLog { number, begin, log: Arc::new(log) });
-        state.has_failed = false;
+        state.failed = None;
         Ok(())
     }
 
@@ -135,8 +140,8 @@ impl DirectoryJournal {
     /// Notes a failure of the newest log: what it has not synced is not counted on, and it takes
     /// nothing more.
     fn note<T>(state: &mut State, result: Result<T, JournalError>) -> Result<T, JournalError> {
-        if result.is_err() {
-            state.has_failed = true;
+        if let Err(error) = &result {
+            state.failed = Some(error.clone());
             state.last = state.synced;
         }
         result
@@ -146,16 +151,22 @@ impl DirectoryJournal {
     fn remove_logs(&self, until: Position) -> Result<(), JournalError> {
         let mut logs = self.logs.write();
         while logs.get(1).is_some_and(|next| next.begin <= until) {
-            remove_log(logs.remove(0))?;
+            logs.remove(0).remove()?;
         }
         Ok(())
     }
 }
 
-fn remove_log(old: NumberedLog) -> Result<(), JournalError> {
-    let path = old.log.path().to_owned();
-    drop(old);
-    fs::remove_dir_all(&path).at("remove", &path)
+impl NumberedLog {
+    /// Removes its files.
+    fn remove(self) -> Result<(), JournalError> {
+        let path = self.log.path().to_owned();
+        drop(self);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("remove", &path),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn log_path(path: &Path, number: u64) -> PathBuf {
@@ -189,7 +200,9 @@ fn check_format(path: &Path) -> Result<(), JournalError> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut entries = fs::read_dir(path).at("list", path)?;
-            let is_ours = |name: &std::ffi::OsStr| name == "LOCK" || name == "lost+found";
+            // A start that was killed may have left the first two.
+            let ours = ["LOCK", "FORMAT.part", "lost+found"];
+            let is_ours = |name: &std::ffi::OsStr| ours.iter().any(|ours| name == *ours);
             let foreign = entries.any(|entry| entry.is_ok_and(|e| !is_ours(&e.file_name())));
             return if foreign { Err(JournalError::Foreign { path: path.into() }) } else { Ok(()) };
         }
@@ -243,7 +256,7 @@ impl MetadataJournal for DirectoryJournal {
     fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         check_follows(term, batch, state.epoch, state.last.max(self.snapshots.newest()))?;
-        if state.has_failed {
+        if state.failed.is_some() || self.logs.read().is_empty() {
             self.begin_log(&mut state)?;
         }
         let log = self.newest_log().expect("a log was begun");
@@ -253,11 +266,22 @@ impl MetadataJournal for DirectoryJournal {
     }
 
     fn sync(&self) -> Result<(), JournalError> {
-        let Some(log) = self.newest_log() else { return Ok(()) };
-        let last = self.state.lock().last;
+        let (log, last) = {
+            let state = self.state.lock();
+            if let Some(error) = &state.failed {
+                // What was appended before is lost; it has to be appended again.
+                return Err(error.clone());
+            }
+            let Some(log) = self.newest_log() else { return Ok(()) };
+            (log, state.last)
+        };
         let synced = log.sync();
         let mut state = self.state.lock();
         Self::note(&mut state, synced)?;
+        if let Some(error) = &state.failed {
+            // Another thread met it meanwhile.
+            return Err(error.clone());
+        }
         state.synced = state.synced.max(last);
         Ok(())
     }
@@ -279,8 +303,10 @@ impl MetadataJournal for DirectoryJournal {
                 let (at, batch) = row?;
                 if let Ok(batch) = &batch {
                     let first = batch.first();
-                    let follows =
-                        first.epoch != last.epoch || first.sequence <= next(last.sequence);
+                    let follows = match first.epoch == last.epoch {
+                        true => first.sequence <= next(last.sequence),
+                        false => first.sequence == Sequence::new(0),
+                    };
                     let source = BatchError::Missing { after: last, before: first };
                     if !follows && visit(Err(DamagedBatch { at, source })).is_break() {
                         return Ok(());
@@ -330,11 +356,11 @@ impl MetadataJournal for DirectoryJournal {
             return Err(JournalError::NoSnapshot { at: snapshot });
         }
         self.snapshots.forget(|at| at != snapshot)?;
-        (state.last, state.synced) = (Some(snapshot), Some(snapshot));
+        (state.last, state.synced, state.failed) = (Some(snapshot), Some(snapshot), None);
         self.begin_log(&mut state)?;
         let mut logs = self.logs.write();
         while logs.len() > 1 {
-            remove_log(logs.remove(0))?;
+            logs.remove(0).remove()?;
         }
         Ok(())
     }

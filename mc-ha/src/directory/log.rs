@@ -2,7 +2,9 @@
 
 use core::fmt;
 use core::panic::AssertUnwindSafe;
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,7 @@ use mc_types::{Epoch, Sequence};
 use tracing::{error, warn};
 
 use super::files::{At, move_aside};
+use super::raw;
 use crate::encoding::{Batch, BatchError};
 use crate::journal::{DamagedBatch, JournalError};
 use crate::position::Position;
@@ -32,11 +35,22 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens a database, if need be without what it can do without. One that cannot be opened at
-    /// all is moved aside, and an empty one is in its place.
+    /// all is moved aside, and a new one is in its place. In either case it has all batches that
+    /// can be found in its files.
     pub(super) fn open(metadata: &Path, path: &Path) -> Result<Self, JournalError> {
+        // Before sled overwrites what it cannot read.
+        let found = raw::batches(path)?;
+        let log = Self::open_or_move_aside(metadata, path)?;
+        log.restore(found)?;
+        Ok(log)
+    }
+
+    fn open_or_move_aside(metadata: &Path, path: &Path) -> Result<Self, JournalError> {
         let damaged = match Self::try_open(path) {
             Ok(log) => return Ok(log),
-            Err(Failure::Error(sled::Error::Io(source))) => return Err(source).at("open", path),
+            Err(Failure::Error(sled::Error::Io(source))) if !is_of_damage(&source) => {
+                return Err(source).at("open", path);
+            }
             Err(damaged) => damaged,
         };
         warn!(
@@ -56,10 +70,36 @@ impl Log {
         let aside = move_aside(metadata, path)?;
         error!(
             aside = %aside.display(), cause = %damaged,
-            "a part of the journal cannot be read and was moved aside; what the snapshots do not \
-             have of it is missing"
+            "a part of the journal does not open and was moved aside; its batches are restored as \
+             far as they can be found"
         );
         Self::try_open(path).map_err(|failure| failure.at(path))
+    }
+
+    /// Adds batches that were found in the files and that sled has lost.
+    fn restore(&self, mut found: BTreeMap<Position, Batch>) -> Result<(), JournalError> {
+        let has = |at: &Position| self.call(|| self.batches.contains_key(key(*at)));
+        let (mut lost, mut last) = (BTreeMap::new(), None);
+        while let Some((at, batch)) = found.pop_first() {
+            if has(&at)? {
+                last = Some(at);
+            } else {
+                lost.insert(at, batch);
+            }
+        }
+        let mut tail = lost.split_off(&last.unwrap_or_default());
+        raw::drop_torn_tail(&mut tail);
+        lost.append(&mut tail);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        lost.values().try_for_each(|batch| self.append(batch))?;
+        self.sync()?;
+        warn!(
+            log = %self.path.display(), batches = lost.len(),
+            "a part of the journal is damaged; batches that the database had lost were restored"
+        );
+        Ok(())
     }
 
     fn try_open(path: &Path) -> Result<Self, Failure> {
@@ -149,6 +189,11 @@ fn position(key: &[u8]) -> Option<Position> {
     let [epoch, sequence] =
         [0, 8].map(|at| u64::from_be_bytes(*key[at..].first_chunk().expect("16 bytes")));
     Some(Position::new(Epoch::new(epoch), Sequence::new(sequence)))
+}
+
+/// Returns whether an error is about what a file holds, and not about reading it.
+fn is_of_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData)
 }
 
 /// Why sled did not do something.
