@@ -48,6 +48,14 @@ pub enum RpcError {
         /// What the resolver said.
         source: Arc<ResolveError>,
     },
+    /// A resolver cannot find a master before its settings are changed; nothing was sent.
+    #[error("cannot find the master {addr}: {source}")]
+    Unresolvable {
+        /// The address as configured.
+        addr: Arc<str>,
+        /// What the resolver said.
+        source: Arc<ResolveError>,
+    },
     /// What the client would say of itself is no credential; nothing was sent.
     #[error(transparent)]
     Credential(#[from] CredentialError),
@@ -154,9 +162,10 @@ impl RpcError {
             Self::NotAMaster { reason, .. } => reason.code(),
             Self::TimedOut { .. } => ErrorCode::RpcTimeout,
             Self::GivenUp { .. } => ErrorCode::Cancelled,
-            Self::Address { .. } | Self::Credential(_) | Self::RequestTooLarge { .. } => {
-                ErrorCode::InvalidParams
-            }
+            Self::Address { .. }
+            | Self::Unresolvable { .. }
+            | Self::Credential(_)
+            | Self::RequestTooLarge { .. } => ErrorCode::InvalidParams,
         }
     }
 
@@ -175,6 +184,7 @@ impl RpcError {
             #[cfg(feature = "tls")]
             Self::TlsSettings(_) | Self::TlsHandshake { .. } => false,
             Self::Address { .. }
+            | Self::Unresolvable { .. }
             | Self::Credential(_)
             | Self::NotAMaster { .. }
             | Self::GivenUp { .. }
@@ -315,13 +325,26 @@ pub enum AddressError {
 pub struct ResolveError {
     message: Box<str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    is_lasting: bool,
 }
 
 impl ResolveError {
     /// A failure in words: what happened and what to do.
     #[must_use]
     pub fn new(message: impl Into<Box<str>>) -> Self {
-        Self { message: message.into(), source: None }
+        Self { message: message.into(), source: None, is_lasting: false }
+    }
+
+    /// The same failure, which lasts until the settings are changed: calls fail at once, with
+    /// [`RpcError::Unresolvable`].
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.is_lasting = true;
+        self
+    }
+
+    pub(crate) const fn is_lasting(&self) -> bool {
+        self.is_lasting
     }
 
     /// The same with what caused it.

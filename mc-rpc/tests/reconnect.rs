@@ -259,6 +259,7 @@ async fn masters_are_resolved_and_resolved_again() {
     let (gone, nobody) = listen();
     drop(gone);
     let (listener, addr) = listen();
+    let leader = addr.clone();
     let script = Arc::new(Script {
         answers: vec![Err(()), Ok(vec![nobody]), Ok(vec![addr])],
         asked: AtomicUsize::new(0),
@@ -279,7 +280,31 @@ async fn masters_are_resolved_and_resolved_again() {
     // A connection that broke is no reason to ask again.
     assert!(client.exist(key("k")).await.unwrap());
     assert_eq!(script.asked.load(Ordering::Relaxed), 3);
+    assert_eq!(client.preferred_addr().as_deref(), Some(&*leader));
     done(fake).await;
+}
+
+struct Misspelt;
+
+impl Resolve for Misspelt {
+    fn resolve(&self, _: &str) -> Result<Vec<String>, ResolveError> {
+        Err(ResolveError::new("no such cluster; check its name").lasting())
+    }
+}
+
+#[tokio::test]
+async fn a_lasting_failure_of_a_resolver_ends_calls_at_once() {
+    let mut config = patient();
+    config.call_timeout = 4 * DEADLINE;
+    assert!(!config.has_resolver("test"));
+    config.resolver("test", Arc::new(Misspelt));
+    assert!(config.has_resolver("test"));
+    let client = MasterClient::lazy("test://cluster", config);
+    assert_eq!(client.preferred_addr(), None);
+    let error = timeout(DEADLINE, client.exist(key("k"))).await.unwrap().unwrap_err();
+    assert!(matches!(error, RpcError::Unresolvable { .. }), "{error}");
+    assert!(error.to_string().contains("check its name"), "{error}");
+    assert_eq!((error.code(), error.is_retryable()), (ErrorCode::InvalidParams, false));
 }
 
 #[tokio::test]

@@ -153,9 +153,10 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
         1
     }
 
-    /// Returns the address of this host from which the master, given as in
-    /// [`ClientBuilder::master`](crate::ClientBuilder::master), is reached: peers are told it when
-    /// the client listens on every address.
+    /// Returns the address of this host from which the master is reached that has answered at
+    /// `master`, one of the addresses of [`ClientBuilder::master`](crate::ClientBuilder::master) or
+    /// the leader's that a resolver found: peers are told it when the client listens on every
+    /// address.
     ///
     /// # Errors
     /// When the master's name cannot be resolved, or there is no way to it.

@@ -308,6 +308,16 @@ pub enum StartError {
     /// The builder was not told where the master is.
     #[error("no master given; name one as host:port")]
     NoMaster,
+    /// The master is to be found in etcd, and this build cannot do that.
+    #[cfg(not(feature = "etcd"))]
+    #[error(
+        "the master {address} is found in etcd, which this build cannot ask; build mc-store with \
+         the feature \"etcd\", or name the masters as host:port;host:port"
+    )]
+    NeedsEtcd {
+        /// The address as configured.
+        address: Box<str>,
+    },
     /// A label of the metrics has a name that Prometheus does not take.
     #[error(
         "{name:?} cannot be a label of metrics; use letters, digits and underscores, with no \

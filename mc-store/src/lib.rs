@@ -11,6 +11,8 @@ mod config;
 pub mod conformance;
 mod environment;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "events")]
 mod events;
 #[cfg(feature = "ha")]
@@ -31,6 +33,8 @@ pub use client::{
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdResolver;
 #[cfg(feature = "events")]
 pub use events::EventPublisher;
 #[cfg(feature = "ha")]

@@ -25,7 +25,7 @@ pub trait Resolve: Send + Sync {
     ///
     /// # Errors
     /// [`ResolveError`] when there is nothing to be found now; calls ask again until their
-    /// time is over.
+    /// time is over, unless the failure is [lasting](ResolveError::lasting).
     fn resolve(&self, target: &str) -> Result<Vec<String>, ResolveError>;
 }
 
@@ -178,12 +178,22 @@ impl Route {
         }
     }
 
+    /// The address that is tried first: the last one that worked, if any did.
+    pub(super) fn preferred(&self) -> Option<Arc<str>> {
+        let candidates = self.candidates().ok()??;
+        Some(Arc::clone(candidates.get(0).1.text()))
+    }
+
     /// Asks the resolver. Blocks.
     pub(super) fn resolve(&self) -> Result<(), RpcError> {
         let Some(resolve) = &self.resolve else { return Ok(()) };
-        let found = resolve.resolve(&self.target).map_err(|source| RpcError::Unresolved {
-            addr: Arc::clone(&self.target),
-            source: Arc::new(source),
+        let found = resolve.resolve(&self.target).map_err(|source| {
+            let (addr, source) = (Arc::clone(&self.target), Arc::new(source));
+            if source.is_lasting() {
+                RpcError::Unresolvable { addr, source }
+            } else {
+                RpcError::Unresolved { addr, source }
+            }
         })?;
         let addresses = parse_list(found.iter().map(|element| &**element));
         let addresses = addresses.map_err(|reason| self.bad(reason))?;
@@ -246,6 +256,7 @@ mod tests {
         assert_eq!(texts(&route), ["a:1", "[::1]:2", "unix:/run/m"]);
         route.worked(1);
         assert_eq!(texts(&route), ["[::1]:2", "unix:/run/m", "a:1"]);
+        assert_eq!(route.preferred().as_deref(), Some("[::1]:2"));
         route.all_failed();
         assert_eq!(texts(&route).len(), 3);
     }

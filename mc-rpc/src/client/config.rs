@@ -119,6 +119,12 @@ impl ClientConfig {
         self
     }
 
+    /// Returns whether the client has a resolver for this scheme.
+    #[must_use]
+    pub fn has_resolver(&self, scheme: &str) -> bool {
+        self.resolvers.of(scheme).is_some()
+    }
+
     /// Has an async client live in this environment in place of the operating system's sockets and
     /// randomness. A [`blocking::MasterClient`](crate::blocking::MasterClient) takes its sockets
     /// from the system all the same.

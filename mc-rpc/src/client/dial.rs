@@ -185,11 +185,13 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
     }
 }
 
-/// Returns whether a master, or its host, has said at once that no leader is there.
+/// Returns whether a master, its host or a resolver has said at once that no leader is there.
 fn is_prompt(failure: &RpcError) -> bool {
     match failure {
         RpcError::Unreachable { source, .. } => source.kind() != io::ErrorKind::TimedOut,
         RpcError::Refused(refusal) => refusal.code == ErrorCode::UnavailableInCurrentStatus,
+        // Resolvers are asked for this: how long they take bounds the rate.
+        RpcError::Unresolved { .. } => true,
         _ => false,
     }
 }

@@ -73,6 +73,10 @@ impl Link {
         self.route.target()
     }
 
+    pub(super) fn preferred_addr(&self) -> Option<Arc<str>> {
+        self.route.preferred()
+    }
+
     pub(super) fn config(&self) -> &ClientConfig {
         &self.config
     }

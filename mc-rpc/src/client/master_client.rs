@@ -58,6 +58,14 @@ impl MasterClient {
         self.link.addr()
     }
 
+    /// Returns the address that connections try first, as `host:port` or `unix:/path`: of several
+    /// that are given, or that a resolver found, the one that answered last. `None` when a resolver
+    /// has to find it.
+    #[must_use]
+    pub fn preferred_addr(&self) -> Option<Arc<str>> {
+        self.link.preferred_addr()
+    }
+
     /// Returns the figures of this client and its clones.
     #[must_use]
     pub fn metrics(&self) -> ClientMetrics {

@@ -105,7 +105,10 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Where the master is, as `host:port`.
+    /// Where the master is: `host:port`, `unix:/path`, or several with `;` or `,` between them, of
+    /// which one leads; or `etcd://host:port;host:port/cluster`, the etcd in which the masters of a
+    /// cluster elect their leader (feature `etcd`, see [`EtcdResolver`](crate::EtcdResolver)). The
+    /// client follows when another master leads.
     pub fn master(mut self, address: impl Into<String>) -> Self {
         self.master = Some(address.into());
         self
@@ -334,13 +337,16 @@ impl ClientBuilder {
         if let Some(network) = environment.to_master() {
             settings.pulse.rpc.environment(network);
         }
+        resolve_in_etcd(&address, &mut settings.pulse.rpc)?;
         let master = MasterClient::connect(&address, settings.pulse.rpc.clone()).await?;
         let contributes = self.segment_size > NOTHING;
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let listen = self.listen.or(contributes.then_some(anywhere));
         let mut node = self.node;
         if let Some(listen) = listen {
-            let host = advertised(&*environment, listen, self.advertise, &address)?;
+            let leader = master.preferred_addr();
+            let towards = leader.as_deref().unwrap_or(&address);
+            let host = advertised(&*environment, listen, self.advertise, towards)?;
             node.accept_peers(listen, host.to_string());
         }
         #[cfg(target_os = "linux")]
@@ -442,6 +448,19 @@ fn is_label(name: &str) -> bool {
     bytes.next().is_some_and(letter)
         && bytes.all(|byte| letter(byte) || byte.is_ascii_digit())
         && !name.starts_with("__")
+}
+
+/// Has masters be found in etcd whose address says so.
+fn resolve_in_etcd(master: &str, rpc: &mut ClientConfig) -> Result<(), StartError> {
+    if !master.starts_with("etcd://") || rpc.has_resolver("etcd") {
+        return Ok(());
+    }
+    #[cfg(feature = "etcd")]
+    rpc.resolver("etcd", Arc::new(crate::EtcdResolver::new()));
+    #[cfg(not(feature = "etcd"))]
+    return Err(StartError::NeedsEtcd { address: master.into() });
+    #[cfg(feature = "etcd")]
+    Ok(())
 }
 
 /// The address to tell peers: one that they can use, so never the unspecified

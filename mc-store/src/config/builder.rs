@@ -179,6 +179,7 @@ fn rpc(config: &ClientConfig) -> Result<mc_rpc::ClientConfig, ConfigError> {
     rpc.token = config.token_file.as_ref().map(mc_rpc::Token::from_file);
     rpc.tenant = config.tenant_id.clone().unwrap_or_default();
     tls(config, &mut rpc)?;
+    super::etcd::add_resolver(config, &mut rpc)?;
     Ok(rpc)
 }
 

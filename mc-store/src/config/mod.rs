@@ -2,6 +2,7 @@
 
 mod builder;
 mod error;
+mod etcd;
 mod settings;
 mod value;
 

@@ -94,7 +94,8 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Where the master is: `host:port`, `unix:/path`, or several with commas in between.
+    /// Where the master is: `host:port`, `unix:/path`, or several with `;` or `,` between them; or
+    /// `etcd://host:port;host:port/cluster`.
     master: String = "master" or "master_server_address" or "master_server_addr",
         "MOONCAKE_MASTER", value::text;
     /// The name or address of this host that peers are told, with or without the port to
@@ -197,8 +198,22 @@ settings! {
     client_http_host: IpAddr = "client_http_host", "MC_STORE_CLIENT_HTTP_HOST", value::address;
     /// The port to serve the pages at; 0 takes a free one.
     client_http_port: u16 = "client_http_port", "MOONCAKE_CLIENT_HTTP_PORT", value::port;
-    /// The cluster's name: the label `cluster_id` of every figure.
+    /// The cluster's name: the label `cluster_id` of every figure, and the cluster in etcd where
+    /// `master` names an etcd but no cluster.
     cluster_id: String = "cluster_id", "MC_STORE_CLUSTER_ID", value::text;
+    /// The user to show to etcd.
+    etcd_user: String = "etcd_user", "MC_STORE_ETCD_USER", value::text;
+    /// The file with that user's password.
+    etcd_password_file: PathBuf = "etcd_password_file", "MC_STORE_ETCD_PASSWORD_FILE", value::path;
+    /// The authorities whose certificates etcd may have (PEM).
+    etcd_tls_ca: PathBuf = "etcd_tls_ca", "MC_STORE_ETCD_TLS_CA", value::path;
+    /// The certificate to show to etcd, with its chain (PEM).
+    etcd_tls_cert: PathBuf = "etcd_tls_cert", "MC_STORE_ETCD_TLS_CERT", value::path;
+    /// The private key of that certificate (PEM, without a pass phrase).
+    etcd_tls_key: PathBuf = "etcd_tls_key", "MC_STORE_ETCD_TLS_KEY", value::path;
+    /// The name in etcd's certificates, when it is not the host in `master`.
+    etcd_tls_server_name: String = "etcd_tls_server_name", "MC_STORE_ETCD_TLS_SERVER_NAME",
+        value::text;
     /// How long one call to the master may take, further attempts included.
     rpc_timeout: Duration = "rpc_timeout_ms", "MC_RPC_TIMEOUT_MS", value::time_ms;
     /// How long connecting to the master may take.
