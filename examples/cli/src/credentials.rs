@@ -2,10 +2,11 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use mc_rpc::tls::ClientTls;
 use mc_rpc::{ClientConfig, Token};
-use mc_store::ClientConfig as Settings;
+use mc_store::{ClientConfig as Settings, EtcdResolver};
 
 use crate::entry::UsageError;
 
@@ -13,6 +14,7 @@ use crate::entry::UsageError;
 /// overrides the file that `MOONCAKE_CONFIG_PATH` names, see [`Settings::from_env`].
 ///
 /// The files are read for each connection, so that renewed files take effect without a restart.
+/// Masters in etcd are found with the credentials for etcd that variables and that file name.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Access")]
 pub struct CredentialArgs {
@@ -53,10 +55,13 @@ impl CredentialArgs {
         let mut config = ClientConfig::default();
         config.tls = tls(&merged)?;
         config.token = merged.token_file.as_ref().map(Token::from_file);
-        config.tenant = merged.tenant_id.unwrap_or_default();
+        config.tenant = merged.tenant_id.clone().unwrap_or_default();
         config.call_timeout = merged.rpc_timeout.unwrap_or(config.call_timeout);
         config.connect_timeout = merged.rpc_connect_timeout.unwrap_or(config.connect_timeout);
         config.connections = merged.rpc_connections.map_or(config.connections, NonZeroUsize::get);
+        let etcd = EtcdResolver::from_config(&merged);
+        let etcd = etcd.map_err(|error| UsageError::new(error.to_string()))?;
+        config.resolver("etcd", Arc::new(etcd));
         Ok(config)
     }
 

@@ -13,12 +13,14 @@ use crate::transfer::TransferArgs;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct MemberArgs {
-    /// The master, as host:port [default: 127.0.0.1:50051].
+    /// The master: host:port, or several with ';' or ',' between them, of which one leads; or
+    /// etcd://host:port;host:port/cluster, where the masters elect their leader
+    /// [default: 127.0.0.1:50051].
     #[arg(
         long = "master_server_address",
         visible_alias = "master",
         env = "MASTER_SERVER",
-        value_name = "HOST:PORT"
+        value_name = "ADDRESS"
     )]
     pub master: Option<String>,
     /// Accepted for compatibility with Mooncake and not used.

@@ -11,13 +11,14 @@ use mc_types::{ByteSize, MediaType};
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-ctl", version)]
 pub(crate) struct Args {
-    /// The master, as host:port.
+    /// The master: host:port, or several with ';' or ',' between them, of which one leads; or
+    /// etcd://host:port;host:port/cluster, where the masters elect their leader.
     #[arg(
         long = "master_server_address",
         visible_alias = "master",
         env = "MOONCAKE_MASTER",
         hide_env_values = true,
-        value_name = "HOST:PORT",
+        value_name = "ADDRESS",
         default_value = "localhost:50051",
         global = true
     )]

@@ -41,8 +41,9 @@ struct Args {
     /// Print all objects with their replicas, sorted, and end.
     #[arg(long = "once")]
     once: bool,
-    /// Compare the index with the master's own state and end: with 0 if they are equal, else 1.
-    #[arg(long = "check", value_name = "HOST:PORT")]
+    /// Compare the index with the master's own state and end: with 0 if they are equal, else 1. The
+    /// address is as for mc-ctl.
+    #[arg(long = "check", value_name = "ADDRESS")]
     check: Option<String>,
     /// Most memory for the index.
     #[arg(

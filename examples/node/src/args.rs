@@ -19,11 +19,13 @@ pub(crate) struct Args {
     /// A file of settings, JSON or TOML [default: the file that MOONCAKE_CONFIG_PATH names].
     #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
     pub(crate) config: Option<PathBuf>,
-    /// The master, as host:port [default: localhost:50051].
+    /// The master: host:port, or several with ';' or ',' between them, of which one leads; or
+    /// etcd://host:port;host:port/cluster, where the masters elect their leader
+    /// [default: localhost:50051].
     #[arg(
         long = "master_server_address",
         visible_alias = "master",
-        value_name = "HOST:PORT",
+        value_name = "ADDRESS",
         help_heading = "Cluster"
     )]
     pub(crate) master: Option<String>,

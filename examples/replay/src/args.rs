@@ -53,8 +53,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Load")]
     pub(crate) replicas: u32,
 
-    /// Use the running cluster of this master, and start no cluster
-    #[arg(long, visible_alias = "master_server_address", value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
+    /// Use the running cluster of this master, and start no cluster. Also several masters with ';'
+    /// or ',' between them, or etcd://host:port;host:port/cluster
+    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
     /// Credentials for that master
@@ -97,7 +98,7 @@ pub(crate) struct Args {
 pub(crate) enum Target {
     /// A running cluster.
     Running {
-        /// Its master, as `host:port`.
+        /// Its master, as for `ClientBuilder::master`.
         master: String,
     },
     /// A cluster to start.
