@@ -51,7 +51,7 @@ pub(crate) struct ClusterArgs {
     member_id: Option<String>,
     /// The time after which a leader that is not heard of is replaced, from 500ms to 1h.
     #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
-    lease_ttl: Duration,
+    ha_lease_ttl: Duration,
     /// When a change is acknowledged: async, when --durability allows it; semi_sync, when also every
     /// standby in sync has it on disk.
     #[arg(long = "replication", value_name = "async|semi_sync", default_value = "async")]
@@ -156,7 +156,7 @@ impl ClusterArgs {
         }
         let mut etcd = EtcdConfig::new(endpoints)?
             .with_cluster_id(&self.cluster_id)?
-            .with_lease_ttl(self.lease_ttl)?;
+            .with_lease_ttl(self.ha_lease_ttl)?;
         if let Some(user) = &self.etcd_user {
             let password = self.etcd_password_file.as_ref().map_or(Ok(String::new()), read)?;
             etcd = etcd.with_credentials(user, password.trim_end());
