@@ -106,8 +106,9 @@ impl EtcdResolver {
 
 impl Resolve for EtcdResolver {
     fn resolve(&self, target: &str) -> Result<Vec<String>, ResolveError> {
-        let misspelt =
-            |error: EtcdConfigError| ResolveError::new(error.to_string()).caused_by(error).lasting();
+        let misspelt = |error: EtcdConfigError| {
+            ResolveError::new(error.to_string()).caused_by(error).lasting()
+        };
         let etcd = self.with_password(self.etcd(target).map_err(misspelt)?)?;
         match find_leader_blocking(&etcd) {
             Ok(Some(leader)) => Ok(vec![leader.member.rpc_address().to_owned()]),

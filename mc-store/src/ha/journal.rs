@@ -301,6 +301,11 @@ impl JournalWatch {
         }
     }
 
+    /// Returns whether the journal cannot be written now.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.writer.read().failure.is_some()
+    }
+
     /// Waits until the journal has given up: it has not been written for so long that changes are
     /// not kept any more. Its master should be ended.
     pub async fn gave_up(&self) {

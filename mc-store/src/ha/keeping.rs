@@ -121,7 +121,7 @@ impl Kept {
             let epoch = leadership.epoch();
             let leading = Leading { hub: Arc::clone(&hub), journal: journal.watch(), hand_over };
             status.leads(epoch, leading);
-            (RunningTerm::start(leadership, hub, wishes), status)
+            (RunningTerm::start(leadership, hub, journal.watch(), wishes), status)
         });
         Keeper { term, journal }
     }

@@ -1,7 +1,7 @@
 //! A leader's term: what keeps it, and what ends it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_ha::election::{Authority, ElectionError, Leadership, MemberId};
 use mc_ha::replication::Hub;
@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::cluster::member_id;
+use super::journal::JournalWatch;
 use super::snapshots::SnapshotRequest;
 
 /// How often it is looked which standbys are in sync.
@@ -17,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a standby that is to take over may need to get the rest of the journal.
 const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// How long the journal of a leader may fail before another one leads.
+const FAILING: Duration = Duration::from_secs(3);
 
 /// The term of a leader, as its server needs it.
 #[derive(Debug)]
@@ -68,11 +72,12 @@ impl RunningTerm {
     pub(crate) fn start(
         leadership: Leadership,
         hub: Arc<Hub>,
+        journal: JournalWatch,
         wishes: mpsc::Receiver<Option<MemberId>>,
     ) -> Self {
         let (told, over) = watch::channel(false);
         let task = tokio::spawn(async move {
-            keep(leadership, &hub, wishes).await;
+            keep(leadership, &hub, &journal, wishes).await;
             // Nobody listens when the master is gone.
             let _ = told.send(true);
         });
@@ -92,6 +97,7 @@ async fn keep(leadership: Leadership, hub: &Hub, mut wishes: mpsc::Receiver<Opti
     let epoch = leadership.epoch().as_u64();
     let mut recorded: Option<Vec<String>> = None;
     let mut timer = tokio::time::interval(LOOK);
+    let mut failing_since = None;
     let wish = loop {
         tokio::select! {
             () = authority.ended() => {
@@ -105,6 +111,14 @@ async fn keep(leadership: Leadership, hub: &Hub, mut wishes: mpsc::Receiver<Opti
             _ = timer.tick() => {}
         }
         let in_sync = hub.in_sync();
+        if !journal.is_failing() {
+            failing_since = None;
+        } else if failing_since.get_or_insert_with(Instant::now).elapsed() > FAILING
+            && !in_sync.is_empty()
+        {
+            warn!(epoch, "the journal cannot be written; another master is to lead");
+            break None;
+        }
         if recorded.as_ref() != Some(&in_sync) {
             match record(&leadership, hub, recorded.as_deref(), &in_sync).await {
                 Ok(()) => {
