@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `FORMAT` | `mc-ha metadata 1`: the layout's version |
 //! | `LOCK` | locked by the process that uses the directory |
-//! | `term` | the current term |
-//! | `identity` | the secrets that outlive a master |
+//! | `term` | the current term, and a checksum |
+//! | `identity` | the secrets that outlive a master, and a checksum |
 //! | `logs/NUMBER/` | sled databases: the batches under their last positions |
 //! | `snapshots/EPOCH-SEQUENCE` | a snapshot |
 //! | `damaged/` | what could not be used and was moved aside |

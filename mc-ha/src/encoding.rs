@@ -60,6 +60,8 @@ mod encode;
 mod stream;
 mod varint;
 
+#[cfg(feature = "sled")]
+pub(crate) use batch::checksum;
 pub use batch::{
     Batch, BatchError, BatchKind, DamagedRecord, HEADER_LEN, MAX_BATCH_LEN, RecordVisitor,
     batch_len,

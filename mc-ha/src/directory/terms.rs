@@ -1,6 +1,5 @@
 //! The small files: the term, and the secrets.
 
-use core::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,6 +7,7 @@ use std::path::Path;
 use mc_types::Epoch;
 
 use super::files::{At, replace};
+use crate::encoding::checksum;
 use crate::journal::{Identity, JournalError};
 
 /// Longest of these files, in bytes.
@@ -28,36 +28,49 @@ fn damaged(path: &Path, reason: &str) -> JournalError {
     JournalError::Damaged { path: path.into(), reason: reason.into() }
 }
 
+/// The words of a file, the last of which is the checksum of those before.
+fn read_words<const N: usize>(path: &Path) -> Result<Option<[String; N]>, JournalError> {
+    let Some(text) = read(path)? else { return Ok(None) };
+    let (text, expected) = text.trim_end().rsplit_once(' ').unwrap_or_default();
+    if expected != checksum_of(text) {
+        return Err(damaged(path, "its checksum is wrong"));
+    }
+    let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+    let words = words.try_into().map_err(|_| damaged(path, "it has another number of words"))?;
+    Ok(Some(words))
+}
+
+fn write_words(path: &Path, text: &str) -> Result<(), JournalError> {
+    replace(path, format!("{text} {}\n", checksum_of(text)).as_bytes())
+}
+
+fn checksum_of(text: &str) -> String {
+    format!("{:08x}", checksum(&[text.as_bytes()]))
+}
+
 /// The current term; 0 when none has begun.
 pub(super) fn read_term(directory: &Path) -> Result<Epoch, JournalError> {
     let path = directory.join("term");
-    let Some(text) = read(&path)? else { return Ok(Epoch::new(0)) };
-    let number = text.trim().parse();
-    number.map(Epoch::new).map_err(|_| damaged(&path, "it should hold a number"))
+    let Some([number]) = read_words(&path)? else { return Ok(Epoch::new(0)) };
+    number.parse().map(Epoch::new).map_err(|_| damaged(&path, "it should hold a number"))
 }
 
 pub(super) fn write_term(directory: &Path, epoch: Epoch) -> Result<(), JournalError> {
-    replace(&directory.join("term"), format!("{}\n", epoch.as_u64()).as_bytes())
+    write_words(&directory.join("term"), &epoch.as_u64().to_string())
 }
 
 pub(super) fn read_identity(directory: &Path) -> Result<Option<Identity>, JournalError> {
     let path = directory.join("identity");
-    let Some(text) = read(&path)? else { return Ok(None) };
-    let mut words = text.split_whitespace();
-    let seed = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
-    let secret = words.next().filter(|word| word.len() == 32);
-    let secret = secret.and_then(|word| u128::from_str_radix(word, 16).ok());
-    match (seed, secret, words.next()) {
-        (Some(seed), Some(secret), None) => {
-            Ok(Some(Identity { seed, secret: secret.to_be_bytes() }))
-        }
+    let Some([seed, secret]) = read_words(&path)? else { return Ok(None) };
+    let seed = u64::from_str_radix(&seed, 16);
+    match (seed, u128::from_str_radix(&secret, 16)) {
+        (Ok(seed), Ok(secret)) => Ok(Some(Identity { seed, secret: secret.to_be_bytes() })),
         _ => Err(damaged(&path, "it should hold two hexadecimal numbers")),
     }
 }
 
 pub(super) fn write_identity(directory: &Path, identity: &Identity) -> Result<(), JournalError> {
     let Identity { seed, secret } = identity;
-    let mut text = String::new();
-    writeln!(text, "{seed:x} {:032x}", u128::from_be_bytes(*secret)).expect("strings take text");
-    replace(&directory.join("identity"), text.as_bytes())
+    let text = format!("{seed:x} {:032x}", u128::from_be_bytes(*secret));
+    write_words(&directory.join("identity"), &text)
 }

@@ -186,7 +186,7 @@ impl Header {
     }
 }
 
-pub(super) fn checksum(parts: &[&[u8]]) -> u32 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     parts.iter().for_each(|part| digest.update(part));
     digest.finalize() as u32
