@@ -228,6 +228,44 @@ def subscriptions():
     return {"store": store, "update": update, "late": late, "gap": late + gap, "restart": late + gap + restart}
 
 
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return struct.pack("<I", crc ^ 0xFFFFFFFF)
+
+
+def batch(records):
+    """A batch of `mc-ha`, as its module `encoding` describes it."""
+    tables = b"".join(bytes([n]) * 16 for n in (7, 8, 9)) + bytes(map(len, records))
+    payload = b"".join(crc32c(fields) + fields for fields in records)
+    head = b"MCJB\x01\0\0\0" + struct.pack("<5Q", 1, 1, len(records) + 1, 0, 1000)
+    head += struct.pack("<6I", 0xFFFFFFFF, 0, 3, len(records), len(tables), len(payload))
+    return head + crc32c(head + tables) + tables + payload
+
+
+def journals():
+    """Records of every kind: each behind its length, as a batch, and as batches with damage between."""
+    space = b"\x01\x00\x05\x07"
+    whole = b"\x04\xff\x01k\x00\x01\x02\x91\x03abcd\x06\x01\x00\x80\x20\x05\x03\x02gr" + bytes(range(8))
+    records = [
+        b"\x01\x07",
+        b"\x02\x00\x01\x02\x01\x01\x07\x03seg\x02\x09tcp://a:1\x07shm://b" + bytes(16) + b"\x01" + bytes(16),
+        b"\x03\x00",
+        b"\x04\x01\x01k\x00\x01\x01\xc8\x01\x01\x00\x80\x20\x00",
+        whole + b"\x01abcd" + space,
+        b"\x05\x01k\x03",
+        b"\x06\x05" + space,
+        b"\x07" + space,
+        b"\x08\x03ten\x01\x81\x01",
+    ]
+    one, two = batch(records), batch(records[:3])
+    lengths = b"".join(u8(len(fields)) + fields for fields in records)
+    return {"records": lengths, "batch": one, "stream": one + two, "damaged": one[:-9] + b"MCJ" + two + one[:70]}
+
+
 def write(target, seeds):
     folder = FUZZ / "seeds" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -242,6 +280,7 @@ def main():
     write("events_replay_request", replay_requests())
     write("c2c_pickle", state_dicts())
     write("c2c_weights", weights())
+    write("ha_batch", journals())
     count = len(methods())
     orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}
     write("rpc_messages", {name: asks(draw, order) for name, order in orders.items()})
