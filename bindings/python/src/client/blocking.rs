@@ -14,7 +14,8 @@ use crate::interrupt::{detached, is_interrupted};
 /// A member of a cluster, whose calls block until they end.
 ///
 /// :param master: The master's address: ``"host:port"``, ``"unix:/path"``, or several addresses
-///     separated by commas.
+///     separated by semicolons or commas, of which one leads; or
+///     ``"etcd://host:port;host:port/cluster"``, where the masters elect their leader.
 /// :param segment_size: Memory to contribute, in bytes or as ``"4GB"``. None by default: the client
 ///     only puts and gets.
 /// :param local_buffer: Memory to read values into, allocated on first use; 256 MiB by default. 0

@@ -42,7 +42,8 @@ impl Store {
     /// rdma_devices: network devices to use together, separated by commas; devices that the host
     ///     lacks are omitted with a warning.
     /// engine, ssd_offload_path: have no effect.
-    /// master_server_addr: "host:port".
+    /// master_server_addr: "host:port"; several masters with ";" between them; or
+    ///     "etcd://host:port;host:port/cluster", where the masters elect their leader.
     /// enable_ssd_offload: has no effect, and logs a warning.
     /// tenant_id: the tenant that owns the objects.
     /// enable_client_http_server, client_http_port: serve /health and /metrics, at this port.

@@ -5,6 +5,7 @@ mod access;
 mod bad_input;
 mod connections;
 mod end_to_end;
+mod leaders;
 #[cfg(target_os = "linux")]
 mod memory;
 mod names;

@@ -64,7 +64,8 @@ class MooncakeConfig:
     ``device_name``
         RDMA devices, separated by commas.
     ``master_server_address``
-        ``host:port`` of the master.
+        ``host:port`` of the master; of several, ``host:port;host:port``; or
+        ``etcd://host:port;host:port/cluster``, the etcd in which the masters elect their leader.
 
     Sizes may be given as text (``"16MB"``), flags as ``"true"`` or ``"off"``.
 
