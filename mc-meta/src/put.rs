@@ -238,11 +238,13 @@ impl Master {
             Ok(_) => PutFinishError::NotOpen,
             Err(error) => error,
         };
-        // It may have been given up before; then nothing of it is left, or space that is kept.
-        let nothing_left =
-            matches!((part, &error), (PutPart::Everything, PutFinishError::NotFound));
-        if putter.is_genuine
-            && (shard.revoked_again(client, handle.generation, late, emit) || nothing_left)
+        if !putter.is_genuine {
+            return Err(error);
+        }
+        // It may have been given up before: its space is kept, or nothing of it is left.
+        let is_gone = matches!((part, &error), (PutPart::Everything, PutFinishError::NotFound));
+        if shard.revoked_again(client, handle.generation, late, emit)
+            || is_gone && !shard.keeps_written(handle.generation)
         {
             return Ok(());
         }

@@ -425,9 +425,8 @@ fn what_ended_in_a_former_life_may_be_ended_again() {
     records.iter().for_each(|record| rebuild.apply(record));
     let rebuilt = rebuild.with_secret(SECRET).finish(LATER).unwrap();
     let master = rebuilt.master.with_sink(events.clone());
-    let again = |client, name, handle| {
-        master.put_end(LATER, client, &PutEnd::new(key(name), handle))
-    };
+    let again =
+        |client, name, handle| master.put_end(LATER, client, &PutEnd::new(key(name), handle));
     assert_eq!(again(WRITER, "a", plain), Ok(()));
     assert_eq!(again(WRITER, "b", upserted), Ok(()));
     assert_eq!(revoke(&master, LATER, revoked), Ok(()));
