@@ -58,7 +58,18 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start(members: usize) -> Self {
-        Self::start_as(members, None)
+        Self::start_as(members, own_address(), None)
+    }
+
+    /// Starts as [`start`](Self::start) on an address of this host, whose ports no other program may
+    /// take.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[track_caller]
+    #[must_use]
+    pub fn start_at(ip: Ipv4Addr, members: usize) -> Self {
+        Self::start_as(members, ip, None)
     }
 
     /// Starts as [`start`](Self::start) one member that clients reach over TLS, with a certificate
@@ -69,12 +80,11 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start_encrypted(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self::start_as(1, Some((certificate.into(), key.into())))
+        Self::start_as(1, own_address(), Some((certificate.into(), key.into())))
     }
 
     #[track_caller]
-    fn start_as(members: usize, identity: Option<(PathBuf, PathBuf)>) -> Self {
-        let ip = own_address();
+    fn start_as(members: usize, ip: Ipv4Addr, identity: Option<(PathBuf, PathBuf)>) -> Self {
         let addresses = free_addresses(ip, 2 * members);
         let members = addresses
             .chunks(2)

@@ -15,5 +15,5 @@ pub use etcd::EtcdCluster;
 pub use program::{Finished, Input, Program, Signal, binary};
 pub use random::{Random, content};
 #[cfg(feature = "relay")]
-pub use relay::Relay;
+pub use relay::{Flow, Relay};
 pub use wait::{Check, eventually, eventually_async, eventually_blocking};

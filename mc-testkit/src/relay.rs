@@ -13,13 +13,23 @@ use tokio::sync::{mpsc, watch};
 /// Bytes of a chunk, at most.
 const CHUNK: usize = 64 << 10;
 
+/// A direction through a [`Relay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// From the clients to the node.
+    ToNode,
+    /// From the node to the clients.
+    FromNode,
+}
+
 /// A TCP proxy in front of a node, which looks alive while nothing passes: connections are
 /// accepted and kept, and what was sent is delivered later, also when its sender has closed the
 /// connection. Ends with the runtime.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    open: watch::Sender<bool>,
+    to_node: watch::Sender<bool>,
+    from_node: watch::Sender<bool>,
     passed: Arc<AtomicU64>,
 }
 
@@ -46,8 +56,10 @@ impl Relay {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let relay = Self { address, open: watch::Sender::new(true), passed: Arc::default() };
-        let (open, passed) = (relay.open.subscribe(), Arc::clone(&relay.passed));
+        let open = || watch::Sender::new(true);
+        let relay = Self { address, to_node: open(), from_node: open(), passed: Arc::default() };
+        let (open_to, open_from) = (relay.to_node.subscribe(), relay.from_node.subscribe());
+        let passed = Arc::clone(&relay.passed);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(node) = TcpStream::connect(node).await else { continue };
@@ -55,7 +67,9 @@ impl Relay {
                 let _ = (client.set_nodelay(true), node.set_nodelay(true));
                 let (from_client, to_client) = client.into_split();
                 let (from_node, to_node) = node.into_split();
-                for (from, to) in [(from_client, to_node), (from_node, to_client)] {
+                for (from, to, open) in
+                    [(from_client, to_node, &open_to), (from_node, to_client, &open_from)]
+                {
                     let (chunks, queue) = mpsc::channel(waiting);
                     tokio::spawn(take(from, chunks));
                     tokio::spawn(deliver(queue, to, open.clone(), Arc::clone(&passed)));
@@ -73,12 +87,22 @@ impl Relay {
 
     /// Lets nothing pass from now on; what is on its way waits.
     pub fn pause(&self) {
-        self.open.send_replace(false);
+        self.pause_flow(Flow::ToNode);
+        self.pause_flow(Flow::FromNode);
+    }
+
+    /// Lets nothing pass in one direction from now on; what is on its way there waits.
+    pub fn pause_flow(&self, flow: Flow) {
+        match flow {
+            Flow::ToNode => self.to_node.send_replace(false),
+            Flow::FromNode => self.from_node.send_replace(false),
+        };
     }
 
     /// Lets everything pass again, and what waited.
     pub fn resume(&self) {
-        self.open.send_replace(true);
+        self.to_node.send_replace(true);
+        self.from_node.send_replace(true);
     }
 
     /// Returns how many bytes have passed, in both directions.
@@ -119,6 +143,24 @@ mod tests {
 
     use super::*;
     use crate::eventually;
+
+    #[tokio::test]
+    async fn one_direction_stands_still_alone() {
+        let node = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let relay = Relay::between(([127, 0, 0, 1], 0).into(), node.local_addr().unwrap(), 1);
+        let relay = relay.await.unwrap();
+        let mut client = TcpStream::connect(relay.address()).await.unwrap();
+        let (mut taken, _) = node.accept().await.unwrap();
+        let mut byte = [0];
+        relay.pause_flow(Flow::ToNode);
+        client.write_all(b"a").await.unwrap();
+        taken.write_all(b"b").await.unwrap();
+        client.read_exact(&mut byte).await.unwrap();
+        eventually(Duration::from_secs(30), "one byte", || relay.passed() == 1).await;
+        relay.resume();
+        taken.read_exact(&mut byte).await.unwrap();
+        assert_eq!(&byte, b"a");
+    }
 
     #[tokio::test]
     async fn what_waits_is_delivered_after_its_sender_has_gone() {
