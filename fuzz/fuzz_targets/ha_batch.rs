@@ -45,7 +45,7 @@ fn check(batch: &Batch) {
     let Collector { records, .. } = visit(batch);
     let mut builder = BatchBuilder::new(Epoch::new(1));
     builder.effect(Sequence::new(0), None);
-    records.iter().for_each(|record| builder.record(record.as_ref()));
+    records.iter().for_each(|record| builder.record(&record.as_ref()));
     let again = builder.seal().expect("an effect was added");
     let again = Batch::parse(again.bytes().clone()).expect("it was just written");
     let again = visit(&again);

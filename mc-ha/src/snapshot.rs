@@ -58,7 +58,7 @@ pub fn take_snapshot(
         }
         of = page.shard.map(|shard| PageOf { shard, shards });
         for record in &page.records {
-            builder.record(record.as_ref());
+            builder.record(&record.as_ref());
         }
         next = page.next;
     }

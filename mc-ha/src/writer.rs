@@ -162,7 +162,7 @@ impl JournalWriter {
         journal.begin_epoch(epoch)?;
         let mut builder = BatchBuilder::new(epoch);
         builder.effect(Sequence::new(0), None);
-        corrections.records().for_each(|record| builder.record(record));
+        corrections.records().for_each(|record| builder.record(&record));
         let first = builder.seal().expect("an effect was added");
         journal.append(epoch, &first)?;
         journal.sync()?;

@@ -416,7 +416,7 @@ fn batches_look_as_documented() {
     );
     let mut builder = BatchBuilder::new(Epoch::new(5));
     builder.effect(Sequence::new(3), None);
-    records.iter().for_each(|record| builder.record(record.as_ref()));
+    records.iter().for_each(|record| builder.record(&record.as_ref()));
     builder.effect(Sequence::new(4), None);
     let mut written = builder.seal().unwrap().bytes().to_vec();
     // But for the time and what depends on it.

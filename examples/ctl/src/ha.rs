@@ -36,8 +36,7 @@ pub(crate) async fn ha(
             Ok(if leads { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Ha::HandOver { to } => {
-            let client =
-                Client::builder().master(master).rpc(rpc).node(node).connect().await?;
+            let client = Client::builder().master(master).rpc(rpc).node(node).connect().await?;
             let asked = client.master().hand_over(to.as_deref()).await;
             client.shutdown().await;
             asked?;
@@ -58,8 +57,7 @@ async fn statuses(
     let mut said = BTreeMap::new();
     let mut open: Vec<String> = if master.contains("://") {
         // The leader knows the others.
-        let client =
-            Client::builder().master(master).rpc(rpc.clone()).node(node).connect().await?;
+        let client = Client::builder().master(master).rpc(rpc.clone()).node(node).connect().await?;
         let status = client.master().ha_status().await;
         client.shutdown().await;
         let status = status?;
@@ -132,7 +130,14 @@ fn human(said: &BTreeMap<String, Said>) -> String {
         .collect();
     table(
         [
-            "ADDRESS", "MEMBER", "ROLE", ">EPOCH", ">POSITION", ">LAG", "IN SYNC", ">SNAPSHOT",
+            "ADDRESS",
+            "MEMBER",
+            "ROLE",
+            ">EPOCH",
+            ">POSITION",
+            ">LAG",
+            "IN SYNC",
+            ">SNAPSHOT",
             ">JOURNAL",
         ],
         &rows,

@@ -56,13 +56,8 @@ impl JournalArgs {
     /// The journal of a master that is one of several: without a directory it is in memory, and what
     /// all masters lose at the same time is lost. Blocks.
     pub(crate) fn open_or_memory(&self) -> Result<JournalConfig, MetadataError> {
-        if let Some(config) = self.open()? {
-            return Ok(config);
-        }
-        tracing::warn!(
-            "the metadata is kept by the other masters only; give --metadata_dir to keep it on disk"
-        );
-        Ok(JournalConfig::new(Arc::new(MemoryJournal::new())))
+        let opened = self.open()?;
+        Ok(opened.unwrap_or_else(|| JournalConfig::new(Arc::new(MemoryJournal::new()))))
     }
 
     /// Opens the journal; `None` when none is wanted. Blocks.

@@ -99,6 +99,12 @@ async fn serve_terms(
         pages.show(Shown { master: None, cluster: Some(Arc::clone(&report)) });
         if std::mem::take(&mut is_first) {
             announce(standby.local_addr(), args.threads, "");
+            if args.journal.directory.is_none() {
+                warn!(
+                    "the metadata is kept in the memory of the masters only; give --metadata_dir \
+                     to keep it on disk, too"
+                );
+            }
             args.warn_of_doubtful_settings();
             pages.announce();
         }

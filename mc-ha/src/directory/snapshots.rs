@@ -55,7 +55,7 @@ impl Snapshots {
             let finished = known.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             found.push(SnapshotInfo { at, bytes: known.len(), finished });
         }
-        found.sort_by(|a, b| b.at.cmp(&a.at));
+        found.sort_unstable_by_key(|info| core::cmp::Reverse(info.at));
         Ok(found)
     }
 

@@ -110,15 +110,15 @@ impl BatchBuilder {
         let first = self.range.map_or(sequence, |(first, _)| first);
         self.range = Some((first, sequence));
         if let Some(record) = record {
-            self.record(record);
+            self.record(&record);
         }
     }
 
     /// Adds a record of a snapshot.
-    pub fn record(&mut self, record: RecordRef<'_>) {
+    pub fn record(&mut self, record: &RecordRef<'_>) {
         let start = self.records.len();
         self.records.put_u32_le(0);
-        encode::record(&record, &mut self.table, &mut self.records);
+        encode::record(record, &mut self.table, &mut self.records);
         let fields = &self.records[start + 4..];
         let (len, checksum) = (fields.len(), checksum(&[fields]));
         self.records[start..start + 4].copy_from_slice(&checksum.to_le_bytes());

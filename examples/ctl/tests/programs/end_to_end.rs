@@ -21,7 +21,7 @@ const PROMPT: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(3);
 
 /// A pure client of the cluster, as an inference process would embed it.
-fn library_client(runtime: &Runtime, master: &str) -> Client {
+pub(crate) fn library_client(runtime: &Runtime, master: &str) -> Client {
     start_client(runtime, client_builder(master))
 }
 
@@ -55,7 +55,7 @@ fn names(items: &Value, name: &str) -> Vec<String> {
     names
 }
 
-fn segment_names(master: &str) -> Vec<String> {
+pub(crate) fn segment_names(master: &str) -> Vec<String> {
     names(&stat(master, None)["segments"], "name")
 }
 

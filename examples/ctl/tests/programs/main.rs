@@ -10,6 +10,7 @@ mod leaders;
 mod memory;
 mod names;
 mod pages;
+mod restart;
 #[cfg(target_os = "linux")]
 mod standalone;
 mod support;
