@@ -206,6 +206,15 @@ fn c2c_has_its_figures() {
 }
 
 #[test]
+fn ha_has_its_figures() {
+    let figures = figures("ha", &[]);
+    let all = ["restart_first_get_s", "journal_bytes_per_key", "snapshot_bytes_per_key"];
+    require(&figures, &all);
+    let modes = ["async", "sync"].map(String::from);
+    assert_eq!(values(&figures, "journal_put_ratio", "mode"), modes.into());
+}
+
+#[test]
 fn one_operation_can_be_measured_alone() {
     let flags =
         ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];

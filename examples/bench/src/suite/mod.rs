@@ -4,6 +4,7 @@ pub(crate) mod alloc;
 mod c2c;
 mod events;
 mod evict;
+mod ha;
 mod keys;
 pub(crate) mod meta;
 mod rpc;
@@ -39,6 +40,8 @@ pub(crate) enum Suite {
     Events,
     /// Conversion between models.
     C2c,
+    /// Metadata that outlives the master.
+    Ha,
     /// Every suite.
     All,
 }
@@ -53,7 +56,7 @@ pub(crate) struct Options {
 }
 
 impl Suite {
-    const EACH: [Self; 8] = [
+    const EACH: [Self; 9] = [
         Self::Alloc,
         Self::Meta,
         Self::Evict,
@@ -62,6 +65,7 @@ impl Suite {
         Self::Store,
         Self::Events,
         Self::C2c,
+        Self::Ha,
     ];
 
     /// The suites that stand behind what was named, in a fixed order, once each.
@@ -80,6 +84,7 @@ impl Suite {
             Self::Store => "store",
             Self::Events => "events",
             Self::C2c => "c2c",
+            Self::Ha => "ha",
             Self::All => "all",
         }
     }
@@ -101,6 +106,7 @@ impl Suite {
             Self::Store => store::run(scale, &options.reference, report),
             Self::Events => events::run(scale, report),
             Self::C2c => c2c::run(scale, report),
+            Self::Ha => ha::run(scale, &options.load, report),
             Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
         };
         // What was measured before a failure is still true.

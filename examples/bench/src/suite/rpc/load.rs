@@ -52,12 +52,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(super) const fn is_batch(self) -> bool {
+    pub(in crate::suite) const fn is_batch(self) -> bool {
         matches!(self, Self::BatchPut | Self::BatchGet | Self::BatchExist)
     }
 
     /// Names of the rate and of the median latency of a call.
-    pub(super) const fn figures(self) -> (&'static str, &'static str) {
+    pub(in crate::suite) const fn figures(self) -> (&'static str, &'static str) {
         match self {
             Self::Put => ("put_per_s", "put_loaded_p50_us"),
             Self::Get => ("get_per_s", "get_loaded_p50_us"),
@@ -125,7 +125,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// The operation and number of callers.
 #[derive(Clone, Debug)]
-pub(super) struct Load {
+pub(in crate::suite) struct Load {
     pub(super) operation: Operation,
     pub(super) threads: u32,
     pub(super) clients: u32,
@@ -142,16 +142,20 @@ pub(super) struct Load {
 
 /// The result.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) calls: u64,
-    pub(super) seconds: f64,
+pub(in crate::suite) struct Outcome {
+    pub(in crate::suite) calls: u64,
+    pub(in crate::suite) seconds: f64,
     pub(super) latencies: Latencies,
     /// Where puts were placed: segment, first byte, length.
     granted: Vec<(SegmentId, u64, u64)>,
 }
 
 impl Load {
-    pub(super) fn of(operation: Operation, options: &LoadOptions, seconds: Duration) -> Self {
+    pub(in crate::suite) fn of(
+        operation: Operation,
+        options: &LoadOptions,
+        seconds: Duration,
+    ) -> Self {
         Self {
             operation,
             threads: options.threads,
@@ -173,7 +177,7 @@ impl Load {
     }
 
     /// The same with that many calls of each caller in flight.
-    pub(super) fn in_flight(self, pipeline: u32) -> Self {
+    pub(in crate::suite) fn in_flight(self, pipeline: u32) -> Self {
         Self { pipeline, ..self }
     }
 
@@ -197,13 +201,17 @@ impl Load {
         matches!(self.operation, Operation::Put | Operation::BatchPut)
     }
 
-    pub(super) fn keys_per_call(&self) -> u64 {
+    pub(in crate::suite) fn keys_per_call(&self) -> u64 {
         if self.operation.is_batch() { self.batch.into() } else { 1 }
     }
 
     /// Runs the load on the master at that address: one thread for each
     /// connection, at the measuring side's place.
-    pub(super) fn run(&self, master: &str, place: Placement) -> Result<Outcome, BenchError> {
+    pub(in crate::suite) fn run(
+        &self,
+        master: &str,
+        place: Placement,
+    ) -> Result<Outcome, BenchError> {
         let node = FakeNode::join(master, self)?;
         let measured = node
             .mount(self)

@@ -11,7 +11,7 @@ use mc_rpc::MasterClient;
 use mc_rpc::frame::HEADER_LEN;
 use tokio::runtime::Runtime;
 
-use self::load::{Load, Operation, Outcome};
+use self::load::Outcome;
 use self::stub::{Over, StubKind};
 use super::keys::KeyWriter;
 use super::store::{MasterAddress, MasterTask};
@@ -24,6 +24,7 @@ use crate::raw;
 use crate::scale::Scale;
 
 pub(crate) use self::load::LoadOptions;
+pub(super) use self::load::{Load, Operation};
 
 /// Bytes of an Exist request on the wire: header, key field, key.
 const EXIST_REQUEST: usize = HEADER_LEN + 2 + 40;

@@ -1,11 +1,15 @@
 //! Master and storage node, each in a process of its own.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mc_events::PublisherConfig;
+use mc_ha::{DirectoryJournal, Durability};
 use mc_store::{
-    ByteSize, C2cSettings, Client, ClientBuilder, EventPublisher, Master, MasterConfig, NodeConfig,
+    ByteSize, C2cSettings, Client, ClientBuilder, EventPublisher, JournalConfig, Master,
+    MasterConfig, NodeConfig,
 };
 use mc_transport::TcpConfig;
 use serde::{Deserialize, Serialize};
@@ -63,12 +67,29 @@ pub(crate) struct MasterTask {
     events: bool,
     /// The rules of conversions in its clients, as JSON.
     c2c: Option<String>,
+    /// Where it keeps its metadata, if it does.
+    kept: Option<(PathBuf, Keeping)>,
+}
+
+/// When a master that keeps its metadata acknowledges a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Keeping {
+    /// Before it is on disk.
+    Async,
+    /// When it is on disk.
+    Sync,
 }
 
 impl MasterTask {
     /// A master with its defaults.
     pub(crate) const fn at(place: Placement) -> Self {
-        Self { place, listen: None, lease: None, events: false, c2c: None }
+        Self { place, listen: None, lease: None, events: false, c2c: None, kept: None }
+    }
+
+    /// The same, which keeps its metadata in this directory.
+    pub(in crate::suite) fn kept(self, directory: PathBuf, keeping: Keeping) -> Self {
+        Self { kept: Some((directory, keeping)), ..self }
     }
 
     /// The same, which publishes events.
@@ -109,6 +130,15 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     }
     if let Some(rules) = &task.c2c {
         builder = builder.c2c(C2cSettings::new(2, rules.as_str()));
+    }
+    if let Some((directory, keeping)) = &task.kept {
+        let journal = DirectoryJournal::open(directory)
+            .map_err(|error| BenchError::start("journal")(error.into()))?;
+        let mut config = JournalConfig::new(Arc::new(journal));
+        if *keeping == Keeping::Sync {
+            config.writer.durability = Durability::Sync;
+        }
+        builder = builder.journal(config);
     }
     let master = runtime
         .block_on(builder.start())
@@ -177,11 +207,27 @@ pub(in crate::suite) struct Plan {
     pub(super) events: bool,
     /// The rules of conversions in clients, as JSON.
     pub(super) c2c: Option<String>,
+    /// Where the master keeps its metadata, if it does.
+    pub(super) kept: Option<(PathBuf, Keeping)>,
 }
 
 impl Plan {
     pub(in crate::suite) const fn new(place: Placement, carrier: Carrier, segment: usize) -> Self {
-        Self { place, carrier, segment, lease: None, relay: None, events: false, c2c: None }
+        Self {
+            place,
+            carrier,
+            segment,
+            lease: None,
+            relay: None,
+            events: false,
+            c2c: None,
+            kept: None,
+        }
+    }
+
+    /// The same with a master that keeps its metadata in this directory.
+    pub(in crate::suite) fn kept(self, directory: PathBuf, keeping: Keeping) -> Self {
+        Self { kept: Some((directory, keeping)), ..self }
     }
 
     /// The same with a master that publishes events.
@@ -194,11 +240,14 @@ impl Plan {
         Self { c2c: Some(rules), ..self }
     }
 
+    fn master_at(&self, listen: Option<SocketAddr>) -> MasterTask {
+        let Self { place, lease, events, .. } = *self;
+        MasterTask { place, listen, lease, events, c2c: self.c2c.clone(), kept: self.kept.clone() }
+    }
+
     /// Starts it.
     pub(in crate::suite) fn start(self) -> Result<Cluster, BenchError> {
-        let Self { place, lease, events, .. } = self;
-        let task = MasterTask { place, listen: None, lease, events, c2c: self.c2c.clone() };
-        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(self.master_at(None)))?;
         let node = NodeTask {
             place: self.place,
             master: said.master,
@@ -246,16 +295,19 @@ impl Cluster {
         connect(self.builder()).await
     }
 
+    /// Where the master answers.
+    pub(in crate::suite) fn master_address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// Kills the master, so that it cannot say good-bye.
-    pub(super) fn kill_master(&mut self) -> Result<(), BenchError> {
+    pub(in crate::suite) fn kill_master(&mut self) -> Result<(), BenchError> {
         Ok(self.master.kill()?)
     }
 
-    /// Starts a master where the one was that was killed. It knows nothing of what was.
-    pub(super) fn start_master_again(&mut self) -> Result<(), BenchError> {
-        let Plan { place, lease, events, .. } = self.plan;
-        let c2c = self.plan.c2c.clone();
-        let task = MasterTask { place, listen: Some(self.address), lease, events, c2c };
+    /// Starts a master where the one was that was killed. It knows what it has kept, if anything.
+    pub(in crate::suite) fn start_master_again(&mut self) -> Result<(), BenchError> {
+        let task = self.plan.master_at(Some(self.address));
         let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         self.master = master;
         if said.master != self.address {
