@@ -92,7 +92,12 @@ impl RunningTerm {
     }
 }
 
-async fn keep(leadership: Leadership, hub: &Hub, mut wishes: mpsc::Receiver<Option<MemberId>>) {
+async fn keep(
+    leadership: Leadership,
+    hub: &Hub,
+    journal: &JournalWatch,
+    mut wishes: mpsc::Receiver<Option<MemberId>>,
+) {
     let authority = leadership.authority().clone();
     let epoch = leadership.epoch().as_u64();
     let mut recorded: Option<Vec<String>> = None;
