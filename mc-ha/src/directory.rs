@@ -398,8 +398,3 @@ impl MetadataJournal for DirectoryJournal {
 fn next(sequence: Sequence) -> Sequence {
     Sequence::new(sequence.as_u64() + 1)
 }
-
-/// Wraps what the standard library says of a file.
-pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> JournalError {
-    JournalError::File { what, path: path.into(), source: Arc::new(source) }
-}

@@ -57,7 +57,9 @@ mod batch;
 mod builder;
 mod decode;
 mod encode;
+mod fields;
 mod stream;
+mod table;
 mod varint;
 
 #[cfg(feature = "sled")]

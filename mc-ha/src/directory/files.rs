@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::file_error;
 use crate::journal::JournalError;
 
 /// Says of which file an error is.
@@ -59,4 +59,9 @@ pub(super) fn move_aside(metadata: &Path, path: &Path) -> Result<PathBuf, Journa
     let to = free.into_iter().find(|to| !to.exists()).expect("there are enough numbers");
     rename(path, &to)?;
     Ok(to)
+}
+
+/// Wraps what the standard library says of a file.
+pub(super) fn file_error(what: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::File { what, path: path.into(), source: Arc::new(source) }
 }

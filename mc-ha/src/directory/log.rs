@@ -205,7 +205,7 @@ enum Failure {
 impl Failure {
     fn at(self, path: &Path) -> JournalError {
         match self {
-            Self::Error(sled::Error::Io(source)) => super::file_error("write", path, source),
+            Self::Error(sled::Error::Io(source)) => super::files::file_error("write", path, source),
             Self::Error(source) => JournalError::Database { path: path.into(), source },
             Self::Panic(reason) => {
                 let source = sled::Error::ReportableBug(reason);

@@ -12,7 +12,7 @@ use mc_types::{
     Checksum, ClientId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey, SegmentId,
 };
 
-use super::encode::{
+use super::fields::{
     COMPLETE, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA, REMOVED,
     RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };

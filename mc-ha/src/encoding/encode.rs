@@ -4,26 +4,12 @@ use bytes::BufMut;
 use mc_meta::{Location, ObjectRecordRef, RecordRef, SegmentSpec};
 use mc_types::{ClientId, Generation};
 
-use super::builder::Table;
+use super::fields::{
+    COMPLETE, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA, REMOVED,
+    RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+};
+use super::table::Table;
 use super::varint::{put, zigzag};
-
-pub(super) const GENERATIONS: u8 = 1;
-pub(super) const SEGMENT: u8 = 2;
-pub(super) const SEGMENT_GONE: u8 = 3;
-pub(super) const OBJECT: u8 = 4;
-pub(super) const REMOVED: u8 = 5;
-pub(super) const SPACE_KEPT: u8 = 6;
-pub(super) const SPACE_FREED: u8 = 7;
-pub(super) const QUOTA: u8 = 8;
-
-pub(super) const COMPLETE: u8 = 1;
-pub(super) const SOFT_PIN: u8 = 2;
-pub(super) const HARD_PIN: u8 = 4;
-pub(super) const FILE: u8 = 8;
-pub(super) const GROUP: u8 = 16;
-pub(super) const PARENT: u8 = 32;
-pub(super) const PREFIXES: u8 = 64;
-pub(super) const RESERVED: u8 = 128;
 
 /// Appends a record, without its checksum.
 pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {

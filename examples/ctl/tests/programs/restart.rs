@@ -34,7 +34,7 @@ fn a_master_that_is_killed_comes_back_with_its_objects() {
         put(&format!("a/{round}"), "a");
         put(&format!("b/{round}"), "b");
         put("removed", "a");
-        runtime.block_on(client.remove("removed")).unwrap();
+        runtime.block_on(client.remove("removed", true)).unwrap();
         master.program.kill();
         master = Master::start(port, &flags);
         for key in (0..=round).flat_map(|n| [format!("a/{n}"), format!("b/{n}")]) {
