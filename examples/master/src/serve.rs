@@ -86,8 +86,16 @@ async fn serve_terms(
     .await?;
     let mut is_first = true;
     loop {
-        let standby =
-            Standby::start(config.clone(), args.master_config(), listen, server_config(args)?);
+        let standby = async {
+            let (config, master, server) =
+                (config.clone(), args.master_config(), server_config(args)?);
+            let standby = if is_first {
+                Standby::start(config, master, listen, server).await
+            } else {
+                Standby::start_after_term(config, master, listen, server).await
+            };
+            standby.map_err(ServeError::from)
+        };
         let standby = tokio::select! {
             standby = standby => standby?,
             signal = shutdown.requested() => {

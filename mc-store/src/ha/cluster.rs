@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_ha::election::{
     BootClock, Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership,
-    Member, MemberId, await_leadership,
+    Member, MemberId, Position, await_leadership,
 };
 use mc_ha::replication::{Applier, HubSettings, follow};
 use mc_ha::{RecoverError, Replica};
@@ -128,6 +128,38 @@ impl Standby {
         listen: SocketAddr,
         server: ServerConfig,
     ) -> Result<Self, StandbyError> {
+        let registering = config.clone();
+        let register =
+            async move |position| registering.election.register(registering.member, position).await;
+        Self::start_as(config, master, listen, server, register).await
+    }
+
+    /// Starts as [`start`](Self::start) after a term of this member, which is registered still: it
+    /// needs nothing from the election service, whose failure may have ended the term.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), except for those of the election.
+    pub async fn start_after_term(
+        config: ClusterConfig,
+        master: MasterConfig,
+        listen: SocketAddr,
+        server: ServerConfig,
+    ) -> Result<Self, StandbyError> {
+        let election = Arc::clone(&config.election);
+        let set_position = async move |position| {
+            election.set_position(position);
+            Ok(())
+        };
+        Self::start_as(config, master, listen, server, set_position).await
+    }
+
+    async fn start_as(
+        config: ClusterConfig,
+        master: MasterConfig,
+        listen: SocketAddr,
+        server: ServerConfig,
+        join: impl AsyncFnOnce(Position) -> Result<(), ElectionError>,
+    ) -> Result<Self, StandbyError> {
         let JournalConfig { journal, threads, .. } = config.journal.clone();
         let applier =
             tokio::task::spawn_blocking(move || Applier::start(journal, master, threads)).await;
@@ -137,7 +169,7 @@ impl Standby {
         let service = mc_rpc::Standby::new(Arc::clone(&status) as Arc<dyn HaReport>);
         let server = Server::bind(&listen.to_string(), service, server).await?.spawn();
         let position = applier.state().borrow().durable;
-        config.election.register(config.member.clone(), position).await?;
+        join(position).await?;
         let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
         info!(
             member = %config.member.id(), address = config.member.rpc_address(), %position,
