@@ -144,6 +144,10 @@ async fn keep(
     while !has_all() && tokio::time::Instant::now() < deadline && authority.is_valid() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // A member may lead that is recorded as in sync, and may have become so since the last look.
+    if let Err(error) = record(&leadership, hub, recorded.as_deref(), &hub.in_sync()).await {
+        warn!(%error, "cannot record which standbys are in sync");
+    }
     if let Err(error) = leadership.resign(Some(&to)).await {
         warn!(%error, "the others could not be told; one of them leads when the lease is over");
     }

@@ -121,8 +121,8 @@ impl Worker {
         };
         let outcome = match written {
             Ok(PutOutcome::Stored) => Outcome::Done,
-            // An object was there already: perhaps its own, of an attempt whose answer was lost.
-            Ok(_) => Outcome::Unknown,
+            Ok(PutOutcome::Existing) => Outcome::Existing,
+            Ok(PutOutcome::Pending) => Outcome::Unknown,
             Err(error) => {
                 self.record.failed(call, error.code());
                 Outcome::Unknown

@@ -34,6 +34,8 @@ pub(crate) enum Action {
 pub(crate) enum Outcome {
     /// It was acknowledged.
     Done,
+    /// A put found an object: another's, or its own of an attempt whose answer was lost.
+    Existing,
     /// It may have happened, or may happen shortly.
     Unknown,
 }
@@ -41,6 +43,7 @@ pub(crate) enum Outcome {
 /// One operation of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
+    #[expect(dead_code, reason = "violations show it")]
     pub(crate) client: u32,
     pub(crate) key: u32,
     pub(crate) action: Action,
@@ -57,7 +60,7 @@ impl Operation {
     /// When it can happen no more.
     fn settled(&self) -> Moment {
         match self.outcome {
-            Outcome::Done => self.end,
+            Outcome::Done | Outcome::Existing => self.end,
             Outcome::Unknown => self.end + LATE,
         }
     }
@@ -92,7 +95,8 @@ pub(crate) struct Undoable {
 /// 1. a get returns the bytes of a put that had begun, and that no acknowledged put, upsert or
 ///    removal has replaced which began after it was over and ended before the get began;
 /// 2. a get is told that there is no object only if no value was acknowledged before it began, or
-///    a removal may have happened since.
+///    a removal may have happened since, or another put or upsert has begun since and was not
+///    acknowledged when the get began: one of a key whose node is away takes it from what is there.
 ///
 /// Sound, not complete: operations that overlap excuse each other.
 pub(crate) fn check(operations: &[Operation], undoable: &[Undoable]) -> Vec<Violation> {
@@ -123,8 +127,11 @@ fn check_key(operations: &[Operation]) -> Vec<Violation> {
     let certain = LatestOf::new(changes().filter(|it| it.is_certain()), |it| (it.end, it.begin));
     let certain_writes = changes().filter(|it| it.is_certain() && it.action != Action::Remove);
     let certain_writes = LatestOf::new(certain_writes, |it| (it.end, it.begin));
-    let removals = changes().filter(|it| it.action == Action::Remove);
+    let removals =
+        changes().filter(|it| it.action == Action::Remove || it.outcome == Outcome::Unknown);
     let removals = LatestOf::new(removals, |it| (it.begin, it.settled()));
+    let writes_by_begin =
+        LatestOf::new(changes().filter(|it| it.action != Action::Remove), |it| (it.begin, it.end));
     let mut violations = Vec::new();
     for get in operations {
         let wrong = match &get.action {
@@ -140,7 +147,9 @@ fn check_key(operations: &[Operation]) -> Vec<Violation> {
             },
             Action::Missed => certain_writes.before(get.begin).and_then(|(begin, write)| {
                 let removal = removals.before(get.end).filter(|(settled, _)| *settled >= begin);
-                removal.is_none().then(|| format!("found nothing, lost is {write:?}"))
+                let writing = writes_by_begin.before(get.end).filter(|(end, _)| *end > get.begin);
+                (removal.is_none() && writing.is_none())
+                    .then(|| format!("found nothing, lost is {write:?}"))
             }),
             Action::WrongBytes(what) => Some(format!("returned wrong bytes: {what}")),
             Action::Write(_) | Action::Remove => None,
@@ -276,6 +285,13 @@ mod tests {
         accepted(&[write(1, 0, 1), unknown(remove(2, 3)), missed(4, 5)]);
         accepted(&[unknown(write(1, 0, 1)), missed(2, 3)]);
         accepted(&[write(1, 0, 5), missed(2, 6)]);
+        // Another one that is under way, or has failed, may have taken the key.
+        accepted(&[write(1, 0, 1), write(2, 2, 9), missed(3, 4)]);
+        accepted(&[write(1, 0, 1), unknown(write(2, 2, 3)), missed(5, 6)]);
+        // One that has found the object has not.
+        let existing = Operation { outcome: Outcome::Existing, ..write(2, 2, 3) };
+        refused(&[write(1, 0, 1), existing.clone(), missed(5, 6)], "lost");
+        accepted(&[existing, found(2, 4, 5)]);
     }
 
     #[test]
