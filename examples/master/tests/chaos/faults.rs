@@ -101,7 +101,6 @@ pub(crate) struct Chaos<'a> {
     pub(crate) runtime: &'a tokio::runtime::Runtime,
     pub(crate) random: Random,
     pub(crate) began: Instant,
-    pub(crate) quiet: bool,
 }
 
 impl Chaos<'_> {
@@ -110,9 +109,7 @@ impl Chaos<'_> {
         let leader = eventually_blocking(LIMIT, "a leader", || {
             self.watch.leader(self.began.elapsed()).map(|(_, leader)| leader)
         });
-        if !self.quiet {
-            println!("{:8.2?} {fault}, m{leader} leads", self.began.elapsed());
-        }
+        println!("{:8.2?} {fault}, m{leader} leads", self.began.elapsed());
         let standby = (leader + 1 + self.random.below(MASTERS - 1)) % MASTERS;
         let of = |target| if target == Target::Leader { leader } else { standby };
         match fault {
@@ -171,7 +168,11 @@ impl Chaos<'_> {
                 self.last(1500, 4000);
                 self.cluster.empty_disk(of(target));
             }
-            Fault::HandOver => self.hand_over(leader),
+            Fault::HandOver => {
+                // Standbys follow again after the fault before.
+                eventually_blocking(LIMIT, "a standby in sync", || self.watch.in_sync() > 0);
+                self.hand_over(leader);
+            }
         }
     }
 

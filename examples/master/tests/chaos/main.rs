@@ -42,7 +42,7 @@ const ETCD_MEMBERS: usize = 3;
 const WORKERS: u32 = 3;
 
 /// Faults of a run, without a wish.
-const FAULTS: usize = 12;
+const FAULTS: usize = 8;
 
 /// Longer than anything here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -143,8 +143,7 @@ fn run(mode: Mode, ways: impl FnOnce(&tokio::runtime::Runtime, usize) -> (Networ
     let watch = runtime.block_on(async { Watch::start(&cluster, began) });
     let plan = Fault::plan(&mut random, faults, cluster.has_disks);
     let random = Random::new(random.next_u64());
-    let mut chaos =
-        Chaos { cluster: &cluster, watch: &watch, runtime: &runtime, random, began, quiet: false };
+    let mut chaos = Chaos { cluster: &cluster, watch: &watch, runtime: &runtime, random, began };
     let mut violations = Vec::new();
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for fault in plan {
