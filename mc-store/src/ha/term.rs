@@ -16,6 +16,9 @@ use super::snapshots::SnapshotRequest;
 /// How often it is looked which standbys are in sync.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The wait before they are recorded again after that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How long a standby that is to take over may need to get the rest of the journal.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
@@ -130,7 +133,10 @@ async fn keep(
                     info!(standbys = %in_sync.join(", "), "standbys in sync");
                     recorded = Some(in_sync);
                 }
-                Err(error) => warn!(%error, "cannot record which standbys are in sync"),
+                Err(error) => {
+                    warn!(%error, "cannot record which standbys are in sync");
+                    timer.reset_after(RETRY);
+                }
             }
         }
     };

@@ -118,6 +118,7 @@ async fn keep(etcd: Arc<Etcd>, fence: Fence, value: Bytes, dropped: oneshot::Rec
 async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
     let authority = fence.authority();
     let mut pause = etcd.ttl / 3;
+    let mut has_failed = false;
     while let Some(remaining) = authority.remaining() {
         sleep(pause.min(remaining)).await;
         let sent = etcd.clock.now();
@@ -126,15 +127,19 @@ async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
         pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
             Ok(Ok(true)) => {
                 fence.extend(sent + safe_lease(etcd.ttl));
+                has_failed = false;
                 etcd.ttl / 3
             }
             Ok(Ok(false)) => return,
             Ok(Err(error)) => {
-                tracing::warn!(
-                    epoch = authority.epoch().as_u64(),
-                    error = &error as &dyn std::error::Error,
-                    "the term was not renewed; trying again"
-                );
+                // Once: it is tried many times a second.
+                if !std::mem::replace(&mut has_failed, true) {
+                    tracing::warn!(
+                        epoch = authority.epoch().as_u64(),
+                        error = &error as &dyn std::error::Error,
+                        "the term was not renewed; trying again"
+                    );
+                }
                 RENEWAL_PAUSE
             }
             // The next look finds that it is over.
