@@ -194,8 +194,7 @@ impl Master {
     /// When no write of the put can arrive any more its space comes back at once, otherwise
     /// when the [time of its grant](PutGrant::time_left) is over. A put that was given up
     /// while writes were possible can be revoked again when they are not, which gives its
-    /// space back then; repeating that is harmless. A revoke is also done when the key has
-    /// no object any more, so that a client may repeat one whose answer was lost.
+    /// space back then; repeating that is harmless.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -238,14 +237,8 @@ impl Master {
             Ok(_) => PutFinishError::NotOpen,
             Err(error) => error,
         };
-        if !putter.is_genuine {
-            return Err(error);
-        }
-        // It may have been given up before: its space is kept, or nothing of it is left.
-        let is_gone = matches!((part, &error), (PutPart::Everything, PutFinishError::NotFound));
-        if shard.revoked_again(client, handle.generation, late, emit)
-            || is_gone && !shard.keeps_written(handle.generation)
-        {
+        // It may have been given up before.
+        if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
             return Ok(());
         }
         Err(error)

@@ -859,11 +859,6 @@ impl Shard {
         true
     }
 
-    /// Returns whether space of a grant is kept to which its client may still be writing.
-    pub(crate) fn keeps_written(&self, grant: impl Into<GrantId>) -> bool {
-        self.retained.is_written(grant.into())
-    }
-
     /// Gives space back that was kept.
     fn free(&mut self, space: RetainedSpace, emit: Emit<'_>) {
         let RetainedSpace { tenant, replicas, .. } = space;

@@ -68,11 +68,6 @@ impl Retained {
         space.is_some_and(|space| space.writer == Some(client))
     }
 
-    /// Returns whether some client may still be writing to the space of a grant.
-    pub(super) fn is_written(&self, grant: GrantId) -> bool {
-        self.late.contains_key(&grant)
-    }
-
     /// Takes the space out that a client was writing to.
     pub(super) fn take(&mut self, grant: GrantId) -> Option<RetainedSpace> {
         let until = self.late.remove(&grant)?;

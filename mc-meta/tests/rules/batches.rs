@@ -45,6 +45,9 @@ fn a_batch_of_revocations_gives_the_space_back() {
     let foreign = PutHandle { token: PutToken::from_u64(7), ..a };
     let puts = [revoke("a", a), revoke("b", b), revoke("a", a), revoke("a", foreign)];
     let revoked = master.batch_put_revoke(at(0), WRITER, &puts);
-    assert_eq!(revoked, [Ok(()), Ok(()), Ok(()), Err(PutFinishError::NotFound)]);
+    assert_eq!(
+        revoked,
+        [Ok(()), Ok(()), Err(PutFinishError::NotFound), Err(PutFinishError::NotFound)]
+    );
     assert_eq!(master.report().used, 0);
 }
