@@ -34,6 +34,8 @@ pub struct Master {
     events: Option<RunningEvents>,
     #[cfg(feature = "ha")]
     keeper: Option<Keeper>,
+    #[cfg(feature = "ha")]
+    environment: Arc<dyn Environment>,
 }
 
 /// Time limit for sending the last events.
@@ -79,7 +81,12 @@ struct Assembled {
     events: Option<RunningEvents>,
     #[cfg(feature = "ha")]
     kept: Option<Kept>,
+    #[cfg(feature = "ha")]
+    environment: Arc<dyn Environment>,
 }
+
+/// It, the service that it is to give, and the settings of its server.
+type Assembly = (Assembled, MasterService<SinceStart>, ServerConfig);
 
 /// The time since the master started, by its environment's clock.
 struct SinceStart(BootTime);
@@ -175,9 +182,11 @@ impl Master {
     ///
     /// A leader ends its term at first, so that it answers nothing any more: another master may lead
     /// at once.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(self) {
         #[cfg(feature = "ha")]
-        let leads = self.keeper.as_mut().is_some_and(Keeper::end_term);
+        let mut keeper = self.keeper;
+        #[cfg(feature = "ha")]
+        let leads = keeper.as_mut().is_some_and(Keeper::end_term);
         #[cfg(not(feature = "ha"))]
         let leads = false;
         if leads {
@@ -192,9 +201,9 @@ impl Master {
             events.system.shutdown(EVENT_FLUSH).await;
         }
         #[cfg(feature = "ha")]
-        if let Some(keeper) = self.keeper {
+        if let Some(keeper) = keeper {
             // Writes what waits. A panic was reported when it happened.
-            let _ = tokio::task::spawn_blocking(move || drop(keeper)).await;
+            let _ = self.environment.blocking(move || drop(keeper)).await;
         }
     }
 }
@@ -321,10 +330,7 @@ impl MasterBuilder {
         let listen = self.listen.to_string();
         #[cfg(unix)]
         let unix_socket = self.unix_socket.take();
-        // A journal is read from a disk.
-        let assembled = tokio::task::spawn_blocking(move || self.assemble()).await;
-        let (assembled, service, config) = assembled
-            .unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))?;
+        let (assembled, service, config) = self.assemble_apart().await?;
         #[cfg(feature = "ha")]
         if let Some(kept) = &assembled.kept {
             kept.begin().await.map_err(MasterStartError::Term)?;
@@ -360,9 +366,26 @@ impl MasterBuilder {
         Ok((assembled.serve(server), streams))
     }
 
-    fn assemble(
-        self,
-    ) -> Result<(Assembled, MasterService<SinceStart>, ServerConfig), MasterStartError> {
+    /// Assembles it where that may block, if it reads a journal.
+    #[cfg(feature = "ha")]
+    async fn assemble_apart(self) -> Result<Assembly, MasterStartError> {
+        if self.keeping.is_none() {
+            return self.assemble();
+        }
+        let environment = Arc::clone(&self.environment);
+        match environment.blocking(move || self.assemble()).await {
+            Some(Ok(assembled)) => assembled,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => std::future::pending().await,
+        }
+    }
+
+    #[cfg(not(feature = "ha"))]
+    async fn assemble_apart(self) -> Result<Assembly, MasterStartError> {
+        self.assemble()
+    }
+
+    fn assemble(self) -> Result<Assembly, MasterStartError> {
         let environment = &*self.environment;
         let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
         #[cfg(feature = "ha")]
@@ -433,6 +456,8 @@ impl MasterBuilder {
             events,
             #[cfg(feature = "ha")]
             kept,
+            #[cfg(feature = "ha")]
+            environment: Arc::clone(&self.environment),
         };
         Ok((assembled, service, config))
     }
@@ -453,6 +478,8 @@ impl Assembled {
             events: self.events,
             #[cfg(feature = "ha")]
             keeper: self.kept.map(Kept::serve),
+            #[cfg(feature = "ha")]
+            environment: self.environment,
         }
     }
 }
