@@ -46,7 +46,8 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     };
     let pages = Pages::new(metrics, metadata);
     let served = if is_clustered {
-        serve_terms(args, &mut shutdown, &pages).await
+        // Larger than what is needed alone.
+        Box::pin(serve_terms(args, &mut shutdown, &pages)).await
     } else {
         serve_alone(args, &mut shutdown, &pages).await
     };
