@@ -53,9 +53,7 @@ class Etcd(Program):
         """Records a leader, as `mc-ha/src/election/etcd.rs` documents the keys."""
         keys = f"/mc-store/{cluster}"
         leader = {"epoch": epoch, "id": "m", "rpc_address": address, "lease_ms": 2000, "nonce": 1}
-        self.put(
-            f"{keys}/members/m", {"rpc_address": address, "epoch": epoch, "sequence": 0}
-        )
+        self.put(f"{keys}/members/m", {"rpc_address": address, "epoch": epoch, "sequence": 0})
         self.put(f"{keys}/leader", leader)
 
 
@@ -111,7 +109,7 @@ def test_a_list_of_masters(masters: list[Master]) -> None:
 def test_what_is_wrong_is_said(etcd: Etcd) -> None:
     with pytest.raises(mc_store.StoreError, match='no master leads the cluster "nobody"'):
         mc_store.Client(f"etcd://{etcd.endpoint}/nobody")
-    with pytest.raises(mc_store.StoreError, match="127.0.0.1:1: .*refused"):
+    with pytest.raises(mc_store.StoreError, match=r"127\.0\.0\.1:1: .*refused"):
         mc_store.Client("etcd://127.0.0.1:1")
     for misspelt in ("etcd://", "etcd:///x", "etcd://host:port:1"):
         with pytest.raises(mc_store.StoreError, match="etcd endpoint"):
