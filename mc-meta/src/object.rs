@@ -544,6 +544,11 @@ impl Object {
         self.readable().next().is_some() || self.is_on_disk()
     }
 
+    /// Returns whether it cannot be read, but may be again when the clients come back that hold it.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_complete() && self.has_memory() && !self.is_readable()
+    }
+
     /// Returns whether evicting it would make room.
     pub(crate) fn frees_room(&self) -> bool {
         self.replicas().any(|replica| replica.segment.is_allocatable())

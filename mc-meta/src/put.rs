@@ -21,14 +21,17 @@ use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
 use crate::object::{Object, PendingPut};
+use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::{Retired, Shard};
 use crate::tenant::quota::Charge;
 
 impl Master {
     /// Grants space for an object that no client can read until
     /// [`put_end`](Self::put_end). When no segment has room, the objects least
     /// worth keeping are evicted until one has.
+    ///
+    /// A value whose holders are all away does not stand in its way: it is replaced when the put
+    /// ends.
     ///
     /// # Errors
     /// [`PutStartError`]; nothing is changed then, except that objects may have
@@ -64,7 +67,7 @@ impl Master {
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
         self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
-            self.clear_way(shard, key, emit)?;
+            let old = self.clear_way(shard, key, emit)?;
             let label = shard.next_label();
             let (replicas, charge) = self.place_charged(put.key, len, put.config, client, label)?;
             let grant = PutGrant {
@@ -75,7 +78,7 @@ impl Master {
             };
             let generation = grant.handle.generation;
             let mut begun = self.begun(put, shard, generation, replicas, charge);
-            begun.file = grant.disk;
+            (begun.file, begun.replaces) = (grant.disk, old);
             shard.begin(key, client, begun, emit);
             self.release_not_before(now + self.config.put_start_release_timeout);
             Ok(grant)
@@ -111,37 +114,37 @@ impl Master {
         }
     }
 
-    /// Makes sure that no object stands where a put wants to begin.
+    /// Makes sure that nothing stands where a put wants to begin, except a value whose holders are
+    /// all away: the slot of that one. It stays until the new one is written, and comes back with
+    /// its holders if that never is.
     fn clear_way(
         &self,
         shard: &mut Shard,
         key: HashedKey<'_>,
         emit: Emit<'_>,
-    ) -> Result<(), PutStartError> {
-        // If the replacement of one that goes is being written, that stands here next.
+    ) -> Result<Option<ObjectSlot>, PutStartError> {
         while let Some((slot, object)) = shard.find_live(key, emit) {
             if object.is_readable() {
                 return Err(PutStartError::AlreadyExists);
             }
-            let begun = object.begun_at();
-            let Some(begun) = begun.or_else(|| shard.file_begun_at(slot)) else {
-                // All that is left of it is away with its client. The client that puts the key
-                // now has it, and the cluster need not wait; who reads it may go on.
-                if let Retired::Kept { until } = shard.retire(slot, Removal::SegmentLost, emit) {
-                    self.release_not_before(until);
-                }
-                continue;
+            let unfinished = match (object.is_away(), object.replacement()) {
+                (true, None) => return Ok(Some(slot)),
+                (true, Some(replacement)) if !shard.is_live(replacement, emit) => continue,
+                (true, Some(replacement)) => replacement,
+                (false, _) => slot,
             };
+            let begun = shard.object(unfinished).and_then(Object::begun_at);
+            let begun = begun.or_else(|| shard.file_begun_at(unfinished)).unwrap_or(Time::ORIGIN);
             let age = emit.now - begun;
             if age < self.config.put_start_discard_timeout {
                 return Err(PutStartError::InProgress { age });
             }
             let until = begun + self.config.put_start_release_timeout;
-            shard.discard(slot, until, Removal::Replaced, emit);
+            shard.discard(unfinished, until, Removal::Replaced, emit);
             shard.totals_mut().puts_discarded += 1;
             self.release_not_before(until);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Makes an object readable: its memory is written. Ending the same put twice is

@@ -37,19 +37,19 @@ impl Master {
     /// made as for a put, and the old value may be among what is evicted.
     ///
     /// An unfinished put or upsert of the key, of any client, is given up at once, and
-    /// its space kept until its time-out because its writer may still be writing. A
-    /// value whose holders are all away counts as none.
+    /// its space kept until its time-out because its writer may still be writing. A value whose
+    /// holders are all away is replaced as one that can be read is: when the upsert ends.
     ///
     /// A copy or move of the old value is over when the new one takes its place.
     ///
-    /// From a value that can be read the new one inherits its hard pin, a soft pin that
+    /// From the old value the new one inherits its hard pin, a soft pin that
     /// is in force, its group, and its parent when none is named.
     ///
     /// # Errors
     /// [`PutStartError`], never [`AlreadyExists`](PutStartError::AlreadyExists) nor
-    /// [`InProgress`](PutStartError::InProgress). The value that can be read stays as it
+    /// [`InProgress`](PutStartError::InProgress). The old value stays as it
     /// is then, unless it was evicted. [`OtherGroup`](PutStartError::OtherGroup) when a
-    /// group is named that this value is not in.
+    /// group is named that it is not in.
     pub fn upsert_start(
         &self,
         now: Time,
@@ -162,8 +162,8 @@ impl Master {
         self.batch_put_revoke(now, client, puts)
     }
 
-    /// The slot of the value that can be read, and nothing else of this key: unfinished
-    /// puts are given up.
+    /// The slot of the value that can be read or whose holders are away, and nothing else of this
+    /// key: unfinished puts are given up.
     fn old_value(
         &self,
         shard: &mut Shard,
@@ -182,10 +182,9 @@ impl Master {
                 }
                 continue;
             }
-            if !object.is_readable() {
-                let pending = object.outlives_memory();
-                let cause = if pending { Removal::Replaced } else { Removal::SegmentLost };
-                if let Retired::Kept { until } = shard.retire(slot, cause, emit) {
+            if !object.is_readable() && !object.is_away() {
+                // Its memory is gone, and its file is not written yet.
+                if let Retired::Kept { until } = shard.retire(slot, Removal::Replaced, emit) {
                     self.release_not_before(until);
                 }
                 continue;

@@ -258,6 +258,29 @@ fn a_key_whose_holder_is_away_can_be_put_elsewhere() {
 }
 
 #[test]
+fn a_value_that_is_away_outlives_puts_that_do_not_end() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    master.tick(secs(11));
+    let nowhere = start(&master, secs(11), "a", 20).unwrap_err();
+    assert!(matches!(nowhere, PutStartError::TooFewSegments { .. }), "{nowhere}");
+    master.mount_segment(secs(11), STRANGER, segment(7, 100)).unwrap();
+    let grant = start(&master, secs(11), "a", 20).unwrap();
+    let again = start(&master, secs(12), "a", 20).unwrap_err();
+    assert_eq!(again, PutStartError::InProgress { age: Duration::from_secs(1) });
+    master.put_revoke(secs(12), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
+    // One that nobody ends is given up in its time.
+    start(&master, secs(12), "a", 20).unwrap();
+    let left = secs(12) + settings().put_start_discard_timeout;
+    master.ping(secs(20), STRANGER);
+    start(&master, left, "a", 20).unwrap();
+    master.mount_segment(left, NODE, segment(0, 100)).unwrap();
+    assert_eq!(master.get_replica_list(left, key("a")).unwrap().slices.total_len(), 10);
+}
+
+#[test]
 fn a_graceful_unmount_is_readable_until_its_time() {
     let master = master(&[100]);
     put(&master, at(0), "a", 10).unwrap();
@@ -513,7 +536,9 @@ fn a_new_value_leaves_the_one_that_is_away_to_its_readers() {
         if upsert {
             let config = ReplicateConfig::default();
             let put = PutStart { key: key("a"), slice_lengths: &[10], config: &config };
-            master.upsert_start(at(1500), WRITER, &put).unwrap();
+            let grant = master.upsert_start(at(1500), WRITER, &put).unwrap();
+            let end = PutEnd::new(key("a"), grant.handle);
+            master.upsert_end(at(1500), WRITER, &end).unwrap();
         } else {
             put(&master, at(1500), "a", 10).unwrap();
         }

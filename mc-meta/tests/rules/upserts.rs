@@ -334,7 +334,7 @@ fn either_value_may_lose_its_segment() {
 }
 
 #[test]
-fn a_value_whose_holder_is_away_counts_as_none() {
+fn a_value_whose_holder_is_away_is_replaced_when_the_new_one_is_written() {
     let mut config = settings();
     config.client_ttl = Duration::from_secs(10);
     let master = Master::new(config, 1).unwrap().with_secret(SECRET);
@@ -347,7 +347,9 @@ fn a_value_whose_holder_is_away_counts_as_none() {
     let pending = upsert_as(&master, at(0), WRITER, "b", 10, &on(1)).unwrap();
     master.ping(secs(9), NODE);
     master.tick(secs(11));
+    let in_vain = upsert(&master, secs(11), "a", 20).unwrap();
     let new = upsert(&master, secs(11), "a", 20).unwrap();
+    assert!(end(&master, secs(11), "a", in_vain.handle.generation).is_err());
     assert_eq!(list(&master, secs(11), "a").unwrap_err(), GetError::NotReady);
     end(&master, secs(11), "a", new.handle.generation).unwrap();
     assert_eq!(list(&master, secs(11), "a").unwrap().generation, new.handle.generation);

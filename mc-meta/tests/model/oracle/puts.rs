@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, ReplicateConfig, Slice};
-use mc_types::{ClientId, Extent, MediaType, Time};
+use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, ReplicateConfig, Slice};
+use mc_types::{ClientId, Extent, Generation, MediaType, Time};
 
 use super::checks::has_room;
 use super::journal::Event;
@@ -36,7 +36,7 @@ impl Oracle {
                 let object = self.object_begun(client, put, &grant);
                 let seen = self.seen_as(key, &object);
                 assert_eq!(began, Some(Event::Began(seen)));
-                self.objects.insert(key.to_owned(), object);
+                self.enter(key, object);
                 Some(grant.handle)
             }
             Err(error) => {
@@ -47,45 +47,39 @@ impl Oracle {
         }
     }
 
-    /// Makes way for a put. What goes is gone, whether or not there is room for its
-    /// successor; or something stays, and why.
+    /// A put has begun. A value of the key stays until it ends.
+    pub(super) fn enter(&mut self, key: &str, put: Object) {
+        let is_new = !self.objects.contains_key(key);
+        let objects = if is_new { &mut self.objects } else { &mut self.replacements };
+        assert!(objects.insert(key.to_owned(), put).is_none(), "a key has one open put");
+    }
+
+    /// Makes way for a put: gives up what is unfinished and too old. A value whose holders are away
+    /// may stay. What else stays stands in its way, and why.
     fn clear_way(&mut self, key: &str) -> (Vec<Event>, Option<PutStartError>) {
         let mut gone = Vec::new();
         while let Some(object) = self.objects.get(key) {
             if self.is_readable(object) {
                 return (gone, Some(PutStartError::AlreadyExists));
             }
-            let age = self.now - object.begun;
-            if !object.complete && age < self.config.put_start_discard_timeout {
+            let open = if object.complete { self.replacements.get(key) } else { Some(object) };
+            let Some(open) = open else { break };
+            let age = self.now - open.begun;
+            if age < self.config.put_start_discard_timeout {
                 return (gone, Some(PutStartError::InProgress { age }));
             }
-            gone.push(self.push_aside(key));
+            gone.push(self.preempt(key, open.generation));
         }
         (gone, None)
     }
 
-    /// Removes an object that cannot be read: a preempted put, or an object whose holders
-    /// are away.
-    pub(super) fn push_aside(&mut self, key: &str) -> Event {
-        let generation = self.objects[key].generation;
-        let object = self.forget(key);
-        let key = key.to_owned();
-        if object.complete {
-            // Its readers may go on, should its holders return.
-            if self.is_leased(&object) {
-                self.keep_until(object.touched + self.config.lease_ttl, object.replicas, None);
-            }
-            return Event::Removed { key, generation, cause: Removal::SegmentLost };
-        }
-        self.preempted(object);
-        Event::Abandoned { key, generation }
-    }
-
-    /// Its writer may still be writing.
-    pub(super) fn preempted(&mut self, put: Object) {
+    /// Gives up an unfinished put. Its writer may still be writing.
+    pub(super) fn preempt(&mut self, key: &str, generation: Generation) -> Event {
+        let put = self.forget_put(key, generation);
         let until = put.begun + self.config.put_start_release_timeout;
         self.keep_until(until, put.replicas, Some((put.owner, put.generation)));
         self.totals.puts_discarded += 1;
+        Event::Abandoned { key: key.to_owned(), generation }
     }
 
     /// Old puts are given up, then objects are evicted, until there is room: the coldest one if

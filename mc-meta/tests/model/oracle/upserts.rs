@@ -3,8 +3,8 @@
 use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal};
 use mc_types::ClientId;
 
+use super::Oracle;
 use super::journal::Event;
-use super::{Object, Oracle};
 
 impl Oracle {
     pub(crate) fn upsert_start(
@@ -14,8 +14,7 @@ impl Oracle {
     ) -> Option<PutHandle> {
         let key = put.key.as_str();
         // A replacement that was lost with its segment is preempted all the same.
-        let readable = |object: &Object| self.is_readable(object);
-        if self.objects.get(key).is_some_and(readable) && self.joins(put) {
+        if self.objects.get(key).is_some_and(|object| object.complete) && self.joins(put) {
             let lost = self.lost.iter().filter(|((lost, _), _)| lost == key);
             self.totals.puts_discarded += lost.filter(|(_, lost)| lost.replaces).count() as u64;
         }
@@ -92,30 +91,23 @@ impl Oracle {
             return;
         }
         self.check_grant(put, grant);
-        match old {
-            Some(_) => self.replacements.insert(key.to_owned(), object),
-            None => self.objects.insert(key.to_owned(), object),
-        };
+        self.enter(key, object);
     }
 
-    /// What an upsert finds: whether there is a value that can be read, and what else
-    /// goes before it.
+    /// What an upsert finds: whether there is an old value, and what else goes before it.
     fn old_value(&mut self, put: &PutStart<'_>) -> (Vec<Event>, Result<bool, PutStartError>) {
         let key = put.key.as_str();
         let mut gone = Vec::new();
-        while let Some(object) = self.objects.get(key) {
-            if !self.is_readable(object) {
-                gone.push(self.push_aside(key));
-                continue;
+        if let Some(object) = self.objects.get(key) {
+            if !object.complete {
+                gone.push(self.preempt(key, object.generation));
+                return (gone, Ok(false));
             }
             if !self.joins(put) {
                 return (gone, Err(PutStartError::OtherGroup));
             }
             if let Some(open) = self.replacements.get(key) {
-                let generation = open.generation;
-                let open = self.forget_put(key, generation);
-                self.preempted(open);
-                gone.push(Event::Abandoned { key: key.to_owned(), generation });
+                gone.push(self.preempt(key, open.generation));
             }
             return (gone, Ok(true));
         }
