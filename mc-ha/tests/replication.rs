@@ -276,3 +276,31 @@ async fn nothing_is_acknowledged_that_a_standby_in_sync_lacks() {
     leader.hub.count_on(&[]);
     assert_eq!(acknowledged(), leader.master.last_sequence().as_u64());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_is_counted_on_may_lack_what_was_acknowledged_before() {
+    let leader = Leader::of(&MemoryJournal::new(), 1, true);
+    leader.mount();
+    let standby = standby(&MemoryJournal::new());
+    let following = leader.serve(&standby, "b");
+    catches_up(&standby, &leader).await;
+    following.abort();
+    let _ = following.await;
+    // It is not counted on yet, and misses these.
+    leader.put(0..10);
+    let all = leader.master.last_sequence().as_u64();
+    let acknowledged = || leader.acknowledged.0.load(Ordering::SeqCst);
+    eventually(DEADLINE, "the leader goes on alone", || acknowledged() == all).await;
+    leader.hub.count_on(&["b".into()]);
+    assert!(!leader.hub.has_all_acknowledged("b"));
+    assert!(!leader.hub.has_all_acknowledged("nobody"));
+    // Nothing more is acknowledged until it has that, too.
+    leader.put(10..20);
+    assert!(leader.writer.wait_durable(leader.master.last_sequence(), DEADLINE));
+    assert_eq!(acknowledged(), all);
+    let _following = leader.serve(&standby, "b");
+    let has_all = || leader.hub.has_all_acknowledged("b");
+    eventually(DEADLINE, "it has caught up", has_all).await;
+    let all = leader.master.last_sequence().as_u64();
+    eventually(DEADLINE, "the rest is acknowledged", || acknowledged() == all).await;
+}

@@ -73,7 +73,8 @@ pub enum WaitReason {
 /// Decides when a member campaigns: a state machine without a clock of its own.
 ///
 /// * While somebody leads, it follows.
-/// * A member outside of the in-sync set waits for [`CandidacySettings::unclean_takeover_after`].
+/// * A member outside of the in-sync set, or without anything of the term in which that was recorded,
+///   waits for [`CandidacySettings::unclean_takeover_after`].
 /// * The member that the last leader chose goes first, and the others wait for a second.
 /// * A member waits a little for each living member whose journal reaches further.
 #[derive(Clone, Debug)]
@@ -101,7 +102,9 @@ impl Candidacy {
             return Decision::Follow(leader.clone());
         }
         let mut since = *self.leaderless_since.get_or_insert(now);
-        let unclean = !view.is_in_sync(&self.me);
+        // One that has lost its journal since it was recorded has nothing of that term.
+        let has_term = view.in_sync.as_ref().is_none_or(|set| position.epoch >= set.epoch);
+        let unclean = !view.is_in_sync(&self.me) || !has_term;
         if unclean {
             let until = self.settings.unclean_takeover_after.map(|wait| since + wait);
             match until {
@@ -280,6 +283,14 @@ mod tests {
         // The time begins anew with each leader.
         me.decide(now(40_000), &led_by("a", &view), at(9));
         assert_eq!(me.decide(now(50_000), &view, at(9)), wait(80_000, WaitReason::NotInSync));
+    }
+
+    #[test]
+    fn a_member_that_has_lost_its_journal_is_not_in_sync() {
+        let (view, mut me) = (cluster(&[0], &["a"]), candidacy("a"));
+        let lost = me.decide(now(0), &view, Position::EMPTY);
+        assert_eq!(lost, wait(30_000, WaitReason::NotInSync));
+        assert_eq!(me.decide(now(1), &view, at(0)), CLEAN);
     }
 
     #[test]

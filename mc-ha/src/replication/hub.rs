@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_types::{Epoch, Sequence};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::encoding::Batch;
@@ -69,6 +69,8 @@ struct State {
     followers: BTreeMap<String, Follower>,
     /// Up to here the leader itself would acknowledge.
     local: Sequence,
+    /// Up to here it was told that it may.
+    told: Sequence,
 }
 
 struct Follower {
@@ -112,6 +114,7 @@ impl Hub {
                 base,
                 followers: BTreeMap::new(),
                 local: Sequence::new(0),
+                told: Sequence::new(0),
             }),
             last: watch::Sender::new(base),
         })
@@ -156,7 +159,7 @@ impl Hub {
         state.followers.iter().map(follower).collect()
     }
 
-    /// The standbys that have, or will have in a moment, all that was acknowledged.
+    /// The standbys that are near: they have, or will have in a moment, all that was acknowledged.
     #[must_use]
     pub fn in_sync(&self) -> Vec<String> {
         let state = self.state.lock();
@@ -171,33 +174,34 @@ impl Hub {
     }
 
     /// Counts on these standbys from now on: with
-    /// [`semi_synchronous`](HubSettings::semi_synchronous) nothing is acknowledged that one of them
-    /// lacks. A standby has to be counted on before the others are told that it is in sync, and
+    /// [`semi_synchronous`](HubSettings::semi_synchronous) nothing more is acknowledged that one of
+    /// them lacks. The others may be told that a standby is in sync when it is counted on and
+    /// [has all that was acknowledged before](Self::has_all_acknowledged); it has to be counted on
     /// until they are told that it is not.
     pub fn count_on(&self, standbys: &[String]) {
         let mut state = self.state.lock();
         for (id, follower) in &mut state.followers {
             follower.is_counted = standbys.contains(id);
         }
-        let until = self.acknowledged(&state);
-        drop(state);
-        self.leader.acknowledge(until);
+        self.acknowledge_what_may_be(state);
     }
 
-    /// Up to where the leader may acknowledge.
-    fn acknowledged(&self, state: &State) -> Sequence {
-        if !self.settings.semi_synchronous {
-            return state.local;
-        }
+    /// Returns whether a standby has everything that was acknowledged in this term. Without
+    /// [`semi_synchronous`](HubSettings::semi_synchronous) nobody waits for that: true.
+    #[must_use]
+    pub fn has_all_acknowledged(&self, standby: &str) -> bool {
+        let state = self.state.lock();
+        let follower = state.followers.get(standby);
+        follower.is_some_and(|follower| follower.has_in(self.epoch) >= state.told)
+    }
+
+    /// Tells the leader up to where it may acknowledge.
+    fn acknowledge_what_may_be(&self, mut state: MutexGuard<'_, State>) {
         let counted = state.followers.values().filter(|follower| follower.is_counted);
-        let has = |follower: &Follower| {
-            if follower.position.epoch == self.epoch {
-                follower.position.sequence
-            } else {
-                Sequence::new(0)
-            }
-        };
-        counted.map(has).fold(state.local, Sequence::min)
+        let until = counted.map(|it| it.has_in(self.epoch)).fold(state.local, Sequence::min);
+        state.told = state.told.max(until);
+        drop(state);
+        self.leader.acknowledge(until);
     }
 
     /// A standby has opened a stream. Returns the stream's number.
@@ -229,10 +233,8 @@ impl Hub {
             return;
         }
         follower.position = follower.position.max(position);
-        let until = self.acknowledged(&state);
-        drop(state);
         if self.settings.semi_synchronous {
-            self.leader.acknowledge(until);
+            self.acknowledge_what_may_be(state);
         }
     }
 
@@ -256,6 +258,14 @@ impl Hub {
     }
 }
 
+impl Follower {
+    /// The last effect of this term that its journal has.
+    fn has_in(&self, epoch: Epoch) -> Sequence {
+        let is_of_term = self.position.epoch == epoch;
+        if is_of_term { self.position.sequence } else { Sequence::new(0) }
+    }
+}
+
 impl State {
     /// How long the oldest batch behind this position has been there.
     fn behind_for(&self, position: Position, now: Instant) -> Duration {
@@ -275,9 +285,7 @@ impl JournalProgress for Hub {
         }
         let mut state = self.state.lock();
         state.local = state.local.max(until);
-        let until = self.acknowledged(&state);
-        drop(state);
-        self.leader.acknowledge(until);
+        self.acknowledge_what_may_be(state);
     }
 
     fn suspended(&self, cause: Option<&JournalError>) {

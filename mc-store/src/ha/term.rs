@@ -103,7 +103,7 @@ async fn keep(
 ) {
     let authority = leadership.authority().clone();
     let epoch = leadership.epoch().as_u64();
-    let mut recorded: Option<Vec<String>> = None;
+    let mut in_sync = InSync::default();
     let mut timer = tokio::time::interval(LOOK);
     let mut failing_since = None;
     let wish = loop {
@@ -118,26 +118,18 @@ async fn keep(
             },
             _ = timer.tick() => {}
         }
-        let in_sync = hub.in_sync();
+        let near = hub.in_sync();
         if !journal.is_failing() {
             failing_since = None;
         } else if failing_since.get_or_insert_with(Instant::now).elapsed() > FAILING
-            && !in_sync.is_empty()
+            && !near.is_empty()
         {
             warn!(epoch, "the journal cannot be written; another master is to lead");
             break None;
         }
-        if recorded.as_ref() != Some(&in_sync) {
-            match record(&leadership, hub, recorded.as_deref(), &in_sync).await {
-                Ok(()) => {
-                    info!(standbys = %in_sync.join(", "), "standbys in sync");
-                    recorded = Some(in_sync);
-                }
-                Err(error) => {
-                    warn!(%error, "cannot record which standbys are in sync");
-                    timer.reset_after(RETRY);
-                }
-            }
+        if let Err(error) = in_sync.follow(&leadership, hub, near).await {
+            warn!(%error, "cannot record which standbys are in sync");
+            timer.reset_after(RETRY);
         }
     };
     let to = wish.or_else(|| foremost(hub));
@@ -151,7 +143,7 @@ async fn keep(
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // A member may lead that is recorded as in sync, and may have become so since the last look.
-    if let Err(error) = record(&leadership, hub, recorded.as_deref(), &hub.in_sync()).await {
+    if let Err(error) = in_sync.follow(&leadership, hub, hub.in_sync()).await {
         warn!(%error, "cannot record which standbys are in sync");
     }
     if let Err(error) = leadership.resign(Some(&to)).await {
@@ -159,21 +151,43 @@ async fn keep(
     }
 }
 
-/// Tells the election which standbys are in sync. No moment passes at which a member is recorded that
-/// acknowledgements do not wait for.
-async fn record(
-    leadership: &Leadership,
-    hub: &Hub,
-    before: Option<&[String]>,
-    in_sync: &[String],
-) -> Result<(), ElectionError> {
-    let mut both = in_sync.to_vec();
-    both.extend(before.unwrap_or_default().iter().cloned());
-    hub.count_on(&both);
-    let members: Vec<MemberId> = in_sync.iter().filter_map(|id| member_id(id)).collect();
-    leadership.set_in_sync(&members).await?;
-    hub.count_on(in_sync);
-    Ok(())
+/// Which standbys are in sync, as acknowledgements and the election are told.
+#[derive(Default)]
+struct InSync {
+    /// Those that acknowledgements wait for.
+    counted: Vec<String>,
+    /// Those that the election knows of: counted on all the time, and with everything that was
+    /// acknowledged before they were. `None` before the first record.
+    recorded: Option<Vec<String>>,
+}
+
+impl InSync {
+    /// Brings both up to the standbys that are near now. One that has come near is counted on from
+    /// now on, and is recorded by a later call if it still lacks something.
+    async fn follow(
+        &mut self,
+        leadership: &Leadership,
+        hub: &Hub,
+        near: Vec<String>,
+    ) -> Result<(), ElectionError> {
+        if self.counted == near && self.recorded.as_ref() == Some(&near) {
+            return Ok(());
+        }
+        let known = self.recorded.iter().flatten();
+        self.counted = near.iter().chain(known).cloned().collect();
+        hub.count_on(&self.counted);
+        let complete: Vec<_> =
+            near.iter().filter(|id| hub.has_all_acknowledged(id)).cloned().collect();
+        if self.recorded.as_ref() != Some(&complete) {
+            let members: Vec<MemberId> = complete.iter().filter_map(|id| member_id(id)).collect();
+            leadership.set_in_sync(&members).await?;
+            info!(standbys = %complete.join(", "), "standbys in sync");
+            self.recorded = Some(complete);
+        }
+        hub.count_on(&near);
+        self.counted = near;
+        Ok(())
+    }
 }
 
 /// The standby in sync that has most.

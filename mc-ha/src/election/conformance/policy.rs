@@ -48,7 +48,10 @@ pub(super) async fn a_member_that_is_not_in_sync_does_not_lead(cluster: Arc<dyn 
     c.sees_leader(None).await;
     tokio::time::sleep(cluster.ttl() / 2).await;
     assert!(!waiting.is_finished());
+    // Who is in sync has the journal of the term.
+    b.election.set_position(at(first.epoch().as_u64(), 1));
     let second = stand(&b).await.expect("no panic");
+    c.election.set_position(at(second.epoch().as_u64(), 1));
     second.set_in_sync(slice::from_ref(&c.id)).await.expect("it leads");
     c.sees(|view| view.is_in_sync(&c.id)).await;
     second.resign(None).await.expect("it leads");
