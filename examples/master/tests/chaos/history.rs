@@ -38,6 +38,8 @@ pub(crate) enum Outcome {
     Existing,
     /// It may have happened, or may happen shortly.
     Unknown,
+    /// It was acknowledged, and may have been undone since.
+    Undoable,
 }
 
 /// One operation of a client.
@@ -61,7 +63,7 @@ impl Operation {
     fn settled(&self) -> Moment {
         match self.outcome {
             Outcome::Done | Outcome::Existing => self.end,
-            Outcome::Unknown => self.end + LATE,
+            Outcome::Unknown | Outcome::Undoable => self.end + LATE,
         }
     }
 
@@ -87,7 +89,7 @@ pub(crate) struct Undoable {
     pub(crate) to: Moment,
 }
 
-/// Checks a history. Changes that were acknowledged within `undoable` count as unknown: with `async`
+/// Checks a history. Changes that were acknowledged within `undoable` may have been undone: with `async`
 /// durability or replication a change of leaders may undo the last ones. With both `sync` and
 /// `semi_sync` there are no such times.
 ///
@@ -95,8 +97,7 @@ pub(crate) struct Undoable {
 /// 1. a get returns the bytes of a put that had begun, and that no acknowledged put, upsert or
 ///    removal has replaced which began after it was over and ended before the get began;
 /// 2. a get is told that there is no object only if no value was acknowledged before it began, or
-///    a removal may have happened since, or another put or upsert has begun since and was not
-///    acknowledged when the get began: one of a key whose node is away takes it from what is there.
+///    a removal, or a change that may have been undone, may have happened since.
 ///
 /// Sound, not complete: operations that overlap excuse each other.
 pub(crate) fn check(operations: &[Operation], undoable: &[Undoable]) -> Vec<Violation> {
@@ -107,7 +108,7 @@ pub(crate) fn check(operations: &[Operation], undoable: &[Undoable]) -> Vec<Viol
             |time: &Undoable| time.from <= operation.end && operation.end <= time.to;
         let changes = matches!(operation.action, Action::Write(_) | Action::Remove);
         if changes && undoable.iter().any(may_be_undone) {
-            operation.outcome = Outcome::Unknown;
+            operation.outcome = Outcome::Undoable;
         }
         keys.entry(operation.key).or_default().push(operation);
     }
@@ -128,10 +129,8 @@ fn check_key(operations: &[Operation]) -> Vec<Violation> {
     let certain_writes = changes().filter(|it| it.is_certain() && it.action != Action::Remove);
     let certain_writes = LatestOf::new(certain_writes, |it| (it.end, it.begin));
     let removals =
-        changes().filter(|it| it.action == Action::Remove || it.outcome == Outcome::Unknown);
+        changes().filter(|it| it.action == Action::Remove || it.outcome == Outcome::Undoable);
     let removals = LatestOf::new(removals, |it| (it.begin, it.settled()));
-    let writes_by_begin =
-        LatestOf::new(changes().filter(|it| it.action != Action::Remove), |it| (it.begin, it.end));
     let mut violations = Vec::new();
     for get in operations {
         let wrong = match &get.action {
@@ -147,9 +146,7 @@ fn check_key(operations: &[Operation]) -> Vec<Violation> {
             },
             Action::Missed => certain_writes.before(get.begin).and_then(|(begin, write)| {
                 let removal = removals.before(get.end).filter(|(settled, _)| *settled >= begin);
-                let writing = writes_by_begin.before(get.end).filter(|(end, _)| *end > get.begin);
-                (removal.is_none() && writing.is_none())
-                    .then(|| format!("found nothing, lost is {write:?}"))
+                removal.is_none().then(|| format!("found nothing, lost is {write:?}"))
             }),
             Action::WrongBytes(what) => Some(format!("returned wrong bytes: {what}")),
             Action::Write(_) | Action::Remove => None,
@@ -285,10 +282,9 @@ mod tests {
         accepted(&[write(1, 0, 1), unknown(remove(2, 3)), missed(4, 5)]);
         accepted(&[unknown(write(1, 0, 1)), missed(2, 3)]);
         accepted(&[write(1, 0, 5), missed(2, 6)]);
-        // Another one that is under way, or has failed, may have taken the key.
-        accepted(&[write(1, 0, 1), write(2, 2, 9), missed(3, 4)]);
-        accepted(&[write(1, 0, 1), unknown(write(2, 2, 3)), missed(5, 6)]);
-        // One that has found the object has not.
+        // Another one that is under way, has failed, or has found the object, takes nothing away.
+        refused(&[write(1, 0, 1), write(2, 2, 9), missed(3, 4)], "lost");
+        refused(&[write(1, 0, 1), unknown(write(2, 2, 3)), missed(5, 6)], "lost");
         let existing = Operation { outcome: Outcome::Existing, ..write(2, 2, 3) };
         refused(&[write(1, 0, 1), existing.clone(), missed(5, 6)], "lost");
         accepted(&[existing, found(2, 4, 5)]);
@@ -312,6 +308,8 @@ mod tests {
         assert_eq!(check(&lost(31), &undoable).len(), 1);
         let undone = [write(1, 0, 1), remove(22, 23), found(1, 40, 41)];
         assert_eq!(check(&undone, &undoable), []);
+        // What had replaced a value is undone, and its space had another use by then.
+        assert_eq!(check(&[write(1, 0, 1), write(2, 22, 23), missed(40, 41)], &undoable), []);
         let wrong = [operation(Action::WrongBytes("x".into()), 24, 25)];
         assert_eq!(check(&wrong, &undoable).len(), 1);
     }
