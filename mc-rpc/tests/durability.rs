@@ -164,6 +164,32 @@ async fn answers_leave_in_the_order_in_which_they_become_durable() {
 }
 
 #[tokio::test]
+async fn nothing_is_begun_while_the_journal_cannot_be_written() {
+    let world = World::new(ServerConfig::default()).await;
+    world.advance(1000);
+    let client = connect_with(&world.server, once()).await;
+    let config = ReplicateConfig::default();
+    let grant = client.put_start(ME, &put_start("a", &config)).await.unwrap();
+    let heard = world.journal.heard();
+    world.durable.suspend(&"no room on the disk");
+    let refusals = [
+        client.put_start(ME, &put_start("b", &config)).await.unwrap_err(),
+        client.remove(key("a"), true).await.unwrap_err(),
+    ];
+    for refused in refusals {
+        assert_eq!(refused.code(), ErrorCode::UnavailableInCurrentStatus, "{refused}");
+        assert!(refused.to_string().contains("no room on the disk"), "{refused}");
+    }
+    assert_eq!(world.journal.heard(), heard, "nothing was executed");
+    // What was begun may end, and reads go on.
+    client.put_end(ME, &PutEnd::new(key("a"), grant.handle)).await.unwrap();
+    assert!(client.exist(key("a")).await.unwrap());
+    world.durable.resume();
+    client.put_start(ME, &put_start("b", &config)).await.unwrap();
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_call_that_does_not_become_durable_is_refused_in_time() {
     let world = World::new(impatient()).await;
     let mut raw = Raw::connect(&world.server).await;

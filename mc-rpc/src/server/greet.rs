@@ -50,12 +50,17 @@ pub(super) async fn serve<S: Service>(
         Ok(()) => tracing::debug!(%peer, "connection closed"),
         Err(CloseReason::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
         Err(reason) => {
-            let counter = match &reason {
-                CloseReason::Refused(_) => &shared.counters.turned_away,
-                _ => &shared.counters.closed_for_cause,
+            let (counter, refused) = match &reason {
+                CloseReason::Refused(refusal) => (&shared.counters.turned_away, Some(refusal.code)),
+                _ => (&shared.counters.closed_for_cause, None),
             };
             add(counter, 1);
-            shared.log_limiter.about(&peer, &reason);
+            if refused == Some(ErrorCode::UnavailableInCurrentStatus) {
+                // Clients that look for the leader ask every standby, again and again.
+                tracing::debug!(%peer, %reason, "turned away");
+            } else {
+                shared.log_limiter.about(&peer, &reason);
+            }
         }
     }
 }

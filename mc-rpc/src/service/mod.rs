@@ -18,7 +18,7 @@ use mc_types::{ClientId, ErrorCode};
 use crate::c2c::C2cSettings;
 use crate::caller::Caller;
 use crate::ha::HaReport;
-use crate::method::Method;
+use crate::method::{Method, Repeat};
 use crate::refusal::Refusal;
 use crate::reply::Signer;
 use context::CallContext;
@@ -131,7 +131,9 @@ impl<C: Clock> MasterService<C> {
     /// ([`mc_meta::Master::with_sink`]).
     ///
     /// An answer that is not durable within [`ServerConfig::stall_timeout`](crate::ServerConfig)
-    /// is replaced by a refusal ([`ErrorCode::AnswerNotKept`]). Refusals and answers to calls that
+    /// is replaced by a refusal ([`ErrorCode::AnswerNotKept`]), and while the journal says that it
+    /// [cannot be written](DurableSequence::suspend), calls that grant space, remove or begin
+    /// something else are refused at once ([`ErrorCode::UnavailableInCurrentStatus`]). Refusals and answers to calls that
     /// changed nothing are not held.
     #[must_use]
     pub fn with_durability(mut self, watch: DurableWatch) -> Self {
@@ -179,8 +181,11 @@ pub(crate) fn check_role(method: Method, caller: &Caller) -> Result<(), Refusal>
 
 impl<C: Clock> Service for MasterService<C> {
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
-        if self.durable.is_none() {
+        let Some(durable) = &self.durable else {
             return self.execute(call, out).map(|()| Completion::Now);
+        };
+        if call.method.repeat() == Repeat::Once {
+            durable.check()?;
         }
         let Receipt { value, sequence } = self.master.receipt(|_| self.execute(call, out));
         value.map(|()| sequence.map_or(Completion::Now, Completion::After))

@@ -184,7 +184,12 @@ impl JournalProgress for Progress {
         self.0.advance(until);
     }
 
-    fn suspended(&self, _: Option<&JournalError>) {}
+    fn suspended(&self, cause: Option<&JournalError>) {
+        match cause {
+            Some(cause) => self.0.suspend(cause),
+            None => self.0.resume(),
+        }
+    }
 
     fn appended(&self, _: &[Batch]) {}
 }
