@@ -1,7 +1,5 @@
 //! The part of this master among several, from the command line.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +9,13 @@ use clap::ArgAction;
 use mc_cli::parse_duration;
 use mc_ha::election::etcd::EtcdElection;
 use mc_ha::election::{ElectionError, Member, MemberError};
-use mc_ha::etcd::{EtcdConfig, EtcdConfigError};
+use mc_ha::etcd::EtcdConfigError;
 use mc_rpc::Token;
 use mc_rpc::tls::ClientTls;
 use mc_store::{ClusterConfig, JournalConfig};
 
 use crate::access::AccessArgs;
+use crate::etcd::{EtcdArgs, EtcdArgsError};
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,9 +31,8 @@ pub(crate) struct ClusterArgs {
         action = ArgAction::Set
     )]
     enable_ha: bool,
-    /// Addresses of etcd, with semicolons or commas between them.
-    #[arg(long = "etcd_endpoints", value_name = "HOST:PORT;…", env = "MC_STORE_ETCD_ENDPOINTS")]
-    etcd_endpoints: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// The cluster that the masters form; clusters of other names may use the same etcd.
     #[arg(
         long = "cluster_id",
@@ -63,12 +61,6 @@ pub(crate) struct ClusterArgs {
     /// acknowledged changes; never for none [default: 10s].
     #[arg(long = "unclean_takeover_after", value_name = "DURATION|never", value_parser = parse_patience)]
     unclean_takeover_after: Option<Patience>,
-    /// User of etcd.
-    #[arg(long = "etcd_user", value_name = "NAME", env = "MC_STORE_ETCD_USER")]
-    etcd_user: Option<String>,
-    /// File with the password of --etcd_user.
-    #[arg(long = "etcd_password_file", value_name = "PATH", env = "MC_STORE_ETCD_PASSWORD_FILE")]
-    etcd_password_file: Option<PathBuf>,
     /// File with the token of an administrator, which this master shows to the leader when the
     /// masters have an --access_file.
     #[arg(long = "ha_token_file", value_name = "PATH")]
@@ -101,10 +93,8 @@ fn parse_patience(text: &str) -> Result<Patience, mc_cli::ParseDurationError> {
 /// Why this master cannot be one of several.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
-    #[error(
-        "--enable_ha needs --etcd_endpoints: the addresses of etcd, such as \"10.0.0.1:2379;10.0.0.2:2379\""
-    )]
-    NoEndpoints,
+    #[error(transparent)]
+    Etcd(#[from] EtcdArgsError),
     #[error("--etcd_endpoints has no effect without --enable_ha")]
     NotEnabled,
     #[error(
@@ -114,12 +104,10 @@ pub(crate) enum ClusterError {
     NoAddress,
     #[error("--enable_ha needs a fixed --rpc_port")]
     NoPort,
-    #[error("--etcd_endpoints: {0}")]
-    Endpoints(#[from] EtcdConfigError),
+    #[error(transparent)]
+    Settings(#[from] EtcdConfigError),
     #[error("--ha_member_id: {0}")]
     Member(#[from] MemberError),
-    #[error("cannot read {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Election(#[from] ElectionError),
 }
@@ -132,9 +120,7 @@ impl ClusterArgs {
 
     /// Returns whether this master is one of several.
     pub(crate) fn is_on(&self) -> Result<bool, ClusterError> {
-        // The variable of the environment may be meant for clients.
-        let is_meant = std::env::var_os("MC_STORE_ETCD_ENDPOINTS").is_none();
-        if self.etcd_endpoints.is_some() && !self.enable_ha && is_meant {
+        if self.etcd.is_named() && !self.enable_ha {
             return Err(ClusterError::NotEnabled);
         }
         Ok(self.enable_ha)
@@ -147,20 +133,14 @@ impl ClusterArgs {
         access: &AccessArgs,
         journal: JournalConfig,
     ) -> Result<ClusterConfig, ClusterError> {
-        let endpoints = self.etcd_endpoints.as_deref().ok_or(ClusterError::NoEndpoints)?;
+        let etcd = self.etcd.config()?;
         if address.ip().is_unspecified() {
             return Err(ClusterError::NoAddress);
         }
         if address.port() == 0 {
             return Err(ClusterError::NoPort);
         }
-        let mut etcd = EtcdConfig::new(endpoints)?
-            .with_cluster_id(&self.cluster_id)?
-            .with_lease_ttl(self.ha_lease_ttl)?;
-        if let Some(user) = &self.etcd_user {
-            let password = self.etcd_password_file.as_ref().map_or(Ok(String::new()), read)?;
-            etcd = etcd.with_credentials(user, password.trim_end());
-        }
+        let etcd = etcd.with_cluster_id(&self.cluster_id)?.with_lease_ttl(self.ha_lease_ttl)?;
         let address = address.to_string();
         let id = self.member_id.as_deref().unwrap_or(&address);
         let member = Member::new(id, &address)?;
@@ -183,8 +163,4 @@ impl ClusterArgs {
         }
         Ok(config)
     }
-}
-
-fn read(path: &PathBuf) -> Result<String, ClusterError> {
-    fs::read_to_string(path).map_err(|source| ClusterError::File { path: path.clone(), source })
 }

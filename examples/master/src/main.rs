@@ -7,6 +7,7 @@ mod c2c;
 mod change_log;
 mod cluster;
 mod connections;
+mod etcd;
 mod events;
 mod figures;
 mod ha;
