@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_cli::table;
-use mc_rpc::{ClientConfig, HaStatus, MasterClient};
+use mc_rpc::{ClientConfig, HaRole, HaStatus, MasterClient, RpcError};
 use mc_store::{Client, NodeConfig};
 use mc_types::{ByteSize, Epoch, Sequence};
 use serde_json::json;
@@ -16,6 +16,10 @@ use crate::text::print;
 
 /// How long one master may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the next leader may take, and how often it is asked for.
+const TAKE_OVER: Duration = Duration::from_secs(15);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a master said, or why it said nothing.
 type Said = Result<HaStatus, String>;
@@ -37,10 +41,30 @@ pub(crate) async fn ha(
         }
         Ha::HandOver { to } => {
             let client = Client::builder().master(master).rpc(rpc).node(node).connect().await?;
-            let asked = client.master().hand_over(to.as_deref()).await;
+            let leader = hand_over(client.master(), to.as_deref()).await;
             client.shutdown().await;
-            asked?;
+            let leader = leader?;
+            let epoch = leader.epoch.map_or(0, Epoch::as_u64);
+            print(format!("{} leads, epoch {epoch}\n", leader.address).as_bytes())?;
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Has the leader hand over, and waits for the next one.
+async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, RpcError> {
+    let before = master.ha_status().await?.epoch;
+    master.hand_over(to).await?;
+    let deadline = Instant::now() + TAKE_OVER;
+    loop {
+        match master.ha_status().await {
+            Ok(status) if status.role == HaRole::Leader && status.epoch > before => {
+                return Ok(status);
+            }
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            // It may still be handing over; if nobody takes over, it leads again.
+            Ok(status) if Instant::now() >= deadline => return Ok(status),
+            Ok(_) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
         }
     }
 }
