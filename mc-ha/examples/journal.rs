@@ -1,7 +1,9 @@
 //! What a journal costs, and how fast a master comes back from it:
-//! `cargo run --release -p mc-ha --features sled --example journal [OBJECTS]`.
+//! `cargo run --release -p mc-ha --features sled --example journal [OBJECTS] [DIRECTORY [no-snapshot]]`.
+//! A directory stays; one that is there is only read.
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,13 +27,20 @@ impl JournalProgress for Ignored {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let objects: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
-    let directory = tempfile::tempdir()?;
-    let path = directory.path().join("metadata");
-    let identity = Identity { seed: 1, secret: [1; 16] };
-    let config = MasterConfig::default();
+    let temporary = tempfile::tempdir()?;
+    let given = std::env::args_os().nth(2);
+    let path = given.map_or_else(|| temporary.path().join("metadata"), Into::into);
+    if !path.exists() {
+        write(objects, &path)?;
+    }
+    read(&path)
+}
 
+/// Puts objects, and takes a snapshot.
+fn write(objects: u64, path: &Path) -> Result<(), Box<dyn Error>> {
+    let config = MasterConfig::default();
     let alone = put(&Master::new(config.clone(), 1)?, objects)?;
-    let journal: Arc<dyn MetadataJournal> = Arc::new(DirectoryJournal::open(&path)?);
+    let journal: Arc<dyn MetadataJournal> = Arc::new(DirectoryJournal::open(path)?);
     let settings = WriterSettings::default();
     let writer = JournalWriter::start(
         Arc::clone(&journal),
@@ -40,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         settings,
         Arc::new(Ignored),
     )?;
-    let master = Master::new(config.clone(), 1)?.with_sink(writer.sink());
+    let master = Master::new(config, 1)?.with_sink(writer.sink());
     let kept = put(&master, objects)?;
     let begun = Instant::now();
     let is_durable = writer.wait_durable(master.last_sequence(), Duration::from_secs(600));
@@ -52,6 +61,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         begun.elapsed(),
         journal.usage().journal_bytes as f64 / objects as f64,
     );
+    // With one word more there is the journal alone.
+    if std::env::args_os().nth(3).is_some() {
+        return Ok(());
+    }
     let begun = Instant::now();
     let info = take_snapshot(&master, &writer, || Time::from_millis(1))?;
     println!(
@@ -60,9 +73,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         info.bytes as f64 / objects as f64,
         journal.usage().journal_bytes as f64 / objects as f64,
     );
-    drop((master, writer, journal));
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<(), Box<dyn Error>> {
+    let identity = Identity { seed: 1, secret: [1; 16] };
+    let config = MasterConfig::default();
     let begun = Instant::now();
-    let journal = DirectoryJournal::open(&path)?;
+    let journal = DirectoryJournal::open(path)?;
     let opened = begun.elapsed();
     let replica =
         Replica::load(&journal, &config, &identity, std::thread::available_parallelism()?)?;

@@ -6,7 +6,7 @@
 //! | `LOCK` | locked by the process that uses the directory |
 //! | `term` | the current term, and a checksum |
 //! | `identity` | the secrets that outlive a master, and a checksum |
-//! | `logs/NUMBER/` | sled databases: the batches under their last positions |
+//! | `logs/NUMBER-EPOCH-SEQUENCE/` | sled databases: the batches behind this position, under their last positions |
 //! | `snapshots/EPOCH-SEQUENCE` | a snapshot |
 //! | `damaged/` | what could not be used and was moved aside |
 //!
@@ -22,6 +22,7 @@
 
 mod files;
 mod log;
+mod logs;
 mod raw;
 mod snapshots;
 mod terms;
@@ -45,6 +46,7 @@ use crate::order::check_follows;
 use crate::position::Position;
 use files::{At, create_dir};
 use log::Log;
+use logs::{NumberedLog, find_logs};
 use snapshots::Snapshots;
 use terms::{read_identity, read_term, write_identity, write_term};
 
@@ -62,7 +64,7 @@ pub struct DirectoryJournal {
     snapshots: Snapshots,
     state: Mutex<State>,
     /// The oldest first. Locked for writing while one is added or removed.
-    logs: RwLock<Vec<NumberedLog>>,
+    logs: RwLock<Vec<Arc<NumberedLog>>>,
     /// Locked for as long as it is open.
     _lock: File,
 }
@@ -75,13 +77,6 @@ struct State {
     synced: Option<Position>,
     /// Why the newest log takes no more, if it does not.
     failed: Option<JournalError>,
-}
-
-struct NumberedLog {
-    number: u64,
-    /// All its batches are behind this position.
-    begin: Position,
-    log: Arc<Log>,
 }
 
 impl fmt::Debug for DirectoryJournal {
@@ -104,13 +99,8 @@ impl DirectoryJournal {
         write_format(&path)?;
         let snapshots = Snapshots::open(&path)?;
         let epoch = read_term(&path)?;
-        let logs = open_logs(&path)?;
-        let last = match logs.last() {
-            Some(last) => {
-                last.log.last()?.or((last.begin != Position::EMPTY).then_some(last.begin))
-            }
-            None => None,
-        };
+        let logs = find_logs(&path)?;
+        let last = last_of(&logs)?;
         // A term file that was lost must not let an older term in.
         let newest = last.max(snapshots.newest()).unwrap_or_default();
         let epoch = epoch.max(newest.epoch);
@@ -124,17 +114,24 @@ impl DirectoryJournal {
         let begin = state.last.unwrap_or_default();
         // One that failed before it held anything would be there once more after each trial.
         if state.failed.is_some() && logs.last().is_some_and(|last| last.begin == begin) {
-            logs.pop().map_or(Ok(()), NumberedLog::remove)?;
+            logs.pop().map_or(Ok(()), |log| log.remove())?;
         }
-        let number = logs.last().map_or(1, |last| last.number + 1);
-        let log = Log::open(&self.path, &log_path(&self.path, number))?;
-        logs.push(NumberedLog { number, begin, log: Arc::new(log) });
+        let log = NumberedLog::create(&self.path, logs.last().map(|log| &**log), begin)?;
+        logs.push(Arc::new(log));
         state.failed = None;
         Ok(())
     }
 
-    fn newest_log(&self) -> Option<Arc<Log>> {
-        self.logs.read().last().map(|last| Arc::clone(&last.log))
+    fn newest_log(&self) -> Result<Option<Arc<Log>>, JournalError> {
+        let newest = self.logs.read().last().map(Arc::clone);
+        newest.map_or(Ok(None), |log| log.open())
+    }
+
+    /// The logs that have what follows this position, the oldest first.
+    fn logs_behind(&self, position: Position) -> Vec<Arc<NumberedLog>> {
+        let logs = self.logs.read();
+        let first = logs.iter().rposition(|log| log.begin <= position).unwrap_or(0);
+        logs[first..].iter().map(Arc::clone).collect()
     }
 
     /// Notes a failure of the newest log: what it has not synced is not counted on, and it takes
@@ -157,42 +154,20 @@ impl DirectoryJournal {
     }
 }
 
-impl NumberedLog {
-    /// Removes its files.
-    fn remove(self) -> Result<(), JournalError> {
-        let path = self.log.path().to_owned();
-        drop(self);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("remove", &path),
-            _ => Ok(()),
+/// The last position in the logs.
+fn last_of(logs: &[Arc<NumberedLog>]) -> Result<Option<Position>, JournalError> {
+    let mut last = None;
+    for log in logs.iter().rev() {
+        let own = log.open()?.map_or(Ok(None), |opened| opened.last())?;
+        last = last.max(own).max((log.begin != Position::EMPTY).then_some(log.begin));
+        // One that failed may have kept more than the next one begins with.
+        if own.is_some() {
+            break;
         }
     }
+    Ok(last)
 }
 
-fn log_path(path: &Path, number: u64) -> PathBuf {
-    path.join("logs").join(format!("{number:020}"))
-}
-
-/// Opens the logs, the oldest first.
-fn open_logs(path: &Path) -> Result<Vec<NumberedLog>, JournalError> {
-    let directory = path.join("logs");
-    create_dir(&directory)?;
-    let mut numbers: Vec<u64> = Vec::new();
-    for entry in fs::read_dir(&directory).at("list", &directory)? {
-        let name = entry.at("list", &directory)?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
-    }
-    numbers.sort_unstable();
-    let mut logs: Vec<NumberedLog> = Vec::new();
-    let mut begin = Position::EMPTY;
-    for number in numbers {
-        let log = Log::open(path, &log_path(path, number))?;
-        let last = log.last()?;
-        logs.push(NumberedLog { number, begin, log: Arc::new(log) });
-        begin = begin.max(last.unwrap_or_default());
-    }
-    Ok(logs)
-}
 /// Checks that the directory is one of ours, or empty.
 fn check_format(path: &Path) -> Result<(), JournalError> {
     let file = path.join(FORMAT);
@@ -259,7 +234,7 @@ impl MetadataJournal for DirectoryJournal {
         if state.failed.is_some() || self.logs.read().is_empty() {
             self.begin_log(&mut state)?;
         }
-        let log = self.newest_log().expect("a log was begun");
+        let log = self.newest_log()?.expect("a log was begun");
         Self::note(&mut state, log.append(batch))?;
         state.last = Some(batch.last());
         Ok(())
@@ -272,7 +247,7 @@ impl MetadataJournal for DirectoryJournal {
                 // What was appended before is lost; it has to be appended again.
                 return Err(error.clone());
             }
-            let Some(log) = self.newest_log() else { return Ok(()) };
+            let Some(log) = self.newest_log()? else { return Ok(()) };
             (log, state.last)
         };
         let synced = log.sync();
@@ -295,9 +270,9 @@ impl MetadataJournal for DirectoryJournal {
         after: Position,
         visit: &mut dyn FnMut(Result<Batch, DamagedBatch>) -> ControlFlow<()>,
     ) -> Result<(), JournalError> {
-        let logs: Vec<_> = self.logs.read().iter().map(|log| Arc::clone(&log.log)).collect();
         let mut last = after;
-        for log in logs {
+        for log in self.logs_behind(after) {
+            let Some(log) = log.open()? else { continue };
             // What a log that failed has kept of its end stands in the next one again.
             for row in log.after(last) {
                 let (at, batch) = row?;
@@ -327,7 +302,7 @@ impl MetadataJournal for DirectoryJournal {
             // So that the older one can go when this snapshot is all that is needed.
             let logs = self.logs.read().last().map(|last| last.begin);
             if logs.is_some_and(|begin| Some(begin) < state.last) {
-                let log = self.newest_log();
+                let log = self.newest_log()?;
                 let synced = log.map_or(Ok(()), |log| log.sync());
                 Self::note(&mut state, synced)?;
                 state.synced = state.last;
@@ -369,9 +344,9 @@ impl MetadataJournal for DirectoryJournal {
         if self.snapshots.contains(position)? {
             return Ok(true);
         }
-        let logs: Vec<_> = self.logs.read().iter().map(|log| Arc::clone(&log.log)).collect();
-        for log in logs {
-            if log.contains(position)? {
+        let logs: Vec<_> = self.logs.read().iter().rev().map(Arc::clone).collect();
+        for log in logs.into_iter().filter(|log| log.begin < position) {
+            if log.open()?.map_or(Ok(false), |log| log.contains(position))? {
                 return Ok(true);
             }
         }
@@ -389,7 +364,7 @@ impl MetadataJournal for DirectoryJournal {
     fn usage(&self) -> JournalUsage {
         let snapshots = self.snapshots.list().unwrap_or_default();
         JournalUsage {
-            journal_bytes: self.logs.read().iter().map(|log| log.log.bytes()).sum(),
+            journal_bytes: self.logs.read().iter().map(|log| log.bytes()).sum(),
             snapshot_bytes: snapshots.iter().map(|info| info.bytes).sum(),
         }
     }

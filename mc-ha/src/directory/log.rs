@@ -118,10 +118,6 @@ impl Log {
         Ok(Self { path: path.into(), database, batches })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Calls sled, which panics where it meets what it does not expect.
     fn call<T>(&self, call: impl FnOnce() -> sled::Result<T>) -> Result<T, JournalError> {
         guarded(call).map_err(|failure| failure.at(&self.path))
@@ -162,10 +158,12 @@ impl Log {
     pub(super) fn contains(&self, position: Position) -> Result<bool, JournalError> {
         self.call(|| self.batches.contains_key(key(position)))
     }
+}
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.database.size_on_disk().unwrap_or(0)
-    }
+/// The bytes of a database's files. One that is removed or made meanwhile may count or not.
+pub(super) fn bytes_on_disk(path: &Path) -> u64 {
+    let files = raw::files(path).unwrap_or_default();
+    files.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
 }
 
 fn read(key: &[u8], value: &[u8]) -> (Position, Result<Batch, DamagedBatch>) {

@@ -52,7 +52,8 @@ pub(super) fn batches(database: &Path) -> Result<BTreeMap<Position, Batch>, Jour
     Ok(found)
 }
 
-fn files(database: &Path) -> Result<Vec<PathBuf>, JournalError> {
+/// The files that have a database's contents.
+pub(super) fn files(database: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let mut files = vec![database.join("db")];
     let blobs = database.join("blobs");
     match fs::read_dir(&blobs) {

@@ -1,0 +1,112 @@
+//! The logs of a journal, one behind the other.
+
+use core::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mc_types::{Epoch, Sequence};
+use parking_lot::Mutex;
+
+use super::files::{At, create_dir};
+use super::log::{Log, bytes_on_disk};
+use crate::journal::JournalError;
+use crate::position::Position;
+
+/// One of the logs, which is opened when it is first needed: a start that finds a whole snapshot
+/// does not need those before it.
+pub(super) struct NumberedLog {
+    metadata: PathBuf,
+    path: PathBuf,
+    number: u64,
+    /// All its batches are behind this position, and those of older logs that are behind it are in
+    /// newer ones again.
+    pub(super) begin: Position,
+    state: Mutex<State>,
+}
+
+enum State {
+    Closed,
+    Open(Arc<Log>),
+    Removed,
+}
+
+impl fmt::Debug for NumberedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NumberedLog").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl NumberedLog {
+    fn new(metadata: &Path, number: u64, begin: Position) -> Self {
+        let (epoch, sequence) = (begin.epoch.as_u64(), begin.sequence.as_u64());
+        let path = directory(metadata).join(format!("{number:020}-{epoch:020}-{sequence:020}"));
+        Self { metadata: metadata.into(), path, number, begin, state: Mutex::new(State::Closed) }
+    }
+
+    /// Makes the log that follows this one.
+    pub(super) fn create(
+        metadata: &Path,
+        after: Option<&Self>,
+        begin: Position,
+    ) -> Result<Self, JournalError> {
+        let new = Self::new(metadata, after.map_or(1, |log| log.number + 1), begin);
+        new.open()?;
+        Ok(new)
+    }
+
+    /// The log, opened. `None` when it was removed.
+    pub(super) fn open(&self) -> Result<Option<Arc<Log>>, JournalError> {
+        let mut state = self.state.lock();
+        match &*state {
+            State::Open(log) => return Ok(Some(Arc::clone(log))),
+            State::Removed => return Ok(None),
+            State::Closed => {}
+        }
+        let log = Arc::new(Log::open(&self.metadata, &self.path)?);
+        *state = State::Open(Arc::clone(&log));
+        Ok(Some(log))
+    }
+
+    /// Removes its files.
+    pub(super) fn remove(&self) -> Result<(), JournalError> {
+        *self.state.lock() = State::Removed;
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).at("remove", &self.path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The room that it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_on_disk(&self.path)
+    }
+}
+
+fn directory(metadata: &Path) -> PathBuf {
+    metadata.join("logs")
+}
+
+/// Finds the logs, the oldest first.
+pub(super) fn find_logs(metadata: &Path) -> Result<Vec<Arc<NumberedLog>>, JournalError> {
+    let directory = directory(metadata);
+    create_dir(&directory)?;
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(&directory).at("list", &directory)? {
+        let name = entry.at("list", &directory)?.file_name();
+        let log = name.to_str().and_then(parse);
+        logs.extend(log.map(|(number, begin)| Arc::new(NumberedLog::new(metadata, number, begin))));
+    }
+    logs.sort_unstable_by_key(|log| (log.number, log.begin));
+    Ok(logs)
+}
+
+fn parse(name: &str) -> Option<(u64, Position)> {
+    let mut numbers = name.split('-').map(str::parse::<u64>);
+    let mut next = || numbers.next()?.ok();
+    let (number, epoch, sequence) = (next()?, next()?, next()?);
+    Some((number, Position::new(Epoch::new(epoch), Sequence::new(sequence))))
+}
