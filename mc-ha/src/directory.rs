@@ -100,7 +100,7 @@ impl DirectoryJournal {
         let snapshots = Snapshots::open(&path)?;
         let epoch = read_term(&path)?;
         let logs = find_logs(&path)?;
-        let last = last_of(&logs)?;
+        let last = last_of(&logs, snapshots.newest())?;
         // A term file that was lost must not let an older term in.
         let newest = last.max(snapshots.newest()).unwrap_or_default();
         let epoch = epoch.max(newest.epoch);
@@ -154,14 +154,17 @@ impl DirectoryJournal {
     }
 }
 
-/// The last position in the logs.
-fn last_of(logs: &[Arc<NumberedLog>]) -> Result<Option<Position>, JournalError> {
+/// The last position in the logs, if it is behind the newest snapshot's.
+fn last_of(
+    logs: &[Arc<NumberedLog>],
+    snapshot: Option<Position>,
+) -> Result<Option<Position>, JournalError> {
     let mut last = None;
     for log in logs.iter().rev() {
         let own = log.open()?.map_or(Ok(None), |opened| opened.last())?;
         last = last.max(own).max((log.begin != Position::EMPTY).then_some(log.begin));
         // One that failed may have kept more than the next one begins with.
-        if own.is_some() {
+        if own.is_some() || Some(log.begin) <= snapshot {
             break;
         }
     }
