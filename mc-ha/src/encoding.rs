@@ -41,6 +41,7 @@
 //! | 6 space kept | varint milliseconds, places |
 //! | 7 space freed | places |
 //! | 8 quota | text tenant, byte 0 or byte 1 and varint bytes |
+//! | 9 completion | varint: how many records before this one is the object that it completes; varint number of checksums, 0 or that of the slices, and 4 bytes each; varint number of prefixes and 4 bytes each |
 //!
 //! An object is: byte of flags (1 complete, 2 soft pin, 4 hard pin, 8 has a file, 16 in a group, 32
 //! has a parent, 64 has prefixes, 128 has reserved space), text key, generation, id of the owner,
@@ -49,6 +50,11 @@
 //! flags say, the byte of the file's status, text group, 8 bytes parent, varint number of prefixes
 //! and 4 bytes each, places of reserved space. What follows belongs to a later version and is passed
 //! over.
+//!
+//! A completion is the end of a put whose beginning is in the same batch: an object that is not
+//! complete, without checksums. It stands for that object with the flag 1 and these checksums and
+//! prefixes, and a reader needs the earlier record no more. When either is damaged, the object is lost
+//! or unfinished, and no other.
 //!
 //! A reader refuses a version that it does not know, and counts a record of an unknown kind as
 //! damaged.

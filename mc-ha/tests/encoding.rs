@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -291,8 +292,80 @@ proptest! {
             })
             .collect();
         let seen = visit(&by_hand(&records, &[7, 8]));
-        prop_assert_eq!(seen.records.len() + seen.damaged.len(), records.len());
+        // A completion and what it completes are one.
+        let are_completions = records.iter().filter(|fields| fields[0] == 9).count();
+        let told = seen.records.len() + seen.damaged.len();
+        prop_assert!((records.len() - are_completions..=records.len()).contains(&told));
     }
+
+    #[test]
+    fn a_put_that_ends_in_its_batch_is_told_once(
+        puts in vec((object(), any::<[bool; 3]>(), vec(checksum(), 0..3)), 1..12),
+        order in vec(any::<Index>(), 24), at: Index, mask in 1u8..,
+    ) {
+        let records = lives(puts, &order);
+        let written = batch(0, &records);
+        let seen = visit(&written);
+        prop_assert_eq!(&seen.damaged, &[]);
+        prop_assert_eq!(last_of_each(&seen.records), last_of_each(&records));
+        // Damage costs one object its end, or all of it.
+        let mut bytes = written.bytes().to_vec();
+        let start = payload(&written);
+        let at = start + at.index(bytes.len() - start);
+        bytes[at] ^= mask;
+        let seen = visit(&Batch::parse(bytes.into()).unwrap());
+        prop_assert!((1..=2).contains(&seen.damaged.len()), "{:?}", seen.damaged);
+        let (whole, rest) = (last_of_each(&records), last_of_each(&seen.records));
+        let hit: Vec<_> = whole.iter().filter(|(key, last)| rest.get(*key) != Some(last)).collect();
+        prop_assert!(hit.len() <= 1, "{:?}", hit);
+        prop_assert!(rest.keys().all(|key| whole.contains_key(key)));
+    }
+}
+
+/// The records of puts, in this order of their beginnings and ends: some end without checksums, some
+/// with another place than they began with, some not at all.
+fn lives(puts: Vec<(Record, [bool; 3], Vec<Checksum>)>, order: &[Index]) -> Vec<Record> {
+    let mut lives: Vec<Vec<Record>> = Vec::new();
+    for (number, (record, [ends, has_checksums, moves], prefixes)) in (0..).zip(puts) {
+        let Record::Object(mut object) = record else { unreachable!("objects alone") };
+        object.generation = Generation::new(100 + number);
+        let with = |object: &ObjectRecord, checksum: Option<u32>| -> Slices {
+            let slices = object.slices.as_slice().iter();
+            let checksum = checksum.map(Checksum::from_crc32c);
+            let slices: Vec<_> = slices.map(|slice| Slice { checksum, ..*slice }).collect();
+            if let [slice] = slices[..] { Slices::One(slice) } else { Slices::Many(slices.into()) }
+        };
+        (object.complete, object.prefixes) = (false, Box::default());
+        object.slices = with(&object, None);
+        let mut life = vec![Record::Object(object.clone())];
+        if ends {
+            (object.complete, object.prefixes) = (true, prefixes.into());
+            object.slices = with(&object, has_checksums.then_some(7));
+            object.hard_pin ^= moves;
+            life.push(Record::Object(object));
+        }
+        life.reverse();
+        lives.push(life);
+    }
+    let mut records = Vec::new();
+    for at in order.iter().cycle() {
+        lives.retain(|life| !life.is_empty());
+        if lives.is_empty() {
+            break;
+        }
+        let life = at.index(lives.len());
+        records.extend(lives[life].pop());
+    }
+    records
+}
+
+/// The last record of each put.
+fn last_of_each(records: &[Record]) -> BTreeMap<u64, Record> {
+    let generation = |record: &Record| match record {
+        Record::Object(object) => object.generation.as_u64(),
+        _ => unreachable!("objects alone"),
+    };
+    records.iter().map(|record| (generation(record), record.clone())).collect()
 }
 
 fn crc(bytes: &[u8]) -> u32 {
@@ -428,6 +501,42 @@ fn batches_look_as_documented() {
     assert_eq!((seen.records, seen.damaged), (records.to_vec(), vec![]));
     let made = expected.made().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(made, Duration::from_millis(1_700_000_000_000));
+}
+
+#[test]
+fn completions_look_as_documented() {
+    let slices = |checksum: Option<u32>| {
+        Slices::One(Slice { len: 3, checksum: checksum.map(Checksum::from_crc32c) })
+    };
+    let (generation, owner) = (Generation::new(1000), ClientId::from_u128(8));
+    let begun = ObjectRecord::new(key_of("k"), generation, owner, slices(None));
+    let mut ended = ObjectRecord::new(key_of("k"), generation, owner, slices(Some(0x0403_0201)));
+    ended.complete = true;
+    ended.prefixes = [Checksum::from_crc32c(0x0a0b_0c0d)].into();
+    let other = Record::Generations { next: Generation::new(3) };
+    let records = [Record::Object(begun), other.clone(), Record::Object(ended.clone())];
+    let written = [
+        b"\x04\x00\x01k\x00\x00\x01\x06\x00\x00".to_vec(),
+        vec![1, 3],
+        vec![9, 2, 1, 1, 2, 3, 4, 1, 0x0d, 0x0c, 0x0b, 0x0a],
+    ];
+    let expected = by_hand(&written, &[8]);
+    let batch = batch(3, &records);
+    assert_eq!(batch.bytes()[payload(&batch)..], expected.bytes()[payload(&expected)..]);
+    let seen = visit(&expected);
+    assert_eq!((seen.records, seen.damaged), (vec![other, Record::Object(ended)], vec![]));
+    // One that leads to no unfinished object, or has another number of checksums.
+    let [begun, _, end] = &written;
+    for (records, damaged) in [
+        (vec![end.clone()], 1),
+        (vec![begun.clone(), end.clone()], 1),
+        (vec![begun.clone(), vec![9, 0, 0, 0]], 1),
+        (vec![vec![1, 3], vec![9, 1, 0, 0]], 1),
+        (vec![begun.clone(), vec![9, 1, 0, 0], vec![9, 2, 0, 0]], 1),
+        (vec![begun.clone(), vec![9, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]], 1),
+    ] {
+        assert_eq!(visit(&by_hand(&records, &[8])).damaged.len(), damaged, "{records:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use mc_meta::RecordRef;
 use mc_types::{Epoch, Generation, KeyRef, Sequence};
 use smallvec::SmallVec;
 
-use super::decode::{self, Decoded, Ids};
+use super::decode::{self, Completion, Decoded, Ids};
 use super::varint::Reader;
 use crate::position::Position;
 
@@ -275,27 +275,30 @@ impl Batch {
         is_known.then_some(self.header.shard as usize)
     }
 
-    /// Has its records visited in order, but for those of objects that the visitor does not want.
+    /// Has its records visited in order, but for those of objects that the visitor does not want. An
+    /// object whose put also ends in this batch is visited once, where it ends.
     pub fn visit(&self, visitor: &mut dyn RecordVisitor) {
         let tables = &self.bytes[HEADER_LEN..HEADER_LEN + self.header.table_bytes as usize];
         let (ids, lengths) = tables.split_at(self.header.ids as usize * 16);
         let ids = Ids::new(ids);
-        let mut lengths = Reader(lengths);
-        let mut records = Reader(&self.bytes[HEADER_LEN + tables.len()..]);
+        let found = self.find(lengths, HEADER_LEN + tables.len());
         let mut some: SmallVec<[RecordRef<'_>; AT_A_TIME]> = SmallVec::new();
-        for number in 0..self.header.records {
-            let record = lengths
-                .varint()
-                .and_then(|len| usize::try_from(len).ok())
-                .and_then(|len| Some((records.array()?, records.bytes(len)?)));
-            let is_last = record.is_none();
-            let decoded = match record {
-                None => Err("is not there"),
-                Some((expected, fields)) if u32::from_le_bytes(expected) != checksum(&[fields]) => {
-                    Err("has a wrong checksum")
+        for (number, record) in (0..).zip(&found) {
+            let base = self.header.base;
+            let decoded = match *record {
+                Found::Damaged(reason) => Err(reason),
+                Found::Completed(_) => Ok(None),
+                Found::Whole(fields) => {
+                    decode::record(fields, &ids, base, &|key| visitor.wants(key))
                 }
-                Some((_, fields)) => {
-                    decode::record(fields, &ids, self.header.base, &|key| visitor.wants(key))
+                Found::Completion(ref completion) => {
+                    match found[number as usize - completion.distance] {
+                        Found::Completed(fields) => {
+                            let wants = |key: KeyRef<'_>| visitor.wants(key);
+                            decode::completed(fields, completion, &ids, base, &wants)
+                        }
+                        _ => Err(COMPLETES_NOTHING),
+                    }
                 }
             };
             match decoded {
@@ -310,9 +313,6 @@ impl Batch {
                     visitor.damaged(DamagedRecord { batch: self.last(), number, reason });
                 }
             }
-            if is_last {
-                break;
-            }
             if some.len() == AT_A_TIME {
                 visitor.records(&some);
                 some.clear();
@@ -320,6 +320,61 @@ impl Batch {
         }
         visitor.records(&some);
     }
+
+    /// Finds its records, and checks their checksums. Behind one whose place is not known there is no
+    /// other.
+    fn find<'a>(&'a self, lengths: &[u8], start: usize) -> Vec<Found<'a>> {
+        let mut lengths = Reader(lengths);
+        let mut records = Reader(&self.bytes[start..]);
+        // There is a byte of the tables for each of them.
+        let mut found: Vec<Found<'a>> = Vec::with_capacity(self.len());
+        for number in 0..self.len() {
+            let len = lengths.varint().and_then(|len| usize::try_from(len).ok());
+            let record = len.and_then(|len| Some((records.array()?, records.bytes(len)?)));
+            let Some((expected, fields)) = record else {
+                found.push(Found::Damaged("is not there"));
+                break;
+            };
+            if u32::from_le_bytes(expected) != checksum(&[fields]) {
+                found.push(Found::Damaged("has a wrong checksum"));
+                continue;
+            }
+            if !decode::is_completion(fields) {
+                found.push(Found::Whole(fields));
+                continue;
+            }
+            let completed = Completion::parse(fields).and_then(|completion| {
+                let at = number.checked_sub(completion.distance)?;
+                Some((completion, found.get_mut(at)?))
+            });
+            let this = match completed {
+                Some((completion, object)) => match *object {
+                    Found::Whole(begun) if decode::is_unfinished(begun) => {
+                        *object = Found::Completed(begun);
+                        Found::Completion(completion)
+                    }
+                    _ => Found::Damaged(COMPLETES_NOTHING),
+                },
+                None => Found::Damaged(COMPLETES_NOTHING),
+            };
+            found.push(this);
+        }
+        found
+    }
+}
+
+const COMPLETES_NOTHING: &str = "completes no object of its batch that can be read";
+
+/// A record of a batch.
+#[derive(Clone, Copy, Debug)]
+enum Found<'a> {
+    /// Its fields are what was written.
+    Whole(&'a [u8]),
+    /// An unfinished object that a later record completes.
+    Completed(&'a [u8]),
+    /// That later record.
+    Completion(Completion<'a>),
+    Damaged(&'static str),
 }
 
 /// Receives the records of a batch.

@@ -4,13 +4,17 @@ use core::mem;
 use std::time::{Duration, SystemTime};
 
 use bytes::{BufMut, BytesMut};
-use mc_meta::RecordRef;
+use mc_meta::{ObjectRecordRef, RecordRef};
 use mc_types::{Epoch, Generation, Sequence};
 
 use super::batch::{ANY_SHARD, Batch, BatchKind, HEADER_LEN, Header, checksum};
 use super::encode;
 use super::table::Table;
 use super::varint::put;
+
+/// Puts whose beginnings are remembered until their ends, by their generations: how far these are
+/// apart at most.
+const MAX_BEGUN: usize = 1 << 14;
 
 /// Bytes of records from which on a batch [is full](BatchBuilder::is_full).
 const FULL: usize = 128 << 10;
@@ -34,6 +38,16 @@ pub struct BatchBuilder {
     lengths: Vec<u8>,
     records: Vec<u8>,
     count: u32,
+    /// The unfinished objects of the batch, by the distance of their generations from its base.
+    begun: Vec<Option<Begun>>,
+}
+
+/// Where an unfinished object stands.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    number: u32,
+    start: usize,
+    end: usize,
 }
 
 impl BatchBuilder {
@@ -47,6 +61,7 @@ impl BatchBuilder {
             lengths: Vec::new(),
             records: Vec::new(),
             count: 0,
+            begun: Vec::new(),
         }
     }
 
@@ -64,12 +79,57 @@ impl BatchBuilder {
     pub fn record(&mut self, record: &RecordRef<'_>) {
         let start = self.records.len();
         self.records.put_u32_le(0);
-        encode::record(record, &mut self.table, &mut self.records);
+        match record {
+            RecordRef::Object(object) if self.is_completion(object) => {}
+            record => encode::record(record, &mut self.table, &mut self.records),
+        }
+        if let RecordRef::Object(object) = record
+            && !object.complete
+        {
+            self.remember(object, start + 4);
+        }
         let fields = &self.records[start + 4..];
         let (len, checksum) = (fields.len(), checksum(&[fields]));
         self.records[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
         put(&mut self.lengths, len as u64);
         self.count += 1;
+    }
+
+    /// Adds the end of a put as no more than that, if its beginning is in the batch and nothing else has
+    /// changed the object.
+    fn is_completion(&mut self, object: &ObjectRecordRef<'_>) -> bool {
+        let checksums = object.slices.as_slice().iter().filter(|slice| slice.checksum.is_some());
+        if !object.complete || ![0, object.slices.as_slice().len()].contains(&checksums.count()) {
+            return false;
+        }
+        let begun = self.place(object).and_then(|at| self.begun.get_mut(at)?.take());
+        let Some(Begun { number, start, end }) = begun else { return false };
+        let from = self.records.len();
+        encode::begun(object, &mut self.table, &mut self.records);
+        let is_same = self.records[start..end] == self.records[from..];
+        self.records.truncate(from);
+        if is_same {
+            encode::completion(object, self.count - number, &mut self.records);
+        }
+        is_same
+    }
+
+    /// Remembers the object that begins at `start` and ends the records.
+    fn remember(&mut self, object: &ObjectRecordRef<'_>, start: usize) {
+        if let Some(at) = self.place(object) {
+            if at >= self.begun.len() {
+                self.begun.resize(at + 1, None);
+            }
+            let (number, end) = (self.count, self.records.len());
+            self.begun[at] = Some(Begun { number, start, end });
+        }
+    }
+
+    /// Where an unfinished object is remembered.
+    fn place(&self, object: &ObjectRecordRef<'_>) -> Option<usize> {
+        let base = self.table.base?;
+        let distance = object.generation.as_u64().checked_sub(base.as_u64())?;
+        usize::try_from(distance).ok().filter(|at| *at < MAX_BEGUN)
     }
 
     /// Returns whether nothing was added since the last batch.
@@ -142,6 +202,7 @@ impl BatchBuilder {
         self.table.clear();
         self.lengths.clear();
         self.records.clear();
+        self.begun.clear();
         Batch::from_parts(bytes.freeze(), header)
     }
 }

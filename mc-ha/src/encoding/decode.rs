@@ -13,8 +13,8 @@ use mc_types::{
 };
 
 use super::fields::{
-    COMPLETE, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA, REMOVED,
-    RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA,
+    REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::varint::{Reader, unzigzag};
 
@@ -30,6 +30,35 @@ pub(super) enum Decoded<'a> {
     Owned(Record),
 }
 
+impl<'a> Decoded<'a> {
+    fn object(object: ObjectRecordRef<'a>, prefixes: Vec<Checksum>) -> Self {
+        if prefixes.is_empty() {
+            return Self::Borrowed(RecordRef::Object(object));
+        }
+        let mut object = object.to_record();
+        object.prefixes = prefixes.into();
+        Self::Owned(Record::Object(object))
+    }
+}
+
+impl Completion<'_> {
+    /// The slices with their checksums.
+    fn slices(&self, slices: Slices) -> Option<Slices> {
+        let checksums: &mut dyn Iterator<Item = Checksum> = &mut checksums(self.checksums);
+        match (self.checksums.len(), &slices) {
+            (0, _) => Some(slices),
+            (4, Slices::One(slice)) => {
+                Some(Slices::One(Slice { checksum: checksums.next(), ..*slice }))
+            }
+            (len, Slices::Many(all)) if len == 4 * all.len() => {
+                let all = all.iter().zip(checksums);
+                Some(Slices::Many(all.map(|(s, c)| Slice { checksum: Some(c), ..*s }).collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Ids<'a> {
     pub(super) fn new(table: &'a [u8]) -> Self {
         Self(table)
@@ -39,6 +68,62 @@ impl<'a> Ids<'a> {
         let at = usize::try_from(place).ok()?.checked_mul(16)?;
         self.0.get(at..)?.first_chunk().map(|id| u128::from_be_bytes(*id))
     }
+}
+
+/// The end of a put whose beginning is in the same batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion<'a> {
+    /// The number of records between the object and this.
+    pub(super) distance: usize,
+    /// Four bytes each.
+    checksums: &'a [u8],
+    prefixes: &'a [u8],
+}
+
+impl<'a> Completion<'a> {
+    /// Reads the fields of a record that is a completion; `None` when it is another, or invalid.
+    pub(super) fn parse(fields: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(fields);
+        if reader.byte()? != COMPLETION {
+            return None;
+        }
+        let distance = usize::try_from(reader.varint()?).ok()?;
+        let mut checksums = || reader.count(4).and_then(|count| reader.bytes(4 * count));
+        Some(Self { distance, checksums: checksums()?, prefixes: checksums()? })
+    }
+}
+
+/// Returns whether a record is the end of a put whose beginning is in the same batch.
+pub(super) fn is_completion(fields: &[u8]) -> bool {
+    fields.first() == Some(&COMPLETION)
+}
+
+/// Returns whether a record is an object that a completion can complete.
+pub(super) fn is_unfinished(fields: &[u8]) -> bool {
+    matches!(fields, [OBJECT, flags, ..] if flags & (COMPLETE | PREFIXES) == 0)
+}
+
+fn checksums(bytes: &[u8]) -> impl Iterator<Item = Checksum> {
+    let (each, _) = bytes.as_chunks();
+    each.iter().map(|bytes| Checksum::from_crc32c(u32::from_le_bytes(*bytes)))
+}
+
+/// Reads the fields of an object that `completion` completes; `None` when it is not wanted.
+pub(super) fn completed<'a>(
+    fields: &'a [u8],
+    completion: &Completion<'_>,
+    ids: &Ids<'_>,
+    base: Generation,
+    wants: &dyn Fn(KeyRef<'_>) -> bool,
+) -> Result<Option<Decoded<'a>>, &'static str> {
+    let mut fields = Fields { reader: Reader(fields), ids: *ids, base };
+    let kind = fields.reader.byte();
+    let object =
+        kind.filter(|kind| *kind == OBJECT).and_then(|_| fields.object(wants)).ok_or(INVALID)?;
+    let Some((mut object, _)) = object else { return Ok(None) };
+    object.complete = true;
+    object.slices = completion.slices(object.slices).ok_or(INVALID)?;
+    Ok(Some(Decoded::object(object, checksums(completion.prefixes).collect())))
 }
 
 /// Reads the fields of one record; `None` for an object that is not wanted.
@@ -51,7 +136,10 @@ pub(super) fn record<'a>(
     let mut fields = Fields { reader: Reader(fields), ids: *ids, base };
     let kind = fields.reader.byte().ok_or("is empty")?;
     let read = match kind {
-        OBJECT => return fields.object(wants).ok_or("is not an object"),
+        OBJECT => {
+            let object = fields.object(wants).ok_or("is not an object")?;
+            return Ok(object.map(|(object, prefixes)| Decoded::object(object, prefixes)));
+        }
         REMOVED => return fields.removed(wants).ok_or("is not a removal"),
         SEGMENT => return fields.segment().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
         QUOTA => return fields.quota().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
@@ -187,7 +275,11 @@ impl<'a> Fields<'a, '_> {
         Some(Slice { len: len >> 1, checksum })
     }
 
-    fn object(&mut self, wants: &dyn Fn(KeyRef<'_>) -> bool) -> Option<Option<Decoded<'a>>> {
+    /// Reads an object, and its prefixes beside it.
+    fn object(
+        &mut self,
+        wants: &dyn Fn(KeyRef<'_>) -> bool,
+    ) -> Option<Option<(ObjectRecordRef<'a>, Vec<Checksum>)>> {
         let flags = self.reader.byte()?;
         let has = |flag| flags & flag != 0;
         let key = self.key()?;
@@ -224,11 +316,6 @@ impl<'a> Fields<'a, '_> {
         object.group = group;
         object.parent = parent;
         object.idle = idle;
-        if prefixes.is_empty() {
-            return Some(Some(Decoded::Borrowed(RecordRef::Object(object))));
-        }
-        let mut object = object.to_record();
-        object.prefixes = prefixes.into();
-        Some(Some(Decoded::Owned(Record::Object(object))))
+        Some(Some((object, prefixes)))
     }
 }

@@ -5,8 +5,8 @@ use mc_meta::{Location, ObjectRecordRef, RecordRef, SegmentSpec};
 use mc_types::{ClientId, Generation};
 
 use super::fields::{
-    COMPLETE, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA, REMOVED,
-    RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA,
+    REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::table::Table;
 use super::varint::{put, zigzag};
@@ -28,7 +28,7 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
         }
         RecordRef::Object(ref object) => {
             out.push(OBJECT);
-            self::object(object, table, out);
+            self::object(object, false, table, out);
         }
         RecordRef::Removed { key, generation } => {
             out.push(REMOVED);
@@ -77,15 +77,35 @@ fn segment(spec: &SegmentSpec, client: ClientId, table: &mut Table, out: &mut Ve
     }
 }
 
-fn object(object: &ObjectRecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {
+/// Appends the record of an object as it was before its put ended, if nothing but the end has
+/// changed it.
+pub(super) fn begun(object: &ObjectRecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {
+    out.push(OBJECT);
+    self::object(object, true, table, out);
+}
+
+/// Appends the record of the end of a put that began so many records before. Every slice has a
+/// checksum, or none.
+pub(super) fn completion(object: &ObjectRecordRef<'_>, distance: u32, out: &mut Vec<u8>) {
+    out.push(COMPLETION);
+    put(out, distance.into());
+    let checksums = object.slices.as_slice().iter().filter_map(|slice| slice.checksum);
+    put(out, checksums.clone().count() as u64);
+    checksums.for_each(|checksum| out.put_u32_le(checksum.as_u32()));
+    put(out, object.prefixes.len() as u64);
+    object.prefixes.iter().for_each(|checksum| out.put_u32_le(checksum.as_u32()));
+}
+
+fn object(object: &ObjectRecordRef<'_>, begun: bool, table: &mut Table, out: &mut Vec<u8>) {
+    let has_prefixes = !object.prefixes.is_empty() && !begun;
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-    let flags = flag(object.complete, COMPLETE)
+    let flags = flag(object.complete && !begun, COMPLETE)
         | flag(object.soft_pin, SOFT_PIN)
         | flag(object.hard_pin, HARD_PIN)
         | flag(object.disk.is_some(), FILE)
         | flag(object.group.is_some(), GROUP)
         | flag(object.parent.is_some(), PARENT)
-        | flag(!object.prefixes.is_empty(), PREFIXES)
+        | flag(has_prefixes, PREFIXES)
         | flag(!object.reserved.is_empty(), RESERVED);
     out.push(flags);
     text(object.key.as_str(), out);
@@ -95,8 +115,9 @@ fn object(object: &ObjectRecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {
     put(out, slices.len() as u64);
     for slice in slices {
         // Lengths of objects end below 2^63.
-        put(out, slice.len << 1 | u64::from(slice.checksum.is_some()));
-        if let Some(checksum) = slice.checksum {
+        let checksum = slice.checksum.filter(|_| !begun);
+        put(out, slice.len << 1 | u64::from(checksum.is_some()));
+        if let Some(checksum) = checksum {
             out.put_u32_le(checksum.as_u32());
         }
     }
@@ -111,7 +132,7 @@ fn object(object: &ObjectRecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {
     if let Some(parent) = object.parent {
         out.put_u64_le(parent.get());
     }
-    if !object.prefixes.is_empty() {
+    if has_prefixes {
         put(out, object.prefixes.len() as u64);
         for checksum in object.prefixes {
             out.put_u32_le(checksum.as_u32());

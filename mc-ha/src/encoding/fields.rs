@@ -8,6 +8,7 @@ pub(super) const REMOVED: u8 = 5;
 pub(super) const SPACE_KEPT: u8 = 6;
 pub(super) const SPACE_FREED: u8 = 7;
 pub(super) const QUOTA: u8 = 8;
+pub(super) const COMPLETION: u8 = 9;
 
 pub(super) const COMPLETE: u8 = 1;
 pub(super) const SOFT_PIN: u8 = 2;
