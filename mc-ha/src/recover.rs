@@ -175,6 +175,9 @@ impl Replica {
             .with_secret(GrantSecret::from_bytes(identity.secret));
         let mut report = ReplayReport::default();
         let mut position = Position::EMPTY;
+        if snapshot.is_none() {
+            rebuild.expect_objects((journal.usage().journal_bytes / APPENDED_EACH) as usize);
+        }
         if let Some(SnapshotInfo { at, bytes, .. }) = snapshot {
             (report.snapshot, position) = (Some(at), at);
             rebuild.expect_objects((bytes / BYTES_EACH) as usize);
@@ -323,6 +326,9 @@ impl RecordVisitor for Filler<'_, '_> {
 
 /// Bytes of an object in a snapshot, at least, to guess how many there are.
 const BYTES_EACH: u64 = 64;
+
+/// Bytes of an object's put in a journal, about. What is not used of the room is given back.
+const APPENDED_EACH: u64 = 128;
 
 /// Reads a snapshot for one part of a rebuild: its pages of other shards are passed over.
 fn read_part(

@@ -113,6 +113,8 @@ pub(crate) struct Index {
 struct Part {
     buckets: Vec<Bucket>,
     len: usize,
+    /// Buckets that are kept for entries that are expected.
+    reserved: usize,
     /// Entries for which there is no room although the part is far from full: more than
     /// eight keys have the same tag, which only those who know the seed can bring
     /// about.
@@ -179,6 +181,7 @@ impl Index {
         let share = share + 4 * share.isqrt();
         for part in &mut self.parts {
             let buckets = (share * 16).div_ceil(WAYS * 13);
+            part.reserved = buckets;
             if buckets > part.buckets.len() {
                 part.resize(buckets);
             }
@@ -188,6 +191,7 @@ impl Index {
     /// Gives memory back that was reserved for many more entries than there are.
     pub(crate) fn shrink_when_sparse(&mut self) {
         for (number, part) in self.parts.iter_mut().enumerate() {
+            part.reserved = 0;
             part.shrink_when_sparse(number);
         }
     }
@@ -302,10 +306,13 @@ impl Part {
     }
 
     fn shrink_when_sparse(&mut self, number: usize) {
+        if self.reserved > 0 {
+            return;
+        }
         if self.len == 0 && self.crowd.is_empty() {
             self.buckets = Vec::new();
         } else if self.buckets.len() > 64 + number && self.len * 8 < self.buckets.len() * WAYS {
-            self.resize(self.len / 2);
+            self.resize((self.len / 2).max(1));
         }
     }
 
@@ -386,6 +393,22 @@ mod tests {
         for slot in 0..10_000 {
             assert_eq!(index.find(tag(slot), |found, _| found == at(slot)), Some(at(slot)));
         }
+    }
+
+    #[test]
+    fn what_is_reserved_stays_until_it_is_given_back() {
+        let mut index = Index::new();
+        index.reserve(100_000);
+        let places = |index: &Index| index.parts.iter().map(|p| p.buckets.len()).sum::<usize>();
+        let reserved = places(&index);
+        for slot in 0..2 {
+            index.insert(7, at(slot), name(slot));
+        }
+        assert_eq!(index.remove(7, at(0)), Some(name(0)));
+        assert_eq!(places(&index), reserved);
+        index.shrink_when_sparse();
+        assert!(places(&index) < 10);
+        assert_eq!(index.find(7, |_, _| true), Some(at(1)));
     }
 
     proptest! {

@@ -37,11 +37,9 @@ impl Plan {
     pub(super) fn new(mut parts: Vec<Vec<Claim>>, kept: Vec<Claim>, layout: &Layout) -> Self {
         let by_part: Vec<usize> = parts.iter().map(Vec::len).collect();
         let all = by_part.iter().sum::<usize>() + kept.len();
-        let mut claims = match &mut parts[..] {
-            [only] => core::mem::take(only),
-            _ => Vec::with_capacity(all),
-        };
-        // Each list goes as soon as it is copied.
+        // The first list grows where it is, and each other one goes as soon as it is copied.
+        let mut claims = parts.first_mut().map(core::mem::take).unwrap_or_default();
+        claims.reserve_exact(all - claims.len());
         parts.into_iter().for_each(|part| claims.extend(part));
         claims.extend(kept);
         let mut plan = Self { claims, by_part, order: Vec::new(), agree: true };
@@ -111,8 +109,11 @@ impl Plan {
         // The references to a segment are counted in one place, for which threads would contend.
         let segment = Arc::new(segment);
         let replica = |allocation| Replica { segment: Arc::clone(&segment), allocation };
-        let replicas =
-            placed.into_iter().map(|(_, all)| all.into_iter().flatten().map(replica).collect());
+        let replicas = placed.into_iter().map(|(_, all)| {
+            let mut replicas = Vec::with_capacity(all.len());
+            replicas.extend(all.into_iter().flatten().map(replica));
+            replicas
+        });
         let mut by_part: Vec<Vec<Replica>> = replicas.collect();
         let kept = by_part.pop().unwrap_or_default();
         Ok(Divided { segment, by_part, kept })
