@@ -28,9 +28,9 @@ pub enum Durability {
 
 /// Is told how far the journal is.
 pub trait JournalProgress: Send + Sync {
-    /// Changes up to this one may be acknowledged. Called often, from the thread that made the
-    /// change, which holds locks of the master: must not wait and must not call the master. May
-    /// come late: what was told before holds.
+    /// Changes up to this one may be acknowledged. Called often: for each
+    /// [receipt](mc_meta::Master::receipt), on the thread that executed its commands, and when
+    /// changes are durable. Must not wait. May come late: what was told before holds.
     fn acknowledge(&self, until: Sequence);
 
     /// The journal cannot be written: nothing more can be acknowledged until it is told that it
@@ -117,10 +117,15 @@ struct Waiting {
     /// Since when the oldest effect waits that the thread writes now.
     writing: Option<Instant>,
     last: Sequence,
+    /// The last effect of a receipt, whose caller waits.
+    wanted: Sequence,
     durable: Sequence,
     failure: Option<JournalError>,
     gave_up: bool,
+    /// The thread waits for something to write.
     is_idle: bool,
+    /// The thread waits for the end of the commands whose first effects it has.
+    is_gathering: bool,
     ends: bool,
 }
 
@@ -137,6 +142,10 @@ impl Waiting {
 
 /// How long changes are gathered that need not be durable at once.
 const GATHER: Duration = Duration::from_millis(5);
+
+/// How long the end of commands is awaited whose first effects are there: to be durable in one go, and
+/// not the first effect before the others.
+const END_OF_COMMANDS: Duration = Duration::from_millis(1);
 
 /// The wait after a failure, which doubles up to the second one.
 const RETRY: Duration = Duration::from_millis(50);
@@ -180,10 +189,12 @@ impl JournalWriter {
                 written: 0,
                 writing: None,
                 last: Sequence::new(0),
+                wanted: Sequence::new(0),
                 durable: Sequence::new(0),
                 failure: None,
                 gave_up: false,
                 is_idle: false,
+                is_gathering: false,
                 ends: false,
             }),
             wake: Condvar::new(),
@@ -280,13 +291,12 @@ impl fmt::Debug for JournalWriter {
 impl EffectSink for JournalSink {
     fn emit(&self, sequence: Sequence, _: Time, effect: &Effect<'_>) {
         let shared = &*self.0;
-        let now = Instant::now();
         let mut waiting = shared.waiting.lock();
         if waiting.gave_up {
             return;
         }
         waiting.last = sequence;
-        waiting.since.get_or_insert(now);
+        waiting.since.get_or_insert_with(Instant::now);
         let before = waiting.builder.bytes();
         waiting.builder.effect(sequence, RecordRef::from_effect(effect));
         waiting.bytes += waiting.builder.bytes() - before;
@@ -298,16 +308,32 @@ impl EffectSink for JournalSink {
             shared.give_up(&mut waiting);
         }
         let wakes = mem::take(&mut waiting.is_idle);
-        let may_acknowledge = match shared.settings.durability {
-            Durability::Async(bound) => waiting.failure.is_none() && waiting.lag(now) < bound,
-            Durability::Sync => false,
-        };
         drop(waiting);
         if wakes {
             shared.wake.notify_one();
         }
-        if may_acknowledge {
-            shared.progress.acknowledge(sequence);
+    }
+
+    fn executed(&self, last: Sequence) {
+        let shared = &*self.0;
+        let mut waiting = shared.waiting.lock();
+        waiting.wanted = waiting.wanted.max(last);
+        match shared.settings.durability {
+            Durability::Async(bound) => {
+                let is_healthy = waiting.failure.is_none() && !waiting.gave_up;
+                let may_acknowledge = is_healthy && waiting.lag(Instant::now()) < bound;
+                drop(waiting);
+                if may_acknowledge {
+                    shared.progress.acknowledge(last);
+                }
+            }
+            Durability::Sync => {
+                let wakes = mem::take(&mut waiting.is_gathering);
+                drop(waiting);
+                if wakes {
+                    shared.wake.notify_one();
+                }
+            }
         }
     }
 }
@@ -370,10 +396,19 @@ impl Shared {
             waiting.is_idle = true;
             self.wake.wait(&mut waiting);
         }
-        if let Durability::Async(bound) = self.settings.durability {
-            let until = Instant::now() + GATHER.min(bound / 4);
-            while !waiting.ends && !self.wake.wait_until(&mut waiting, until).timed_out() {}
+        let until = Instant::now()
+            + match self.settings.durability {
+                Durability::Async(bound) => GATHER.min(bound / 4),
+                Durability::Sync => END_OF_COMMANDS,
+            };
+        let is_sync = self.settings.durability == Durability::Sync;
+        while !waiting.ends && !(is_sync && waiting.wanted > waiting.durable) {
+            waiting.is_gathering = true;
+            if self.wake.wait_until(&mut waiting, until).timed_out() {
+                break;
+            }
         }
+        waiting.is_gathering = false;
         let mut batches = mem::take(&mut waiting.full);
         let last = waiting.builder.seal();
         batches.extend(last);

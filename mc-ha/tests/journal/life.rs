@@ -113,8 +113,8 @@ impl Life {
 
     /// Puts an object, and returns the effect that ends it.
     pub(crate) fn put(&self, name: &str) -> Sequence {
-        put(&self.master, name, 100).unwrap();
-        self.master.last_sequence()
+        let receipt = self.master.receipt(|master| put(master, name, 100).unwrap());
+        receipt.sequence.unwrap()
     }
 
     pub(crate) fn put_all(&self, names: impl IntoIterator<Item = String>) {

@@ -28,6 +28,13 @@ pub trait EffectSink: Send + Sync {
     /// changes, or a later sink, sees the same numbers.
     fn emit(&self, sequence: Sequence, now: Time, effect: &Effect<'_>);
 
+    /// Learns that the commands of a [receipt](crate::Master::receipt) have ended, whose last effect
+    /// this is: their caller may want to know how durable they are. Called on the thread that
+    /// executed them, without a lock of the master. Does nothing by default.
+    fn executed(&self, last: Sequence) {
+        let _ = last;
+    }
+
     /// Returns whether the sink wants the effects of objects and their space
     /// ([`Began`](Effect::Began) to [`Removed`](Effect::Removed)), which come with every put. Those
     /// that no sink wants are neither made nor numbered. Asked once, when the sink is added.
@@ -39,6 +46,10 @@ pub trait EffectSink: Send + Sync {
 impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
     fn emit(&self, sequence: Sequence, now: Time, effect: &Effect<'_>) {
         (**self).emit(sequence, now, effect);
+    }
+
+    fn executed(&self, last: Sequence) {
+        (**self).executed(last);
     }
 
     fn wants_objects(&self) -> bool {

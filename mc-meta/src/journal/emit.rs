@@ -52,6 +52,11 @@ impl Effects {
         *self.last.lock()
     }
 
+    /// Tells the sinks that commands have ended whose last effect this is.
+    pub(crate) fn executed(&self, last: Sequence) {
+        self.sinks.iter().for_each(|Sink { sink, .. }| sink.executed(last));
+    }
+
     fn tell(&self, now: Time, effect: &Effect<'_>) {
         let is_of_object = effect.is_of_object();
         if is_of_object && !self.wants_objects {

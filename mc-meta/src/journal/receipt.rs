@@ -44,10 +44,13 @@ impl Master {
     /// # Ok::<(), mc_meta::ConfigError>(())
     /// ```
     pub fn receipt<T>(&self, commands: impl FnOnce(&Self) -> T) -> Receipt<T> {
-        if self.effects.is_none() {
+        let Some(effects) = &self.effects else {
             return Receipt { value: commands(self), sequence: None };
-        }
+        };
         let (value, sequence) = last_of(|| commands(self));
+        if let Some(last) = sequence {
+            effects.executed(last);
+        }
         Receipt { value, sequence }
     }
 
