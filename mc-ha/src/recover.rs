@@ -112,18 +112,16 @@ pub enum RecoverError {
 }
 
 impl ReplayReport {
-    /// Adds what another part of the same snapshot has met. All parts read the pages that belong to
-    /// no shard, and meet what is damaged between pages.
+    /// Adds what a part has met. All parts read the same batches; what all of them meet the first one
+    /// alone has counted.
     fn add(&mut self, part: Self, is_first: bool) {
         self.records += part.records;
         if is_first {
             self.batches += part.batches;
         }
-        for damage in part.damages {
-            if !self.damages.contains(&damage) {
-                self.damage(damage);
-            }
-        }
+        self.damaged += part.damaged;
+        let room = NAMED - self.damages.len();
+        self.damages.extend(part.damages.into_iter().take(room));
     }
 
     fn damage(&mut self, damage: Damage) {
@@ -228,7 +226,8 @@ impl Replica {
             let mut report = ReplayReport::default();
             for batch in batches {
                 report.batches += 1;
-                batch.visit(&mut Filler { part: &mut part, report: &mut report });
+                let is_counting = is_first(&part);
+                batch.visit(&mut Filler { part: &mut part, report: &mut report, is_counting });
             }
             report
         };
@@ -303,10 +302,17 @@ fn in_parallel<'a, T: Send>(
     })
 }
 
+/// Returns whether a part is the one that counts what all parts meet.
+fn is_first(part: &RebuildPart<'_>) -> bool {
+    part.owns_shard(0)
+}
+
 /// Gives one part of a rebuild the records that it needs.
 struct Filler<'a, 'b> {
     part: &'a mut RebuildPart<'b>,
     report: &'a mut ReplayReport,
+    /// Whether it counts what is damaged of no known object: no other part does.
+    is_counting: bool,
 }
 
 impl RecordVisitor for Filler<'_, '_> {
@@ -320,7 +326,9 @@ impl RecordVisitor for Filler<'_, '_> {
     }
 
     fn damaged(&mut self, record: DamagedRecord) {
-        self.report.damage(Damage::Record(record));
+        if record.is_wanted || self.is_counting {
+            self.report.damage(Damage::Record(record));
+        }
     }
 }
 
@@ -345,13 +353,21 @@ fn read_part(
         report.batches += 1;
         match batch {
             Ok(batch) if batch.kind() == BatchKind::End => has_end = true,
-            Ok(batch) if batch.shard_of(shards).is_some_and(|shard| !part.owns_shard(shard)) => {}
-            Ok(batch) => batch.visit(&mut Filler { part: &mut part, report: &mut report }),
+            Ok(batch) => {
+                let owned = batch.shard_of(shards).map(|shard| part.owns_shard(shard));
+                // A page of one shard is this part's alone, or not at all.
+                let is_counting = owned.unwrap_or(is_first(&part));
+                if owned != Some(false) {
+                    let (part, report) = (&mut part, &mut report);
+                    batch.visit(&mut Filler { part, report, is_counting });
+                }
+            }
             Err(BatchError::Newer { found }) => return Err(RecoverError::Newer { found }),
-            Err(reason) => report.damage(Damage::Snapshot { at, reason }),
+            Err(reason) if is_first(&part) => report.damage(Damage::Snapshot { at, reason }),
+            Err(_) => {}
         }
     }
-    if !has_end {
+    if !has_end && is_first(&part) {
         report.damage(Damage::NoEnd { at });
     }
     Ok(report)

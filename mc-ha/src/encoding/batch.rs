@@ -1,5 +1,6 @@
 //! Batches of records.
 
+use core::cell::Cell;
 use core::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -107,6 +108,9 @@ pub struct DamagedRecord {
     pub number: u32,
     /// What is wrong with it.
     pub reason: &'static str,
+    /// Whether its key could be read and was [wanted](RecordVisitor::wants). Of several visitors that
+    /// want objects of their own, one alone is told so; other damage is told to all.
+    pub is_wanted: bool,
 }
 
 /// The length of the batch that begins with these bytes.
@@ -284,17 +288,19 @@ impl Batch {
         let found = self.find(lengths, HEADER_LEN + tables.len());
         let mut some: SmallVec<[RecordRef<'_>; AT_A_TIME]> = SmallVec::new();
         for (number, record) in (0..).zip(&found) {
+            let is_wanted = Cell::new(false);
+            let wants = |key: KeyRef<'_>| {
+                is_wanted.set(visitor.wants(key));
+                is_wanted.get()
+            };
             let base = self.header.base;
             let decoded = match *record {
                 Found::Damaged(reason) => Err(reason),
                 Found::Completed(_) => Ok(None),
-                Found::Whole(fields) => {
-                    decode::record(fields, &ids, base, &|key| visitor.wants(key))
-                }
+                Found::Whole(fields) => decode::record(fields, &ids, base, &wants),
                 Found::Completion(ref completion) => {
                     match found[number as usize - completion.distance] {
                         Found::Completed(fields) => {
-                            let wants = |key: KeyRef<'_>| visitor.wants(key);
                             decode::completed(fields, completion, &ids, base, &wants)
                         }
                         _ => Err(COMPLETES_NOTHING),
@@ -310,7 +316,8 @@ impl Batch {
                     visitor.records(&[record.as_ref()]);
                 }
                 Err(reason) => {
-                    visitor.damaged(DamagedRecord { batch: self.last(), number, reason });
+                    let (batch, is_wanted) = (self.last(), is_wanted.get());
+                    visitor.damaged(DamagedRecord { batch, number, reason, is_wanted });
                 }
             }
             if some.len() == AT_A_TIME {

@@ -223,6 +223,27 @@ fn when_both_snapshots_are_damaged_the_rest_of_the_newest_is_used_and_the_loss_n
     }
 }
 
+/// However many parts read the same batches, and however many damages there are.
+#[test]
+fn damage_is_counted_once() {
+    let prepared = prepared(true);
+    let path = prepared.directory.path();
+    for file in snapshots(path) {
+        let mut bytes = fs::read(&file).unwrap();
+        // Every fiftieth byte, behind the header of the first page.
+        bytes.iter_mut().skip(1000).step_by(50).for_each(|byte| *byte ^= 1);
+        fs::write(&file, bytes).unwrap();
+    }
+    let journal = open(path).unwrap();
+    let reports = [1, 2, 3, 8].map(|threads| recover(&journal, &config(8), threads).unwrap().1);
+    println!("{:?}", reports[0]);
+    assert!(reports[0].damaged > reports[0].damages.len() as u64, "more than are named");
+    for report in &reports[1..] {
+        assert_eq!(report.damaged, reports[0].damaged);
+        assert_eq!(report.damages.len(), reports[0].damages.len());
+    }
+}
+
 #[test]
 fn lost_snapshots_are_named() {
     let prepared = prepared(true);
