@@ -6,7 +6,7 @@
 //! | `LOCK` | locked by the process that uses the directory |
 //! | `term` | the current term, and a checksum |
 //! | `identity` | the secrets that outlive a master, and a checksum |
-//! | `logs/NUMBER-EPOCH-SEQUENCE/` | sled databases: the batches behind this position, under their last positions |
+//! | `logs/NUMBER-EPOCH-SEQUENCE-MARK/` | sled databases: the batches behind this position, under their last positions, each behind the 8 bytes of the mark |
 //! | `snapshots/EPOCH-SEQUENCE` | a snapshot |
 //! | `damaged/` | what could not be used and was moved aside |
 //!

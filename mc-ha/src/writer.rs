@@ -402,7 +402,9 @@ impl Shared {
                 Durability::Sync => END_OF_COMMANDS,
             };
         let is_sync = self.settings.durability == Durability::Sync;
-        while !waiting.ends && !(is_sync && waiting.wanted > waiting.durable) {
+        let is_due =
+            |waiting: &Waiting| waiting.ends || is_sync && waiting.wanted > waiting.durable;
+        while !is_due(&waiting) {
             waiting.is_gathering = true;
             if self.wake.wait_until(&mut waiting, until).timed_out() {
                 break;

@@ -272,6 +272,28 @@ proptest! {
     }
 
     #[test]
+    fn a_reader_of_marked_batches_takes_no_others(
+        batches in vec((vec(record(), 1..6), any::<bool>(), vec(any::<u8>(), 0..40)), 1..6),
+    ) {
+        let (mut bytes, mut marked) = (Vec::new(), Vec::new());
+        for (number, (records, is_marked, junk)) in (0..).zip(&batches) {
+            let batch = batch(number * 100, records);
+            bytes.extend(junk);
+            if *is_marked {
+                bytes.extend(b"the mark");
+                marked.push(batch.clone());
+            }
+            bytes.extend_from_slice(batch.bytes());
+        }
+        let mut reader = BatchReader::marked(&bytes[..], b"the mark");
+        let mut read = Vec::new();
+        while let Some(batch) = reader.next_batch().unwrap() {
+            read.extend(batch);
+        }
+        prop_assert_eq!(read, marked);
+    }
+
+    #[test]
     fn any_bytes_are_read(bytes in vec(any::<u8>(), 0..300), magic: bool) {
         let mut bytes = bytes;
         if magic && bytes.len() > 5 {

@@ -1,9 +1,11 @@
 //! Batches in sled: one database for the time from one snapshot to the next.
 
 use core::fmt;
+use core::hash::BuildHasher;
 use core::panic::AssertUnwindSafe;
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::RandomState;
 use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -25,9 +27,27 @@ const CACHE: u64 = 8 << 20;
 /// writes values to files of their own.
 const SEGMENT: usize = 2 << 20;
 
+/// What stands before each batch of a database, drawn when the database is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark(pub(super) u64);
+
+impl Mark {
+    const LEN: usize = 8;
+
+    /// One that nobody can guess: the keys of `RandomState` are the system's random numbers.
+    pub(super) fn draw() -> Self {
+        Self(RandomState::new().hash_one(Self::LEN))
+    }
+
+    pub(super) const fn to_bytes(self) -> [u8; Self::LEN] {
+        self.0.to_le_bytes()
+    }
+}
+
 /// One database.
 #[derive(Debug)]
 pub(super) struct Log {
+    mark: Mark,
     path: PathBuf,
     database: sled::Db,
     batches: sled::Tree,
@@ -37,16 +57,16 @@ impl Log {
     /// Opens a database, if need be without what it can do without. One that cannot be opened at
     /// all is moved aside, and a new one is in its place. In either case it has all batches that
     /// can be found in its files.
-    pub(super) fn open(metadata: &Path, path: &Path) -> Result<Self, JournalError> {
+    pub(super) fn open(metadata: &Path, path: &Path, mark: Mark) -> Result<Self, JournalError> {
         // Before sled overwrites what it cannot read.
-        let found = raw::batches(path)?;
-        let log = Self::open_or_move_aside(metadata, path)?;
+        let found = raw::batches(path, mark)?;
+        let log = Self::open_or_move_aside(metadata, path, mark)?;
         log.restore(found)?;
         Ok(log)
     }
 
-    fn open_or_move_aside(metadata: &Path, path: &Path) -> Result<Self, JournalError> {
-        let damaged = match Self::try_open(path) {
+    fn open_or_move_aside(metadata: &Path, path: &Path, mark: Mark) -> Result<Self, JournalError> {
+        let damaged = match Self::try_open(path, mark) {
             Ok(log) => return Ok(log),
             Err(Failure::Error(sled::Error::Io(source))) if !is_of_damage(&source) => {
                 return Err(source).at("open", path);
@@ -63,7 +83,7 @@ impl Log {
                 move_aside(metadata, &entry.path())?;
             }
         }
-        let damaged = match Self::try_open(path) {
+        let damaged = match Self::try_open(path, mark) {
             Ok(log) => return Ok(log),
             Err(damaged) => damaged,
         };
@@ -73,7 +93,7 @@ impl Log {
             "a part of the journal does not open and was moved aside; its batches are restored as \
              far as they can be found"
         );
-        Self::try_open(path).map_err(|failure| failure.at(path))
+        Self::try_open(path, mark).map_err(|failure| failure.at(path))
     }
 
     /// Adds batches that were found in the files and that sled has lost.
@@ -102,7 +122,7 @@ impl Log {
         Ok(())
     }
 
-    fn try_open(path: &Path) -> Result<Self, Failure> {
+    fn try_open(path: &Path, mark: Mark) -> Result<Self, Failure> {
         let open = || {
             let config = sled::Config::new()
                 .path(path)
@@ -115,7 +135,7 @@ impl Log {
             Ok((database, batches))
         };
         let (database, batches) = guarded(open)?;
-        Ok(Self { path: path.into(), database, batches })
+        Ok(Self { mark, path: path.into(), database, batches })
     }
 
     /// Calls sled, which panics where it meets what it does not expect.
@@ -124,7 +144,7 @@ impl Log {
     }
 
     pub(super) fn append(&self, batch: &Batch) -> Result<(), JournalError> {
-        let bytes = batch.bytes().as_ref();
+        let bytes = [&self.mark.to_bytes(), batch.bytes().as_ref()].concat();
         self.call(|| self.batches.insert(key(batch.last()), bytes)).map(drop)
     }
 
@@ -168,7 +188,7 @@ pub(super) fn bytes_on_disk(path: &Path) -> u64 {
 
 fn read(key: &[u8], value: &[u8]) -> (Position, Result<Batch, DamagedBatch>) {
     let at = position(key).unwrap_or_default();
-    let batch = Batch::parse(Bytes::copy_from_slice(value));
+    let batch = Batch::parse(Bytes::copy_from_slice(value.get(Mark::LEN..).unwrap_or_default()));
     let batch = batch
         .and_then(|batch| if batch.last() == at { Ok(batch) } else { Err(BatchError::Header) });
     (at, batch.map_err(|source| DamagedBatch { at, source }))

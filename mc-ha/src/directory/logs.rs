@@ -10,7 +10,7 @@ use mc_types::{Epoch, Sequence};
 use parking_lot::Mutex;
 
 use super::files::{At, create_dir};
-use super::log::{Log, bytes_on_disk};
+use super::log::{Log, Mark, bytes_on_disk};
 use crate::journal::JournalError;
 use crate::position::Position;
 
@@ -20,6 +20,7 @@ pub(super) struct NumberedLog {
     metadata: PathBuf,
     path: PathBuf,
     number: u64,
+    mark: Mark,
     /// All its batches are behind this position, and those of older logs that are behind it are in
     /// newer ones again.
     pub(super) begin: Position,
@@ -39,10 +40,11 @@ impl fmt::Debug for NumberedLog {
 }
 
 impl NumberedLog {
-    fn new(metadata: &Path, number: u64, begin: Position) -> Self {
+    fn new(metadata: &Path, number: u64, begin: Position, mark: Mark) -> Self {
         let (epoch, sequence) = (begin.epoch.as_u64(), begin.sequence.as_u64());
-        let path = directory(metadata).join(format!("{number:020}-{epoch:020}-{sequence:020}"));
-        Self { metadata: metadata.into(), path, number, begin, state: Mutex::new(State::Closed) }
+        let name = format!("{number:020}-{epoch:020}-{sequence:020}-{:016x}", mark.0);
+        let (path, metadata) = (directory(metadata).join(name), metadata.into());
+        Self { metadata, path, number, mark, begin, state: Mutex::new(State::Closed) }
     }
 
     /// Makes the log that follows this one.
@@ -51,8 +53,13 @@ impl NumberedLog {
         after: Option<&Self>,
         begin: Position,
     ) -> Result<Self, JournalError> {
-        let new = Self::new(metadata, after.map_or(1, |log| log.number + 1), begin);
-        new.open()?;
+        let number = after.map_or(1, |log| log.number + 1);
+        let new = Self::new(metadata, number, begin, Mark::draw());
+        if let Err(error) = new.open() {
+            // Trials that fail leave nothing: a full disk fails many of them.
+            new.remove()?;
+            return Err(error);
+        }
         Ok(new)
     }
 
@@ -64,7 +71,7 @@ impl NumberedLog {
             State::Removed => return Ok(None),
             State::Closed => {}
         }
-        let log = Arc::new(Log::open(&self.metadata, &self.path)?);
+        let log = Arc::new(Log::open(&self.metadata, &self.path, self.mark)?);
         *state = State::Open(Arc::clone(&log));
         Ok(Some(log))
     }
@@ -97,16 +104,19 @@ pub(super) fn find_logs(metadata: &Path) -> Result<Vec<Arc<NumberedLog>>, Journa
     let mut logs = Vec::new();
     for entry in fs::read_dir(&directory).at("list", &directory)? {
         let name = entry.at("list", &directory)?.file_name();
-        let log = name.to_str().and_then(parse);
-        logs.extend(log.map(|(number, begin)| Arc::new(NumberedLog::new(metadata, number, begin))));
+        let log = name.to_str().and_then(|name| parse(metadata, name));
+        logs.extend(log.map(Arc::new));
     }
     logs.sort_unstable_by_key(|log| (log.number, log.begin));
     Ok(logs)
 }
 
-fn parse(name: &str) -> Option<(u64, Position)> {
-    let mut numbers = name.split('-').map(str::parse::<u64>);
+fn parse(metadata: &Path, name: &str) -> Option<NumberedLog> {
+    let (numbers, mark) = name.rsplit_once('-')?;
+    let mark = Mark(u64::from_str_radix(mark, 16).ok()?);
+    let mut numbers = numbers.split('-').map(str::parse::<u64>);
     let mut next = || numbers.next()?.ok();
     let (number, epoch, sequence) = (next()?, next()?, next()?);
-    Some((number, Position::new(Epoch::new(epoch), Sequence::new(sequence))))
+    let begin = Position::new(Epoch::new(epoch), Sequence::new(sequence));
+    Some(NumberedLog::new(metadata, number, begin, mark))
 }

@@ -1,7 +1,9 @@
 //! Batches in the files of a sled database, whatever sled thinks of them.
 //!
 //! sled cuts a database off at the first byte that it finds damaged, and overwrites what follows.
-//! Batches lie in its files as they are, so that they can be found again by their headers.
+//! Batches lie in its files as they are, so that they can be found again by their headers and by the
+//! mark before each of them, which no client can know: what clients put into a batch may look like
+//! one, too.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,6 +16,7 @@ use mc_types::KeyRef;
 use tracing::warn;
 
 use super::files::At;
+use super::log::Mark;
 use crate::encoding::{Batch, BatchKind, BatchReader, DamagedRecord, RecordVisitor};
 use crate::journal::JournalError;
 use crate::position::Position;
@@ -21,8 +24,11 @@ use crate::position::Position;
 /// Longest files that are searched: what is found is kept in memory until sled has opened them.
 const MAX_SEARCHED: u64 = 1 << 30;
 
-/// Searches a database's files for batches of effects.
-pub(super) fn batches(database: &Path) -> Result<BTreeMap<Position, Batch>, JournalError> {
+/// Searches a database's files for batches of effects behind its mark.
+pub(super) fn batches(
+    database: &Path,
+    mark: Mark,
+) -> Result<BTreeMap<Position, Batch>, JournalError> {
     let mut found = BTreeMap::new();
     let mut left = MAX_SEARCHED;
     for path in files(database)? {
@@ -40,7 +46,7 @@ pub(super) fn batches(database: &Path) -> Result<BTreeMap<Position, Batch>, Jour
             continue;
         }
         left -= len;
-        let mut reader = BatchReader::new(file);
+        let mut reader = BatchReader::marked(file, &mark.to_bytes());
         while let Some(batch) = reader.next_batch().at("read", &path)? {
             if let Ok(batch) = batch
                 && batch.kind() == BatchKind::Effects

@@ -14,6 +14,8 @@ const READ: usize = 1 << 20;
 #[derive(Debug)]
 pub struct BatchReader<R> {
     input: R,
+    /// What stands before each batch.
+    mark: Vec<u8>,
     buffer: BytesMut,
     is_at_end: bool,
 }
@@ -22,7 +24,14 @@ impl<R: Read> BatchReader<R> {
     /// Reads from here.
     #[must_use]
     pub fn new(input: R) -> Self {
-        Self { input, buffer: BytesMut::new(), is_at_end: false }
+        Self::marked(input, &[])
+    }
+
+    /// Reads from here the batches that stand directly behind this mark, and no others: keys and
+    /// checksums in a batch may look like one.
+    #[must_use]
+    pub fn marked(input: R, mark: &[u8]) -> Self {
+        Self { input, mark: mark.into(), buffer: BytesMut::new(), is_at_end: false }
     }
 
     /// The next batch, or what is in its place; `None` at the end.
@@ -30,26 +39,31 @@ impl<R: Read> BatchReader<R> {
     /// # Errors
     /// What the input says.
     pub fn next_batch(&mut self) -> io::Result<Option<Result<Batch, BatchError>>> {
-        self.fill(HEADER_LEN)?;
+        let start = self.mark.len();
+        self.fill(start + HEADER_LEN)?;
         if self.buffer.is_empty() {
             return Ok(None);
         }
-        let have = self.buffer.len();
-        let Some(header) = self.buffer.first_chunk() else {
+        let have = self.buffer.len().saturating_sub(start);
+        if have < HEADER_LEN {
             self.buffer.clear();
             return Ok(Some(Err(BatchError::CutOff { have, len: HEADER_LEN })));
-        };
+        }
+        if !self.buffer.starts_with(&self.mark) {
+            return self.pass_over(BatchError::NoBatch);
+        }
+        let header = self.buffer[start..].first_chunk().expect("there are enough bytes");
         let len = match batch_len(header) {
             Ok(len) => len,
             Err(error) => return self.pass_over(error),
         };
-        self.fill(len)?;
-        if self.buffer.len() < len {
+        self.fill(start + len)?;
+        if self.buffer.len() < start + len {
             // Or its length is damaged, and more follows.
-            return self.pass_over(BatchError::CutOff { have: self.buffer.len(), len });
+            return self.pass_over(BatchError::CutOff { have: self.buffer.len() - start, len });
         }
-        let bytes = self.buffer.split_to(len).freeze();
-        match Batch::parse(bytes.clone()) {
+        let bytes = self.buffer.split_to(start + len).freeze();
+        match Batch::parse(bytes.slice(start..)) {
             Ok(batch) => Ok(Some(Ok(batch))),
             Err(error) => {
                 // Its length may be damaged, too: the next one may begin inside of it.
@@ -63,14 +77,15 @@ impl<R: Read> BatchReader<R> {
     /// Goes on where the next batch may begin.
     fn pass_over(&mut self, error: BatchError) -> io::Result<Option<Result<Batch, BatchError>>> {
         let mut from = 1;
+        let begin = [&self.mark, &MAGIC[..]].concat();
         loop {
             let rest = &self.buffer[from.min(self.buffer.len())..];
-            if let Some(at) = rest.windows(MAGIC.len()).position(|window| window == MAGIC) {
+            if let Some(at) = rest.windows(begin.len()).position(|window| window == begin) {
                 let _ = self.buffer.split_to(from + at);
                 return Ok(Some(Err(error)));
             }
             // The last bytes may be the first ones of a batch.
-            let keep = self.buffer.len().saturating_sub(MAGIC.len() - 1).max(from);
+            let keep = self.buffer.len().saturating_sub(begin.len() - 1).max(from);
             let _ = self.buffer.split_to(keep.min(self.buffer.len()));
             from = 0;
             if self.is_at_end {
