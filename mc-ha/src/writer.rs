@@ -402,9 +402,9 @@ impl Shared {
                 Durability::Sync => END_OF_COMMANDS,
             };
         let is_sync = self.settings.durability == Durability::Sync;
-        let is_due =
-            |waiting: &Waiting| waiting.ends || is_sync && waiting.wanted > waiting.durable;
-        while !is_due(&waiting) {
+        let is_over =
+            |waiting: &Waiting| waiting.ends || (is_sync && waiting.wanted > waiting.durable);
+        while !is_over(&waiting) {
             waiting.is_gathering = true;
             if self.wake.wait_until(&mut waiting, until).timed_out() {
                 break;
