@@ -1,6 +1,7 @@
 //! What it costs to keep a master's metadata, and how soon it is back.
 
 mod bytes;
+mod failover;
 mod puts;
 mod restart;
 
@@ -19,5 +20,6 @@ pub(crate) fn run<W: Write>(
 ) -> Result<(), BenchError> {
     bytes::run(scale, report)?;
     puts::run(scale, options, report)?;
-    restart::run(scale, report)
+    restart::run(scale, report)?;
+    failover::run(scale, report)
 }

@@ -20,8 +20,8 @@ use crate::placement::Placement;
 use crate::scale::Scale;
 
 /// Bytes of the object that is read.
-const VALUE: usize = 64 << 10;
-const NAME: &str = "restart";
+pub(super) const VALUE: usize = 64 << 10;
+pub(super) const NAME: &str = "restart";
 
 /// Bytes of each of the others, which are only booked.
 const BOOKED: u64 = 4 << 10;
@@ -36,7 +36,7 @@ const SEGMENTS: u32 = 16;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Longer than the time after which changes are on disk.
-const DURABLE: Duration = Duration::from_secs(2);
+pub(super) const DURABLE: Duration = Duration::from_secs(2);
 
 /// Prints the time from the start of a master to the first object that is read.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
@@ -68,7 +68,11 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
 }
 
 /// Gets the object again and again until it is there.
-async fn read(client: &Client, pattern: &Pattern, started: Instant) -> Result<(), BenchError> {
+pub(super) async fn read(
+    client: &Client,
+    pattern: &Pattern,
+    started: Instant,
+) -> Result<(), BenchError> {
     loop {
         match client.get(NAME).await {
             Ok(got) if got.len() == VALUE => return pattern.check("get", 0, &got),
@@ -82,7 +86,7 @@ async fn read(client: &Client, pattern: &Pattern, started: Instant) -> Result<()
 }
 
 /// Books objects in segments that no node serves.
-async fn book(master: &str, keys: u64) -> Result<(), BenchError> {
+pub(super) async fn book(master: &str, keys: u64) -> Result<(), BenchError> {
     let (node, writer) = (ClientId::from_u128(fastrand::u128(..)), ClientId::from_u128(7));
     let client = MasterClient::connect(master, ClientConfig::default()).await?;
     for number in 0..SEGMENTS {
