@@ -1,0 +1,275 @@
+//! What every [`Tier`] has to do. For tests of an implementation:
+//!
+//! ```
+//! use mc_tier::{MemoryTier, conformance};
+//!
+//! let mut tier = MemoryTier::new();
+//! conformance::run(&mut |is_new| {
+//!     if is_new {
+//!         tier = MemoryTier::new();
+//!     }
+//!     Box::new(tier.clone())
+//! });
+//! ```
+//!
+//! Its functions panic at what is wrong.
+
+use core::num::NonZeroUsize;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use mc_types::{Generation, MAX_KEY_LEN, ObjectKey, SplitMix64};
+
+use crate::error::TierError;
+use crate::object::{MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes, StoredObject};
+use crate::tier::{ScanPage, Tier, TierUsage};
+
+/// Runs all tests. `open` opens an empty tier when it is called with `true`, and otherwise the last
+/// one again, whose former opening has been dropped.
+///
+/// # Panics
+/// When the tier does not do what it has to.
+pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn Tier>) {
+    for test in [
+        returns_what_was_put,
+        tells_objects_apart,
+        returns_exact_ranges,
+        replaces_an_object_as_a_whole,
+        removes_one_object,
+        keeps_objects_when_it_is_opened_again,
+        lists_each_object_once,
+        lists_what_stays_while_others_come_and_go,
+        counts_what_is_there,
+        serves_several_threads,
+    ] {
+        drop(open(true));
+        test(&mut || open(false));
+    }
+}
+
+type Open<'a> = &'a mut dyn FnMut() -> Box<dyn Tier>;
+
+fn id(tenant: &str, key: &str, generation: u64) -> ObjectId {
+    let key = ObjectKey::new(key).expect("a key of the suite");
+    ObjectId::new(tenant, key, Generation::new(generation)).expect("a tenant of the suite")
+}
+
+fn nth(number: u64) -> ObjectId {
+    id("tenant", &format!("key-{number}"), number)
+}
+
+/// An object with slices of these lengths, whose bytes follow from the seed.
+fn object(seed: u64, lengths: &[usize]) -> ObjectBytes {
+    let mut random = SplitMix64::new(seed);
+    let mut slice = |len| {
+        let words = (0..usize::div_ceil(len, 8)).flat_map(|_| random.next_u64().to_le_bytes());
+        SliceBytes::new(words.take(len).collect::<Bytes>())
+    };
+    let slices = lengths.iter().map(|len| slice(*len)).collect();
+    ObjectBytes::new(slices).expect("an object of the suite")
+}
+
+fn put(tier: &dyn Tier, id: &ObjectId, object: &ObjectBytes) {
+    tier.put(id, object).expect("it can be put");
+}
+
+fn get(tier: &dyn Tier, id: &ObjectId) -> Option<ObjectBytes> {
+    tier.get(id).expect("it can be read")
+}
+
+fn remove(tier: &dyn Tier, id: &ObjectId) -> bool {
+    tier.remove(id).expect("it can be removed")
+}
+
+/// Lists all objects, and calls `between` after each page but the last.
+fn scan(tier: &dyn Tier, limit: usize, mut between: impl FnMut()) -> Vec<StoredObject> {
+    let limit = NonZeroUsize::new(limit).expect("a page has an object");
+    let (mut objects, mut after) = (Vec::new(), None);
+    loop {
+        let ScanPage { objects: listed, unreadable, next } =
+            tier.scan(after.as_ref(), limit).expect("it can be listed");
+        assert!(listed.len() <= limit.get(), "a page of {} in place of {limit}", listed.len());
+        assert!(unreadable.is_empty(), "{unreadable:?}");
+        objects.extend(listed);
+        if next.is_none() {
+            objects.sort_by(|one, two| one.id().cmp(two.id()));
+            return objects;
+        }
+        assert_ne!(next, after, "a scan gets on");
+        after = next;
+        between();
+    }
+}
+
+fn returns_what_was_put(open: Open<'_>) {
+    let tier = open();
+    let sizes: &[&[usize]] =
+        &[&[1], &[4095], &[4096], &[1 << 20, 3, 1], &[7; MAX_SLICES], &[100_000, 1, 100_000]];
+    let all = || sizes.iter().zip(0..).map(|(lengths, seed)| (nth(seed), object(seed, lengths)));
+    for (id, object) in all() {
+        assert_eq!(get(&*tier, &id), None, "before the put");
+        put(&*tier, &id, &object);
+    }
+    for (id, object) in all() {
+        assert!(get(&*tier, &id) == Some(object), "{id}");
+    }
+}
+
+fn tells_objects_apart(open: Open<'_>) {
+    let tier = open();
+    let longest = "k".repeat(MAX_KEY_LEN);
+    let mut ids = vec![
+        id("", "a", 0),
+        id("a", "a", 0),
+        id("a", "a", 1),
+        id("a", "a", u64::MAX),
+        id("a,a", "a", 0),
+        id("a", "a,a", 0),
+        id(&"t".repeat(MAX_TENANT_LEN), &longest, 0),
+        id("", &longest, 0),
+        id("", &format!("{}l", &longest[1..]), 0),
+    ];
+    let others =
+        [".", "..", "/", "../a", "/etc/passwd", "%", "%2F", "A", "a ", "é", "键", "\0", "\n"];
+    ids.extend(others.map(|key| id("", key, 0)));
+    ids.extend(others.map(|tenant| id(tenant, "a", 0)));
+    // Every character of one byte, and names around the limits of file systems.
+    ids.extend((0..128u8).map(|byte| id("", &format!("_{}_", char::from(byte)), 0)));
+    ids.extend((200..260).map(|len| id("", &longest[..len], 0)));
+    for (id, seed) in ids.iter().zip(0..) {
+        put(&*tier, id, &object(seed, &[20]));
+    }
+    for (id, seed) in ids.iter().zip(0..) {
+        assert_eq!(get(&*tier, id), Some(object(seed, &[20])), "{id}");
+    }
+    ids.sort();
+    let listed = scan(&*tier, 50, || {});
+    assert_eq!(listed.iter().map(|object| object.id().clone()).collect::<Vec<_>>(), ids);
+}
+
+fn returns_exact_ranges(open: Open<'_>) {
+    let tier = open();
+    let (id, object) = (nth(1), object(1, &[10, 1, 5000, 30]));
+    put(&*tier, &id, &object);
+    let whole: Vec<u8> = object.slices().iter().flat_map(|slice| slice.bytes().to_vec()).collect();
+    let edges = [0, 1, 9, 10, 11, 12, 4096, 5010, 5011, 5012, 5041];
+    for start in edges {
+        for end in edges.into_iter().filter(|end| *end > start) {
+            let part = tier.get_range(&id, start as u64..end as u64).expect("it can be read");
+            assert!(part.as_deref() == Some(&whole[start..end]), "{start} to {end}");
+        }
+    }
+    #[allow(clippy::reversed_empty_ranges, reason = "it is rejected")]
+    for range in [0..0, 5..3, 0..5042, 5041..5042, u64::MAX - 1..u64::MAX] {
+        let refused = tier.get_range(&id, range.clone());
+        assert!(
+            matches!(refused, Err(TierError::Range { len: 5041, .. })),
+            "{range:?}: {refused:?}"
+        );
+    }
+    assert_eq!(tier.get_range(&nth(2), 0..1).expect("it can be asked for"), None);
+}
+
+fn replaces_an_object_as_a_whole(open: Open<'_>) {
+    let tier = open();
+    for (seed, lengths) in [(1, &[1000, 2][..]), (2, &[10]), (3, &[5000; 3])] {
+        put(&*tier, &nth(1), &object(seed, lengths));
+        assert_eq!(get(&*tier, &nth(1)), Some(object(seed, lengths)));
+    }
+    assert_eq!(scan(&*tier, 10, || {}).len(), 1);
+    assert_eq!(tier.usage().expect("it can be counted").objects, 1);
+}
+
+fn removes_one_object(open: Open<'_>) {
+    let tier = open();
+    (0..3).for_each(|number| put(&*tier, &nth(number), &object(number, &[100])));
+    assert!(remove(&*tier, &nth(1)));
+    assert!(!remove(&*tier, &nth(1)), "it is gone");
+    assert!(!remove(&*tier, &nth(9)), "it never was");
+    let there = [0, 1, 2].map(|number| get(&*tier, &nth(number)).is_some());
+    assert_eq!(there, [true, false, true]);
+    put(&*tier, &nth(1), &object(7, &[100]));
+    assert_eq!(get(&*tier, &nth(1)), Some(object(7, &[100])), "it was put again");
+}
+
+fn keeps_objects_when_it_is_opened_again(open: Open<'_>) {
+    let tier = open();
+    (0..20).for_each(|number| put(&*tier, &nth(number), &object(number, &[100, 1])));
+    put(&*tier, &nth(1), &object(100, &[7]));
+    assert!(remove(&*tier, &nth(2)));
+    let before = scan(&*tier, 7, || {});
+    drop(tier);
+    let tier = open();
+    assert_eq!(scan(&*tier, 7, || {}), before);
+    assert_eq!(get(&*tier, &nth(0)), Some(object(0, &[100, 1])));
+    assert_eq!(get(&*tier, &nth(1)), Some(object(100, &[7])), "the last put counts");
+    assert_eq!(get(&*tier, &nth(2)), None, "what was removed stays removed");
+}
+
+fn lists_each_object_once(open: Open<'_>) {
+    let tier = open();
+    assert_eq!(scan(&*tier, 1, || {}), []);
+    let mut expected = Vec::new();
+    for number in 0..60 {
+        let (id, object) = (nth(number), object(number, &[3, 1 + number as usize]));
+        put(&*tier, &id, &object);
+        expected.push(StoredObject::of(id, &object));
+    }
+    expected.sort_by(|one, two| one.id().cmp(two.id()));
+    for limit in [1, 7, 59, 60, 1000] {
+        assert!(scan(&*tier, limit, || {}) == expected, "pages of {limit}");
+    }
+}
+
+fn lists_what_stays_while_others_come_and_go(open: Open<'_>) {
+    let tier = open();
+    (0..60).for_each(|number| put(&*tier, &nth(number), &object(number, &[10])));
+    let mut pages = 0;
+    let listed = scan(&*tier, 5, || {
+        remove(&*tier, &nth(30 + pages));
+        put(&*tier, &nth(100 + pages), &object(1, &[10]));
+        pages = (pages + 1).min(29);
+    });
+    let mut times = BTreeMap::new();
+    listed.iter().for_each(|object| *times.entry(object.id()).or_insert(0) += 1);
+    assert!(times.values().all(|times| *times == 1), "{times:?}");
+    (0..30).for_each(|number| assert!(times.contains_key(&nth(number)), "{number}"));
+}
+
+fn counts_what_is_there(open: Open<'_>) {
+    let tier = open();
+    let usage = || tier.usage().expect("it can be counted");
+    assert_eq!(usage().objects, 0);
+    (0..5).for_each(|number| put(&*tier, &nth(number), &object(number, &[1000])));
+    let TierUsage { objects, bytes } = usage();
+    assert!(objects == 5 && bytes >= 5000, "{objects} objects of {bytes} bytes");
+    (0..5).for_each(|number| assert!(remove(&*tier, &nth(number))));
+    assert_eq!(usage().objects, 0);
+}
+
+/// Every thread finds an object as one of the threads has put it, or not at all.
+fn serves_several_threads(open: Open<'_>) {
+    const THREADS: u64 = 4;
+    let tier = open();
+    let versions: Vec<_> =
+        (0..THREADS).map(|seed| object(seed, &[3000 + seed as usize, 5])).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (tier, versions) = (&*tier, &versions);
+            scope.spawn(move || {
+                let mut random = SplitMix64::new(thread);
+                for _ in 0..150 {
+                    let id = nth(random.below(3) as u64);
+                    match random.below(4) {
+                        0 => put(tier, &id, &versions[thread as usize]),
+                        1 => drop(remove(tier, &id)),
+                        _ => {
+                            let found = get(tier, &id);
+                            assert!(found.is_none_or(|found| versions.contains(&found)), "{id}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,184 @@
+//! Why a tier could not do what it was to do.
+
+use core::ops::Range;
+use std::io;
+use std::path::PathBuf;
+
+use mc_types::Checksum;
+
+use crate::object::{InvalidObject, ObjectId};
+
+/// Why a tier could not do what it was to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The medium has no space left, or its user's quota is used up.
+    #[error("cannot {action} {}: no space left; evict objects, or add space", path.display())]
+    Full {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file system is mounted read-only.
+    #[error(
+        "cannot {action} {}: the file system is read-only; mount it writable, and check its disk: \
+         systems remount a failing one read-only",
+        path.display()
+    )]
+    ReadOnly {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The process may not do that.
+    #[error(
+        "cannot {action} {}: permission denied; give this process's user read and write access",
+        path.display()
+    )]
+    Denied {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The tier's directory is not there any more.
+    #[error(
+        "cannot {action}: the directory {} is gone; mount its file system again, or open the tier \
+         anew to make the directory",
+        directory.display()
+    )]
+    Vanished {
+        /// What was tried.
+        action: &'static str,
+        /// The tier's directory.
+        directory: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The root of a directory tier is no directory.
+    #[error(
+        "{} is no directory; mount the shared file system there on every host, or give another root",
+        path.display()
+    )]
+    NoRoot {
+        /// The root.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The cluster's id cannot name a directory.
+    #[error(
+        "the cluster id {id:?} cannot name a directory; use 1 to 255 bytes without / and NUL, and \
+         not . or .."
+    )]
+    InvalidClusterId {
+        /// The id.
+        id: String,
+    },
+    /// A file or directory cannot be used for another reason, such as a broken disk.
+    #[error("cannot {action} {}: {source}; check the disk and the system's log", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A stored object is not what was put.
+    #[error("{} is damaged: {source}; remove the object, and put it again", path.display())]
+    Damaged {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Damage,
+    },
+    /// An object was written by a newer version.
+    #[error(
+        "{} has format {found}, and this version reads format {known}; use the version that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// Where it is.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format that can be read.
+        known: u32,
+    },
+    /// The range is empty or exceeds the object.
+    #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
+    Range {
+        /// The range.
+        range: Range<u64>,
+        /// The object's length.
+        len: u64,
+    },
+}
+
+impl TierError {
+    /// Returns whether the same may succeed later, without a change by the caller: after an eviction,
+    /// when the file system is mounted again, when a disk has recovered.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Vanished { .. } | Self::File { .. })
+    }
+}
+
+/// What is wrong with a stored object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It is no object of a tier.
+    #[error("it does not begin as an object does")]
+    Magic,
+    /// The end is missing, or there are bytes behind it.
+    #[error("it has {found} bytes where {expected} were written")]
+    Length {
+        /// Bytes that were written.
+        expected: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// The header's bytes do not have the header's checksum.
+    #[error("the header has the checksum {found} where {expected} was written")]
+    HeaderChecksum {
+        /// The checksum that was written.
+        expected: Checksum,
+        /// The checksum of the bytes.
+        found: Checksum,
+    },
+    /// A name in the header is not UTF-8, or the key is empty or too long.
+    #[error("the header has an invalid {field}")]
+    Name {
+        /// The field.
+        field: &'static str,
+    },
+    /// The header describes an object that cannot be.
+    #[error("the header is invalid: {0}")]
+    Object(#[source] InvalidObject),
+    /// It is another object.
+    #[error("it is object {found}")]
+    OtherObject {
+        /// The object that is there.
+        found: ObjectId,
+    },
+    /// A slice's bytes do not have the slice's checksum.
+    #[error("slice {index} has the checksum {found} where {expected} was written")]
+    Slice {
+        /// The slice's place, from 0.
+        index: usize,
+        /// The checksum that was written.
+        expected: Checksum,
+        /// The checksum of the bytes.
+        found: Checksum,
+    },
+}

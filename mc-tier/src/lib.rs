@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod error;
+mod faulty;
+mod memory;
+mod object;
+mod tier;
+
+pub use error::{Damage, TierError};
+pub use faulty::{Faults, FaultyTier};
+pub use memory::MemoryTier;
+pub use object::{
+    InvalidObject, MAX_OBJECT_LEN, MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes,
+    SliceInfo, StoredObject,
+};
+pub use tier::{ScanCursor, ScanPage, Tier, TierUsage};
