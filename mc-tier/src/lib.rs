@@ -3,12 +3,16 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod directory;
 mod error;
 mod faulty;
 mod memory;
 mod object;
+pub mod object_file;
+mod place;
 mod tier;
 
+pub use directory::{DirectoryTier, SyncPolicy, Watermarks};
 pub use error::{Damage, TierError};
 pub use faulty::{Faults, FaultyTier};
 pub use memory::MemoryTier;

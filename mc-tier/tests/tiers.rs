@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use mc_tier::{FaultyTier, MemoryTier, conformance};
+use mc_tier::{DirectoryTier, FaultyTier, MemoryTier, SyncPolicy, conformance};
 
 #[test]
 fn a_tier_in_memory() {
@@ -24,4 +24,17 @@ fn a_tier_without_faults_that_could_have_some() {
         }
         Box::new(FaultyTier::new(tier.clone(), 1))
     });
+}
+
+#[test]
+fn a_tier_in_a_directory() {
+    for sync in [SyncPolicy::None, SyncPolicy::Data, SyncPolicy::DataAndDirectory] {
+        let mut root = tempfile::tempdir().unwrap();
+        conformance::run(&mut |is_new| {
+            if is_new {
+                root = tempfile::tempdir().unwrap();
+            }
+            Box::new(DirectoryTier::open(root.path(), "cluster", sync).unwrap())
+        });
+    }
 }

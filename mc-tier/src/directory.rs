@@ -1,0 +1,324 @@
+//! A tier of files in a directory that many hosts share.
+
+mod evict;
+mod file;
+mod folder;
+
+use core::num::NonZeroUsize;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tracing::warn;
+
+use crate::error::TierError;
+use crate::object::{ObjectBytes, ObjectId, StoredObject};
+use crate::object_file::encode_header;
+use crate::place::{FOLDERS, place};
+use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
+
+pub use evict::Watermarks;
+
+/// The folder of files that are being written.
+const UNFINISHED: &str = "tmp";
+
+/// A file that nobody has written to for so long is one that its writer has abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+
+/// Keeps each object in a file of its own, in `ROOT/CLUSTER_ID` on a file system that all hosts of a
+/// cluster have mounted (seed S0, "Multi-layer Storage Support").
+///
+/// Any number of processes may use the directory at once. A put writes a file in `tmp/` and renames it
+/// when it is complete: readers see the object as a whole or not at all. Files of writers that died
+/// are removed after an hour. [`object_file`](crate::object_file) describes the files.
+///
+/// A tier lists, counts and evicts by reading the directory, which takes time in the number of
+/// objects. It runs no threads: its owner calls [`evict`](Self::evict) and
+/// [`clean_up`](Self::clean_up) from time to time.
+///
+/// Where the directory has gone, because its file system is not mounted any more, operations fail with
+/// [`TierError::Vanished`]: nothing is written to the disk below the mount point.
+#[derive(Debug)]
+pub struct DirectoryTier {
+    directory: PathBuf,
+    sync: SyncPolicy,
+    /// Tells the unfinished files of this tier from those of others.
+    writer: u64,
+    /// The number of the next unfinished file.
+    next: AtomicU64,
+}
+
+/// When a put or removal is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// When the operating system or the file system likes. The objects of the last seconds before a
+    /// loss of power may be lost or damaged, which readers find out; a killed process loses nothing.
+    #[default]
+    None,
+    /// An object's bytes are durable before the object can be seen: after a loss of power it is there
+    /// as a whole, or not at all.
+    Data,
+    /// Puts and removals are durable when they return.
+    DataAndDirectory,
+}
+
+impl DirectoryTier {
+    /// Opens the directory of a cluster and makes it if it is missing. The root must exist.
+    ///
+    /// Removes unfinished files as [`clean_up`](Self::clean_up) does, and logs a failure to do so.
+    ///
+    /// # Errors
+    /// [`TierError::InvalidClusterId`], [`TierError::NoRoot`], and what the file system says.
+    pub fn open(
+        root: impl AsRef<Path>,
+        cluster_id: &str,
+        sync: SyncPolicy,
+    ) -> Result<Self, TierError> {
+        let root = root.as_ref();
+        if matches!(cluster_id, "" | "." | "..")
+            || cluster_id.len() > 255
+            || cluster_id.contains(['/', '\0'])
+        {
+            return Err(TierError::InvalidClusterId { id: cluster_id.to_owned() });
+        }
+        let path = || root.to_owned();
+        let metadata =
+            fs::metadata(root).map_err(|source| TierError::NoRoot { path: path(), source })?;
+        if !metadata.is_dir() {
+            let source = io::ErrorKind::NotADirectory.into();
+            return Err(TierError::NoRoot { path: path(), source });
+        }
+        let writer = getrandom::u64().map_err(|error| TierError::File {
+            action: "draw a random number for names of files in",
+            path: path(),
+            source: error.into(),
+        })?;
+        let directory = root.join(cluster_id);
+        let tier = Self { directory, sync, writer, next: AtomicU64::new(0) };
+        for path in [tier.directory.clone(), tier.directory.join(UNFINISHED)] {
+            create_folder(&path)
+                .map_err(|source| tier.failure("make the directory", &path, source))?;
+        }
+        if let Err(error) = tier.clean_up() {
+            warn!(%error, "unfinished files are not removed");
+        }
+        Ok(tier)
+    }
+
+    /// The directory of the cluster.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file
+    /// system. Returns their number.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn clean_up(&self) -> Result<u64, TierError> {
+        let mut removed = 0;
+        let now = self.file_system_time()?;
+        let folder = self.directory.join(UNFINISHED);
+        let entries =
+            fs::read_dir(&folder).map_err(|source| self.failure("list", &folder, source))?;
+        for entry in entries {
+            let path = entry.map_err(|source| self.failure("list", &folder, source))?.path();
+            let Some(metadata) = self.found("read", &path, fs::symlink_metadata(&path))? else {
+                continue;
+            };
+            let modified = metadata.modified().unwrap_or(now);
+            if now.duration_since(modified).is_ok_and(|age| age >= ABANDONED_AFTER)
+                && self.found("remove", &path, fs::remove_file(&path))?.is_some()
+            {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// The time by the clock that the times of files are taken from, which may be another host's.
+    fn file_system_time(&self) -> Result<SystemTime, TierError> {
+        let path = self.unfinished();
+        let time = self.in_folder(&path, || File::create_new(&path)?.metadata()?.modified());
+        let _ = fs::remove_file(&path);
+        time
+    }
+
+    /// The path of a new file that is to be renamed when it is complete.
+    fn unfinished(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.directory.join(UNFINISHED).join(format!("{:016x}-{number}", self.writer))
+    }
+
+    /// Gives a complete file its place.
+    fn publish(&self, unfinished: &Path, place: &str) -> Result<(), TierError> {
+        let path = self.directory.join(place);
+        self.in_folder(&path, || fs::rename(unfinished, &path))?;
+        self.sync_directory(folder_of(&path))
+    }
+
+    /// Writes the file at `path`. Makes its folder where it is missing: an administrator may have
+    /// emptied the directory.
+    fn in_folder<T>(&self, path: &Path, write: impl Fn() -> io::Result<T>) -> Result<T, TierError> {
+        let mut written = write();
+        if matches!(&written, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            let folder = folder_of(path);
+            create_folder(folder)
+                .map_err(|source| self.failure("make the directory", folder, source))?;
+            self.sync_directory(&self.directory)?;
+            written = write();
+        }
+        written.map_err(|source| self.failure("write", path, source))
+    }
+
+    /// Makes durable which files a folder has, where the policy wants it.
+    fn sync_directory(&self, folder: &Path) -> Result<(), TierError> {
+        if self.sync != SyncPolicy::DataAndDirectory {
+            return Ok(());
+        }
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| self.failure("sync the directory", folder, source))
+    }
+
+    /// The result of an operation on a file; `None` when there is no such file.
+    fn found<T>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        result: io::Result<T>,
+    ) -> Result<Option<T>, TierError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(source) => match self.failure(action, path, source) {
+                TierError::File { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                    Ok(None)
+                }
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Says what failed, and why.
+    fn failure(&self, action: &'static str, path: &Path, source: io::Error) -> TierError {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                TierError::Full { action, path, source }
+            }
+            io::ErrorKind::ReadOnlyFilesystem => TierError::ReadOnly { action, path, source },
+            io::ErrorKind::PermissionDenied => TierError::Denied { action, path, source },
+            _ if self.has_vanished() => {
+                TierError::Vanished { action, directory: self.directory.clone(), source }
+            }
+            _ => TierError::File { action, path, source },
+        }
+    }
+
+    fn has_vanished(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, StaleNetworkFileHandle};
+        match fs::metadata(&self.directory) {
+            Ok(metadata) => !metadata.is_dir(),
+            Err(error) => {
+                matches!(error.kind(), NotADirectory | NotFound | StaleNetworkFileHandle)
+            }
+        }
+    }
+}
+
+/// The folder of a file of the tier.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().expect("files are in folders of the tier's directory")
+}
+
+/// Makes a folder, but none above it.
+fn create_folder(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+impl Tier for DirectoryTier {
+    /// A put that fails may have stored the object if only the sync of the directory failed.
+    fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
+        let header = encode_header(&StoredObject::of(id.clone(), object));
+        let unfinished = self.unfinished();
+        let stored = self
+            .in_folder(&unfinished, || file::write(&unfinished, &header, object, self.sync))
+            .and_then(|()| self.publish(&unfinished, &place(id)));
+        if stored.is_err() {
+            // Otherwise `clean_up` does it.
+            let _ = fs::remove_file(&unfinished);
+        }
+        stored
+    }
+
+    fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
+        let Some(mut file) = self.open_object(id)? else { return Ok(None) };
+        let whole = 0..file.object().object_len();
+        let cover = file.object().cover(&whole).expect("an object is not empty");
+        let read = file.read(&cover);
+        let (_, slices) = read.map_err(|error| self.read_failure(&place(id), error))?;
+        Ok(Some(ObjectBytes::new(slices).expect("the header was checked")))
+    }
+
+    fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        let Some(mut file) = self.open_object(id)? else { return Ok(None) };
+        let Some(cover) = file.object().cover(&range) else {
+            return Err(TierError::Range { range, len: file.object().object_len() });
+        };
+        let read = file.read(&cover);
+        let (bytes, _) = read.map_err(|error| self.read_failure(&place(id), error))?;
+        Ok(Some(bytes.slice(cover.within(&range))))
+    }
+
+    fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
+        let path = self.directory.join(place(id));
+        let was_there = self.found("remove", &path, fs::remove_file(&path))?.is_some();
+        if was_there {
+            self.sync_directory(folder_of(&path))?;
+        }
+        Ok(was_there)
+    }
+
+    /// Reads the header of each file. A page takes memory in its limit, and time in the number of files
+    /// of one of 256 folders, over which the objects are spread evenly.
+    fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
+        let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next: None };
+        let mut places = Vec::new();
+        for number in 0..FOLDERS {
+            let free = limit.get() - places.len();
+            places.extend(self.first_places(number, after.map_or("", ScanCursor::as_str), free)?);
+            if places.len() == limit.get() {
+                page.next = places.last().map(|place| ScanCursor::new(place.as_str()));
+                break;
+            }
+        }
+        for place in places {
+            match self.describe(&place) {
+                Ok(Some(object)) => page.objects.push(object),
+                // Removed in the meantime.
+                Ok(None) => {}
+                Err(error @ TierError::Vanished { .. }) => return Err(error),
+                Err(error) => page.unreadable.push(error),
+            }
+        }
+        Ok(page)
+    }
+
+    /// Counts the files of all processes that use the directory, by listing it.
+    fn usage(&self) -> Result<TierUsage, TierError> {
+        let mut usage = TierUsage::default();
+        self.for_each_file(&mut |file| {
+            usage.objects += 1;
+            usage.bytes += file.len;
+        })?;
+        Ok(usage)
+    }
+}

@@ -1,0 +1,123 @@
+//! One object's file: written once, then only read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use bytes::Bytes;
+use rustix::fs::OFlags;
+
+use super::SyncPolicy;
+use crate::error::Damage;
+use crate::object::{Cover, ObjectBytes, SliceBytes, StoredObject};
+use crate::object_file::{HeaderError, MAX_HEADER_LEN, parse_header};
+
+/// Smaller slices are gathered into writes of this many bytes.
+const WRITE_LEN: usize = 64 << 10;
+
+/// Writes a new file, durably if the policy wants it.
+pub(super) fn write(
+    path: &Path,
+    header: &[u8],
+    object: &ObjectBytes,
+    sync: SyncPolicy,
+) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(WRITE_LEN, File::create_new(path)?);
+    writer.write_all(header)?;
+    for slice in object.slices() {
+        writer.write_all(slice.bytes())?;
+    }
+    writer.flush()?;
+    if sync != SyncPolicy::None {
+        writer.get_ref().sync_data()?;
+    }
+    Ok(())
+}
+
+/// A file whose header and length are right.
+#[derive(Debug)]
+pub(super) struct ObjectFile {
+    file: File,
+    object: StoredObject,
+    header_len: u64,
+}
+
+impl ObjectFile {
+    pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
+        // A pipe or a device of this name must not stop the reader.
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file").into());
+        }
+        let found = metadata.len();
+        let mut header = vec![0; found.min(MAX_HEADER_LEN as u64) as usize];
+        file.read_exact_at(&mut header, 0)?;
+        let (object, header_len) = parse_header(&header)?;
+        let header_len = header_len as u64;
+        let expected = header_len + object.object_len();
+        if found != expected {
+            return Err(Damage::Length { expected, found }.into());
+        }
+        Ok(Self { file, object, header_len })
+    }
+
+    pub(super) const fn object(&self) -> &StoredObject {
+        &self.object
+    }
+
+    /// Reads consecutive slices: all of their bytes in one piece, and each slice.
+    pub(super) fn read(&mut self, cover: &Cover) -> Result<(Bytes, Vec<SliceBytes>), ReadError> {
+        let expected = cover.bytes.end - cover.bytes.start;
+        let mut bytes = Vec::new();
+        // The length is that of the file, and bounded.
+        bytes.try_reserve_exact(expected as usize).map_err(io::Error::from)?;
+        self.file.seek(SeekFrom::Start(self.header_len + cover.bytes.start))?;
+        (&self.file).take(expected).read_to_end(&mut bytes)?;
+        let found = bytes.len() as u64;
+        if found != expected {
+            return Err(Damage::Length { expected, found }.into());
+        }
+        let bytes = Bytes::from(bytes);
+        let mut rest = bytes.clone();
+        let mut slices = Vec::with_capacity(cover.slices.len());
+        for index in cover.slices.clone() {
+            let info = self.object.slices()[index];
+            let slice = SliceBytes::verified(rest.split_to(info.len as usize), info.checksum);
+            let expected = info.checksum;
+            slices.push(slice.map_err(|found| Damage::Slice { index, expected, found })?);
+        }
+        Ok((bytes, slices))
+    }
+}
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    Io(io::Error),
+    Damaged(Damage),
+    Newer { found: u32 },
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Damage> for ReadError {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+impl From<HeaderError> for ReadError {
+    fn from(error: HeaderError) -> Self {
+        match error {
+            HeaderError::Damaged(damage) => Self::Damaged(damage),
+            HeaderError::Newer { found } => Self::Newer { found },
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The files in the folders of a directory tier.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry};
+use std::time::SystemTime;
+
+use super::DirectoryTier;
+use super::file::{ObjectFile, ReadError};
+use crate::error::{Damage, TierError};
+use crate::object::{ObjectId, StoredObject};
+use crate::object_file::FORMAT;
+use crate::place::{FOLDERS, folder, is_object, place};
+
+/// An object's file, unopened.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FoundFile {
+    pub(super) modified: SystemTime,
+    pub(super) place: String,
+    pub(super) len: u64,
+}
+
+impl DirectoryTier {
+    /// Opens an object's file; `None` when there is none.
+    pub(super) fn open_object(&self, id: &ObjectId) -> Result<Option<ObjectFile>, TierError> {
+        let place = place(id);
+        let file = self.open_file(&place)?;
+        match file {
+            Some(file) if file.object().id() != id => Err(self.other_object(&place, &file)),
+            file => Ok(file),
+        }
+    }
+
+    /// Reads what is said of the object in the file at `place`; `None` when there is no such file.
+    pub(super) fn describe(&self, at: &str) -> Result<Option<StoredObject>, TierError> {
+        let Some(file) = self.open_file(at)? else { return Ok(None) };
+        if place(file.object().id()) != at {
+            return Err(self.other_object(at, &file));
+        }
+        Ok(Some(file.object().clone()))
+    }
+
+    fn open_file(&self, place: &str) -> Result<Option<ObjectFile>, TierError> {
+        match ObjectFile::open(&self.directory.join(place)) {
+            Err(ReadError::Io(source)) => {
+                self.found("read", &self.directory.join(place), Err(source))
+            }
+            opened => opened.map(Some).map_err(|error| self.read_failure(place, error)),
+        }
+    }
+
+    fn other_object(&self, place: &str, file: &ObjectFile) -> TierError {
+        let found = file.object().id().clone();
+        self.read_failure(place, Damage::OtherObject { found }.into())
+    }
+
+    /// Says why the file at `place` cannot be read.
+    pub(super) fn read_failure(&self, place: &str, error: ReadError) -> TierError {
+        let path = self.directory.join(place);
+        match error {
+            ReadError::Io(source) => self.failure("read", &path, source),
+            ReadError::Damaged(source) => TierError::Damaged { path, source },
+            ReadError::Newer { found } => TierError::Newer { path, found, known: FORMAT },
+        }
+    }
+
+    /// The first `count` places of a folder that come after `after`, in order.
+    pub(super) fn first_places(
+        &self,
+        number: u16,
+        after: &str,
+        count: usize,
+    ) -> Result<BTreeSet<String>, TierError> {
+        let mut places = BTreeSet::new();
+        // All places of a folder come before those of the next.
+        if *folder(number) < *after.get(..2).unwrap_or("") {
+            return Ok(places);
+        }
+        self.for_each_entry(number, &mut |place, _| {
+            if *place > *after {
+                places.insert(place);
+                if places.len() > count {
+                    places.pop_last();
+                }
+            }
+            Ok(())
+        })?;
+        Ok(places)
+    }
+
+    /// Visits the files of all objects.
+    pub(super) fn for_each_file(&self, visit: &mut dyn FnMut(FoundFile)) -> Result<(), TierError> {
+        for number in 0..FOLDERS {
+            self.for_each_entry(number, &mut |place, entry| {
+                let metadata = entry.metadata();
+                if let Some(metadata) = self.found("read", &entry.path(), metadata)? {
+                    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                    visit(FoundFile { modified, place, len: metadata.len() });
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Visits the places of a folder, which may be missing. Files that are no objects' are passed over.
+    fn for_each_entry(
+        &self,
+        number: u16,
+        visit: &mut dyn FnMut(String, &DirEntry) -> Result<(), TierError>,
+    ) -> Result<(), TierError> {
+        let folder = folder(number);
+        let path = self.directory.join(&folder);
+        let Some(entries) = self.found("list", &path, fs::read_dir(&path))? else { return Ok(()) };
+        for entry in entries {
+            let entry = entry.map_err(|source| self.failure("list", &path, source))?;
+            if let Some(name) = entry.file_name().to_str().filter(|name| is_object(name)) {
+                visit(format!("{folder}/{name}"), &entry)?;
+            }
+        }
+        Ok(())
+    }
+}

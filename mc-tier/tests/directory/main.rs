@@ -1,0 +1,10 @@
+//! A tier in a directory, and what can happen to it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod crash;
+mod damage;
+mod eviction;
+mod medium;
+mod names;
