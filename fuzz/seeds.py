@@ -266,6 +266,15 @@ def journals():
     return {"records": lengths, "batch": one, "stream": one + two, "damaged": one[:-9] + b"MCJ" + two + one[:70]}
 
 
+def object_files():
+    """Headers of files of `mc-tier`: without a tenant and with one, one slice and two."""
+    def header(tenant, key, *lengths):
+        head = b"MCTO" + struct.pack("<IQHHI", 1, 7, len(tenant), len(key), len(lengths)) + tenant + key
+        head += b"".join(struct.pack("<QI", length, 9) for length in lengths)
+        return head + crc32c(head)
+    return {"one": header(b"", b"k", 5), "two": header(b"team", "é/..".encode(), 1, 1 << 30) + b"bytes"}
+
+
 def write(target, seeds):
     folder = FUZZ / "seeds" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -281,6 +290,7 @@ def main():
     write("c2c_pickle", state_dicts())
     write("c2c_weights", weights())
     write("ha_batch", journals())
+    write("tier_object_file", object_files())
     count = len(methods())
     orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}
     write("rpc_messages", {name: asks(draw, order) for name, order in orders.items()})
