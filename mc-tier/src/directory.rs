@@ -206,17 +206,11 @@ impl DirectoryTier {
 
     /// Says what failed, and why.
     fn failure(&self, action: &'static str, path: &Path, source: io::Error) -> TierError {
-        let path = path.to_owned();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                TierError::Full { action, path, source }
-            }
-            io::ErrorKind::ReadOnlyFilesystem => TierError::ReadOnly { action, path, source },
-            io::ErrorKind::PermissionDenied => TierError::Denied { action, path, source },
-            _ if self.has_vanished() => {
+        match TierError::from_io(action, path, source) {
+            TierError::File { action, source, .. } if self.has_vanished() => {
                 TierError::Vanished { action, directory: self.directory.clone(), source }
             }
-            _ => TierError::File { action, path, source },
+            error => error,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use mc_types::Checksum;
+use mc_types::{ByteSize, Checksum};
 
 use crate::object::{InvalidObject, ObjectId};
 
@@ -114,6 +114,42 @@ pub enum TierError {
         /// The format that can be read.
         known: u32,
     },
+    /// Another process uses the directory.
+    #[error(
+        "{} is in use by another process; give each node a directory of its own",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The medium holds something else than a log.
+    #[error("{} holds no log of objects; give another place, or remove it", path.display())]
+    Foreign {
+        /// The medium.
+        path: PathBuf,
+    },
+    /// The medium is too short for a log.
+    #[error(
+        "{} has {len}, and a log needs {least}; give it more, or use shorter segments",
+        path.display()
+    )]
+    TooShort {
+        /// The medium.
+        path: PathBuf,
+        /// Its length.
+        len: ByteSize,
+        /// The shortest length.
+        least: ByteSize,
+    },
+    /// The object does not fit into a segment.
+    #[error("the object takes {len}, and a segment has {limit}; use longer segments")]
+    ObjectTooLong {
+        /// What the object takes.
+        len: ByteSize,
+        /// What a segment has.
+        limit: ByteSize,
+    },
     /// The range is empty or exceeds the object.
     #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
     Range {
@@ -125,6 +161,19 @@ pub enum TierError {
 }
 
 impl TierError {
+    /// Says by the system's error why something cannot be done with a file.
+    pub(crate) fn from_io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full { action, path, source }
+            }
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { action, path, source },
+            io::ErrorKind::PermissionDenied => Self::Denied { action, path, source },
+            _ => Self::File { action, path, source },
+        }
+    }
+
     /// Returns whether the same may succeed later, without a change by the caller: after an eviction,
     /// when the file system is mounted again, when a disk has recovered.
     #[must_use]

@@ -1,20 +1,24 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod backend;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod directory;
 mod error;
 mod faulty;
+mod log;
 mod memory;
 mod object;
 pub mod object_file;
 mod place;
 mod tier;
 
+pub use backend::{BackendFaults, FaultyBackend, FileBackend, MemoryBackend, StorageBackend};
 pub use directory::{DirectoryTier, SyncPolicy, Watermarks};
 pub use error::{Damage, TierError};
 pub use faulty::{Faults, FaultyTier};
+pub use log::{LogSettings, LogTier, Recovery};
 pub use memory::MemoryTier;
 pub use object::{
     InvalidObject, MAX_OBJECT_LEN, MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes,

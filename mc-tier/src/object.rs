@@ -6,6 +6,8 @@ use core::ops::Range;
 use bytes::Bytes;
 use mc_types::{ByteSize, Checksum, Generation, ObjectKey};
 
+use crate::error::Damage;
+
 /// Longest name of a tenant, in bytes.
 pub const MAX_TENANT_LEN: usize = 128;
 
@@ -206,6 +208,18 @@ impl StoredObject {
             }
         }
         Some(cover)
+    }
+
+    /// Cuts the bytes of consecutive slices, and compares each slice with its checksum.
+    pub(crate) fn verify(&self, cover: &Cover, bytes: &Bytes) -> Result<Vec<SliceBytes>, Damage> {
+        let mut rest = bytes.clone();
+        let mut slices = Vec::with_capacity(cover.slices.len());
+        for index in cover.slices.clone() {
+            let SliceInfo { len, checksum: expected } = self.slices[index];
+            let slice = SliceBytes::verified(rest.split_to(len as usize), expected);
+            slices.push(slice.map_err(|found| Damage::Slice { index, expected, found })?);
+        }
+        Ok(slices)
     }
 }
 

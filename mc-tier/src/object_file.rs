@@ -39,7 +39,7 @@ const PER_SLICE: usize = 12;
 #[must_use]
 pub fn encode_header(object: &StoredObject) -> Vec<u8> {
     let (tenant, key) = (object.id().tenant(), object.id().key().as_str());
-    let mut header = Vec::with_capacity(header_len(tenant.len(), key.len(), object.slices().len()));
+    let mut header = Vec::with_capacity(header_len(object));
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&FORMAT.to_le_bytes());
     header.extend_from_slice(&object.id().generation().as_u64().to_le_bytes());
@@ -56,6 +56,12 @@ pub fn encode_header(object: &StoredObject) -> Vec<u8> {
     let checksum = crc32c(&header);
     header.extend_from_slice(&checksum.as_u32().to_le_bytes());
     header
+}
+
+/// The length of what [`encode_header`] writes.
+pub(crate) fn header_len(object: &StoredObject) -> usize {
+    let id = object.id();
+    len_of_header(id.tenant().len(), id.key().as_str().len(), object.slices().len())
 }
 
 /// Reads the header that `bytes` begin with. Returns what it describes, and its length.
@@ -77,7 +83,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<(StoredObject, usize), HeaderError> 
     let generation = Generation::new(fields.u64());
     let (tenant, key) = (usize::from(fields.u16()), usize::from(fields.u16()));
     let count = fields.u32() as usize;
-    let len = header_len(tenant, key, count.min(MAX_SLICES));
+    let len = len_of_header(tenant, key, count.min(MAX_SLICES));
     let variable = rest.get(..len - FIXED).ok_or_else(|| too_short(bytes, len))?;
     let (checked, checksum) = bytes[..len].split_at(len - 4);
     let (expected, found) = (Fields(checksum).checksum(), crc32c(checked));
@@ -97,7 +103,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<(StoredObject, usize), HeaderError> 
     Ok((object, len))
 }
 
-const fn header_len(tenant: usize, key: usize, slices: usize) -> usize {
+const fn len_of_header(tenant: usize, key: usize, slices: usize) -> usize {
     FIXED + tenant + key + PER_SLICE * slices + 4
 }
 

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use mc_tier::{DirectoryTier, FaultyTier, MemoryTier, SyncPolicy, conformance};
+use mc_tier::{
+    DirectoryTier, FaultyTier, FileBackend, LogSettings, LogTier, MemoryBackend, MemoryTier,
+    SyncPolicy, conformance,
+};
+use mc_types::ByteSize;
 
 #[test]
 fn a_tier_in_memory() {
@@ -35,6 +39,40 @@ fn a_tier_in_a_directory() {
                 root = tempfile::tempdir().unwrap();
             }
             Box::new(DirectoryTier::open(root.path(), "cluster", sync).unwrap())
+        });
+    }
+}
+
+/// Long enough for the suite's objects.
+fn log_settings() -> LogSettings {
+    let mut settings = LogSettings::default();
+    settings.segment_len = ByteSize::mib(4);
+    settings
+}
+
+#[test]
+fn a_tier_of_segments_in_memory() {
+    let mut backend = MemoryBackend::new(ByteSize::mib(33));
+    conformance::run(&mut |is_new| {
+        if is_new {
+            backend = MemoryBackend::new(ByteSize::mib(33));
+        }
+        Box::new(LogTier::open(backend.clone(), log_settings()).unwrap())
+    });
+}
+
+#[test]
+fn a_tier_of_segments_in_a_file() {
+    let mut directory = tempfile::tempdir().unwrap();
+    for sync_each_change in [false, true] {
+        conformance::run(&mut |is_new| {
+            if is_new {
+                directory = tempfile::tempdir().unwrap();
+            }
+            let backend = FileBackend::open(directory.path(), ByteSize::mib(33)).unwrap();
+            let mut settings = log_settings();
+            settings.sync_each_change = sync_each_change;
+            Box::new(LogTier::open(backend, settings).unwrap())
         });
     }
 }

@@ -81,14 +81,7 @@ impl ObjectFile {
             return Err(Damage::Length { expected, found }.into());
         }
         let bytes = Bytes::from(bytes);
-        let mut rest = bytes.clone();
-        let mut slices = Vec::with_capacity(cover.slices.len());
-        for index in cover.slices.clone() {
-            let info = self.object.slices()[index];
-            let slice = SliceBytes::verified(rest.split_to(info.len as usize), info.checksum);
-            let expected = info.checksum;
-            slices.push(slice.map_err(|found| Damage::Slice { index, expected, found })?);
-        }
+        let slices = self.object.verify(cover, &bytes)?;
         Ok((bytes, slices))
     }
 }

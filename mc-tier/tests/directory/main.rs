@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
-mod crash;
 mod damage;
 mod eviction;
 mod medium;
 mod names;
+mod unfinished;

@@ -1,0 +1,94 @@
+//! Where the objects of a log are.
+
+use core::num::NonZeroUsize;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+
+use mc_types::{Generation, ObjectKey};
+
+use super::record::padded;
+use crate::object::ObjectId;
+use crate::tier::ScanCursor;
+
+/// The place of an object's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) segment: usize,
+    /// The segment's nonce when the record was written.
+    pub(super) nonce: u64,
+    /// Counted from the first byte of the log.
+    pub(super) offset: u64,
+    /// The bytes of the record before those of the object.
+    pub(super) header_len: usize,
+    /// The bytes of the record.
+    pub(super) len: u64,
+}
+
+impl Location {
+    /// The bytes that the record takes of its segment.
+    pub(super) const fn space(&self) -> u64 {
+        padded(self.len)
+    }
+}
+
+/// The objects by their ids, in the order of a scan.
+#[derive(Debug, Default)]
+pub(super) struct Index(BTreeMap<ObjectId, Location>);
+
+impl Index {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn find(&self, id: &ObjectId) -> Option<Location> {
+        self.0.get(id).copied()
+    }
+
+    /// Returns where the object was before.
+    pub(super) fn insert(&mut self, id: ObjectId, location: Location) -> Option<Location> {
+        self.0.insert(id, location)
+    }
+
+    pub(super) fn remove(&mut self, id: &ObjectId) {
+        self.0.remove(id);
+    }
+
+    /// Forgets the objects of a segment. Returns their number.
+    pub(super) fn forget_segment(&mut self, segment: usize) -> usize {
+        let before = self.0.len();
+        self.0.retain(|_, location| location.segment != segment);
+        before - self.0.len()
+    }
+
+    /// The ids after the one of a cursor.
+    pub(super) fn ids_after(
+        &self,
+        after: Option<&ScanCursor>,
+        limit: NonZeroUsize,
+    ) -> Vec<ObjectId> {
+        let begin = match after {
+            None => Bound::Unbounded,
+            Some(cursor) => match parse_cursor(cursor) {
+                Some(id) => Bound::Excluded(id),
+                // A cursor of another tier is behind everything.
+                None => return Vec::new(),
+            },
+        };
+        let ids = self.0.range((begin, Bound::Unbounded)).map(|(id, _)| id.clone());
+        ids.take(limit.get()).collect()
+    }
+}
+
+/// The cursor of an id: its generation, the length of its tenant, both in decimal, and the names.
+pub(super) fn cursor(id: &ObjectId) -> ScanCursor {
+    let (generation, tenant) = (id.generation().as_u64(), id.tenant());
+    ScanCursor::new(format!("{generation} {} {tenant}{}", tenant.len(), id.key()))
+}
+
+fn parse_cursor(cursor: &ScanCursor) -> Option<ObjectId> {
+    let mut fields = cursor.as_str().splitn(3, ' ');
+    let generation = Generation::new(fields.next()?.parse().ok()?);
+    let len = fields.next()?.parse().ok()?;
+    let (tenant, key) = fields.next()?.split_at_checked(len)?;
+    ObjectId::new(tenant, ObjectKey::new(key).ok()?, generation).ok()
+}
