@@ -34,8 +34,8 @@
 //!
 //! A nonce is random and new each time that a segment is used again. A record of another nonce is
 //! the remains of a former use, or bytes that a writer has put to look like a record: writers do not
-//! know nonces. Of two records of an object the one in the later segment counts, and of two in one segment
-//! the one behind.
+//! know nonces. Of two records of an object the one in the later segment counts, and of two in one
+//! segment the one behind; but the one before where the slices of the other do not have their checksums.
 
 use crate::error::Damage;
 use crate::object::{StoredObject, crc32c};

@@ -6,8 +6,8 @@ use mc_types::ByteSize;
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
-use super::index::{Index, Location};
-use super::record::{BLOCK, FORMAT, LogBlock, encode_log, parse_log, parse_segment};
+use super::index::Location;
+use super::record::{BLOCK, FORMAT, LogBlock, Record, encode_log, parse_log, parse_segment};
 use super::scan::Records;
 use super::writer::{Segment, Writer};
 use super::{LogSettings, LogTier, Recovery};
@@ -90,46 +90,56 @@ fn read_block(backend: &dyn StorageBackend, at: u64) -> io::Result<[u8; BLOCK as
 }
 
 impl LogTier {
-    fn recover(&mut self) -> io::Result<Recovery> {
+    fn recover(&self) -> io::Result<Recovery> {
+        let mut writer = self.writer.lock();
         let mut used = Vec::new();
-        for number in 0..self.writer.get_mut().segments.len() {
+        for number in 0..writer.segments.len() {
             let block = read_block(&*self.backend, self.begin_of(number))?;
             used.extend(parse_segment(&block).map(|(sequence, nonce)| (sequence, nonce, number)));
         }
         used.sort_unstable();
         let mut damaged = 0;
         for (sequence, nonce, number) in used {
-            damaged += self.recover_segment(sequence, nonce, number)?;
+            // The last one is the one that was begun last.
+            writer.head = Some(number);
+            writer.next_sequence = sequence.saturating_add(1);
+            damaged += self.recover_segment(&mut writer, nonce, number)?;
         }
-        Ok(Recovery { objects: self.index.get_mut().len() as u64, damaged })
+        Ok(Recovery { objects: self.index.read().len() as u64, damaged })
     }
 
     /// Returns the number of damaged places.
-    fn recover_segment(&mut self, sequence: u64, nonce: u64, number: usize) -> io::Result<u64> {
+    fn recover_segment(&self, writer: &mut Writer, nonce: u64, number: usize) -> io::Result<u64> {
         let begin = self.begin_of(number);
-        let end = begin + self.segment_len;
-        let (writer, index): (&mut Writer, &mut Index) =
-            (self.writer.get_mut(), self.index.get_mut());
         let segment = Segment { nonce, end: begin + BLOCK, live: 0, is_unreadable: false };
         writer.segments[number] = Some(segment);
-        // The last one is the one that was begun last.
-        writer.head = Some(number);
-        writer.next_sequence = sequence.saturating_add(1);
+        let end = begin + self.segment_len;
         let mut records = Records::new(&*self.backend, nonce, begin + BLOCK, end);
         while let Some((offset, record)) = records.next()? {
-            let len = record.len();
-            let header_len = record.header_len;
+            let (len, header_len) = (record.len(), record.header_len);
             let location = Location { segment: number, nonce, offset, header_len, len };
             writer.segment(number).end = offset + location.space();
             if record.is_removed {
                 continue;
             }
-            writer.segment(number).live += location.space();
-            if let Some(before) = index.insert(record.object.id().clone(), location) {
+            let before = self.index.read().find(record.object.id());
+            if let Some(before) = before {
+                if !self.is_whole(&location, &record) {
+                    // The power failed before the object had moved here.
+                    writer.unmarked.push(offset);
+                    continue;
+                }
                 writer.segment(before.segment).live -= before.space();
                 writer.unmarked.push(before.offset);
             }
+            writer.segment(number).live += location.space();
+            self.index.write().insert(record.object.id().clone(), location);
         }
         Ok(records.damaged)
+    }
+
+    fn is_whole(&self, location: &Location, record: &Record) -> bool {
+        let cover = record.object.cover(&(0..record.object.object_len()));
+        cover.is_some_and(|cover| self.read_slices(location, &record.object, &cover).is_ok())
     }
 }

@@ -6,4 +6,5 @@ mod common;
 mod damage;
 mod faults;
 mod medium;
+mod power;
 mod space;
