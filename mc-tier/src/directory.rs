@@ -31,7 +31,7 @@ const UNFINISHED: &str = "tmp";
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// Keeps each object in a file of its own, in `ROOT/CLUSTER_ID` on a file system that all hosts of a
-/// cluster have mounted (seed S0, "Multi-layer Storage Support").
+/// cluster have mounted: the multi-layer storage of Mooncake.
 ///
 /// Any number of processes may use the directory at once. A put writes a file in `tmp/` and renames it
 /// when it is complete: readers see the object as a whole or not at all. Files of writers that died

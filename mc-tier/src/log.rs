@@ -18,10 +18,10 @@ use parking_lot::{Mutex, RwLock};
 use crate::backend::StorageBackend;
 use crate::error::{Damage, TierError};
 use crate::object::{Cover, ObjectBytes, ObjectId, SliceBytes, StoredObject};
-use crate::object_file::HeaderError;
+use crate::object_file::{FORMAT, HeaderError};
 use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
 use index::{Index, Location};
-use record::{FORMAT, Record, parse_record};
+use record::{Record, parse_record};
 use writer::Writer;
 
 /// Keeps objects in segments of one range of bytes, such as a file on a local SSD.

@@ -21,8 +21,7 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// Eviction above 95 % of a quota, down to 90 %: the ratios of memory (seed S0, "Eviction
-    /// Policy").
+    /// Eviction above 95 % of a quota, down to 90 %: the ratios by which a master evicts from memory.
     #[must_use]
     pub const fn of_quota(quota: ByteSize) -> Self {
         // Divided first, so that no quota is too large.
