@@ -2,16 +2,12 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
 use mc_testkit::content;
 use mc_tier::{DirectoryTier, ObjectBytes, ObjectId, ScanPage, SliceBytes, SyncPolicy, Tier};
 use mc_types::{Generation, ObjectKey};
 use tempfile::TempDir;
-
-/// Longer than anything takes on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) const CLUSTER: &str = "mooncake_cluster";
 

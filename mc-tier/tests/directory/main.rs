@@ -6,5 +6,7 @@ mod common;
 mod damage;
 mod eviction;
 mod medium;
+#[path = "../common/mounts.rs"]
+mod mounts;
 mod names;
 mod unfinished;

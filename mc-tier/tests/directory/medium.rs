@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use mc_testkit::{Input, Program, role};
+use mc_testkit::role;
 use mc_tier::{DirectoryTier, Tier, TierError, Watermarks};
 use mc_types::ByteSize;
 
-use crate::common::{LONG, files, id, object, open, scan_all, unfinished, with_object};
+use crate::common::{files, id, object, open, scan_all, unfinished, with_object};
+use crate::mounts::{mount, play, with_mounts};
 
 fn put(tier: &DirectoryTier, key: &str, len: usize) -> Result<(), TierError> {
     tier.put(&id(key), &object(&id(key), len))
@@ -51,43 +52,6 @@ fn an_emptied_directory_is_used_on() {
     assert_eq!(tier.clean_up().unwrap(), 0);
     put(&tier, "new", 10).unwrap();
     assert_eq!(tier.get(&id("new")).unwrap(), Some(object(&id("new"), 10)));
-}
-
-/// Runs the test `player` again in a process that `launcher` starts, if `works` says that it can.
-fn play(mut works: Command, launcher: Command, player: &str, root: &Path) {
-    if !works.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("NOT RUN: {player}, because this does not work here: {works:?}");
-        return;
-    }
-    let mut command = role::launched_by(launcher, player, root.to_str().unwrap());
-    let mut program = Program::start(2 * LONG, &mut command, Input::None);
-    while program.hear() != "done" {}
-}
-
-/// A process with mounts of its own, as root or as a user that plays root.
-fn with_mounts(player: &str) {
-    let root = tempfile::tempdir().unwrap();
-    let unshare = |as_user: bool| {
-        let mut command = Command::new("unshare");
-        command.args(if as_user { &["--user", "--map-root-user"][..] } else { &[] });
-        command.args(["--mount", "--"]);
-        command
-    };
-    let mount = |as_user: bool| {
-        let mut command = unshare(as_user);
-        command.args(MOUNT).arg(root.path());
-        command
-    };
-    let works = |as_user: &bool| mount(*as_user).output().is_ok_and(|mount| mount.status.success());
-    let as_user = [false, true].into_iter().find(works).unwrap_or(false);
-    play(mount(as_user), unshare(as_user), player, root.path());
-}
-
-const MOUNT: [&str; 6] = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs"];
-
-/// Mounts a small disk.
-fn mount(root: &Path) {
-    assert!(Command::new(MOUNT[0]).args(&MOUNT[1..]).arg(root).status().unwrap().success());
 }
 
 #[test]

@@ -6,5 +6,7 @@ mod common;
 mod damage;
 mod faults;
 mod medium;
+#[path = "../common/mounts.rs"]
+mod mounts;
 mod power;
 mod space;

@@ -1,9 +1,13 @@
 //! Directories and media that cannot be used.
 
+use std::path::Path;
+
+use mc_testkit::role;
 use mc_tier::{FileBackend, LogTier, MemoryBackend, Tier, TierError};
 use mc_types::ByteSize;
 
-use crate::common::{id, is_there, medium, open, put, settings};
+use crate::common::{id, is_there, medium, object, open, put, settings};
+use crate::mounts::{mount, with_mounts};
 
 const LEN: ByteSize = ByteSize::mib(1);
 
@@ -29,8 +33,7 @@ fn a_log_grows_with_its_medium() {
     let grown = FileBackend::open(directory.path(), ByteSize::mib(4)).unwrap();
     let tier = LogTier::open(grown, other).unwrap();
     assert!(is_there(&tier, 1), "it keeps its length of segments");
-    let small =
-        (2..).take_while(|number| tier.put(&id(*number), &crate::common::object(*number)).is_ok());
+    let small = (2..).take_while(|number| tier.put(&id(*number), &object(*number)).is_ok());
     assert!(small.count() > 200, "the room is used");
     drop(tier);
     let shorter = FileBackend::open(directory.path(), LEN).unwrap();
@@ -59,4 +62,32 @@ fn a_directory_that_vanishes_is_used_on_by_its_node() {
     std::fs::remove_dir_all(&path).unwrap();
     put(&tier, 2);
     assert!(is_there(&tier, 1) && is_there(&tier, 2));
+}
+
+/// The file is longer than its disk.
+#[test]
+fn a_disk_that_is_full_before_the_log_costs_no_object() {
+    let Some(root) = role::role() else {
+        return with_mounts("medium::a_disk_that_is_full_before_the_log_costs_no_object");
+    };
+    let root = Path::new(&root);
+    mount(root);
+    let open = || open(FileBackend::open(root.join("log"), ByteSize::mib(100)).unwrap());
+    let tier = open();
+    let mut stored = 0;
+    let error = loop {
+        match tier.put(&id(stored), &object(stored)) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, TierError::Full { .. }) && error.is_retryable(), "{error:?}");
+    assert!((0..stored).all(|number| is_there(&tier, number)), "{stored}");
+    drop(tier);
+    let tier = open();
+    assert!((0..stored).all(|number| is_there(&tier, number)), "{stored}");
+    assert_eq!(tier.recovery().damaged, 0);
+    assert!(tier.remove(&id(0)).unwrap());
+    assert!(!is_there(&tier, 0));
+    role::say("done");
 }
