@@ -260,6 +260,8 @@ def journals():
         b"\x06\x05" + space,
         b"\x07" + space,
         b"\x08\x03ten\x01\x81\x01",
+        b"\x04\x00\x01k\x00\x01\x01\xc8\x01\x01\x00\x80\x20\x00",
+        b"\x09\x01\x01abcd\x00",
     ]
     one, two = batch(records), batch(records[:3])
     lengths = b"".join(u8(len(fields)) + fields for fields in records)
