@@ -45,7 +45,7 @@ pub fn take_snapshot(
     now: impl Fn() -> Time,
 ) -> Result<SnapshotInfo, SnapshotError> {
     let (journal, epoch) = (writer.journal(), writer.epoch());
-    let at = master.last_sequence();
+    let at = writer.end_batch();
     let mut snapshot = journal.begin_snapshot(Position::new(epoch, at))?;
     let mut builder = BatchBuilder::new(epoch);
     let shards = master.config().shards as u32;

@@ -236,6 +236,15 @@ impl JournalWriter {
         self.shared.epoch
     }
 
+    /// Ends the batch that is being made, and returns the last effect: no batch has effects on both
+    /// sides of it, so a snapshot that begins there can be followed by batches.
+    pub(crate) fn end_batch(&self) -> Sequence {
+        let mut waiting = self.shared.waiting.lock();
+        let batch = waiting.builder.seal();
+        waiting.full.extend(batch);
+        waiting.last
+    }
+
     /// Waits until everything up to this effect is durable; returns whether it is, after `timeout`
     /// at the latest.
     #[must_use]
