@@ -4,6 +4,7 @@ use core::fmt;
 use core::mem;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,11 @@ struct Shared {
     settings: WriterSettings,
     epoch: Epoch,
     waiting: Mutex<Waiting>,
+    /// Microseconds since `begun` of the oldest change that waits; [`NOTHING`] without any.
+    oldest: AtomicU64,
+    begun: Instant,
+    /// Nothing may be acknowledged that is not durable: the journal cannot be written.
+    is_failing: AtomicBool,
     /// There is something to write, or the end.
     wake: Condvar,
     /// More is durable.
@@ -139,6 +145,9 @@ impl Waiting {
         oldest.map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest))
     }
 }
+
+/// See [`Shared::oldest`].
+const NOTHING: u64 = u64::MAX;
 
 /// How long changes are gathered that need not be durable at once.
 const GATHER: Duration = Duration::from_millis(5);
@@ -181,6 +190,9 @@ impl JournalWriter {
             progress,
             settings,
             epoch,
+            oldest: AtomicU64::new(NOTHING),
+            begun: Instant::now(),
+            is_failing: AtomicBool::new(false),
             waiting: Mutex::new(Waiting {
                 builder,
                 since: None,
@@ -305,7 +317,10 @@ impl EffectSink for JournalSink {
             return;
         }
         waiting.last = sequence;
-        waiting.since.get_or_insert_with(Instant::now);
+        if waiting.since.is_none() {
+            waiting.since = Some(Instant::now());
+            shared.note_oldest(&waiting);
+        }
         let before = waiting.builder.bytes();
         waiting.builder.effect(sequence, RecordRef::from_effect(effect));
         waiting.bytes += waiting.builder.bytes() - before;
@@ -325,18 +340,15 @@ impl EffectSink for JournalSink {
 
     fn executed(&self, last: Sequence) {
         let shared = &*self.0;
-        let mut waiting = shared.waiting.lock();
-        waiting.wanted = waiting.wanted.max(last);
         match shared.settings.durability {
             Durability::Async(bound) => {
-                let is_healthy = waiting.failure.is_none() && !waiting.gave_up;
-                let may_acknowledge = is_healthy && waiting.lag(Instant::now()) < bound;
-                drop(waiting);
-                if may_acknowledge {
+                if shared.is_on_time(bound) {
                     shared.progress.acknowledge(last);
                 }
             }
             Durability::Sync => {
+                let mut waiting = shared.waiting.lock();
+                waiting.wanted = waiting.wanted.max(last);
                 let wakes = mem::take(&mut waiting.is_gathering);
                 drop(waiting);
                 if wakes {
@@ -361,9 +373,26 @@ impl Shared {
         }
     }
 
+    /// Notes since when the oldest change waits.
+    fn note_oldest(&self, waiting: &Waiting) {
+        let micros = |at: Instant| at.saturating_duration_since(self.begun).as_micros() as u64;
+        let oldest = waiting.writing.or(waiting.since).map_or(NOTHING, micros);
+        self.oldest.store(oldest, Ordering::Release);
+    }
+
+    /// Returns whether everything older than this is durable.
+    fn is_on_time(&self, bound: Duration) -> bool {
+        if self.is_failing.load(Ordering::Acquire) {
+            return false;
+        }
+        let oldest = self.oldest.load(Ordering::Acquire);
+        oldest == NOTHING || self.begun.elapsed() < Duration::from_micros(oldest) + bound
+    }
+
     /// Forgets what waits, for good.
     fn give_up(&self, waiting: &mut Waiting) {
         waiting.gave_up = true;
+        self.is_failing.store(true, Ordering::Release);
         waiting.full = Vec::new();
         waiting.builder = BatchBuilder::new(self.epoch);
         waiting.bytes = 0;
@@ -383,6 +412,7 @@ impl Shared {
             let mut waiting = self.waiting.lock();
             waiting.writing = None;
             waiting.durable = last;
+            self.note_oldest(&waiting);
             let bytes: usize = batches.iter().map(|batch| batch.bytes().len()).sum();
             waiting.bytes = waiting.bytes.saturating_sub(bytes);
             waiting.written += bytes as u64;
@@ -439,6 +469,7 @@ impl Shared {
             };
             let mut waiting = self.waiting.lock();
             let is_new = waiting.failure.replace(failure.clone()).is_none();
+            self.is_failing.store(true, Ordering::Release);
             if waiting.ends && ends.is_none() {
                 *ends = Some(Instant::now() + LAST_WRITES);
             }
@@ -459,7 +490,11 @@ impl Shared {
             std::thread::park_timeout(wait);
             wait = (2 * wait).min(MAX_RETRY);
         }
-        if self.waiting.lock().failure.take().is_some() {
+        let mut waiting = self.waiting.lock();
+        let has_failed = waiting.failure.take().is_some();
+        self.is_failing.store(waiting.gave_up, Ordering::Release);
+        drop(waiting);
+        if has_failed {
             info!("the journal is written again");
             self.progress.suspended(None);
         }

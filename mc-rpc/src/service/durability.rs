@@ -1,12 +1,13 @@
 //! How far a journal has made the effects of calls durable, and the answers that wait for it.
 
 use core::fmt;
+use core::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mc_types::{ErrorCode, Sequence};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::refusal::Refusal;
 
@@ -36,54 +37,71 @@ pub enum Completion {
 /// assert!(watch.is_durable(Sequence::new(7)) && !watch.is_durable(Sequence::new(8)));
 /// ```
 #[derive(Debug)]
-pub struct DurableSequence {
-    durable: watch::Sender<Sequence>,
-    suspension: Arc<Suspension>,
-}
+pub struct DurableSequence(Arc<Shared>);
 
-/// Whether nothing becomes durable at present, and why.
 #[derive(Debug, Default)]
-struct Suspension {
+struct Shared {
+    durable: AtomicU64,
+    has_ended: AtomicBool,
+    /// Tells those who wait that one of the above has changed.
+    more: Notify,
+    /// How many do: most changes are durable before anybody waits.
+    waiting: AtomicUsize,
+    /// Whether nothing becomes durable at present, and why.
     is_suspended: AtomicBool,
     cause: Mutex<String>,
+}
+
+/// Somebody waits, for as long as this lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl DurableSequence {
     /// Nothing is durable yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { durable: watch::Sender::new(Sequence::new(0)), suspension: Arc::default() }
+        Self(Arc::default())
     }
 
     /// The effects up to this one are durable. One that was passed already changes nothing.
     pub fn advance(&self, to: Sequence) {
-        self.durable.send_if_modified(|durable| {
-            let advances = to > *durable;
-            if advances {
-                *durable = to;
-            }
-            advances
-        });
+        let before = self.0.durable.fetch_max(to.as_u64(), Ordering::SeqCst);
+        // Who waits has counted itself before it looked.
+        if before < to.as_u64() && self.0.waiting.load(Ordering::SeqCst) > 0 {
+            self.0.more.notify_waiters();
+        }
     }
 
     /// Nothing becomes durable until [`resume`](Self::resume): the journal cannot be written.
     /// Calls that begin a change are refused meanwhile and not executed; what was begun may end,
     /// and waits.
     pub fn suspend(&self, cause: &dyn fmt::Display) {
-        *self.suspension.cause.lock() = cause.to_string();
-        self.suspension.is_suspended.store(true, Ordering::Release);
+        *self.0.cause.lock() = cause.to_string();
+        self.0.is_suspended.store(true, Ordering::Release);
     }
 
     /// The journal can be written again.
     pub fn resume(&self) {
-        self.suspension.is_suspended.store(false, Ordering::Release);
+        self.0.is_suspended.store(false, Ordering::Release);
     }
 
     /// Watches it from now on.
     #[must_use]
     pub fn watch(&self) -> DurableWatch {
-        let suspension = Arc::clone(&self.suspension);
-        DurableWatch { durable: self.durable.subscribe(), suspension }
+        let shared = Arc::clone(&self.0);
+        DurableWatch { seen: shared.durable(), shared }
     }
 }
 
@@ -93,11 +111,25 @@ impl Default for DurableSequence {
     }
 }
 
+impl Drop for DurableSequence {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::SeqCst);
+        self.0.more.notify_waiters();
+    }
+}
+
+impl Shared {
+    fn durable(&self) -> Sequence {
+        Sequence::new(self.durable.load(Ordering::SeqCst))
+    }
+}
+
 /// Watches a [`DurableSequence`].
 #[derive(Clone, Debug)]
 pub struct DurableWatch {
-    durable: watch::Receiver<Sequence>,
-    suspension: Arc<Suspension>,
+    shared: Arc<Shared>,
+    /// What was durable when it was looked at last.
+    seen: Sequence,
 }
 
 /// The journal has ended: what is not durable will not be.
@@ -108,18 +140,18 @@ impl DurableWatch {
     /// Returns whether the effects up to this one are durable.
     #[must_use]
     pub fn is_durable(&self, sequence: Sequence) -> bool {
-        sequence <= *self.durable.borrow()
+        sequence <= self.shared.durable()
     }
 
     /// Refuses a call that begins a change while nothing becomes durable.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
-        if !self.suspension.is_suspended.load(Ordering::Acquire) {
+        if !self.shared.is_suspended.load(Ordering::Acquire) {
             return Ok(());
         }
         let message = format!(
             "the master cannot write its journal, and takes no changes until it can; nothing was \
              changed; the cause: {}",
-            self.suspension.cause.lock()
+            self.shared.cause.lock()
         );
         Err(Refusal::new(ErrorCode::UnavailableInCurrentStatus, message))
     }
@@ -127,17 +159,33 @@ impl DurableWatch {
     /// Waits until the effects up to this one are durable. Cancelling loses nothing.
     #[cfg(feature = "grpc")]
     pub(crate) async fn wait_for(&mut self, sequence: Sequence) -> Result<(), JournalEnded> {
-        let durable = self.durable.wait_for(|durable| sequence <= *durable).await;
-        durable.map(drop).map_err(|_| JournalEnded)
+        while self.look() < sequence {
+            self.changed().await?;
+        }
+        Ok(())
     }
 
     /// Waits until more is durable than when it was looked at last. Cancelling loses nothing.
-    pub(crate) async fn changed(&mut self) -> Result<(), JournalEnded> {
-        self.durable.changed().await.map_err(|_| JournalEnded)
+    pub(crate) async fn changed(&self) -> Result<(), JournalEnded> {
+        let shared = &*self.shared;
+        let _waiting = Waiting::new(&shared.waiting);
+        loop {
+            let mut more = pin!(shared.more.notified());
+            // Whatever changes from now on wakes it.
+            more.as_mut().enable();
+            if shared.durable() > self.seen {
+                return Ok(());
+            }
+            if shared.has_ended.load(Ordering::SeqCst) {
+                return Err(JournalEnded);
+            }
+            more.await;
+        }
     }
 
     /// Returns what is durable now, and takes it for looked at.
     pub(crate) fn look(&mut self) -> Sequence {
-        *self.durable.borrow_and_update()
+        self.seen = self.shared.durable();
+        self.seen
     }
 }
