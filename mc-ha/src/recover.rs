@@ -1,5 +1,6 @@
 //! A master from a journal.
 
+use core::cell::Cell;
 use core::num::NonZeroUsize;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -179,9 +180,11 @@ impl Replica {
         if let Some(SnapshotInfo { at, bytes, .. }) = snapshot {
             (report.snapshot, position) = (Some(at), at);
             rebuild.expect_objects((bytes / BYTES_EACH) as usize);
-            let shards = config.shards;
+            let parts = rebuild.parts();
+            let is_sorted = is_sorted(journal, at, config.shards, &parts)?;
+            let shards = is_sorted.then_some(config.shards);
             let read = |part| read_part(journal, at, shards, part);
-            let parts = in_parallel(rebuild.parts(), read);
+            let parts = in_parallel(parts, read);
             for (number, part) in parts.into_iter().enumerate() {
                 report.add(part?, number == 0);
             }
@@ -338,11 +341,58 @@ const BYTES_EACH: u64 = 64;
 /// Bytes of an object's put in a journal, about. What is not used of the room is given back.
 const APPENDED_EACH: u64 = 128;
 
-/// Reads a snapshot for one part of a rebuild: its pages of other shards are passed over.
-fn read_part(
+/// Keys of a snapshot that are looked at to see whether its pages are sorted.
+const LOOKED_AT: usize = 128;
+
+/// Returns whether the pages of a snapshot are sorted by the shards of this rebuild. Those of a journal
+/// whose secrets were lost are not: another seed spreads the keys differently.
+fn is_sorted(
     journal: &dyn MetadataJournal,
     at: Position,
     shards: usize,
+    parts: &[RebuildPart<'_>],
+) -> Result<bool, RecoverError> {
+    struct Keys<'a, 'b> {
+        part: &'a RebuildPart<'b>,
+        seen: Cell<usize>,
+        are_own: Cell<bool>,
+    }
+    impl RecordVisitor for Keys<'_, '_> {
+        fn wants(&self, key: KeyRef<'_>) -> bool {
+            self.seen.set(self.seen.get() + 1);
+            self.are_own.set(self.are_own.get() && self.part.owns(key));
+            false
+        }
+
+        fn records(&mut self, _: &[RecordRef<'_>]) {}
+
+        fn damaged(&mut self, _: DamagedRecord) {}
+    }
+    let mut reader = BatchReader::new(journal.open_snapshot(at)?);
+    let mut seen = 0;
+    while seen < LOOKED_AT
+        && let Some(batch) =
+            reader.next_batch().map_err(|source| RecoverError::Read { at, source })?
+    {
+        let Ok(batch) = batch else { continue };
+        let Some(shard) = batch.shard_of(shards) else { continue };
+        let Some(part) = parts.iter().find(|part| part.owns_shard(shard)) else { continue };
+        let mut keys = Keys { part, seen: Cell::new(0), are_own: Cell::new(true) };
+        batch.visit(&mut keys);
+        if !keys.are_own.get() {
+            return Ok(false);
+        }
+        seen += keys.seen.get();
+    }
+    Ok(true)
+}
+
+/// Reads a snapshot for one part of a rebuild: its pages of other shards are passed over, where they
+/// are sorted by so many.
+fn read_part(
+    journal: &dyn MetadataJournal,
+    at: Position,
+    shards: Option<usize>,
     mut part: RebuildPart<'_>,
 ) -> Result<ReplayReport, RecoverError> {
     let mut report = ReplayReport::default();
@@ -354,7 +404,8 @@ fn read_part(
         match batch {
             Ok(batch) if batch.kind() == BatchKind::End => has_end = true,
             Ok(batch) => {
-                let owned = batch.shard_of(shards).map(|shard| part.owns_shard(shard));
+                let shard = shards.and_then(|shards| batch.shard_of(shards));
+                let owned = shard.map(|shard| part.owns_shard(shard));
                 // A page of one shard is this part's alone, or not at all.
                 let is_counting = owned.unwrap_or(is_first(&part));
                 if owned != Some(false) {

@@ -10,6 +10,9 @@ use super::files::{At, replace};
 use crate::encoding::checksum;
 use crate::journal::{Identity, JournalError};
 
+const TERM: &str = "term";
+const IDENTITY: &str = "identity";
+
 /// Longest of these files, in bytes.
 const MAX_LEN: u64 = 4096;
 
@@ -19,13 +22,19 @@ fn read(path: &Path) -> Result<Option<String>, JournalError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).at("read", path),
     };
-    let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(file, MAX_LEN), &mut text).at("read", path)?;
-    Ok(Some(text))
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, MAX_LEN), &mut bytes).at("read", path)?;
+    String::from_utf8(bytes).map(Some).map_err(|_| damaged(path, "it is not text"))
 }
 
 fn damaged(path: &Path, reason: &str) -> JournalError {
-    JournalError::Damaged { path: path.into(), reason: reason.into() }
+    let without = if path.ends_with(TERM) {
+        "the term then follows from the journal"
+    } else {
+        "new secrets are drawn then, and puts that are under way cannot be ended"
+    };
+    let reason = format!("{reason}; restore it, or remove it: {without}");
+    JournalError::Damaged { path: path.into(), reason }
 }
 
 /// The words of a file, the last of which is the checksum of those before.
@@ -50,17 +59,17 @@ fn checksum_of(text: &str) -> String {
 
 /// The current term; 0 when none has begun.
 pub(super) fn read_term(directory: &Path) -> Result<Epoch, JournalError> {
-    let path = directory.join("term");
+    let path = directory.join(TERM);
     let Some([number]) = read_words(&path)? else { return Ok(Epoch::new(0)) };
     number.parse().map(Epoch::new).map_err(|_| damaged(&path, "it should hold a number"))
 }
 
 pub(super) fn write_term(directory: &Path, epoch: Epoch) -> Result<(), JournalError> {
-    write_words(&directory.join("term"), &epoch.as_u64().to_string())
+    write_words(&directory.join(TERM), &epoch.as_u64().to_string())
 }
 
 pub(super) fn read_identity(directory: &Path) -> Result<Option<Identity>, JournalError> {
-    let path = directory.join("identity");
+    let path = directory.join(IDENTITY);
     let Some([seed, secret]) = read_words(&path)? else { return Ok(None) };
     let seed = u64::from_str_radix(&seed, 16);
     match (seed, u128::from_str_radix(&secret, 16)) {
@@ -72,5 +81,5 @@ pub(super) fn read_identity(directory: &Path) -> Result<Option<Identity>, Journa
 pub(super) fn write_identity(directory: &Path, identity: &Identity) -> Result<(), JournalError> {
     let Identity { seed, secret } = identity;
     let text = format!("{seed:x} {:032x}", u128::from_be_bytes(*secret));
-    write_words(&directory.join("identity"), &text)
+    write_words(&directory.join(IDENTITY), &text)
 }

@@ -1,16 +1,19 @@
 //! A master that works on several threads while snapshots are taken, and its next lives.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mc_ha::{DirectoryJournal, Durability, MemoryJournal, MetadataJournal, WriterSettings};
+use mc_ha::{
+    DirectoryJournal, Durability, Identity, MemoryJournal, MetadataJournal, Replica, WriterSettings,
+};
 use mc_meta::{LateWrites, Master, PutEnd, PutHandle, PutStart, ReplicateConfig};
 use mc_testkit::Random;
 use mc_types::{KeyRef, SegmentId};
 
-use crate::life::{Life, NODE, NOW, WRITER, config, put_with, recover, segment, state};
+use crate::life::{Life, NODE, NOW, WRITER, config, keys, put_with, recover, segment, state};
 
 const KEYS: usize = 40;
 const SEGMENTS: usize = 6;
@@ -141,5 +144,23 @@ fn a_snapshot_lets_the_journal_before_it_go() {
         life.snapshot();
         assert!(logs() <= 3, "round {round}: {} logs", logs());
         assert!(life.writer.journal().snapshots().unwrap().len() <= 2);
+    }
+}
+
+#[test]
+fn lost_secrets_cost_no_object() {
+    let life = Life::with_segment(Arc::new(MemoryJournal::new()), WriterSettings::default());
+    life.put_all((0..200).map(|number| format!("key-{number}")));
+    life.settle();
+    life.snapshot();
+    life.put("after");
+    life.settle();
+    let drawn_anew = Identity { seed: 2, secret: [8; 16] };
+    for threads in [1, 2, 8] {
+        let journal = &**life.writer.journal();
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let replica = Replica::load(journal, &config(8), &drawn_anew, threads).unwrap();
+        let (rebuilt, report) = replica.finish(NOW).unwrap();
+        assert_eq!((keys(&rebuilt.master), report.damaged), (keys(&life.master), 0));
     }
 }
