@@ -15,7 +15,7 @@ use crate::position::Position;
 /// Keeps the changes of a master's state, in order, and snapshots of the whole state.
 ///
 /// One process uses a journal at a time. Its methods block; they may be called from any thread that
-/// may block. [`conformance`](crate::conformance) tests implementations.
+/// may block. The suite in `mc_ha::conformance` (feature `conformance`) tests implementations.
 ///
 /// The batches of one term follow each other without gaps, terms follow each other in the order of
 /// their epochs, and a journal takes batches from masters of its [current term](Self::begin_epoch)
