@@ -7,9 +7,9 @@ use std::io;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use mc_types::{Checksum, SplitMix64};
-use parking_lot::Mutex;
+use mc_types::Checksum;
 
+use crate::chances::{Chances, broken_disk};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectBytes, ObjectId};
 use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
@@ -19,13 +19,7 @@ use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
 #[derive(Debug)]
 pub struct FaultyTier<T> {
     inner: T,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    faults: Faults,
-    random: SplitMix64,
+    chances: Chances<Faults>,
 }
 
 /// What a [`FaultyTier`] does wrong. Chances are from 0, never, to 1, always.
@@ -49,37 +43,21 @@ impl<T: Tier> FaultyTier<T> {
     /// A tier without faults yet.
     #[must_use]
     pub fn new(inner: T, seed: u64) -> Self {
-        let state = State { faults: Faults::default(), random: SplitMix64::new(seed) };
-        Self { inner, state: Mutex::new(state) }
+        Self { inner, chances: Chances::new(seed) }
     }
 
     /// Has these faults from now on.
     pub fn set(&self, faults: Faults) {
-        self.state.lock().faults = faults;
-    }
-
-    /// Returns whether a chance comes true.
-    fn happens(&self, chance: impl Fn(&Faults) -> f64) -> bool {
-        let mut state = self.state.lock();
-        // Below 1: as many bits as an f64 holds.
-        let drawn = (state.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        drawn < chance(&state.faults)
-    }
-
-    fn delay(&self) {
-        let delay = self.state.lock().faults.delay;
-        if !delay.is_zero() {
-            std::thread::sleep(delay);
-        }
+        self.chances.set(faults);
     }
 
     /// Fails before, after or instead of a change.
     fn change<R>(&self, change: impl FnOnce() -> Result<R, TierError>) -> Result<R, TierError> {
-        self.delay();
-        if !self.happens(|faults| faults.write_fails) {
+        self.chances.wait(|faults| faults.delay);
+        if !self.chances.happens(|faults| faults.write_fails) {
             return change();
         }
-        if self.happens(|_| 0.5) {
+        if self.chances.happens(|_| 0.5) {
             change()?;
         }
         Err(broken("write"))
@@ -87,8 +65,8 @@ impl<T: Tier> FaultyTier<T> {
 
     /// Fails instead of a read.
     fn read<R>(&self, read: impl FnOnce() -> Result<R, TierError>) -> Result<R, TierError> {
-        self.delay();
-        if self.happens(|faults| faults.read_fails) {
+        self.chances.wait(|faults| faults.delay);
+        if self.chances.happens(|faults| faults.read_fails) {
             return Err(broken("read"));
         }
         read()
@@ -96,7 +74,7 @@ impl<T: Tier> FaultyTier<T> {
 
     /// Fails when a bit of the object was flipped.
     fn flip(&self, id: &ObjectId) -> Result<(), TierError> {
-        if !self.happens(|faults| faults.flipped_bit) {
+        if !self.chances.happens(|faults| faults.flipped_bit) {
             return Ok(());
         }
         let Some(object) = self.inner.get(id)? else { return Ok(()) };
@@ -110,17 +88,13 @@ impl<T: Tier> FaultyTier<T> {
 /// The path in errors.
 const PLACE: &str = "faulty";
 
-/// The number of EIO on Unix systems.
-const EIO: i32 = 5;
-
 fn broken(action: &'static str) -> TierError {
-    let source = io::Error::from_raw_os_error(EIO);
-    TierError::File { action, path: PathBuf::from(PLACE), source }
+    TierError::File { action, path: PathBuf::from(PLACE), source: broken_disk() }
 }
 
 impl<T: Tier> Tier for FaultyTier<T> {
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
-        if self.happens(|faults| faults.full) {
+        if self.chances.happens(|faults| faults.full) {
             let (path, source) = (PathBuf::from(PLACE), io::ErrorKind::StorageFull.into());
             return Err(TierError::Full { action: "write", path, source });
         }

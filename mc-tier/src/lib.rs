@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod chances;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod directory;

@@ -44,6 +44,8 @@ pub(crate) enum CtlError {
     NoObject { key: String, source: CallError },
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error("no other master took over, and {leader} leads on; `ha status` shows the others")]
+    NotHandedOver { leader: Box<str> },
     #[error(transparent)]
     Rpc(#[from] RpcError),
 }

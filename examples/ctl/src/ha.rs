@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use mc_cli::table;
-use mc_rpc::{ClientConfig, HaRole, HaStatus, MasterClient, RpcError};
+use mc_rpc::{ClientConfig, HaRole, HaStatus, MasterClient};
 use mc_store::{Client, NodeConfig};
 use mc_types::{ByteSize, Epoch, Sequence};
 use serde_json::json;
@@ -52,18 +52,20 @@ pub(crate) async fn ha(
 }
 
 /// Has the leader hand over, and waits for the next one.
-async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, RpcError> {
-    let before = master.ha_status().await?.epoch;
+async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, CtlError> {
+    let before = master.ha_status().await?;
     master.hand_over(to).await?;
     let deadline = Instant::now() + TAKE_OVER;
     loop {
-        match master.ha_status().await {
-            Ok(status) if status.role == HaRole::Leader && status.epoch > before => {
+        let status = master.ha_status().await;
+        match status {
+            Ok(status) if status.role == HaRole::Leader && status.member != before.member => {
                 return Ok(status);
             }
-            Err(error) if Instant::now() >= deadline => return Err(error),
-            // It may still be handing over; if nobody takes over, it leads again.
-            Ok(status) if Instant::now() >= deadline => return Ok(status),
+            Ok(status) if status.epoch > before.epoch || Instant::now() >= deadline => {
+                return Err(CtlError::NotHandedOver { leader: status.address });
+            }
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
             Ok(_) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
         }
     }

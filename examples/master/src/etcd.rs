@@ -1,10 +1,12 @@
 //! The etcd in which the masters elect their leader, from the command line.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use mc_ha::etcd::{EtcdConfig, EtcdConfigError, EtcdTls};
+use mc_tls::FileError;
+
+/// Longest file with a password, in bytes.
+const MAX_PASSWORD_FILE: usize = 4096;
 
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,8 +51,10 @@ pub(crate) enum EtcdArgsError {
     Endpoints(#[from] EtcdConfigError),
     #[error("{given} needs {lacking}")]
     Half { given: &'static str, lacking: &'static str },
-    #[error("cannot read {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    #[error("--etcd_password_file: {0}")]
+    File(#[from] FileError),
+    #[error("--etcd_password_file: {} is not text", path.display())]
+    NotText { path: PathBuf },
 }
 
 impl EtcdArgs {
@@ -74,9 +78,10 @@ impl EtcdArgs {
             server_name: self.etcd_tls_server_name.as_deref().map(Into::into),
         });
         if let Some((user, path)) = credentials {
-            let failed = |source| EtcdArgsError::File { path: path.clone(), source };
-            let password = fs::read_to_string(path).map_err(failed)?;
-            etcd = etcd.with_credentials(user, password.trim_end());
+            let password = mc_tls::read_file(path, MAX_PASSWORD_FILE)?;
+            let password = core::str::from_utf8(password.trim_ascii_end())
+                .map_err(|_| EtcdArgsError::NotText { path: path.clone() })?;
+            etcd = etcd.with_credentials(user, password);
         }
         Ok(etcd)
     }

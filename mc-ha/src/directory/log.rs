@@ -1,11 +1,9 @@
 //! Batches in sled: one database for the time from one snapshot to the next.
 
 use core::fmt;
-use core::hash::BuildHasher;
 use core::panic::AssertUnwindSafe;
 use std::collections::BTreeMap;
 use std::fs;
-use std::hash::RandomState;
 use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -34,9 +32,9 @@ pub(super) struct Mark(pub(super) u64);
 impl Mark {
     const LEN: usize = 8;
 
-    /// One that nobody can guess: the keys of `RandomState` are the system's random numbers.
-    pub(super) fn draw() -> Self {
-        Self(RandomState::new().hash_one(Self::LEN))
+    /// One that nobody can guess.
+    pub(super) fn draw() -> io::Result<Self> {
+        Ok(Self(getrandom::u64()?))
     }
 
     pub(super) const fn to_bytes(self) -> [u8; Self::LEN] {

@@ -54,7 +54,8 @@ impl NumberedLog {
         begin: Position,
     ) -> Result<Self, JournalError> {
         let number = after.map_or(1, |log| log.number + 1);
-        let new = Self::new(metadata, number, begin, Mark::draw());
+        let mark = Mark::draw().at("draw a random mark for a log in", metadata)?;
+        let new = Self::new(metadata, number, begin, mark);
         if let Err(error) = new.open() {
             // Trials that fail leave nothing: a full disk fails many of them.
             new.remove()?;

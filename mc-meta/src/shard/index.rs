@@ -113,8 +113,8 @@ pub(crate) struct Index {
 struct Part {
     buckets: Vec<Bucket>,
     len: usize,
-    /// Buckets that are kept for entries that are expected.
-    reserved: usize,
+    /// Its room is for entries that are expected, and stays until it is given back.
+    is_reserved: bool,
     /// Entries for which there is no room although the part is far from full: more than
     /// eight keys have the same tag, which only those who know the seed can bring
     /// about.
@@ -181,7 +181,7 @@ impl Index {
         let share = share + 4 * share.isqrt();
         for part in &mut self.parts {
             let buckets = (share * 16).div_ceil(WAYS * 13);
-            part.reserved = buckets;
+            part.is_reserved = true;
             if buckets > part.buckets.len() {
                 part.resize(buckets);
             }
@@ -191,7 +191,7 @@ impl Index {
     /// Gives memory back that was reserved for many more entries than there are.
     pub(crate) fn shrink_when_sparse(&mut self) {
         for (number, part) in self.parts.iter_mut().enumerate() {
-            part.reserved = 0;
+            part.is_reserved = false;
             part.shrink_when_sparse(number);
         }
     }
@@ -306,7 +306,7 @@ impl Part {
     }
 
     fn shrink_when_sparse(&mut self, number: usize) {
-        if self.reserved > 0 {
+        if self.is_reserved {
             return;
         }
         if self.len == 0 && self.crowd.is_empty() {

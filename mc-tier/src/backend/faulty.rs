@@ -4,22 +4,14 @@ use core::time::Duration;
 use std::io;
 use std::path::Path;
 
-use mc_types::SplitMix64;
-use parking_lot::Mutex;
-
 use super::StorageBackend;
+use crate::chances::{Chances, broken_disk};
 
 /// Wraps a backend that fails at random. The same seed and operations give the same faults.
 #[derive(Debug)]
 pub struct FaultyBackend<B> {
     inner: B,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    faults: BackendFaults,
-    random: SplitMix64,
+    chances: Chances<BackendFaults>,
 }
 
 /// What a [`FaultyBackend`] does wrong. Chances are from 0, never, to 1, always.
@@ -44,37 +36,14 @@ impl<B: StorageBackend> FaultyBackend<B> {
     /// A backend without faults yet.
     #[must_use]
     pub fn new(inner: B, seed: u64) -> Self {
-        let state = State { faults: BackendFaults::default(), random: SplitMix64::new(seed) };
-        Self { inner, state: Mutex::new(state) }
+        Self { inner, chances: Chances::new(seed) }
     }
 
     /// Has these faults from now on.
     pub fn set(&self, faults: BackendFaults) {
-        self.state.lock().faults = faults;
-    }
-
-    /// Returns whether a chance comes true.
-    fn happens(&self, chance: impl Fn(&BackendFaults) -> f64) -> bool {
-        let mut state = self.state.lock();
-        // Below 1: as many bits as an f64 holds.
-        let drawn = (state.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        drawn < chance(&state.faults)
-    }
-
-    fn below(&self, bound: usize) -> usize {
-        self.state.lock().random.below(bound)
-    }
-
-    fn delay(&self) {
-        let delay = self.state.lock().faults.delay;
-        if !delay.is_zero() {
-            std::thread::sleep(delay);
-        }
+        self.chances.set(faults);
     }
 }
-
-/// The number of EIO on Unix systems.
-const EIO: i32 = 5;
 
 impl<B: StorageBackend> StorageBackend for FaultyBackend<B> {
     fn len(&self) -> u64 {
@@ -82,38 +51,38 @@ impl<B: StorageBackend> StorageBackend for FaultyBackend<B> {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.delay();
-        if self.happens(|faults| faults.read_fails) {
-            let part = self.below(buffer.len());
+        self.chances.wait(|faults| faults.delay);
+        if self.chances.happens(|faults| faults.read_fails) {
+            let part = self.chances.below(buffer.len());
             self.inner.read(offset, &mut buffer[..part])?;
-            return Err(io::Error::from_raw_os_error(EIO));
+            return Err(broken_disk());
         }
         self.inner.read(offset, buffer)?;
-        if self.happens(|faults| faults.flipped_bit) {
-            let bit = self.below(8 * buffer.len());
+        if self.chances.happens(|faults| faults.flipped_bit) {
+            let bit = self.chances.below(8 * buffer.len());
             buffer[bit / 8] ^= 1 << (bit % 8);
         }
         Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.delay();
-        let error = if self.happens(|faults| faults.full) {
+        self.chances.wait(|faults| faults.delay);
+        let error = if self.chances.happens(|faults| faults.full) {
             io::ErrorKind::StorageFull.into()
-        } else if self.happens(|faults| faults.write_fails) {
-            io::Error::from_raw_os_error(EIO)
+        } else if self.chances.happens(|faults| faults.write_fails) {
+            broken_disk()
         } else {
             return self.inner.write(offset, bytes);
         };
-        let part = self.below(bytes.len());
+        let part = self.chances.below(bytes.len());
         self.inner.write(offset, &bytes[..part])?;
         Err(error)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.delay();
-        if self.happens(|faults| faults.sync_fails) {
-            return Err(io::Error::from_raw_os_error(EIO));
+        self.chances.wait(|faults| faults.delay);
+        if self.chances.happens(|faults| faults.sync_fails) {
+            return Err(broken_disk());
         }
         self.inner.sync()
     }

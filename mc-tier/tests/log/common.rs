@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mc_testkit::content;
 use mc_tier::{
     LogSettings, LogTier, MemoryBackend, ObjectBytes, ObjectId, ScanPage, SliceBytes,
-    StorageBackend, Tier,
+    StorageBackend, Tier, TierError,
 };
 use mc_types::{ByteSize, Generation, ObjectKey};
 
@@ -44,6 +44,19 @@ pub(crate) fn open(backend: impl StorageBackend + 'static) -> LogTier {
 
 pub(crate) fn put(tier: &LogTier, number: usize) {
     tier.put(&id(number), &object(number)).unwrap();
+}
+
+/// Puts objects until no more fit. Returns their number.
+pub(crate) fn fill(tier: &LogTier) -> usize {
+    let mut stored = 0;
+    let error = loop {
+        match tier.put(&id(stored), &object(stored)) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, TierError::Full { .. }) && error.is_retryable(), "{error:?}");
+    stored
 }
 
 /// Returns whether the object is there. Its bytes are right.

@@ -6,7 +6,7 @@ use mc_testkit::role;
 use mc_tier::{FileBackend, LogTier, MemoryBackend, Tier, TierError};
 use mc_types::ByteSize;
 
-use crate::common::{id, is_there, medium, object, open, put, settings};
+use crate::common::{fill, id, is_there, medium, object, open, put, settings};
 use crate::mounts::{mount, with_mounts};
 
 const LEN: ByteSize = ByteSize::mib(1);
@@ -74,14 +74,7 @@ fn a_disk_that_is_full_before_the_log_costs_no_object() {
     mount(root);
     let open = || open(FileBackend::open(root.join("log"), ByteSize::mib(100)).unwrap());
     let tier = open();
-    let mut stored = 0;
-    let error = loop {
-        match tier.put(&id(stored), &object(stored)) {
-            Ok(()) => stored += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, TierError::Full { .. }) && error.is_retryable(), "{error:?}");
+    let stored = fill(&tier);
     assert!((0..stored).all(|number| is_there(&tier, number)), "{stored}");
     drop(tier);
     let tier = open();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mc_testkit::Random;
 use mc_tier::{ObjectBytes, SliceBytes, Tier, TierError};
 
-use crate::common::{SEGMENT, id, is_there, medium, object, open, put, scan_all};
+use crate::common::{SEGMENT, fill, id, is_there, medium, open, put, scan_all};
 
 /// The log agrees with a set of numbers, through compactions and after each opening.
 #[test]
@@ -41,14 +41,7 @@ fn a_log_agrees_with_a_model() {
 fn a_full_log_takes_removals_and_then_puts() {
     let medium = medium(6);
     let tier = open(medium.clone());
-    let mut stored = 0;
-    let error = loop {
-        match tier.put(&id(stored), &object(stored)) {
-            Ok(()) => stored += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, TierError::Full { .. }) && error.is_retryable(), "{error:?}");
+    let stored = fill(&tier);
     let used = tier.usage().unwrap().bytes;
     assert!(used > 3 * SEGMENT.as_u64(), "{used} of 6 segments");
     assert!((0..stored).all(|number| is_there(&tier, number)));

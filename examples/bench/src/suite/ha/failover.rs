@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_rpc::{ClientConfig, FollowerStatus, HaStatus, MasterClient};
 use mc_store::{ByteSize, Client, ClientBuilder, PutOutcome};
 use mc_testkit::{EtcdCluster, Input, Program};
 
-use super::restart::{DURABLE, NAME, VALUE, book, read};
+use super::restart::{NAME, VALUE, book, read};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::pattern::Pattern;
@@ -61,8 +62,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
         return Err(BenchError::wrong("put", "the object is there already"));
     }
     runtime.block_on(book(&masters, keys))?;
-    // The standbys have it all then, and are in sync.
-    std::thread::sleep(DURABLE);
+    runtime.block_on(in_sync(&masters))?;
     drop(leader);
     let killed = Instant::now();
     runtime.block_on(read(&reader, &pattern, killed))?;
@@ -76,6 +76,23 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let figure = Figure::new("failover_first_get_s", after_lease, "s").with("keys", keys);
     let figure = figure.with("since_kill_s", since_kill.as_secs_f64());
     report.add(figure.with("lease_s", LEASE.as_secs()).with("masters", MASTERS))
+}
+
+/// Waits until both standbys have everything and are in sync.
+async fn in_sync(masters: &str) -> Result<(), BenchError> {
+    let client = MasterClient::connect(masters, ClientConfig::default()).await?;
+    let deadline = Instant::now() + START;
+    loop {
+        let HaStatus { followers, in_sync, .. } = client.ha_status().await?;
+        let is_ready = |it: &FollowerStatus| it.lag == 0 && in_sync.contains(&it.member);
+        if followers.len() == usize::from(MASTERS) - 1 && followers.iter().all(is_ready) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(BenchError::wrong("ha_status", "the standbys do not get in sync"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 fn ip(etcd: &EtcdCluster) -> IpAddr {

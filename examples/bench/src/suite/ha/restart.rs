@@ -36,7 +36,7 @@ const SEGMENTS: u32 = 16;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Longer than the time after which changes are on disk.
-pub(super) const DURABLE: Duration = Duration::from_secs(2);
+const DURABLE: Duration = Duration::from_secs(2);
 
 /// Prints the time from the start of a master to the first object that is read.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
