@@ -48,8 +48,8 @@
 //! varint number of slices, for each a varint (twice the length, plus 1 with a checksum) and 4 bytes
 //! (the checksum, if it has one), places of the replicas, varint milliseconds idle; then, as the
 //! flags say, the byte of the file's status, text group, 8 bytes parent, varint number of prefixes
-//! and 4 bytes each, places of reserved space. What follows belongs to a later version and is passed
-//! over.
+//! and 4 bytes each, places of reserved space; and, if it is on clients' own disks, a varint, their
+//! number, and the id of each. What follows belongs to a later version and is passed over.
 //!
 //! A completion is the end of a put whose beginning is in the same batch: an object that is not
 //! complete, without checksums. It stands for that object with the flag 1 and these checksums and

@@ -167,6 +167,11 @@ impl Clients {
         self.heard(client, now, ttl);
     }
 
+    /// Another client has this one's disk now.
+    pub(crate) fn disk_moved(&mut self, client: ClientId) {
+        self.disks.remove(&client);
+    }
+
     /// A client has no local disk any more; true when it had one.
     pub(crate) fn disk_left(&mut self, client: ClientId) -> bool {
         let had = self.disks.remove(&client);

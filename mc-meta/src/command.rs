@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use crate::object::states::{BufferStatus, ReplicaStatus};
 use crate::space::segment::Segment;
 use crate::tier::kinds::{DiskReplica, LocalDiskReplica};
+use crate::tier::local_disk::DiskPlacement;
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;
@@ -291,7 +292,7 @@ pub struct ReplicaList {
     /// Its file on the shared tier, if that can be read.
     pub disk: Option<DiskReplica>,
     /// The clients' own disks that it is on.
-    pub local_disks: Vec<LocalDiskReplica>,
+    pub local_disks: Vec<DiskPlacement>,
     /// How long the master promises to keep these replicas from now on.
     pub lease: Duration,
 }

@@ -26,10 +26,12 @@ pub(crate) mod rank {
     pub(crate) const TASKS: u8 = 11;
     /// Those of the clients' own disks.
     pub(crate) const DISKS: u8 = 12;
+    /// The work for the shared tier.
+    pub(crate) const FILES: u8 = 13;
     /// The tenants' accounts.
-    pub(crate) const ACCOUNTS: u8 = 13;
+    pub(crate) const ACCOUNTS: u8 = 14;
     /// The order of effects; locked for as long as the sinks are told of one.
-    pub(crate) const EFFECTS: u8 = 14;
+    pub(crate) const EFFECTS: u8 = 15;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.

@@ -26,7 +26,7 @@ use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;
-use crate::tier::kinds::FileBytes;
+use crate::tier::files::Files;
 use crate::tier::local_disk::LocalDisks;
 use crate::transfer::drain::DrainJobs;
 use crate::transfer::tasks::TaskBook;
@@ -47,7 +47,7 @@ pub struct Master {
     pub(crate) groups: Mutex<Groups, { rank::GROUPS }>,
     pub(crate) tasks: Mutex<TaskBook, { rank::TASKS }>,
     /// Room on the shared tier of files.
-    pub(crate) files: Arc<FileBytes>,
+    pub(crate) files: Arc<Files>,
     /// The clients' own disks.
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) drain_jobs: Mutex<DrainJobs, { rank::DRAIN_JOBS }>,
@@ -133,7 +133,7 @@ impl Master {
             soft_pin_from: config.soft_pin_from,
         };
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
-        let files = Arc::new(FileBytes::new(room));
+        let files = Arc::new(Files::new(room));
         let local = Arc::new(LocalDisks::new(config.local_disk, config.promotion, mix(seed)));
         let quotas = Arc::new(if config.multi_tenant {
             Quotas::on(config.default_tenant_quota)

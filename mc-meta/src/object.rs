@@ -14,17 +14,18 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 
 use mc_lease::Protection;
-use mc_types::{Checksum, ClientId, Generation, Time};
+use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
 use crate::command::{Placements, Slice, Slices};
 use crate::evict::group::{Group, Membership};
+use crate::journal::record::DiskIds;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::object::states::ReplicaStatus;
 use crate::shard::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-use crate::tier::local_disk::{LocalDisk, OnDisk};
+use crate::tier::local_disk::{DiskPlacement, LocalDisk, OnDisk};
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 
@@ -284,7 +285,7 @@ impl Object {
 
     /// The kinds of replicas that can be read.
     pub(crate) fn readable_kinds(&self) -> ReplicaKinds {
-        let has_disk = self.local_disks().iter().any(|disk| !disk.is_gone());
+        let has_disk = self.local_disks().iter().any(OnDisk::is_readable);
         [
             (ReplicaKind::Memory, self.is_complete() && self.has_memory()),
             (ReplicaKind::Disk, self.file() == FileState::Persisted),
@@ -501,10 +502,20 @@ impl Object {
         (self.file() == FileState::Persisted).then_some(DiskReplica { len: self.len })
     }
 
-    /// The clients' own disks that it is on and that can be read.
+    /// The clients' own disks that it is on, those that are away included.
+    pub(crate) fn disk_ids(&self) -> DiskIds {
+        let there = self.local_disks().iter().filter(|disk| !disk.is_gone());
+        there.map(|disk| disk.disk().id()).collect()
+    }
+
+    /// Where it can be read on clients' own disks.
+    pub(crate) fn disk_placements(&self) -> Vec<DiskPlacement> {
+        self.local_disks().iter().filter_map(OnDisk::placement).collect()
+    }
+
+    /// The clients' own disks that it can be read from.
     pub(crate) fn local_disk_replicas(&self) -> Vec<LocalDiskReplica> {
-        let present = self.local_disks().iter().filter(|disk| !disk.is_gone());
-        present.map(|disk| LocalDiskReplica::on(disk)).collect()
+        self.disk_placements().into_iter().map(LocalDiskReplica::from).collect()
     }
 
     /// Returns whether it has memory that is not gone.
@@ -517,9 +528,14 @@ impl Object {
         self.file() != FileState::None || self.local_disks().iter().any(|disk| !disk.is_gone())
     }
 
-    /// Returns whether it can be read from a disk.
+    /// Returns whether it is on a disk, one that is away included.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.file() == FileState::Persisted || self.local_disks().iter().any(|disk| !disk.is_gone())
+    }
+
+    /// Returns whether it can be read from a disk.
+    fn is_readable_on_disk(&self) -> bool {
+        self.file() == FileState::Persisted || self.local_disks().iter().any(OnDisk::is_readable)
     }
 
     /// Returns whether it has been readable.
@@ -535,18 +551,18 @@ impl Object {
 
     /// Readable replicas of every kind.
     pub(crate) fn count_readable(&self) -> usize {
-        let local = self.local_disks().iter().filter(|disk| !disk.is_gone());
+        let local = self.local_disks().iter().filter(|disk| disk.is_readable());
         self.readable().count() + usize::from(self.file() == FileState::Persisted) + local.count()
     }
 
     /// Returns whether it can be read now.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable().next().is_some() || self.is_on_disk()
+        self.readable().next().is_some() || self.is_readable_on_disk()
     }
 
     /// Returns whether it cannot be read, but may be again when the clients come back that hold it.
     pub(crate) fn is_away(&self) -> bool {
-        self.is_complete() && self.has_memory() && !self.is_readable()
+        self.is_complete() && (self.has_memory() || self.is_on_disk()) && !self.is_readable()
     }
 
     /// Returns whether evicting it would make room.
@@ -591,14 +607,24 @@ impl Object {
         promotion
     }
 
-    /// Notes that it is on this disk, too.
-    pub(crate) fn add_local_disk(&mut self, disk: Arc<LocalDisk>) {
-        self.change_extra(|extra| extra.local_disks.push(OnDisk::new(disk)));
+    /// Notes where it is on this disk.
+    pub(crate) fn add_local_disk(&mut self, disk: Arc<LocalDisk>, extent: Extent) {
+        self.change_extra(|extra| {
+            extra.local_disks.retain(|other| other.disk().id() != disk.id());
+            extra.local_disks.push(OnDisk::new(disk, extent));
+        });
+    }
+
+    /// Notes that it was on this disk, which is away, before a restart.
+    pub(crate) fn note_local_disk(&mut self, disk: Arc<LocalDisk>, len: u64) {
+        if let Some(extent) = Extent::new(0, len) {
+            self.add_local_disk(disk, extent);
+        }
     }
 
     /// Notes that it is not on the disk of this client any more.
     pub(crate) fn remove_local_disk(&mut self, client: ClientId) {
-        self.change_extra(|extra| extra.local_disks.retain(|disk| disk.client() != client));
+        self.change_extra(|extra| extra.local_disks.retain(|disk| disk.client() != Some(client)));
     }
 
     pub(crate) fn membership(&self) -> Option<&Membership> {

@@ -44,8 +44,9 @@ use crate::shard::owners::Owners;
 use crate::shard::retained::{GrantId, Retained, RetainedSpace};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
+use crate::tier::files::Files;
 use crate::tier::files::OpenFiles;
-use crate::tier::kinds::FileBytes;
+use crate::tier::kinds::FileState;
 use crate::tier::local_disk::LocalDisks;
 use crate::transfer::Transfer;
 
@@ -104,7 +105,7 @@ pub(crate) struct ShardConfig {
     pub(crate) policy: PolicyKind,
     pub(crate) hasher: KeyHasher,
     /// Room on the shared tier of files.
-    pub(crate) files: Arc<FileBytes>,
+    pub(crate) files: Arc<Files>,
     /// The clients' own disks.
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) ttl_after_get: Option<Duration>,
@@ -647,6 +648,9 @@ impl Shard {
         if object.is_complete() {
             let what = KeyEventKind::Removed { generation: object.generation, cause };
             self.history.add(object.tag, emit.now, what);
+        }
+        if object.file() == FileState::Persisted {
+            self.config.files.delete(self.key(object), object.generation, object.len());
         }
         if emit.wants_objects() {
             let before = self.objects[slot].tell_kinds();

@@ -6,11 +6,9 @@ mod read;
 use core::time::Duration;
 use std::sync::Arc;
 
-use mc_meta::{
-    ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaCheck, Slices, VerifiedSpan,
-};
+use mc_meta::{ClientStatus, DiskReplica, PutHandle, ReplicaCheck, Slices, VerifiedSpan};
 use mc_ticket::{ClockEpoch, Ticket};
-use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
 
 pub(crate) use read::{
     Answer, ListParts, Status, push_replica, read_all_done, read_all_exist, read_done, read_exists,
@@ -55,6 +53,33 @@ impl PartialEq for ReplicaLocation {
 }
 
 impl Eq for ReplicaLocation {}
+
+/// An object on a client's own disk, for readers.
+///
+/// Two are equal when they are the same place, whatever their tickets.
+#[derive(Clone, Debug)]
+pub struct DiskLocation {
+    /// The client that serves it.
+    pub client: ClientId,
+    /// Where the client serves it.
+    pub endpoint: Endpoint,
+    /// The key of the region that it is read from.
+    pub remote_key: RemoteKey,
+    /// The range inside the region.
+    pub extent: Extent,
+    /// The ticket that opens the range for the time that the answer grants; `None` where the remote
+    /// key does.
+    pub ticket: Option<Ticket>,
+}
+
+impl PartialEq for DiskLocation {
+    fn eq(&self, other: &Self) -> bool {
+        let place = |it: &Self| (it.client, it.remote_key, it.extent);
+        place(self) == place(other) && self.endpoint == other.endpoint
+    }
+}
+
+impl Eq for DiskLocation {}
 
 /// The time of the master's clock when it wrote an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +150,7 @@ pub struct ReplicaList {
     /// Its file on the shared tier, if that can be read.
     pub disk: Option<DiskReplica>,
     /// Clients' own disks that it is on, at most as many as there can be replicas.
-    pub local_disks: Vec<LocalDiskReplica>,
+    pub local_disks: Vec<DiskLocation>,
     /// How long the master keeps these replicas, counted from when it wrote the
     /// answer: the reader counts from before it asked.
     pub lease: Duration,

@@ -23,6 +23,7 @@ mod reads;
 mod removal;
 mod report;
 mod segments;
+mod storage;
 mod tasks;
 mod tenants;
 mod transfers;
@@ -42,7 +43,7 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
-pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
+pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem, OffloadJob};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
 pub use files::EvictDiskItem;
@@ -52,6 +53,7 @@ pub use patterns::ReplicaPage;
 pub use promotion::PromotionGrant;
 pub use puts::{PutRevokeItem, PutStartItem};
 pub use report::{ClusterReport, SegmentReport};
+pub use storage::{FileJobs, FileOutcome, StorageConfig};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub use tenants::TenantQuotas;
 pub use transfers::TransferGrant;

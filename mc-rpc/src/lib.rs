@@ -22,6 +22,7 @@ mod reply;
 mod request;
 mod server;
 mod service;
+mod storage;
 mod stream;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -29,16 +30,17 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClockReading, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation,
+    ClockReading, DiskLocation, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation,
     SegmentLocation,
 };
 pub use c2c::C2cSettings;
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
-    ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
-    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
-    PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported, SegmentReport, Task,
-    TaskReport, TenantQuotas, TransferGrant,
+    ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FileJobs,
+    FileOutcome, FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation,
+    OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, PutStartItem, ReplicaDescription,
+    ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport, TenantQuotas,
+    TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,
@@ -59,5 +61,6 @@ pub use server::{
 pub use service::{
     Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
 };
+pub use storage::StorageSettings;
 pub use stream::ByteStream;
 pub use wire::WireError;

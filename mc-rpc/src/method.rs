@@ -247,6 +247,14 @@ methods! {
     HaStatus = 90: Reader, Harmless, Short => cold ha_status;
     /// Asks the leader to hand over.
     HandOver = 91: Admin, Once, Short => cold hand_over;
+    /// Where clients keep files of objects.
+    GetStorageConfig = 92: Reader, Harmless, Short => cold get_storage_config;
+    /// `DiskPutEnd` or `DiskPutRevoke` of many objects.
+    BatchDiskPutEnd = 93: Writer, Tracked, Short => written batch_disk_put_end;
+    /// Work on the shared tier of files.
+    FetchFileJobs = 94: Node, Tracked, Short => cold fetch_file_jobs;
+    /// The files that a client has found.
+    ReportFiles = 95: Node, Harmless, Short => written report_files;
 }
 
 impl Method {

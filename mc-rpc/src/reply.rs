@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    BufferStatus, ClientStatus, LocalDiskReplica, MAX_REPLICAS, Placement, Pong, PutGrant,
-    RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
+    BufferStatus, ClientStatus, DiskPlacement, MAX_REPLICAS, Placement, Pong, PutGrant, RangedList,
+    Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
 use mc_types::{Endpoint, ErrorCode, Extent, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS};
@@ -84,7 +84,8 @@ fn put_replica(
             put_u64(out, 2, extent.len());
             put_u64(out, 3, extent.offset());
             put_enum(out, 4, handle as i32);
-            terms.put_ticket(out, 9, segment.spec(), extent);
+            let spec = segment.spec();
+            terms.put_ticket(out, 9, (spec.remote_key, spec.ticket_key.as_ref()), extent);
         });
         put_enum(out, 2, status as i32);
     });
@@ -116,11 +117,14 @@ fn put_disk(out: &mut BytesMut, number: u32, len: u64, status: ReplicaStatus) {
 }
 
 /// Writes as many as an object can have in memory: no reader looks for more.
-fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[LocalDiskReplica]) {
-    for disk in disks.iter().take(MAX_REPLICAS) {
+fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[DiskPlacement], terms: Terms) {
+    for DiskPlacement { client, disk, extent } in disks.iter().take(MAX_REPLICAS) {
         put_message(out, number, |out| {
-            put_bytes(out, 1, &disk.client.to_bytes());
+            put_bytes(out, 1, &client.to_bytes());
             put_bytes(out, 2, disk.endpoint.as_str().as_bytes());
+            put_bytes(out, 3, &disk.remote_key.to_bytes());
+            put_u64(out, 4, extent.offset());
+            terms.put_ticket(out, 5, (disk.remote_key, disk.ticket_key.as_ref()), *extent);
         });
     }
 }
@@ -141,7 +145,7 @@ pub(crate) fn put_replica_list<'a>(
     if let Some(disk) = list.disk {
         put_disk(out, 6, disk.len, ReplicaStatus::Complete);
     }
-    put_local_disks(out, 7, &list.local_disks);
+    put_local_disks(out, 7, &list.local_disks, signer.reading(list.lease));
     put_u64(out, 9, list.suspects as u64);
 }
 

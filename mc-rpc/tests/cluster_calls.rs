@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
     DiskConfig, JobStatus, LateWrites, LocalDiskConfig, Master, MasterConfig, PromotionConfig,
-    PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, TaskKind, TaskStatus, TenantId,
+    PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, Slice, Slices, TaskKind,
+    TaskStatus, TenantId,
 };
 use mc_rpc::{
     Clock, EvictDiskItem, FoundItem, MasterClient, MasterService, OffloadItem, Server,
@@ -277,7 +278,8 @@ async fn objects_go_to_disks_and_come_back() {
     client.remove_all(true).await.unwrap();
     assert!(client.poll_remove_all(ME).await.unwrap());
     assert!(!client.poll_remove_all(ME).await.unwrap());
-    let found = FoundItem { object: object.clone(), generation, len: 4196 };
+    let slices = Slices::One(Slice { len: 4196, checksum: None });
+    let found = FoundItem { object: object.clone(), generation, slices };
     assert_eq!(client.report_local_disk(ME, &[found]).await.unwrap(), [Ok(())]);
     for _ in 0..2 {
         assert!(client.exist(jobs[0].key.as_ref()).await.unwrap());

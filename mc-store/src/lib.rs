@@ -27,7 +27,8 @@ pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, MountedSegment, OperationMetrics, PathMetrics, Put, PutMode,
-    PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
+    PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, TierMetrics, VramError,
+    VramStage,
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
@@ -46,7 +47,7 @@ pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{
     C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription,
-    ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, TaskReport,
+    ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings, TaskReport,
 };
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
     Authenticate, C2cSettings, Clock, DurableWatch, MasterService, Server, ServerConfig,
-    ServerHandle, ServerWatch, Streams,
+    ServerHandle, ServerWatch, StorageSettings, Streams,
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
 use mc_transport::BootTime;
@@ -65,6 +65,7 @@ pub struct MasterBuilder {
     state: Option<mc_meta::Master>,
     durability: Option<DurableWatch>,
     c2c: Option<C2cSettings>,
+    storage: StorageSettings,
     #[cfg(feature = "events")]
     events: Option<EventPublisher>,
     #[cfg(feature = "ha")]
@@ -112,6 +113,7 @@ impl Master {
             state: None,
             durability: None,
             c2c: None,
+            storage: StorageSettings::default(),
             #[cfg(feature = "events")]
             events: None,
             #[cfg(feature = "ha")]
@@ -289,6 +291,14 @@ impl MasterBuilder {
         self
     }
 
+    /// Has clients keep a file of each object in a directory that all of them have mounted. The
+    /// [settings](Self::config) say how many bytes the files may take
+    /// ([`MasterConfig::disk`](mc_meta::MasterConfig::disk)).
+    pub fn storage(mut self, settings: StorageSettings) -> Self {
+        self.storage = settings;
+        self
+    }
+
     /// The state machine to serve, in place of a new one that [`config`](Self::config) and
     /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with
     /// an eviction policy or allocation strategy of the caller's own. Its time goes on from
@@ -385,7 +395,10 @@ impl MasterBuilder {
         self.assemble()
     }
 
-    fn assemble(self) -> Result<Assembly, MasterStartError> {
+    fn assemble(mut self) -> Result<Assembly, MasterStartError> {
+        if self.storage.root.is_some() {
+            self.config.disk.get_or_insert_default();
+        }
         let environment = &*self.environment;
         let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
         #[cfg(feature = "ha")]
@@ -431,6 +444,7 @@ impl MasterBuilder {
         if let Some(watch) = durability {
             service = service.with_durability(watch);
         }
+        service = service.with_storage(self.storage);
         if let Some(settings) = self.c2c {
             service = service.with_c2c(settings);
         }

@@ -86,7 +86,8 @@ async fn what_is_on_disks_only_is_not_ready() {
     let (owner, key) = (ClientId::from_u128(9), KeyRef::new("k").unwrap());
     state.mount_local_disk(now, owner, "tcp://127.0.0.1:9".parse().unwrap(), true).unwrap();
     let generation = app.describe("k").await.unwrap().generation;
-    let found = mc_meta::FoundOnDisk { key, generation, len: 5 };
+    let slices = mc_meta::Slices::One(mc_meta::Slice { len: 5, checksum: None });
+    let found = mc_meta::FoundOnDisk { key, generation, slices };
     state.report_local_disk(now, owner, &[found]).remove(0).unwrap();
     cluster.nodes.remove(0).shutdown().await;
     assert!(app.exist("k").await.unwrap());

@@ -14,15 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use mc_types::ByteSize;
 use tracing::warn;
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
 use crate::place::{FOLDERS, place};
-use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
-
-pub use evict::Watermarks;
+use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 
 /// The folder of files that are being written.
 const UNFINISHED: &str = "tmp";
@@ -38,8 +37,8 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 /// are removed after an hour. [`object_file`](crate::object_file) describes the files.
 ///
 /// A tier lists, counts and evicts by reading the directory, which takes time in the number of
-/// objects. It runs no threads: its owner calls [`evict`](Self::evict) and
-/// [`clean_up`](Self::clean_up) from time to time.
+/// objects. It runs no threads: its owner calls [`evict`](Tier::evict) and
+/// [`clean_up`](Tier::clean_up) from time to time.
 ///
 /// Where the directory has gone, because its file system is not mounted any more, operations fail with
 /// [`TierError::Vanished`]: nothing is written to the disk below the mount point.
@@ -70,7 +69,7 @@ pub enum SyncPolicy {
 impl DirectoryTier {
     /// Opens the directory of a cluster and makes it if it is missing. The root must exist.
     ///
-    /// Removes unfinished files as [`clean_up`](Self::clean_up) does, and logs a failure to do so.
+    /// Removes unfinished files as [`clean_up`](Tier::clean_up) does, and logs a failure to do so.
     ///
     /// # Errors
     /// [`TierError::InvalidClusterId`], [`TierError::NoRoot`], and what the file system says.
@@ -104,7 +103,7 @@ impl DirectoryTier {
             create_folder(&path)
                 .map_err(|source| tier.failure("make the directory", &path, source))?;
         }
-        if let Err(error) = tier.clean_up() {
+        if let Err(error) = tier.remove_unfinished() {
             warn!(%error, "unfinished files are not removed");
         }
         Ok(tier)
@@ -118,10 +117,7 @@ impl DirectoryTier {
 
     /// Removes unfinished files that nobody has written to for an hour, by the clock of the file
     /// system. Returns their number.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn clean_up(&self) -> Result<u64, TierError> {
+    fn remove_unfinished(&self) -> Result<u64, TierError> {
         let mut removed = 0;
         let now = self.file_system_time()?;
         let folder = self.directory.join(UNFINISHED);
@@ -314,5 +310,32 @@ impl Tier for DirectoryTier {
             usage.bytes += file.len;
         })?;
         Ok(usage)
+    }
+
+    /// Evicts the objects whose files were written first, those of other processes included. An
+    /// object that cannot be read is removed in its turn and logged, since its id is not known.
+    ///
+    /// Lists the directory once, and a second time to evict. The age is that of the file system's
+    /// clock; where clocks jump, the order of eviction suffers and nothing else.
+    fn evict(
+        &self,
+        watermarks: Watermarks,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<TierUsage, TierError> {
+        self.evict_oldest(watermarks, evicted)
+    }
+
+    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file
+    /// system.
+    fn clean_up(&self) -> Result<u64, TierError> {
+        self.remove_unfinished()
+    }
+
+    fn medium(&self) -> Result<Option<MediumSpace>, TierError> {
+        let found = rustix::fs::statvfs(&self.directory);
+        let found =
+            found.map_err(|error| self.failure("examine", &self.directory, error.into()))?;
+        let bytes = |blocks: u64| ByteSize::bytes(blocks.saturating_mul(found.f_frsize));
+        Ok(Some(MediumSpace { total: bytes(found.f_blocks), free: bytes(found.f_bavail) }))
     }
 }

@@ -12,7 +12,7 @@ use mc_types::Checksum;
 use crate::chances::{Chances, broken_disk};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectBytes, ObjectId};
-use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
+use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage};
 
 /// Wraps a tier that fails at random, as a disk does that is full, broken or slow. The same seed and
 /// operations give the same faults.
@@ -125,5 +125,13 @@ impl<T: Tier> Tier for FaultyTier<T> {
 
     fn usage(&self) -> Result<TierUsage, TierError> {
         self.read(|| self.inner.usage())
+    }
+
+    fn clean_up(&self) -> Result<u64, TierError> {
+        self.change(|| self.inner.clean_up())
+    }
+
+    fn medium(&self) -> Result<Option<MediumSpace>, TierError> {
+        self.read(|| self.inner.medium())
     }
 }

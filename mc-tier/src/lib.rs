@@ -16,7 +16,7 @@ mod place;
 mod tier;
 
 pub use backend::{BackendFaults, FaultyBackend, FileBackend, MemoryBackend, StorageBackend};
-pub use directory::{DirectoryTier, SyncPolicy, Watermarks};
+pub use directory::{DirectoryTier, SyncPolicy};
 pub use error::{Damage, TierError};
 pub use faulty::{Faults, FaultyTier};
 pub use log::{LogSettings, LogTier, Recovery};
@@ -25,4 +25,4 @@ pub use object::{
     InvalidObject, MAX_OBJECT_LEN, MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes,
     SliceInfo, StoredObject,
 };
-pub use tier::{ScanCursor, ScanPage, Tier, TierUsage};
+pub use tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};

@@ -3,11 +3,16 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 use core::ops::Range;
+use std::collections::BinaryHeap;
 
 use bytes::Bytes;
+use mc_types::{ByteSize, Generation};
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
+
+/// Objects that one page of an eviction's scan has.
+const SCAN_PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 
 /// Keeps objects below memory.
 ///
@@ -62,6 +67,85 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the medium says.
     fn usage(&self) -> Result<TierUsage, TierError>;
+
+    /// Evicts the oldest objects when all of them together take more than the high watermark, until
+    /// they take no more than the low one. Calls `evicted` with the id of each object after its
+    /// removal, and returns what was removed.
+    ///
+    /// Unless a tier knows better, the oldest objects are those with the lowest generations. That scans
+    /// all objects, and takes memory in the number of those that are evicted.
+    ///
+    /// # Errors
+    /// What the medium says. Objects that `evicted` was called with are gone.
+    fn evict(
+        &self,
+        watermarks: Watermarks,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<TierUsage, TierError> {
+        let used = self.usage()?.bytes;
+        let mut removed = TierUsage::default();
+        if used <= watermarks.high.as_u64() {
+            return Ok(removed);
+        }
+        let wanted = used.saturating_sub(watermarks.low.as_u64());
+        for Aged { id, len, .. } in oldest(self, wanted)?.into_sorted_vec() {
+            if self.remove(&id)? {
+                removed.objects += 1;
+                removed.bytes += len;
+                evicted(id);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes what writers that died have left behind. Returns the number of files or the like; 0
+    /// unless a tier has any.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn clean_up(&self) -> Result<u64, TierError> {
+        Ok(0)
+    }
+
+    /// Returns the bytes of the medium; `None` where it has no limit of its own, or none that is known.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn medium(&self) -> Result<Option<MediumSpace>, TierError> {
+        Ok(None)
+    }
+}
+
+/// An object in the order of its age.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Aged {
+    generation: Generation,
+    id: ObjectId,
+    len: u64,
+}
+
+/// The oldest objects that have the wanted bytes together; the youngest of them is the first.
+fn oldest<T: Tier + ?Sized>(tier: &T, wanted: u64) -> Result<BinaryHeap<Aged>, TierError> {
+    let (mut oldest, mut bytes) = (BinaryHeap::new(), 0);
+    let mut after = None;
+    loop {
+        let page = tier.scan(after.as_ref(), SCAN_PAGE)?;
+        for object in page.objects {
+            let (id, len) = (object.id().clone(), object.object_len());
+            bytes += len;
+            oldest.push(Aged { generation: id.generation(), id, len });
+            while let Some(youngest) = oldest.peek()
+                && bytes - youngest.len >= wanted
+            {
+                bytes -= youngest.len;
+                oldest.pop();
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(oldest);
+        }
+    }
 }
 
 /// A part of a scan.
@@ -91,6 +175,34 @@ impl ScanCursor {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// When eviction begins, and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Objects are evicted when they take more than this.
+    pub high: ByteSize,
+    /// Eviction ends when the others take no more than this.
+    pub low: ByteSize,
+}
+
+impl Watermarks {
+    /// Eviction above 95 % of a quota, down to 90 %: the ratios by which a master evicts from memory.
+    #[must_use]
+    pub const fn of_quota(quota: ByteSize) -> Self {
+        // Divided first, so that no quota is too large.
+        let twentieth = quota.as_u64() / 20;
+        Self { high: ByteSize::bytes(twentieth * 19), low: ByteSize::bytes(twentieth * 18) }
+    }
+}
+
+/// The bytes of a medium, such as a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediumSpace {
+    /// All of them.
+    pub total: ByteSize,
+    /// Those that can still be written.
+    pub free: ByteSize,
 }
 
 /// What objects take of a tier.

@@ -123,6 +123,8 @@ error_codes! {
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
     /// The other side does not know the operation.
     NotSupported = -1012 (-1012) "NOT_SUPPORTED",
+    /// A file on a disk or on the shared tier could not be read.
+    FileReadFail = -1102 (-1102) "FILE_READ_FAIL",
     /// As many objects wait to be written to the disk as may.
     OffloadQueueFull = -1203 (-1203) "KEYS_ULTRA_LIMIT",
     /// The master runs without local disks.

@@ -69,6 +69,10 @@ uuid_id! {
     SegmentId
 }
 uuid_id! {
+    /// A client's own disk, under which it is known wherever it is mounted.
+    DiskId
+}
+uuid_id! {
     /// A task: one copy or move of an object that a client does for the master.
     TaskId
 }

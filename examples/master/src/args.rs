@@ -20,6 +20,7 @@ use crate::cluster::ClusterArgs;
 use crate::connections::ConnectionArgs;
 use crate::events::EventArgs;
 use crate::journal::JournalArgs;
+use crate::storage::StorageArgs;
 
 /// Keeps the metadata of a KV-cache store: where each object is, where memory is free,
 /// and what to evict. Object bytes never pass through it.
@@ -125,6 +126,8 @@ pub(crate) struct Args {
     pub(crate) journal: JournalArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) storage: StorageArgs,
 
     /// Time for which exist and get protect an object from removal and eviction.
     #[arg(
@@ -392,6 +395,7 @@ impl Args {
         config.tasks.pending_timeout = self.pending_task_timeout;
         config.tasks.processing_timeout = self.processing_task_timeout;
         config.tasks.max_retry_attempts = self.max_retry_attempts;
+        self.storage.apply(&mut config);
         config
     }
 }

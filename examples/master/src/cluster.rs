@@ -33,14 +33,10 @@ pub(crate) struct ClusterArgs {
     enable_ha: bool,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// The cluster that the masters form; clusters of other names may use the same etcd.
-    #[arg(
-        long = "cluster_id",
-        value_name = "NAME",
-        env = "MC_STORE_CLUSTER_ID",
-        default_value = "default"
-    )]
-    cluster_id: String,
+    /// The cluster's name: clusters of other names may use the same etcd [default: default] and the
+    /// same --root_fs_dir [default: mooncake_cluster].
+    #[arg(long = "cluster_id", value_name = "NAME", env = "MC_STORE_CLUSTER_ID")]
+    cluster_id: Option<String>,
     /// The address to listen on, when it is not the one of --rpc_address.
     #[arg(long = "rpc_listen", value_name = "IP")]
     listen: Option<IpAddr>,
@@ -118,6 +114,11 @@ impl ClusterArgs {
         SocketAddr::new(self.listen.unwrap_or(address.ip()), address.port())
     }
 
+    /// The cluster's name, if one was given.
+    pub(crate) fn cluster_id(&self) -> Option<&str> {
+        self.cluster_id.as_deref()
+    }
+
     /// Returns whether this master is one of several.
     pub(crate) fn is_on(&self) -> Result<bool, ClusterError> {
         if self.etcd.is_named() && !self.enable_ha {
@@ -140,7 +141,11 @@ impl ClusterArgs {
         if address.port() == 0 {
             return Err(ClusterError::NoPort);
         }
-        let etcd = etcd.with_cluster_id(&self.cluster_id)?.with_lease_ttl(self.ha_lease_ttl)?;
+        let etcd = match &self.cluster_id {
+            Some(id) => etcd.with_cluster_id(id)?,
+            None => etcd,
+        };
+        let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
         let address = address.to_string();
         let id = self.member_id.as_deref().unwrap_or(&address);
         let member = Member::new(id, &address)?;

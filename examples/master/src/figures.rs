@@ -387,16 +387,29 @@ fn storage(report: &MasterReport) -> String {
         let _ = write!(states, ", suspect: {suspect}");
     }
     format!(
-        "Mem Storage: {} / {} ({percent:.1}%) | Keys: {} (soft-pinned: {}, unfinished: {}) | \
-         Clients: {} | Segments: {} ({states})",
+        "Mem Storage: {} / {} ({percent:.1}%) | SSD Storage: {} | Keys: {} (soft-pinned: {}, \
+         unfinished: {}) | Clients: {} | Segments: {} ({states})",
         ByteSize::bytes(pool.usable.used),
         ByteSize::bytes(pool.usable.size),
+        below_memory(report),
         report.objects,
         report.soft_pinned,
         report.processing,
         report.clients,
         report.segments.len(),
     )
+}
+
+/// Bytes on the shared tier and on clients' own disks, and room for them.
+fn below_memory(report: &MasterReport) -> String {
+    let disks = &report.local_disks;
+    let used = report.disk_used + disks.iter().map(|disk| disk.usage.used).sum::<u64>();
+    let room = disks.iter().map(|disk| disk.usage.capacity).sum::<u64>();
+    let room = match report.disk_capacity {
+        None => "infinite".to_owned(),
+        Some(limit) => ByteSize::bytes(room.saturating_add(limit)).to_string(),
+    };
+    format!("{} / {room}", ByteSize::bytes(used))
 }
 
 fn reclaim(report: &MasterReport) -> String {
@@ -439,7 +452,12 @@ mod tests {
     fn summaries_are_one_line_that_names_the_figures() {
         let report = report_of_segment("a\nb");
         let line = summary(&report);
-        assert!(line.starts_with("Mem Storage: 0 B / 1.00 MB (0.0%) | Keys: 0 "), "{line}");
+        assert!(
+            line.starts_with(
+                "Mem Storage: 0 B / 1.00 MB (0.0%) | SSD Storage: 0 B / 0 B | Keys: 0 "
+            ),
+            "{line}"
+        );
         assert!(line.contains("Clients: 1 | Segments: 1 (suspended: 0)"), "{line}");
         let mut later = report.clone();
         later.put_starts += 25;

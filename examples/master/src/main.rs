@@ -15,6 +15,7 @@ mod http;
 mod journal;
 mod metadata;
 mod serve;
+mod storage;
 
 use std::process::ExitCode;
 

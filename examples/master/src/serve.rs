@@ -23,6 +23,7 @@ use crate::cluster::ClusterError;
 use crate::http::{Shown, ShownMaster};
 use crate::journal::MetadataError;
 use crate::metadata::{self, Values};
+use crate::storage::StorageError;
 use crate::{events, figures, http};
 
 /// The interval of the summary in the log.
@@ -220,6 +221,8 @@ async fn describe(args: &Args) -> Result<(MasterBuilder, String, ChangeLog), Ser
         announced = events::announcement(&config, publisher.system());
         builder = builder.events(publisher.info_bytes(args.events.info_bytes()));
     }
+    let storage = args.storage.settings(args.cluster.cluster_id())?;
+    builder = builder.storage(storage);
     if let Some(settings) = args.c2c.settings()? {
         builder = builder.c2c(settings);
     }
@@ -345,6 +348,8 @@ pub(crate) enum ServeError {
     Events(#[from] mc_events::StartError),
     #[error(transparent)]
     C2c(#[from] C2cError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     #[error(transparent)]

@@ -5,11 +5,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    Location, Locations, ObjectRecordRef, Record, RecordRef, ReplicaStatus, SegmentSpec,
+    DiskIds, Location, Locations, ObjectRecordRef, Record, RecordRef, ReplicaStatus, SegmentSpec,
     SegmentStatus, Slice, Slices, TenantId, TicketKey,
 };
 use mc_types::{
-    Checksum, ClientId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey, SegmentId,
+    Checksum, ClientId, DiskId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey,
+    SegmentId,
 };
 
 use super::fields::{
@@ -275,6 +276,11 @@ impl<'a> Fields<'a, '_> {
         Some(Slice { len: len >> 1, checksum })
     }
 
+    fn disks(&mut self) -> Option<DiskIds> {
+        let count = self.reader.count(1)?;
+        (0..count).map(|_| self.id().map(DiskId::from_u128)).collect()
+    }
+
     /// Reads an object, and its prefixes beside it.
     fn object(
         &mut self,
@@ -306,10 +312,12 @@ impl<'a> Fields<'a, '_> {
             prefixes = (0..count).map(|_| self.checksum()).collect::<Option<_>>()?;
         }
         let reserved = if has(RESERVED) { self.places(None)? } else { Locations::new() };
+        let local_disks = if self.reader.is_empty() { DiskIds::new() } else { self.disks()? };
         let mut object = ObjectRecordRef::new(key, generation, owner, slices);
         object.complete = has(COMPLETE);
         object.replicas = replicas;
         object.disk = disk;
+        object.local_disks = local_disks;
         object.reserved = reserved;
         object.soft_pin = has(SOFT_PIN);
         object.hard_pin = has(HARD_PIN);

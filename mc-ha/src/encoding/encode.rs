@@ -141,6 +141,12 @@ fn object(object: &ObjectRecordRef<'_>, begun: bool, table: &mut Table, out: &mu
     if !object.reserved.is_empty() {
         places(&object.reserved, true, table, out);
     }
+    if !object.local_disks.is_empty() {
+        put(out, object.local_disks.len() as u64);
+        for disk in &object.local_disks {
+            put(out, table.id(disk.as_u128()));
+        }
+    }
 }
 
 fn places(places: &[Location], with_lengths: bool, table: &mut Table, out: &mut Vec<u8>) {

@@ -314,7 +314,7 @@ impl Master {
             self.hand_over_tasks(now, client);
         }
         for client in disks_left {
-            self.drop_local_disk(now, client);
+            self.disk_client_gone(now, client);
         }
     }
 

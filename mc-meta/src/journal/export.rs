@@ -13,7 +13,6 @@ use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::retained::GrantId;
-use crate::tier::kinds::FileState;
 
 /// Slots of a shard that one page looks at while the shard is locked.
 const SLOTS: u32 = 256;
@@ -152,7 +151,7 @@ impl Shard {
     /// space that a client may still be copying it to.
     fn export(&self, slot: ObjectSlot, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
-        if object.is_live() && (object.has_memory() || object.file() != FileState::None) {
+        if object.is_live() {
             return Some(Record::Object(self.view(object).record(Some(now)).to_record()));
         }
         let space = self.view(object).reserved();

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId};
+use mc_types::{Checksum, ClientId, DiskId, Extent, Generation, ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
 use crate::command::Slices;
@@ -24,7 +24,7 @@ use crate::tenant::id::TenantId;
 ///
 /// Not recorded, because it would cost a record for each read or means nothing after a
 /// restart: leases, what was read when (an exported object says it once, by
-/// [`idle`](ObjectRecord::idle)), which clients are alive, what they have on their own
+/// [`idle`](ObjectRecord::idle)), which clients are alive, where objects are on their own
 /// disks, which they say when they come back, tasks and jobs, which are asked for again,
 /// and counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,9 @@ pub struct Location {
 /// The places of replicas; no heap for a single one.
 pub type Locations = SmallVec<[Location; 1]>;
 
+/// The ids of clients' own disks; no heap for a single one.
+pub type DiskIds = SmallVec<[DiskId; 1]>;
+
 /// Everything of one object that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -115,10 +118,12 @@ pub struct ObjectRecord {
     /// gave them; empty when there are none.
     pub prefixes: Box<[Checksum]>,
     /// Its memory replicas, each as long as the object, in segments of their own. When
-    /// there are none and no file either, nothing of it outlasts a restart.
+    /// there are none, no file and no clients' disks, nothing of it outlasts a restart.
     pub replicas: Locations,
     /// The state of its file on the shared tier, if it has one.
     pub disk: Option<ReplicaStatus>,
+    /// The clients' own disks that it is on. Where it is there their clients say when they come back.
+    pub local_disks: DiskIds,
     /// Space set apart for an upsert in its place, or for more replicas of
     /// it. After a restart no client can end that, but its client may still write.
     pub reserved: Locations,
@@ -148,6 +153,7 @@ impl ObjectRecord {
             prefixes: Box::default(),
             replicas: Locations::new(),
             disk: None,
+            local_disks: DiskIds::new(),
             reserved: Locations::new(),
             soft_pin: false,
             hard_pin: false,

@@ -7,7 +7,7 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::Slices;
 use crate::journal::effect::Effect;
-use crate::journal::record::{Locations, ObjectRecord, Record, located};
+use crate::journal::record::{DiskIds, Locations, ObjectRecord, Record, located};
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
 use crate::space::segment::{Segment, SegmentSpec};
@@ -99,6 +99,8 @@ pub struct ObjectRecordRef<'a> {
     pub replicas: Locations,
     /// See [`ObjectRecord::disk`].
     pub disk: Option<ReplicaStatus>,
+    /// See [`ObjectRecord::local_disks`].
+    pub local_disks: DiskIds,
     /// See [`ObjectRecord::reserved`].
     pub reserved: Locations,
     /// See [`ObjectRecord::soft_pin`].
@@ -126,6 +128,7 @@ impl<'a> ObjectRecordRef<'a> {
             prefixes: &[],
             replicas: Locations::new(),
             disk: None,
+            local_disks: DiskIds::new(),
             reserved: Locations::new(),
             soft_pin: false,
             hard_pin: false,
@@ -149,6 +152,7 @@ impl<'a> ObjectRecordRef<'a> {
             prefixes: prefixes.into(),
             replicas: self.replicas.clone(),
             disk,
+            local_disks: self.local_disks.clone(),
             reserved: self.reserved.clone(),
             soft_pin,
             hard_pin,
@@ -279,6 +283,7 @@ impl ObjectRecord {
             prefixes: &self.prefixes,
             replicas: self.replicas.clone(),
             disk,
+            local_disks: self.local_disks.clone(),
             reserved: self.reserved.clone(),
             soft_pin,
             hard_pin,
@@ -309,6 +314,7 @@ impl<'a> ObjectView<'a> {
             prefixes: object.prefixes(),
             replicas: located(object.replicas()),
             disk: self.disk(),
+            local_disks: object.disk_ids(),
             reserved: self.reserved(),
             soft_pin: object.protection().wants_soft_pin(),
             hard_pin: object.hard_pin,

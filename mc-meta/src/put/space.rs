@@ -142,7 +142,7 @@ impl Master {
 
     /// Takes room for a file, if there is a tier of files and it has some.
     pub(crate) fn plan_file(&self, len: u64) -> bool {
-        let planned = self.config.disk.is_some() && self.files.take(len);
+        let planned = self.config.disk.is_some() && self.files.bytes.take(len);
         if self.config.disk.is_some() && !planned {
             count(&self.counters.disk_no_room, 1);
         }

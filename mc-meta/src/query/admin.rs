@@ -165,7 +165,7 @@ impl Master {
         }
         report.suspicion = self.suspicion.lock().totals();
         report.damage = self.damage.lock().totals();
-        report.disk_used = self.files.used();
+        report.disk_used = self.files.bytes.used();
         report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
         report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);
         report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);

@@ -209,7 +209,7 @@ impl Shard {
             placements,
             suspects,
             disk: object.disk_replica(),
-            local_disks: object.local_disk_replicas(),
+            local_disks: object.disk_placements(),
             lease,
         })
     }

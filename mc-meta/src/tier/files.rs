@@ -6,12 +6,16 @@
 //! there while any is complete or being written.
 
 mod commands;
+mod upkeep;
 
 use std::collections::BTreeMap;
 
 use mc_types::{Generation, Time};
 
 use crate::object::slot::ObjectSlot;
+
+pub(crate) use upkeep::Files;
+pub use upkeep::{FileJobs, FileSystemState};
 
 /// The unfinished files of one shard, oldest first.
 #[derive(Debug, Default)]

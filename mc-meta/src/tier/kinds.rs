@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mc_types::{ClientId, Endpoint};
 
 use crate::object::states::ReplicaStatus;
-use crate::tier::local_disk::LocalDisk;
+use crate::tier::local_disk::DiskPlacement;
 
 /// What a replica lies on. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,9 +109,9 @@ pub struct LocalDiskReplica {
     pub endpoint: Endpoint,
 }
 
-impl LocalDiskReplica {
-    pub(crate) fn on(disk: &LocalDisk) -> Self {
-        Self { client: disk.client(), endpoint: disk.endpoint().clone() }
+impl From<DiskPlacement> for LocalDiskReplica {
+    fn from(placement: DiskPlacement) -> Self {
+        Self { client: placement.client, endpoint: placement.disk.endpoint.clone() }
     }
 }
 
@@ -186,6 +186,10 @@ impl FileBytes {
     pub(crate) fn give_back(&self, len: u64) {
         let before = self.used.fetch_sub(len, Ordering::Relaxed);
         debug_assert!(before >= len, "files give back what they took");
+    }
+
+    pub(crate) const fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     pub(crate) fn used(&self) -> u64 {

@@ -1,12 +1,14 @@
 //! The clients' own disks, known to the objects on them, and the books of what goes to
 //! them and comes back.
 
-use core::ops::Deref;
-use std::collections::BTreeMap;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_types::{ClientId, Endpoint};
+use mc_ticket::TicketKey;
+use mc_types::{ClientId, DiskId, Endpoint, Extent, RemoteKey, Time};
+use parking_lot::RwLock;
 
 use crate::lock::{Mutex, rank};
 use crate::tier::offload_queue::{DiskUsage, OffloadConfig, Offloads};
@@ -16,7 +18,7 @@ use crate::tier::promotion_queue::{PromotionConfig, Promotions};
 pub const MAX_DISK_OBJECTS: usize = 10_000_000;
 
 /// How objects come to the clients' own disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalDiskConfig {
     /// Limits of the queues.
@@ -27,6 +29,20 @@ pub struct LocalDiskConfig {
     /// Whether, with `on_evict`, an object that cannot be written now is evicted all the
     /// same; otherwise it stays, and is offered again later.
     pub force_evict: bool,
+    /// How long the objects of a disk are remembered whose client is silent or has left. Default
+    /// 24 hours.
+    pub return_timeout: Duration,
+}
+
+impl Default for LocalDiskConfig {
+    fn default() -> Self {
+        Self {
+            offload: OffloadConfig::default(),
+            on_evict: false,
+            force_evict: false,
+            return_timeout: Duration::from_secs(24 * 3600),
+        }
+    }
 }
 
 /// A client's disk, as an administrator sees it.
@@ -42,62 +58,146 @@ pub struct LocalDiskInfo {
     pub usage: DiskUsage,
 }
 
-/// One client's disk from when it is mounted until it or its client goes. One that
-/// comes back is another one, on which nothing is until its client says what.
+/// What a client says of its disk when it mounts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalDiskSpec {
+    /// Names the disk, also when another client mounts it: the same node after a restart.
+    pub id: DiskId,
+    /// Where the client serves the objects on it.
+    pub endpoint: Endpoint,
+    /// The key of the region whose bytes the objects are.
+    pub remote_key: RemoteKey,
+    /// The key that the region verifies tickets with; `None` when the remote key alone opens it.
+    pub ticket_key: Option<TicketKey>,
+}
+
+/// An object on a client's disk, for readers.
+#[derive(Clone, Debug)]
+pub struct DiskPlacement {
+    /// The client that serves it.
+    pub client: ClientId,
+    /// The disk.
+    pub disk: Arc<LocalDiskSpec>,
+    /// Where the object is in the disk's region.
+    pub extent: Extent,
+}
+
+/// One client's disk until it is unmounted, or was away for too long.
 #[derive(Debug)]
 pub(crate) struct LocalDisk {
-    client: ClientId,
-    endpoint: Endpoint,
-    gone: AtomicBool,
-    /// [`OnDisk`]s there are.
+    id: DiskId,
+    mount: RwLock<Mount>,
+    /// Objects found before this mount and not since are not on it any more.
+    settled: AtomicU64,
+    /// [`OnDisk`]s there are, and their bytes.
     objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// How a disk can be reached now.
+#[derive(Clone, Debug)]
+struct Mount {
+    /// Counts the mounts, from 1; 0 before the first one.
+    number: u64,
+    presence: Presence,
+}
+
+#[derive(Clone, Debug)]
+enum Presence {
+    Present(ClientId, Arc<LocalDiskSpec>),
+    /// Its client is silent, or the master has just begun.
+    Away,
+    Gone,
 }
 
 impl LocalDisk {
-    const fn new(client: ClientId, endpoint: Endpoint) -> Self {
-        Self { client, endpoint, gone: AtomicBool::new(false), objects: AtomicU64::new(0) }
+    /// A disk that is away, and has never been mounted.
+    fn away(id: DiskId) -> Self {
+        let mount = RwLock::new(Mount { number: 0, presence: Presence::Away });
+        let [settled, objects, bytes] = [const { AtomicU64::new(0) }; 3];
+        Self { id, mount, settled, objects, bytes }
     }
 
-    pub(crate) const fn client(&self) -> ClientId {
-        self.client
+    pub(crate) const fn id(&self) -> DiskId {
+        self.id
     }
 
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    /// The client that has it mounted.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        self.spec().map(|(client, _)| client)
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    fn spec(&self) -> Option<(ClientId, Arc<LocalDiskSpec>)> {
+        match &self.mount.read().presence {
+            Presence::Present(client, spec) => Some((*client, Arc::clone(spec))),
+            Presence::Away | Presence::Gone => None,
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self.mount.read().presence, Presence::Gone)
     }
 
     /// Returns the number of objects on it.
     pub(crate) fn objects(&self) -> u64 {
         self.objects.load(Ordering::Relaxed)
     }
+
+    /// Notes that everything on it was reported since it was mounted.
+    fn settle(&self) {
+        self.settled.store(self.mount.read().number, Ordering::Relaxed);
+    }
 }
 
 /// Notes that an object is on a disk, which counts it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OnDisk(Arc<LocalDisk>);
-
-impl OnDisk {
-    pub(crate) fn new(disk: Arc<LocalDisk>) -> Self {
-        disk.objects.fetch_add(1, Ordering::Relaxed);
-        Self(disk)
-    }
+pub(crate) struct OnDisk {
+    disk: Arc<LocalDisk>,
+    /// The mount in which the object is at this place.
+    mount: u64,
+    extent: Extent,
 }
 
-impl Deref for OnDisk {
-    type Target = LocalDisk;
+impl OnDisk {
+    /// An object that is at `extent` of a disk's region.
+    pub(crate) fn new(disk: Arc<LocalDisk>, extent: Extent) -> Self {
+        disk.objects.fetch_add(1, Ordering::Relaxed);
+        disk.bytes.fetch_add(extent.len(), Ordering::Relaxed);
+        let mount = disk.mount.read().number;
+        Self { disk, mount, extent }
+    }
 
-    fn deref(&self) -> &LocalDisk {
-        &self.0
+    pub(crate) fn disk(&self) -> &Arc<LocalDisk> {
+        &self.disk
+    }
+
+    /// The client that has the disk mounted.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        self.disk.client()
+    }
+
+    /// Returns whether the object is not on the disk any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.mount < self.disk.settled.load(Ordering::Relaxed) || self.disk.is_gone()
+    }
+
+    /// Returns whether it was found there since the disk was mounted, and can be read.
+    pub(crate) fn is_readable(&self) -> bool {
+        let mount = self.disk.mount.read();
+        mount.number == self.mount && matches!(mount.presence, Presence::Present(..))
+    }
+
+    /// The place for readers; `None` when it cannot be read now.
+    pub(crate) fn placement(&self) -> Option<DiskPlacement> {
+        let (client, disk) = self.disk.spec().filter(|_| self.is_readable())?;
+        Some(DiskPlacement { client, disk, extent: self.extent })
     }
 }
 
 impl Drop for OnDisk {
     fn drop(&mut self) {
-        self.0.objects.fetch_sub(1, Ordering::Relaxed);
+        self.disk.objects.fetch_sub(1, Ordering::Relaxed);
+        self.disk.bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);
     }
 }
 
@@ -115,7 +215,11 @@ pub(crate) struct LocalDisks {
 
 #[derive(Debug)]
 pub(crate) struct Book {
+    /// Those that are not gone.
+    known: BTreeMap<DiskId, Arc<LocalDisk>>,
     mounted: BTreeMap<ClientId, Arc<LocalDisk>>,
+    /// When those that are away are forgotten.
+    forgotten_at: BTreeSet<(Time, DiskId)>,
     pub(crate) offloads: Offloads,
     pub(crate) promotions: Promotions,
 }
@@ -131,7 +235,9 @@ impl LocalDisks {
             config,
             promotes: promotion.is_some(),
             book: Mutex::new(Book {
+                known: BTreeMap::new(),
                 mounted: BTreeMap::new(),
+                forgotten_at: BTreeSet::new(),
                 offloads: Offloads::new(offload),
                 promotions: Promotions::new(promotion.unwrap_or_default(), seed),
             }),
@@ -170,24 +276,87 @@ impl Book {
         self.mounted.get(&client)
     }
 
-    /// Makes a disk known whose client has none.
-    pub(crate) fn add(&mut self, client: ClientId, endpoint: Endpoint) {
-        self.mounted.insert(client, Arc::new(LocalDisk::new(client, endpoint)));
+    /// Returns whether the client has this disk mounted, with all that the spec says.
+    pub(crate) fn is_mounted(&self, client: ClientId, spec: &LocalDiskSpec) -> bool {
+        let found = self.mounted.get(&client).and_then(|disk| disk.spec());
+        found.is_some_and(|(_, mounted)| *mounted == *spec)
     }
 
-    /// Forgets a disk; what is on it counts as gone from now on.
+    /// The client that has the disk mounted.
+    pub(crate) fn client_of(&self, id: DiskId) -> Option<ClientId> {
+        self.known.get(&id)?.client()
+    }
+
+    /// Mounts a disk that no client has mounted. The objects on it can be read when they are reported.
+    pub(crate) fn mount(&mut self, client: ClientId, spec: LocalDiskSpec) {
+        let id = spec.id;
+        let disk = Arc::clone(self.away(id));
+        self.forgotten_at.retain(|(_, other)| *other != id);
+        {
+            let mut mount = disk.mount.write();
+            mount.number += 1;
+            mount.presence = Presence::Present(client, Arc::new(spec));
+        }
+        self.mounted.insert(client, disk);
+    }
+
+    /// The disk with this id, which is away if it was not known.
+    pub(crate) fn away(&mut self, id: DiskId) -> &Arc<LocalDisk> {
+        self.known.entry(id).or_insert_with(|| Arc::new(LocalDisk::away(id)))
+    }
+
+    /// Keeps what is known of a client's disk until that time, unless it is mounted again before.
+    pub(crate) fn suspend(&mut self, client: ClientId, forgotten_at: Time) -> bool {
+        let Some(disk) = self.mounted.remove(&client) else { return false };
+        disk.mount.write().presence = Presence::Away;
+        self.forgotten_at.insert((forgotten_at, disk.id));
+        true
+    }
+
+    /// Keeps what is known of all disks that are away until that time.
+    pub(crate) fn await_all(&mut self, forgotten_at: Time) {
+        let away = self.known.values().filter(|disk| disk.client().is_none());
+        self.forgotten_at = away.map(|disk| (forgotten_at, disk.id)).collect();
+    }
+
+    /// Forgets a client's disk; the objects on it are gone from now on.
     pub(crate) fn remove(&mut self, client: ClientId) -> bool {
         let disk = self.mounted.remove(&client);
-        disk.inspect(|disk| disk.gone.store(true, Ordering::Release)).is_some()
+        disk.inspect(|disk| self.forget(disk.id)).is_some()
+    }
+
+    /// Forgets the disks that were away for too long. Returns whether there were any.
+    pub(crate) fn forget_due(&mut self, now: Time) -> bool {
+        let mut any = false;
+        while let Some(&(at, id)) = self.forgotten_at.first()
+            && at <= now
+        {
+            self.forgotten_at.pop_first();
+            self.forget(id);
+            any = true;
+        }
+        any
+    }
+
+    fn forget(&mut self, id: DiskId) {
+        if let Some(disk) = self.known.remove(&id) {
+            disk.mount.write().presence = Presence::Gone;
+        }
+    }
+
+    /// Notes that a client has reported everything on its disk. Returns whether it has one.
+    pub(crate) fn settle(&self, client: ClientId) -> bool {
+        self.mounted.get(&client).inspect(|disk| disk.settle()).is_some()
     }
 
     pub(crate) fn infos(&self) -> Vec<LocalDiskInfo> {
-        let info = |disk: &Arc<LocalDisk>| LocalDiskInfo {
-            client: disk.client,
-            endpoint: disk.endpoint.clone(),
-            objects: disk.objects(),
-            usage: self.offloads.usage(disk.client).unwrap_or_default(),
+        let info = |(client, disk): (&ClientId, &Arc<LocalDisk>)| {
+            let (_, spec) = disk.spec()?;
+            let mut usage = self.offloads.usage(*client).unwrap_or_default();
+            usage.used = disk.bytes.load(Ordering::Relaxed);
+            let (objects, endpoint) = (disk.objects(), spec.endpoint.clone());
+            Some(LocalDiskInfo { client: *client, endpoint, objects, usage })
         };
-        self.mounted.values().map(info).collect()
+        self.mounted.iter().filter_map(info).collect()
     }
 }

@@ -5,32 +5,26 @@
 //! but a command that removes or replaces it does so, and the client
 //! then hears that what it wrote is of no use.
 
-use std::sync::atomic::Ordering;
+use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
-use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
-
-use crate::command::{Slice, Slices};
+use crate::command::Slices;
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
+use crate::journal::record::Location;
 use crate::master::Master;
-use crate::object::replica::Replicas;
+use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
-use crate::object::{Object, Offload, PendingPut, Queue};
+use crate::object::{Object, Offload, Queue};
 use crate::shard::Shard;
-use crate::tenant::ledger::TenantSlot;
-use crate::tenant::quota::Charge;
-use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS};
+use crate::tier::local_disk::{Book, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
-pub use error::{FoundError, LocalDiskError};
+pub use error::LocalDiskError;
 
 mod error;
 
 /// Jobs that one tick ends for their age.
 const TICK_JOBS: usize = 512;
-
-/// Puts that no master lives to see.
-const GENERATIONS_AHEAD: u64 = 1 << 48;
 
 /// How writing an object to a disk went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +35,20 @@ pub struct OffloadOutcome<'a> {
     pub generation: Generation,
     /// Whether it is on the disk now.
     pub written: bool,
+    /// Where it begins in the disk's region then.
+    pub address: u64,
 }
 
-/// An object that a client has found on its disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundOnDisk<'a> {
-    /// The object's key.
-    pub key: KeyRef<'a>,
-    /// The put that it came from.
-    pub generation: Generation,
-    /// Its length in bytes.
-    pub len: u64,
+/// An object to write to a client's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffloadJob {
+    /// The object.
+    pub job: DiskJob,
+    /// Its slices, with their checksums.
+    pub slices: Slices,
+    /// Where it is in the client's own memory, until the client says how the job went. A command that
+    /// removes the object ends that sooner: what is there then has other checksums.
+    pub source: Location,
 }
 
 /// What becomes of an object that would be evicted.
@@ -68,8 +65,9 @@ impl Master {
     /// Makes a client's own disk known. From then on the client must
     /// [`ping`](Self::ping) more often than the client TTL, and fetch what to write with
     /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`. Mounting it
-    /// again at the same endpoint changes only that; at another one it is a new disk, on
-    /// which nothing is until [`report_local_disk`](Self::report_local_disk) says so.
+    /// again as it is mounted changes only that. What was known of a disk that was away can be read
+    /// again when [`report_local_disk`](Self::report_local_disk) says where it is. A disk that another
+    /// client had mounted is this client's from now on.
     ///
     /// # Errors
     /// [`LocalDiskError::Unsupported`] without local disks, or
@@ -78,22 +76,34 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        endpoint: Endpoint,
+        spec: LocalDiskSpec,
         enabled: bool,
     ) -> Result<(), LocalDiskError> {
-        self.local_disks_wanted()?;
-        let moved = self.local.book.lock().disk(client).is_some_and(|d| *d.endpoint() != endpoint);
-        if moved {
+        let config = self.local_disks_wanted()?;
+        let (former, other) = {
+            let book = self.local.book.lock();
+            let is_mounted = book.is_mounted(client, &spec);
+            let former = book.client_of(spec.id).filter(|_| !is_mounted);
+            let other = book.disk(client).is_some_and(|disk| disk.id() != spec.id);
+            (former, other)
+        };
+        if other {
             self.drop_local_disk(now, client);
         }
+        if let Some(former) = former {
+            self.suspend_local_disk(now, former, now + config.return_timeout);
+        }
         let mut clients = self.clients.lock();
+        if let Some(former) = former.filter(|former| *former != client) {
+            clients.disk_moved(former);
+        }
         let mut book = self.local.book.lock();
         let dropped = book
             .offloads
             .mount(client, enabled)
             .map_err(|_| LocalDiskError::TooManyDisks { limit: crate::MAX_DISKS })?;
-        if book.disk(client).is_none() {
-            book.add(client, endpoint);
+        if !book.is_mounted(client, &spec) {
+            book.mount(client, spec);
         }
         drop(book);
         clients.disk_mounted(client, now, self.config.client_ttl);
@@ -102,18 +112,27 @@ impl Master {
         Ok(())
     }
 
-    /// Forgets a client's disk with all that is on it. One that is not mounted is
-    /// forgotten already.
+    /// Takes a client's disk back. With `keep`, the objects on it are remembered for its return;
+    /// otherwise they are gone. Unmounting a disk that is not mounted changes nothing.
     ///
     /// # Errors
     /// [`LocalDiskError::Unsupported`] without local disks.
-    pub fn unmount_local_disk(&self, now: Time, client: ClientId) -> Result<(), LocalDiskError> {
-        self.local_disks_wanted()?;
+    pub fn unmount_local_disk(
+        &self,
+        now: Time,
+        client: ClientId,
+        keep: bool,
+    ) -> Result<(), LocalDiskError> {
+        let config = self.local_disks_wanted()?;
+        if keep {
+            self.suspend_local_disk(now, client, now + config.return_timeout);
+        }
         let mut clients = self.clients.lock();
         if clients.disk_left(client) && self.segments.read().of_client(client).is_empty() {
             clients.leave(client);
         }
         self.hand_over(clients, now);
+        self.drop_local_disk(now, client);
         Ok(())
     }
 
@@ -137,14 +156,34 @@ impl Master {
         client: ClientId,
         enabled: bool,
         max: usize,
-    ) -> Result<Vec<DiskJob>, OffloadError> {
+    ) -> Result<Vec<OffloadJob>, OffloadError> {
         let (dropped, jobs) = {
             let mut book = self.local.book.lock();
             let dropped = book.offloads.enable(client, enabled)?;
             (dropped, book.offloads.drain(now, client, max)?)
         };
         self.stop_offloads(now, dropped);
-        Ok(jobs)
+        Ok(jobs.into_iter().filter_map(|job| self.offload_job(now, client, job)).collect())
+    }
+
+    /// Says where the object of a job is in the client's memory. Gives the job up when it is not there
+    /// any more.
+    fn offload_job(&self, now: Time, client: ClientId, job: DiskJob) -> Option<OffloadJob> {
+        let key = self.hashed(job.key.as_ref());
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let slot = shard.find_of_put(key, job.generation, emit)?;
+        let object = shard.object(slot)?;
+        let is_own = |replica: &&Replica| replica.segment.client() == client;
+        if let Some(replica) = object.replicas().find(is_own) {
+            let (segment, extent) = (replica.segment.spec().id, replica.allocation.extent());
+            let slices = object.slices();
+            return Some(OffloadJob { job, slices, source: Location { segment, extent } });
+        }
+        // It is not pending when its time is up.
+        let _ = self.local.book.lock().offloads.failed(client, job.generation);
+        shard.not_written(slot, emit);
+        None
     }
 
     /// Notes how the writing of objects went. One that is written can be read from the
@@ -187,89 +226,12 @@ impl Master {
         }
         let len = book.offloads.written(client, outcome.generation)?.len;
         drop(book);
-        let object = shard.get_mut(slot);
-        if object.local_disks().iter().any(|other| other.client() == client) {
-            // It has found it there before it said that it wrote it.
-            shard.config().local.book.lock().offloads.freed(client, len);
-        } else {
-            object.add_local_disk(disk);
-        }
+        let Some(extent) = Extent::new(outcome.address, len) else {
+            shard.not_written(slot, emit);
+            return Err(OffloadError::NotPending);
+        };
+        shard.get_mut(slot).add_local_disk(disk, extent);
         shard.written(slot, emit);
-        Ok(())
-    }
-
-    /// Says what is on a client's disk that it has just mounted: objects that the master
-    /// knows are readable there, and those that it does not know are objects from now on
-    /// that lie on this disk alone. An object that was removed while its client was away
-    /// comes back that way.
-    ///
-    /// # Errors
-    /// For each one a [`FoundError`]; the client deletes what is of no use.
-    pub fn report_local_disk(
-        &self,
-        now: Time,
-        client: ClientId,
-        found: &[FoundOnDisk<'_>],
-    ) -> Vec<Result<(), FoundError>> {
-        found.iter().map(|found| self.adopt(now, client, found)).collect()
-    }
-
-    fn adopt(
-        &self,
-        now: Time,
-        client: ClientId,
-        found: &FoundOnDisk<'_>,
-    ) -> Result<(), FoundError> {
-        let len = found.len;
-        if len == 0 || len > i64::MAX as u64 {
-            return Err(FoundError::WrongLength);
-        }
-        if self.may_be_given(found.generation) {
-            return Err(FoundError::OtherObject);
-        }
-        let key = self.hashed(found.key);
-        let emit = self.emit(now);
-        let mut shard = self.shard_of(key);
-        let known = shard.find_live(key, emit).map(|(slot, object)| {
-            let same = object.generation == found.generation && object.is_complete();
-            let on_it = object.local_disks().iter().any(|disk| disk.client() == client);
-            (slot, same, object.len() == len, on_it)
-        });
-        match known {
-            Some((_, false, ..)) => return Err(FoundError::OtherObject),
-            Some((_, true, false, _)) => return Err(FoundError::WrongLength),
-            Some((_, true, true, true)) => return Ok(()),
-            _ => {}
-        }
-        // It takes no memory, and its tenant must be one all the same.
-        let tenant = match known {
-            Some(_) => Charge::free(),
-            None => {
-                self.quotas.charge_owner(found.key, 0).map_err(|_| FoundError::NotRegistered)?
-            }
-        };
-        let disk = {
-            let mut book = self.local.book.lock();
-            let disk = book.disk(client).ok_or(FoundError::NoDisk)?.clone();
-            if disk.objects() >= MAX_DISK_OBJECTS as u64 {
-                return Err(FoundError::TooManyObjects);
-            }
-            book.offloads.found(client, len).map_err(|_| FoundError::NoDisk)?;
-            disk
-        };
-        match known {
-            Some((slot, ..)) => {
-                let object = shard.get_mut(slot);
-                object.add_local_disk(disk);
-                shard.emit_changed(slot, emit);
-            }
-            None => {
-                let begun = PendingPut::on_disk(found.generation, len, tenant.keep());
-                let slot = shard.enter(key, client, begun, now);
-                shard.get_mut(slot).add_local_disk(disk);
-                shard.adopted(slot, emit);
-            }
-        }
         Ok(())
     }
 
@@ -285,14 +247,8 @@ impl Master {
         self.local.book.lock().infos()
     }
 
-    /// Returns whether a put to come could be named like this one.
-    fn may_be_given(&self, generation: Generation) -> bool {
-        let next = self.generations.load(Ordering::Relaxed);
-        (next..next.saturating_add(GENERATIONS_AHEAD)).contains(&generation.as_u64())
-    }
-
-    fn local_disks_wanted(&self) -> Result<(), LocalDiskError> {
-        self.local.config.map(|_| ()).ok_or(LocalDiskError::Unsupported)
+    fn local_disks_wanted(&self) -> Result<LocalDiskConfig, LocalDiskError> {
+        self.local.config.ok_or(LocalDiskError::Unsupported)
     }
 
     /// Everything was removed: nothing is to be written any more, and what is on the
@@ -308,18 +264,43 @@ impl Master {
         }
     }
 
-    /// A disk is gone, or its client.
-    pub(crate) fn drop_local_disk(&self, now: Time, client: ClientId) {
+    /// A disk is gone.
+    fn drop_local_disk(&self, now: Time, client: ClientId) {
+        if self.end_disk_jobs(now, client, |book| book.remove(client)) {
+            self.start_sweep();
+        }
+    }
+
+    /// A client's disk is away; what is known of it is kept until that time.
+    fn suspend_local_disk(&self, now: Time, client: ClientId, forgotten_at: Time) {
+        self.end_disk_jobs(now, client, |book| book.suspend(client, forgotten_at));
+    }
+
+    /// A client with a disk is silent, or has left.
+    pub(crate) fn disk_client_gone(&self, now: Time, client: ClientId) {
+        if let Some(config) = self.local.config {
+            self.suspend_local_disk(now, client, now + config.return_timeout);
+        }
+    }
+
+    /// Ends what was to be written to a client's disk and read from it, when `change` says that the
+    /// client had one.
+    fn end_disk_jobs(
+        &self,
+        now: Time,
+        client: ClientId,
+        change: impl FnOnce(&mut Book) -> bool,
+    ) -> bool {
         let (dropped, ended) = {
             let mut book = self.local.book.lock();
-            if !book.remove(client) {
-                return;
+            if !change(&mut book) {
+                return false;
             }
             (book.offloads.unmount(client), book.promotions.client_gone(client))
         };
         self.stop_offloads(now, dropped);
         self.stop_promotions(now, ended);
-        self.start_sweep();
+        true
     }
 
     /// Ends what took too long; true when more is left to do.
@@ -327,7 +308,13 @@ impl Master {
         if self.local.config.is_none() {
             return false;
         }
-        let expired = self.local.book.lock().offloads.expire(now, TICK_JOBS);
+        let (expired, is_any_forgotten) = {
+            let mut book = self.local.book.lock();
+            (book.offloads.expire(now, TICK_JOBS), book.forget_due(now))
+        };
+        if is_any_forgotten {
+            self.start_sweep();
+        }
         let more = expired.len() == TICK_JOBS;
         self.stop_offloads(now, expired.into_iter().map(|(_, job)| job).collect());
         more
@@ -343,24 +330,6 @@ impl Master {
             if let Some(slot) = shard.find_of_put(key, job.generation, emit) {
                 shard.not_written(slot, emit);
             }
-        }
-    }
-}
-
-impl PendingPut {
-    /// An object without memory, whose only slice cannot be verified.
-    fn on_disk(generation: Generation, len: u64, tenant: TenantSlot) -> Self {
-        Self {
-            generation,
-            slices: Slices::One(Slice { len, checksum: None }),
-            replicas: Replicas::default(),
-            soft_pin: false,
-            hard_pin: false,
-            group: None,
-            parent: None,
-            replaces: None,
-            file: false,
-            tenant,
         }
     }
 }
@@ -481,28 +450,12 @@ impl Shard {
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
-    /// An object that its client has found is readable.
-    fn adopted(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        self.get_mut(slot).complete_as_found();
-        self.eviction().leave_memory(slot);
-        self.emit_stored(slot, None, emit);
-    }
-
-    /// An object goes: no client is to write it any more, and its disks have room again.
+    /// An object goes: no client is to write it any more.
     pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
-        let offload = object.offload();
-        if offload.is_none() && object.local_disks().is_empty() {
-            return;
-        }
-        let mut book = self.config().local.book.lock();
-        if let Some(Offload { client, promised }) = offload {
-            book.offloads.cancel(client, object.generation);
-            self.config().local.keep_promise(promised);
-            self.config().quotas.leaves_no_more(self.tenant(slot), promised);
-        }
-        for disk in object.local_disks().iter().filter(|disk| !disk.is_gone()) {
-            book.offloads.freed(disk.client(), object.len());
-        }
+        let Some(Offload { client, promised }) = object.offload() else { return };
+        self.config().local.book.lock().offloads.cancel(client, object.generation);
+        self.config().local.keep_promise(promised);
+        self.config().quotas.leaves_no_more(self.tenant(slot), promised);
     }
 }
 

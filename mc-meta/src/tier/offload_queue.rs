@@ -96,7 +96,6 @@ pub(crate) struct Offloads {
 #[derive(Debug, Default)]
 struct Disk {
     enabled: bool,
-    used: u64,
     capacity: u64,
     /// Whether its client is to be told to wipe it.
     wipe: bool,
@@ -187,11 +186,11 @@ impl Offloads {
         Ok(())
     }
 
-    /// What is known of a client's disk.
+    /// What is known of a client's disk, without the bytes of the objects on it.
     pub(crate) fn usage(&self, client: ClientId) -> Option<DiskUsage> {
         self.disks.get(&client).map(|disk| DiskUsage {
             enabled: disk.enabled,
-            used: disk.used,
+            used: 0,
             capacity: disk.capacity,
             queued: disk.queue.len(),
             writing: disk.pending.len() - disk.queue.len(),
@@ -271,9 +270,6 @@ impl Offloads {
         generation: Generation,
     ) -> Result<DiskJob, OffloadError> {
         let job = self.end(client, generation)?;
-        if let Some(disk) = self.disks.get_mut(&client) {
-            disk.used = disk.used.saturating_add(job.len);
-        }
         self.totals.written += 1;
         self.totals.written_bytes = self.totals.written_bytes.saturating_add(job.len);
         Ok(job)
@@ -314,24 +310,6 @@ impl Offloads {
             expired.extend(self.cancel(client, generation).map(|job| (client, job)));
         }
         expired
-    }
-
-    /// Notes an object that is on a client's disk already, as the client says when it
-    /// mounts it.
-    ///
-    /// # Errors
-    /// [`OffloadError::NoDisk`].
-    pub(crate) fn found(&mut self, client: ClientId, len: u64) -> Result<(), OffloadError> {
-        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
-        disk.used = disk.used.saturating_add(len);
-        Ok(())
-    }
-
-    /// Notes that an object is on a client's disk no more.
-    pub(crate) fn freed(&mut self, client: ClientId, len: u64) {
-        if let Some(disk) = self.disks.get_mut(&client) {
-            disk.used = disk.used.saturating_sub(len);
-        }
     }
 
     /// Gives everything up that is not written yet, and has every client wipe its disk.

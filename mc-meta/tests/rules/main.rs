@@ -11,6 +11,7 @@ mod drains;
 mod eviction;
 mod expiring;
 mod explain;
+mod files;
 mod grants;
 mod late_writes;
 mod media;
@@ -43,7 +44,7 @@ use std::sync::{Arc, Mutex};
 use mc_meta::{
     AllocationStrategy, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites, Master,
     MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart, PutStartError,
-    PutToken, Record, Removal, ReplicateConfig, SegmentSpec, TransferHandle,
+    PutToken, Record, Removal, ReplicateConfig, SegmentSpec, Slice, Slices, TransferHandle,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time, TransferId};
 
@@ -93,6 +94,11 @@ fn secs(secs: u64) -> Time {
 
 fn key(text: &str) -> KeyRef<'_> {
     KeyRef::new(text).unwrap()
+}
+
+/// An object of one slice without a checksum.
+fn one_slice(len: u64) -> Slices {
+    Slices::One(Slice { len, checksum: None })
 }
 
 fn segment(number: u128, size: u64) -> SegmentSpec {

@@ -2,10 +2,10 @@
 
 use mc_meta::{
     ClientStatus, DiskEvictError, DiskJob, FoundError, FoundOnDisk, GetError, LocalDiskConfig,
-    LocalDiskError, Master, OffloadError, OffloadOutcome, PutStartError, RemoveError, ReplicaKind,
-    TransferError,
+    LocalDiskError, LocalDiskSpec, Master, OffloadError, OffloadOutcome, PutStartError,
+    RemoveError, ReplicaKind, TransferError,
 };
-use mc_types::{Endpoint, Generation, SegmentId, Time};
+use mc_types::{DiskId, Endpoint, Generation, RemoteKey, SegmentId, Time};
 
 use crate::*;
 
@@ -13,6 +13,16 @@ pub(crate) const OTHER: ClientId = ClientId::from_u128(200);
 
 pub(crate) fn endpoint(client: ClientId) -> Endpoint {
     format!("tcp://10.0.0.1:{}", client.as_u128() % 60_000).parse().unwrap()
+}
+
+/// The disk that a client mounts first.
+pub(crate) fn disk(client: ClientId) -> LocalDiskSpec {
+    LocalDiskSpec {
+        id: DiskId::from_u128(client.as_u128()),
+        endpoint: endpoint(client),
+        remote_key: RemoteKey::from_bytes([9; 16]),
+        ticket_key: None,
+    }
 }
 
 /// Settings with local disks: written to at put, or at eviction.
@@ -27,12 +37,13 @@ pub(crate) fn with_disks(on_evict: bool) -> MasterConfig {
 /// A master with one segment, whose client has a disk.
 pub(crate) fn with_disk(config: MasterConfig, size: u64) -> Master {
     let master = master_with(config, &[size]);
-    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
     master
 }
 
 pub(crate) fn fetch(master: &Master, now: Time) -> Vec<DiskJob> {
-    master.offload_heartbeat(now, NODE, true, usize::MAX).unwrap()
+    let jobs = master.offload_heartbeat(now, NODE, true, usize::MAX).unwrap();
+    jobs.into_iter().map(|job| job.job).collect()
 }
 
 pub(crate) fn names(jobs: &[DiskJob]) -> Vec<&str> {
@@ -53,6 +64,7 @@ pub(crate) fn notify(
             key: key.as_ref(),
             generation: *generation,
             written,
+            address: 4096,
         })
         .collect();
     master.notify_offload(now, NODE, &outcomes)
@@ -71,7 +83,8 @@ fn found(
     put: Generation,
     len: u64,
 ) -> Result<(), FoundError> {
-    let found = FoundOnDisk { key: key(name), generation: put, len };
+    let found =
+        FoundOnDisk { key: key(name), generation: put, slices: one_slice(len), address: 8192 };
     master.report_local_disk(at(0), client, &[found]).remove(0)
 }
 
@@ -88,9 +101,9 @@ fn used(master: &Master) -> u64 {
 #[test]
 fn without_the_setting_no_disk_is_mounted() {
     let master = master(&[100]);
-    let refused = master.mount_local_disk(at(0), NODE, endpoint(NODE), true);
+    let refused = master.mount_local_disk(at(0), NODE, disk(NODE), true);
     assert_eq!(refused, Err(LocalDiskError::Unsupported));
-    assert_eq!(master.unmount_local_disk(at(0), NODE), Err(LocalDiskError::Unsupported));
+    assert_eq!(master.unmount_local_disk(at(0), NODE, false), Err(LocalDiskError::Unsupported));
     let put = put(&master, at(0), "a", 10).unwrap().handle.generation;
     assert_eq!(master.offload_heartbeat(at(0), NODE, true, 9), Err(OffloadError::NoDisk));
     assert_eq!(found(&master, NODE, "a", put, 10), Err(FoundError::NoDisk));
@@ -111,7 +124,7 @@ fn an_object_is_written_when_its_put_ends() {
     assert_eq!(notify(&master, at(0), &jobs, true), [Ok(())]);
     let list = master.get_replica_list(at(0), KeyRef::new("a").unwrap()).unwrap();
     assert_eq!(
-        (list.local_disks[0].client, &list.local_disks[0].endpoint),
+        (list.local_disks[0].client, &list.local_disks[0].disk.endpoint),
         (NODE, &endpoint(NODE))
     );
     assert_eq!((used(&master), master.report().offload.written_bytes), (10, 10));
@@ -124,7 +137,10 @@ fn a_heartbeat_hands_out_no_more_than_it_asks_for_and_oldest_first() {
     for name in ["a", "b", "c"] {
         put(&master, at(0), name, 10).unwrap();
     }
-    let some = |max| master.offload_heartbeat(at(0), NODE, true, max).unwrap();
+    let some = |max| -> Vec<DiskJob> {
+        let jobs = master.offload_heartbeat(at(0), NODE, true, max).unwrap();
+        jobs.into_iter().map(|job| job.job).collect()
+    };
     assert_eq!(names(&some(2)), ["a", "b"]);
     assert!(some(0).is_empty());
     assert_eq!(names(&some(9)), ["c"]);
@@ -149,7 +165,7 @@ fn what_is_not_written_stays_in_memory_and_can_be_evicted() {
             assert_eq!(notify(master, at(1), jobs, false), [Ok(())]);
         },
         |master: &Master, _: &[DiskJob]| while master.tick(secs(601)) {},
-        |master: &Master, _: &[DiskJob]| master.unmount_local_disk(at(1), NODE).unwrap(),
+        |master: &Master, _: &[DiskJob]| master.unmount_local_disk(at(1), NODE, false).unwrap(),
     ] {
         let master = with_disk(with_disks(false), 1000);
         put(&master, at(0), "a", 900).unwrap();
@@ -307,7 +323,7 @@ fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
 #[test]
 fn without_a_disk_near_it_an_object_is_evicted_at_once() {
     let master = master_with(with_disks(true), &[100]);
-    master.mount_local_disk(at(0), OTHER, endpoint(OTHER), true).unwrap();
+    master.mount_local_disk(at(0), OTHER, disk(OTHER), true).unwrap();
     put(&master, at(0), "a", 100).unwrap();
     put(&master, at(1), "b", 100).unwrap();
     assert!(!has(&master, "a"));
@@ -373,24 +389,30 @@ fn objects_on_the_disk_of_a_client_that_goes_cannot_be_read() {
         master.ping(secs(now), OTHER);
         while master.tick(secs(now)) {}
     });
-    assert_eq!(read(&master, secs(20), "disk-only"), Err(GetError::NotFound));
-    assert_eq!(read(&master, secs(20), "both"), Err(GetError::NotReady));
+    for name in ["disk-only", "both"] {
+        assert_eq!(read(&master, secs(20), name), Err(GetError::NotReady));
+    }
     assert_eq!(master.offload_heartbeat(secs(20), NODE, true, 9), Err(OffloadError::NoDisk));
-    assert_eq!((master.report().objects, master.local_disks().len()), (2, 0));
+    assert_eq!((master.report().objects, master.local_disks().len()), (3, 0));
+    // Too long.
+    let day = 24 * 3600;
+    master.ping(secs(day + 100), OTHER);
+    while master.tick(secs(day + 100)) {}
+    assert_eq!(read(&master, secs(day + 100), "disk-only"), Err(GetError::NotFound));
 }
 
 #[test]
 fn unmounting_drops_only_what_is_on_this_disk() {
     let master = with_disk(with_disks(false), 100);
     master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
-    master.mount_local_disk(at(0), OTHER, endpoint(OTHER), true).unwrap();
+    master.mount_local_disk(at(0), OTHER, disk(OTHER), true).unwrap();
     let put = put_as(&master, at(0), "a", 10, &ReplicateConfig::default().prefer("segment-0"));
     write_all(&master, at(0));
     found(&master, OTHER, "a", put.unwrap().handle.generation, 10).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, 2)));
-    master.unmount_local_disk(at(0), NODE).unwrap();
+    master.unmount_local_disk(at(0), NODE, false).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, 1)));
-    master.unmount_local_disk(at(0), NODE).unwrap();
+    master.unmount_local_disk(at(0), NODE, false).unwrap();
     master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((false, 1)));
     assert_eq!(master.local_disks().len(), 1);
@@ -404,42 +426,93 @@ fn a_client_with_a_disk_alone_lives_by_its_pings() {
     let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     let status = |now| master.ping(now, NODE).status;
     assert_eq!(status(at(0)), ClientStatus::NeedRemount);
-    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
     assert_eq!(status(secs(5)), ClientStatus::Ok);
     master.tick(secs(15));
     assert_eq!(status(secs(15)), ClientStatus::Ok);
     master.tick(secs(26));
     assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
     assert!(master.local_disks().is_empty());
-    master.mount_local_disk(secs(26), NODE, endpoint(NODE), true).unwrap();
-    master.unmount_local_disk(secs(26), NODE).unwrap();
+    master.mount_local_disk(secs(26), NODE, disk(NODE), true).unwrap();
+    master.unmount_local_disk(secs(26), NODE, false).unwrap();
     assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
 }
 
 #[test]
-fn what_a_client_finds_on_its_disk_is_readable_again() {
+fn a_disk_that_comes_back_brings_its_objects_along() {
     let master = with_disk(with_disks(false), 100);
     let both = put(&master, at(0), "both", 30).unwrap().handle.generation;
-    let lost = put(&master, at(0), "disk-only", 70).unwrap().handle.generation;
+    let only = put(&master, at(0), "disk-only", 20).unwrap().handle.generation;
+    let lost = put(&master, at(0), "lost", 10).unwrap().handle.generation;
+    let removed = put(&master, at(0), "removed", 10).unwrap().handle.generation;
+    let replaced = put(&master, at(0), "replaced", 10).unwrap().handle.generation;
     write_all(&master, at(0));
-    master.exist(at(0), key("both"));
-    put(&master, at(1), "new", 70).unwrap();
-    master.unmount_local_disk(at(1), NODE).unwrap();
+    master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
+    master.mount_segment(at(0), NODE, segment(1, 100)).unwrap();
+    master.unmount_local_disk(at(1), NODE, true).unwrap();
     while master.tick(at(1)) {}
-    master.mount_local_disk(at(1), NODE, endpoint(NODE), true).unwrap();
-    assert_eq!(read(&master, at(1), "both"), Ok((true, 0)));
-    for (name, put, len) in [("both", both, 30), ("disk-only", lost, 70)] {
-        assert_eq!(found(&master, NODE, name, put, len), Ok(()));
-        assert_eq!(found(&master, NODE, name, put, len), Ok(()), "once more");
+    assert_eq!(read(&master, at(1), "disk-only"), Err(GetError::NotReady));
+    assert!(master.local_disks().is_empty());
+    master.remove(at(1), key("removed"), false).unwrap();
+    put(&master, at(1), "replaced", 5).unwrap();
+
+    // The same disk, mounted by the node's next client.
+    master
+        .mount_local_disk(at(1), OTHER, LocalDiskSpec { id: disk(NODE).id, ..disk(OTHER) }, true)
+        .unwrap();
+    assert_eq!(read(&master, at(1), "disk-only"), Err(GetError::NotReady), "where is it?");
+    for (name, put, len) in [("both", both, 30), ("disk-only", only, 20)] {
+        assert_eq!(found(&master, OTHER, name, put, len), Ok(()));
+        assert_eq!(found(&master, OTHER, name, put, len), Ok(()), "once more");
     }
-    assert_eq!(read(&master, at(1), "both"), Ok((true, 1)));
+    for (name, put) in [("removed", removed), ("replaced", replaced)] {
+        assert_eq!(found(&master, OTHER, name, put, 10), Err(FoundError::OtherObject));
+    }
     assert_eq!(read(&master, at(1), "disk-only"), Ok((false, 1)));
-    let disk = &master.local_disks()[0];
-    assert_eq!((disk.objects, disk.usage.used), (2, 100));
+    let list = master.get_replica_list(at(1), key("disk-only")).unwrap();
+    let place = &list.local_disks[0];
+    assert_eq!((place.client, place.extent.offset(), place.extent.len()), (OTHER, 8192, 20));
+    assert_eq!(place.disk.endpoint, endpoint(OTHER));
     assert_eq!(start(&master, at(1), "disk-only", 1).unwrap_err(), PutStartError::AlreadyExists);
-    // An unknown one.
-    assert_eq!(found(&master, NODE, "older", Generation::new(7), 5), Ok(()));
+    // Of another master.
+    let theirs = Generation::new(1 << 62);
+    assert_eq!(found(&master, OTHER, "older", theirs, 5), Ok(()));
     assert_eq!(master.get_replica_list(at(1), key("older")).unwrap().slices.total_len(), 5);
+
+    assert_eq!(read(&master, at(1), "lost"), Err(GetError::NotReady));
+    master.local_disk_reported(OTHER).unwrap();
+    assert_eq!(master.local_disk_reported(NODE), Err(FoundError::NoDisk));
+    while master.tick(at(1)) {}
+    assert_eq!(read(&master, at(1), "lost"), Err(GetError::NotFound));
+    assert_eq!(found(&master, OTHER, "lost", lost, 10), Err(FoundError::OtherObject));
+    let disk = &master.local_disks()[0];
+    assert_eq!((disk.client, disk.objects, disk.usage.used), (OTHER, 3, 55));
+}
+
+#[test]
+fn a_disk_belongs_to_the_client_that_mounted_it_last() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 10).unwrap();
+    let jobs = fetch(&master, at(0));
+    master
+        .mount_local_disk(at(0), OTHER, LocalDiskSpec { id: disk(NODE).id, ..disk(OTHER) }, true)
+        .unwrap();
+    assert_eq!(notify(&master, at(0), &jobs, true), [Err(OffloadError::NoDisk)]);
+    assert_eq!(master.offload_heartbeat(at(0), NODE, true, 9), Err(OffloadError::NoDisk));
+    assert_eq!(master.local_disks().iter().map(|disk| disk.client).collect::<Vec<_>>(), [OTHER]);
+    master.unmount_local_disk(at(0), NODE, false).unwrap();
+    assert_eq!(master.local_disks().len(), 1, "it was not NODE's any more");
+}
+
+#[test]
+fn a_job_says_where_the_object_is_in_memory() {
+    let master = with_disk(with_disks(false), 100);
+    let grant = put(&master, at(0), "a", 10).unwrap();
+    let jobs = master.offload_heartbeat(at(0), NODE, true, 9).unwrap();
+    let placement = grant.placements.iter().next().unwrap();
+    assert_eq!(jobs[0].source.segment, placement.segment.spec().id);
+    assert_eq!(jobs[0].source.extent, placement.extent);
+    assert_eq!(jobs[0].slices.total_len(), 10);
 }
 
 #[test]
@@ -461,15 +534,23 @@ fn what_is_found_must_be_what_is_known() {
 }
 
 #[test]
-fn a_disk_at_another_endpoint_is_another_disk() {
+fn a_disk_at_another_endpoint_is_read_when_its_content_is_reported() {
     let master = with_disk(with_disks(false), 100);
-    put(&master, at(0), "a", 30).unwrap();
+    let put = put(&master, at(0), "a", 30).unwrap().handle.generation;
     write_all(&master, at(0));
-    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
-    assert_eq!(read(&master, at(0), "a"), Ok((true, 1)), "the same one");
-    master.mount_local_disk(at(0), NODE, endpoint(OTHER), true).unwrap();
+    master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 1)), "mounted as before");
+    let moved = LocalDiskSpec { endpoint: endpoint(OTHER), ..disk(NODE) };
+    master.mount_local_disk(at(0), NODE, moved, true).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, 0)));
-    assert_eq!(used(&master), 0);
+    found(&master, NODE, "a", put, 30).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 1)));
+    assert_eq!(used(&master), 30);
+    // Another disk instead.
+    let other = LocalDiskSpec { id: DiskId::from_u128(7), ..disk(NODE) };
+    master.mount_local_disk(at(0), NODE, other, true).unwrap();
+    assert_eq!((read(&master, at(0), "a"), used(&master)), (Ok((true, 0)), 0));
+    assert_eq!(found(&master, NODE, "a", put, 30), Ok(()));
 }
 
 #[test]

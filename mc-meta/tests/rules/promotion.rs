@@ -6,7 +6,7 @@ use mc_meta::{
 };
 use mc_types::{Generation, SegmentId, Sequence, Time};
 
-use crate::offload::{OTHER, endpoint, names, read, with_disk, with_disks, write_all};
+use crate::offload::{OTHER, disk, names, read, with_disk, with_disks, write_all};
 use crate::*;
 
 fn promoting() -> MasterConfig {
@@ -195,7 +195,7 @@ fn a_failure_gives_the_space_back_at_once_and_may_be_told_twice() {
 fn space_that_a_client_may_still_write_to_is_kept_from_others() {
     for go in [
         |master: &Master| master.remove(at(3), key("a"), true).unwrap(),
-        |master: &Master| master.unmount_local_disk(at(3), NODE).unwrap(),
+        |master: &Master| master.unmount_local_disk(at(3), NODE, false).unwrap(),
     ] {
         let (master, generation) = with_one_on_disk(promoting());
         begun(&master, secs(1), generation);
@@ -269,7 +269,7 @@ fn a_journal_knows_of_the_space_that_is_written_to() {
     let told = Reserved::default();
     let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
-    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
     let generation = put(&master, at(0), "a", 60).unwrap().handle.generation;
     write_all(&master, at(0));
     put(&master, at(1), "b", 60).unwrap();

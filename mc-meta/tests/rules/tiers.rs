@@ -1,10 +1,10 @@
 //! Every kind of replica at once, in random order: whatever happens, the books agree.
 
 use mc_meta::{
-    DiskConfig, DiskJob, FoundOnDisk, LocalDiskConfig, Master, OffloadOutcome, PromotionConfig,
-    ReplicaKind,
+    DiskConfig, DiskJob, FoundOnDisk, LocalDiskConfig, LocalDiskSpec, Master, OffloadOutcome,
+    PromotionConfig, ReplicaKind,
 };
-use mc_types::{Endpoint, Generation, SegmentId, Time};
+use mc_types::{DiskId, Generation, RemoteKey, SegmentId, Time};
 
 use crate::*;
 
@@ -73,9 +73,14 @@ impl World {
         let node = self.node();
         let number = node.as_u128() - 100;
         let _ = self.master.mount_segment(self.now, node, segment(number, SEGMENT));
-        let endpoint: Endpoint = format!("tcp://10.0.0.{number}:1").parse().unwrap();
+        let spec = LocalDiskSpec {
+            id: DiskId::from_u128(node.as_u128()),
+            endpoint: format!("tcp://10.0.0.{number}:1").parse().unwrap(),
+            remote_key: RemoteKey::from_bytes([1; 16]),
+            ticket_key: None,
+        };
         let enabled = self.random.u8(0..8) > 0;
-        self.master.mount_local_disk(self.now, node, endpoint, enabled).unwrap();
+        self.master.mount_local_disk(self.now, node, spec, enabled).unwrap();
     }
 
     fn put(&mut self) {
@@ -116,13 +121,14 @@ impl World {
         let node = self.node();
         let (enabled, max) = (self.random.u8(0..10) > 0, self.random.usize(0..4));
         if let Ok(jobs) = self.master.offload_heartbeat(self.now, node, enabled, max) {
-            self.offloads.extend(jobs.into_iter().map(|job| (node, job)));
+            self.offloads.extend(jobs.into_iter().map(|job| (node, job.job)));
         }
         if !self.offloads.is_empty() && self.random.bool() {
             let at = self.random.usize(0..self.offloads.len());
             let (node, job) = self.offloads.swap_remove(at);
             let (key, written) = (job.key.as_ref(), self.random.u8(0..4) > 0);
-            let outcome = OffloadOutcome { key, generation: job.generation, written };
+            let address = self.random.u64(0..1 << 40);
+            let outcome = OffloadOutcome { key, generation: job.generation, written, address };
             let _ = self.master.notify_offload(self.now, node, &[outcome]);
         }
     }
@@ -163,7 +169,7 @@ impl World {
         let (node, name, put) = (self.node(), self.key(), self.some_put());
         let (master, now, key) = (&self.master, self.now, key(&name));
         match self.random.u8(0..12) {
-            0 => drop(master.unmount_local_disk(now, node)),
+            0 => drop(master.unmount_local_disk(now, node, self.random.bool())),
             1 => {
                 let id = SegmentId::from_u128(node.as_u128() - 100);
                 let _ = master.unmount_segment(now, node, id);
@@ -174,7 +180,8 @@ impl World {
             7 | 8 => {
                 let Some((name, generation)) = put else { return };
                 let key = KeyRef::new(&name).unwrap();
-                let found = FoundOnDisk { key, generation, len: self.random.u64(1..=SEGMENT) };
+                let slices = one_slice(self.random.u64(1..=SEGMENT));
+                let found = FoundOnDisk { key, generation, slices, address: 0 };
                 let _ = master.report_local_disk(now, node, &[found]);
             }
             9 => drop(master.batch_replica_clear(now, WRITER, &[key], Some("segment-0"))),
@@ -234,7 +241,7 @@ impl World {
             self.now = self.now + Duration::from_secs(5_000);
         }
         for node in NODES {
-            self.master.unmount_local_disk(self.now, node).unwrap();
+            self.master.unmount_local_disk(self.now, node, false).unwrap();
         }
         while self.master.tick(self.now) {}
         let report = self.master.report();

@@ -2,13 +2,19 @@
 
 use bytes::BytesMut;
 use mc_meta::{
-    DiskUsage, FoundOnDisk, LocalDiskInfo, MAX_TENANT_LEN, OffloadOutcome, TenantId, unscoped,
+    DiskUsage, FoundOnDisk, LocalDiskInfo, LocalDiskSpec, Location, MAX_SLICES, MAX_TENANT_LEN,
+    OffloadOutcome, Slices, TenantId, TicketKey, unscoped,
 };
-use mc_types::{ClientId, Endpoint, Generation, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey};
+use mc_types::{
+    ClientId, DiskId, Generation, KeyRef, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey, RemoteKey,
+    SegmentId,
+};
 
+use super::objects::{slices, slices_to_proto};
 use super::{
     BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, at_most, calls, client_id, count, endpoint,
-    message, next_after, object_key, optional_id, page_limit, page_of, reply, tenant, tenant_name,
+    extent, id, message, missing, next_after, object_key, optional_id, page_limit, page_of, reply,
+    tenant, tenant_name,
 };
 use crate::answer::{read_all_done, read_done};
 use crate::proto;
@@ -18,6 +24,9 @@ use crate::request::{MAX_PAGE, TenantKey};
 
 /// Most bytes that one job takes: its key, its tenant, two numbers, and their tags.
 pub(super) const DISK_JOB_CEILING: usize = MAX_KEY_LEN + MAX_TENANT_LEN + 40;
+
+/// Most bytes that one job of an offload takes: the object, its slices, its place, and their tags.
+const OFFLOAD_JOB_CEILING: usize = DISK_JOB_CEILING + MAX_SLICES * 20 + 40;
 
 /// Most bytes that one disk takes: its client, its endpoint, six numbers, and their tags.
 const DISK_CEILING: usize = MAX_ENDPOINT_LEN + 100;
@@ -61,8 +70,8 @@ pub struct OffloadItem<'a> {
     pub object: TenantKey<'a>,
     /// The put that it came from, as the job said.
     pub generation: Generation,
-    /// Whether it is on the disk now.
-    pub written: bool,
+    /// Where it begins in the disk's region, if it is on the disk now.
+    pub written_at: Option<u64>,
 }
 
 /// One object of [`MasterClient::report_local_disk`](crate::MasterClient::report_local_disk).
@@ -72,35 +81,50 @@ pub struct FoundItem<'a> {
     pub object: TenantKey<'a>,
     /// The put that it came from.
     pub generation: Generation,
-    /// Its length in bytes.
-    pub len: u64,
+    /// Its slices, with their checksums.
+    pub slices: Slices,
+    /// Where it begins in the disk's region; 0 on the shared tier.
+    pub address: u64,
+}
+
+/// An object to write to a client's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffloadJob {
+    /// The object.
+    pub job: DiskJob,
+    /// Its slices, with their checksums.
+    pub slices: Slices,
+    /// Where it is in the client's own memory; see [`mc_meta::OffloadJob::source`].
+    pub source: Location,
 }
 
 calls! {
-    /// Makes a client's own disk known, which is served at `endpoint`. From then on the
-    /// client [pings](Self::ping), and fetches what to write with
-    /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`.
-    fn mount_local_disk(&self, client: ClientId, endpoint: &Endpoint, enabled: bool) -> () {
+    /// Makes a client's own disk known. From then on the client [pings](Self::ping), and fetches what
+    /// to write with [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`.
+    fn mount_local_disk(&self, client: ClientId, disk: &LocalDiskSpec, enabled: bool) -> () {
         MountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
         message(proto::MountLocalDiskRequest {
             client_id: client.to_bytes().into(),
-            endpoint: endpoint.as_str().into(),
+            endpoint: disk.endpoint.as_str().into(),
             enabled,
+            disk_id: disk.id.to_bytes().into(),
+            remote_key: disk.remote_key.to_bytes().into(),
+            ticket_key: disk.ticket_key.as_ref().map(|key| key.to_bytes().into()).unwrap_or_default(),
         }),
         read_done,
     }
 
-    /// Forgets a client's own disk with all that is on it.
-    fn unmount_local_disk(&self, client: ClientId) -> () {
+    /// Takes a client's own disk back; with `keep`, the objects on it are remembered for its return.
+    fn unmount_local_disk(&self, client: ClientId, keep: bool) -> () {
         UnmountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
-        message(proto::UnmountLocalDiskRequest { client_id: client.to_bytes().into() }),
+        message(proto::UnmountLocalDiskRequest { client_id: client.to_bytes().into(), keep }),
         read_done,
     }
 
     /// Returns up to `max` objects to write to the client's disk, oldest first; 0 is as many
     /// as one call fetches, [`MAX_PAGE`](crate::MAX_PAGE). Tells the master whether the
     /// client takes more.
-    fn offload_heartbeat(&self, client: ClientId, enabled: bool, max: usize) -> Vec<DiskJob> {
+    fn offload_heartbeat(&self, client: ClientId, enabled: bool, max: usize) -> Vec<OffloadJob> {
         OffloadHeartbeat
             "Refused with `SegmentNotFound` when the disk is not mounted. When the answer is lost \
              the objects wait until their time is up.",
@@ -109,7 +133,7 @@ calls! {
             enabled,
             max_jobs: count(max),
         }),
-        reply(|answer: &proto::OffloadHeartbeatResponse| disk_jobs(&answer.jobs)),
+        reply(offload_jobs),
     }
 
     /// Reports how the writing of objects went. One that is written can be read from the disk
@@ -125,14 +149,16 @@ calls! {
         |message: &[u8]| read_all_done(message, outcomes.len()),
     }
 
-    /// Reports the objects on a client's disk that it has just mounted.
-    fn report_local_disk(&self, client: ClientId, found: &[FoundItem<'_>]) -> Vec<Result<(), Refusal>> {
+    /// Reports objects on a client's disk that it has just mounted. After the last ones (`is_last`),
+    /// those that were not reported are not there.
+    fn report_local_disk(&self, client: ClientId, found: &[FoundItem<'_>], is_last: bool) -> Vec<Result<(), Refusal>> {
         ReportLocalDisk
             "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an \
              object that is refused.",
         message(proto::ReportLocalDiskRequest {
             client_id: client.to_bytes().into(),
             found: found.iter().map(proto::FoundOnDisk::from).collect(),
+            is_last,
         }),
         |message: &[u8]| read_all_done(message, found.len()),
     }
@@ -173,15 +199,22 @@ impl CallContext<'_> {
         request: &proto::MountLocalDiskRequest,
     ) -> Result<(), Refusal> {
         let client = client_id(&request.client_id)?;
-        let endpoint = endpoint(&request.endpoint)?;
-        Ok(self.master.mount_local_disk(self.now, client, endpoint, request.enabled)?)
+        let disk = LocalDiskSpec {
+            id: optional_id(&request.disk_id, "disk_id", DiskId::from_bytes)?
+                .unwrap_or(DiskId::from_bytes(client.to_bytes())),
+            endpoint: endpoint(&request.endpoint)?,
+            remote_key: id(&request.remote_key, "remote_key", RemoteKey::from_bytes)?,
+            ticket_key: optional_id(&request.ticket_key, "ticket_key", TicketKey::from_bytes)?,
+        };
+        Ok(self.master.mount_local_disk(self.now, client, disk, request.enabled)?)
     }
 
     pub(crate) fn unmount_local_disk(
         self,
         request: &proto::UnmountLocalDiskRequest,
     ) -> Result<(), Refusal> {
-        Ok(self.master.unmount_local_disk(self.now, client_id(&request.client_id)?)?)
+        let client = client_id(&request.client_id)?;
+        Ok(self.master.unmount_local_disk(self.now, client, request.keep)?)
     }
 
     pub(crate) fn offload_heartbeat(
@@ -195,9 +228,9 @@ impl CallContext<'_> {
         };
         // What is fetched and does not fit into the answer would belong to no client until its
         // time is up.
-        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let max = max.min(self.max_reply / OFFLOAD_JOB_CEILING);
         let jobs = self.master.offload_heartbeat(self.now, client, request.enabled, max)?;
-        let jobs = jobs.iter().map(job_to_proto).collect();
+        let jobs = jobs.iter().map(offload_to_proto).collect();
         Ok(proto::OffloadHeartbeatResponse { jobs, ..Default::default() })
     }
 
@@ -211,7 +244,8 @@ impl CallContext<'_> {
         BatchReply::new(out, 2, outcomes.len(), self.max_reply)?.all(outcomes, |item| {
             let key = self.stored(&item.key, &item.tenant_id)?;
             let generation = Generation::new(item.generation);
-            let outcome = OffloadOutcome { key: key.as_ref(), generation, written: item.written };
+            let (written, address) = (item.written, item.offset);
+            let outcome = OffloadOutcome { key: key.as_ref(), generation, written, address };
             only(self.master.notify_offload(self.now, client, &[outcome]))
         });
         Ok(())
@@ -223,13 +257,15 @@ impl CallContext<'_> {
         out: &mut BytesMut,
     ) -> Result<(), Refusal> {
         let client = client_id(&request.client_id)?;
-        let found = at_most(&request.found, MAX_BATCH, "found")?;
-        BatchReply::new(out, 2, found.len(), self.max_reply)?.all(found, |item| {
+        let items = at_most(&request.found, MAX_BATCH, "found")?;
+        BatchReply::new(out, 2, items.len(), self.max_reply)?.all(items, |item| {
             let key = self.stored(&item.key, &item.tenant_id)?;
-            let generation = Generation::new(item.generation);
-            let found = FoundOnDisk { key: key.as_ref(), generation, len: item.length };
+            let found = found(key.as_ref(), item)?;
             only(self.master.report_local_disk(self.now, client, &[found]))
         });
+        if request.is_last {
+            self.master.local_disk_reported(client)?;
+        }
         Ok(())
     }
 
@@ -268,8 +304,18 @@ impl CallContext<'_> {
     }
 }
 
+/// What a client has found, under the key as the master stores it.
+pub(super) fn found<'k>(
+    key: KeyRef<'k>,
+    item: &proto::FoundOnDisk,
+) -> Result<FoundOnDisk<'k>, BadField> {
+    let generation = Generation::new(item.generation);
+    let (slices, address) = (slices(&item.slices)?, item.offset);
+    Ok(FoundOnDisk { key, generation, slices, address })
+}
+
 /// The answer about the one item of a batch.
-fn only<E>(answers: Vec<Result<(), E>>) -> Result<(), Refusal>
+pub(super) fn only<E>(answers: Vec<Result<(), E>>) -> Result<(), Refusal>
 where
     Refusal: From<E>,
 {
@@ -286,17 +332,39 @@ pub(super) fn job_to_proto(job: &mc_meta::DiskJob) -> proto::DiskJob {
     }
 }
 
+fn offload_to_proto(job: &mc_meta::OffloadJob) -> proto::OffloadJob {
+    proto::OffloadJob {
+        job: Some(job_to_proto(&job.job)),
+        slices: slices_to_proto(&job.slices),
+        segment_id: job.source.segment.to_bytes().into(),
+        offset: job.source.extent.offset(),
+    }
+}
+
+fn offload_jobs(answer: &proto::OffloadHeartbeatResponse) -> Result<Vec<OffloadJob>, BadField> {
+    at_most(&answer.jobs, MAX_PAGE, "jobs")?;
+    let job = |job: &proto::OffloadJob| {
+        let object = disk_job(job.job.as_ref().ok_or(missing("job"))?)?;
+        let slices = slices(&job.slices)?;
+        let extent = extent(job.offset, slices.total_len())?;
+        let segment = id(&job.segment_id, "segment_id", SegmentId::from_bytes)?;
+        Ok(OffloadJob { job: object, slices, source: Location { segment, extent } })
+    };
+    answer.jobs.iter().map(job).collect()
+}
+
 pub(super) fn disk_jobs(jobs: &[proto::DiskJob]) -> Result<Vec<DiskJob>, BadField> {
     at_most(jobs, MAX_PAGE, "jobs")?;
-    let job = |job: &proto::DiskJob| {
-        Ok(DiskJob {
-            tenant: tenant(&job.tenant_id)?,
-            key: object_key(&job.key)?,
-            generation: Generation::new(job.generation),
-            len: job.length,
-        })
-    };
-    jobs.iter().map(job).collect()
+    jobs.iter().map(disk_job).collect()
+}
+
+fn disk_job(job: &proto::DiskJob) -> Result<DiskJob, BadField> {
+    Ok(DiskJob {
+        tenant: tenant(&job.tenant_id)?,
+        key: object_key(&job.key)?,
+        generation: Generation::new(job.generation),
+        len: job.length,
+    })
 }
 
 impl From<&OffloadItem<'_>> for proto::OffloadOutcome {
@@ -305,7 +373,8 @@ impl From<&OffloadItem<'_>> for proto::OffloadOutcome {
             key: item.object.key.as_str().into(),
             tenant_id: tenant_name(&item.object),
             generation: item.generation.as_u64(),
-            written: item.written,
+            written: item.written_at.is_some(),
+            offset: item.written_at.unwrap_or_default(),
         }
     }
 }
@@ -316,7 +385,8 @@ impl From<&FoundItem<'_>> for proto::FoundOnDisk {
             key: item.object.key.as_str().into(),
             tenant_id: tenant_name(&item.object),
             generation: item.generation.as_u64(),
-            length: item.len,
+            slices: slices_to_proto(&item.slices),
+            offset: item.address,
         }
     }
 }

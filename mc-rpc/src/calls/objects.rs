@@ -177,19 +177,15 @@ fn to_proto(info: &ObjectInfo) -> proto::DescribeObjectResponse {
         };
         proto::ReplicaInfo { handles: vec![handle], status: replica.status as i32 }
     });
-    let slices = info.slices.as_slice().iter().map(|slice| proto::Slice {
-        length: slice.len,
-        checksum: slice.checksum.map(Checksum::as_u32),
-    });
     // No reader looks for more local disks than an object can have replicas in memory.
     let local_disks = info.local_disks.iter().take(MAX_REPLICAS).map(|disk| {
         let (client_id, endpoint) = (disk.client.to_bytes().into(), disk.endpoint.as_str().into());
-        proto::LocalDiskReplica { client_id, endpoint }
+        proto::LocalDiskReplica { client_id, endpoint, ..Default::default() }
     });
     proto::DescribeObjectResponse {
         replica_list: replicas.collect(),
         generation: info.generation.as_u64(),
-        slices: slices.collect(),
+        slices: slices_to_proto(&info.slices),
         lease_ttl_ms: millis(info.lease),
         client_id: info.owner.to_bytes().into(),
         soft_pinned: info.soft_pinned,
@@ -223,6 +219,14 @@ impl ObjectDescription {
             idle: Duration::from_millis(answer.idle_ms),
         })
     }
+}
+
+pub(super) fn slices_to_proto(slices: &Slices) -> Vec<proto::Slice> {
+    let slice = |slice: &Slice| proto::Slice {
+        length: slice.len,
+        checksum: slice.checksum.map(Checksum::as_u32),
+    };
+    slices.as_slice().iter().map(slice).collect()
 }
 
 pub(super) fn slices(message: &[proto::Slice]) -> Result<Slices, BadField> {

@@ -1,7 +1,9 @@
 //! Where an object is: in memory, in a file, on clients' own disks.
 
-use mc_meta::{DiskConfig, FoundOnDisk, LocalDiskConfig, MasterConfig};
-use mc_types::{ClientId, SegmentId};
+use mc_meta::{
+    DiskConfig, FoundOnDisk, LocalDiskConfig, LocalDiskSpec, MasterConfig, Slice, Slices,
+};
+use mc_types::{ClientId, DiskId, RemoteKey, SegmentId};
 use prost::Message;
 
 use super::{Clock, ME, MasterService, Still, call, key, me, put, put_named, service_with};
@@ -15,8 +17,13 @@ fn with_disks() -> MasterService<Still> {
     config.disk = Some(DiskConfig::with_capacity(1 << 20));
     config.local_disk = Some(LocalDiskConfig::default());
     let service = service_with(config);
-    let endpoint = "tcp://10.0.0.9:7".parse().unwrap();
-    service.master().mount_local_disk(Still.now(), DISK_OWNER, endpoint, true).unwrap();
+    let disk = LocalDiskSpec {
+        id: DiskId::from_u128(5),
+        endpoint: "tcp://10.0.0.9:7".parse().unwrap(),
+        remote_key: RemoteKey::from_bytes([6; 16]),
+        ticket_key: None,
+    };
+    service.master().mount_local_disk(Still.now(), DISK_OWNER, disk, true).unwrap();
     service
 }
 
@@ -30,6 +37,9 @@ fn on_disk() -> proto::LocalDiskReplica {
     proto::LocalDiskReplica {
         client_id: DISK_OWNER.to_bytes().to_vec(),
         endpoint: "tcp://10.0.0.9:7".into(),
+        remote_key: vec![6; 16],
+        offset: 4096,
+        ticket: vec![],
     }
 }
 
@@ -47,7 +57,8 @@ fn an_object_is_told_wherever_it_is() {
 
     let (master, now) = (service.master(), Still.now());
     master.disk_put_end(now, ME, key("k"), handle).unwrap();
-    let found = FoundOnDisk { key: key("k"), generation, len: 64 };
+    let slices = Slices::One(Slice { len: 64, checksum: None });
+    let found = FoundOnDisk { key: key("k"), generation, slices, address: 4096 };
     master.report_local_disk(now, DISK_OWNER, &[found]).remove(0).unwrap();
     let complete = proto::DiskReplica {
         length: 64,
@@ -63,7 +74,9 @@ fn an_object_is_told_wherever_it_is() {
     let read = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
     assert!(read.replicas.is_empty());
     assert_eq!(read.disk.unwrap().len, 64);
-    assert_eq!((read.local_disks[0].client, read.local_disks.len()), (DISK_OWNER, 1));
+    let place = &read.local_disks[0];
+    assert_eq!((place.client, read.local_disks.len()), (DISK_OWNER, 1));
+    assert_eq!((place.extent.offset(), place.extent.len()), (4096, 64));
     let batch = proto::BatchGetReplicaListRequest { keys: vec!["k".into()], reads: vec![] };
     let lists: proto::BatchGetReplicaListResponse =
         call(&service, Method::BatchGetReplicaList, &batch).unwrap();
@@ -109,6 +122,10 @@ fn disks_that_make_no_sense_are_malformed() {
         with_local(vec![on_disk(); 33]),
         with_local(vec![proto::LocalDiskReplica { client_id: vec![1; 15], ..on_disk() }]),
         with_local(vec![proto::LocalDiskReplica { endpoint: "nowhere".into(), ..on_disk() }]),
+        with_local(vec![proto::LocalDiskReplica { remote_key: vec![1; 15], ..on_disk() }]),
+        with_local(vec![proto::LocalDiskReplica { remote_key: vec![], ..on_disk() }]),
+        with_local(vec![proto::LocalDiskReplica { ticket: vec![1; 23], ..on_disk() }]),
+        with_local(vec![proto::LocalDiskReplica { offset: u64::MAX, ..on_disk() }]),
         proto::GetReplicaListResponse { replica_list: vec![], ..list.clone() },
     ] {
         assert!(read(&bad).is_err(), "{bad:?}");

@@ -3,9 +3,8 @@
 use core::time::Duration;
 
 use bytes::BytesMut;
-use mc_meta::SegmentSpec;
-use mc_ticket::{ClockEpoch, Rights};
-use mc_types::{Extent, Time};
+use mc_ticket::{ClockEpoch, Rights, TicketKey};
+use mc_types::{Extent, RemoteKey, Time};
 
 /// The master's clock at the time of an answer, by which its tickets end.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +37,17 @@ pub(crate) struct Terms {
 pub(crate) const TICKET_LEN: usize = 24;
 
 impl Terms {
-    /// Writes a ticket for `extent` of the segment into the bytes field `number`, below
-    /// 16; nothing when the segment's remote key alone opens it.
+    /// Writes a ticket for `extent` of a region into the bytes field `number`, below 16; nothing
+    /// when the region's key alone opens it.
     pub(super) fn put_ticket(
         self,
         out: &mut BytesMut,
         number: u8,
-        spec: &SegmentSpec,
+        (region, key): (RemoteKey, Option<&TicketKey>),
         extent: Extent,
     ) {
-        let Some(key) = &spec.ticket_key else { return };
-        let ticket = key.sign(self.epoch, spec.remote_key, extent, self.rights, self.until);
+        let Some(key) = key else { return };
+        let ticket = key.sign(self.epoch, region, extent, self.rights, self.until);
         // One copy of a known length, whose space is checked for once.
         let mut field = [0; 2 + TICKET_LEN];
         field[0] = number << 3 | 2;

@@ -21,6 +21,7 @@ use crate::ha::HaReport;
 use crate::method::{Method, Repeat};
 use crate::refusal::Refusal;
 use crate::reply::Signer;
+use crate::storage::StorageSettings;
 use context::CallContext;
 use owners::Owners;
 
@@ -101,6 +102,7 @@ pub struct MasterService<C = SystemClock> {
     owners: Owners,
     durable: Option<DurableWatch>,
     c2c: Option<C2cSettings>,
+    storage: StorageSettings,
     ha: Option<Arc<dyn HaReport>>,
 }
 
@@ -115,7 +117,16 @@ impl<C: Clock> MasterService<C> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).expect("the system gives random numbers");
         let epoch = ClockEpoch::new(u64::from_le_bytes(number));
-        Self { master, clock, epoch, owners: Owners::default(), durable: None, c2c: None, ha: None }
+        Self {
+            master,
+            clock,
+            epoch,
+            owners: Owners::default(),
+            durable: None,
+            c2c: None,
+            storage: StorageSettings::default(),
+            ha: None,
+        }
     }
 
     /// Takes this epoch instead of one drawn at random: for simulations, in which the same
@@ -145,6 +156,14 @@ impl<C: Clock> MasterService<C> {
     #[must_use]
     pub fn with_c2c(mut self, settings: C2cSettings) -> Self {
         self.c2c = Some(settings);
+        self
+    }
+
+    /// Tells clients where to keep files of objects. The master
+    /// [plans](mc_meta::MasterConfig::disk) such files.
+    #[must_use]
+    pub fn with_storage(mut self, settings: StorageSettings) -> Self {
+        self.storage = settings;
         self
     }
 
@@ -243,6 +262,7 @@ impl<C: Clock> MasterService<C> {
             caller,
             from,
             c2c: self.c2c.as_ref(),
+            storage: &self.storage,
             ha: self.ha.as_deref(),
             payload,
             max_reply,

@@ -71,8 +71,12 @@ fn an_object_found_on_a_disk_comes_back_into_memory() {
     let generation = put(&service, &tenant("blue"), "k").as_u64();
     let stored = service.master().scoped(&tenant("blue"), key("k")).unwrap();
     service.master().remove(NOW, stored.as_ref(), true).unwrap();
-    let found =
-        proto::FoundOnDisk { key: "k".into(), tenant_id: "blue".into(), generation, length: 300 };
+    let found = proto::FoundOnDisk {
+        key: "k".into(),
+        tenant_id: "blue".into(),
+        generation,
+        slices: vec![proto::Slice { length: 300, checksum: None }],
+    };
     let unknown = proto::FoundOnDisk { generation: generation + 1, ..found.clone() };
     let report = proto::ReportLocalDiskRequest { client_id: me(), found: vec![found, unknown] };
     let noted: proto::ReportLocalDiskResponse =

@@ -1,6 +1,6 @@
 //! Answers to callers that accept short ones.
 
-use mc_meta::FoundOnDisk;
+use mc_meta::{FoundOnDisk, Slice, Slices};
 
 use super::*;
 
@@ -104,7 +104,8 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
         let name = format!("k{i}");
         let generation = put(&service, &TenantId::DEFAULT, &name);
         master.remove(NOW, key(&name), true).unwrap();
-        let found = FoundOnDisk { key: key(&name), generation, len: 300 };
+        let slices = Slices::One(Slice { len: 300, checksum: None });
+        let found = FoundOnDisk { key: key(&name), generation, slices };
         master.report_local_disk(NOW, ME, &[found])[0].unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();

@@ -77,6 +77,13 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         kind: 1,
         tenant_id: tenant_id(),
     };
+    let file = proto::FileOutcome { key: key(), generation: 3, put_token: 4, written: true };
+    let found = proto::FoundOnDisk {
+        key: key(),
+        tenant_id: tenant_id(),
+        generation: 3,
+        slices: vec![proto::Slice { length: 4, checksum: Some(5) }],
+    };
     let promotion = proto::PromotionAllocStartRequest {
         key: key(),
         client_id: me(),
@@ -176,6 +183,23 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
             proto::ReportSsdCapacityRequest { client_id: me(), capacity: 5 },
         ),
         entry(Method::PollRemoveAll, proto::PollRemoveAllRequest { client_id: me() }),
+        entry(
+            Method::BatchDiskPutEnd,
+            proto::BatchDiskPutEndRequest { client_id: me(), outcomes: vec![file] },
+        ),
+        entry(
+            Method::FetchFileJobs,
+            proto::FetchFileJobsRequest {
+                client_id: me(),
+                is_compared: true,
+                is_full: true,
+                max_jobs: 7,
+            },
+        ),
+        entry(
+            Method::ReportFiles,
+            proto::ReportFilesRequest { client_id: me(), found: vec![found] },
+        ),
         entry(Method::ListLocalDisks, proto::ListLocalDisksRequest { after: me(), limit: 5 }),
         entry(Method::PromotionHeartbeat, proto::PromotionHeartbeatRequest { client_id: me() }),
         entry(Method::PromotionAllocStart, promotion),
@@ -282,6 +306,7 @@ fn a_request_with_nothing_in_it_is_refused_where_something_is_missing() {
         Method::ListKeys,
         Method::ClusterReport,
         Method::GetC2cConfig,
+        Method::GetStorageConfig,
         Method::HaStatus,
         Method::HandOver,
         Method::RemoveAll,

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mc_rpc::{ClientConfig, MasterClient};
+use mc_tier::{SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint, MediaType};
@@ -23,6 +24,7 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
+use super::shared_tier::{SharedTier, SharedTierChoice};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 
@@ -59,6 +61,7 @@ pub struct ClientBuilder {
     memory: MemoryOptions,
     medium: MediaType,
     device: u32,
+    shared_tier: SharedTierChoice,
     settings: Settings,
 }
 
@@ -80,6 +83,7 @@ impl Default for ClientBuilder {
             memory: Memory::options(),
             medium: MediaType::Dram,
             device: 0,
+            shared_tier: SharedTierChoice::OfMaster(SyncPolicy::default()),
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -255,6 +259,22 @@ impl ClientBuilder {
         self
     }
 
+    /// When a file on the shared tier is durable, where the master plans files; see
+    /// [`SyncPolicy`]. By default, when the file system likes: a reader finds out when a loss of power
+    /// has damaged one.
+    pub fn file_sync(mut self, policy: SyncPolicy) -> Self {
+        self.shared_tier = SharedTierChoice::OfMaster(policy);
+        self
+    }
+
+    /// Keeps the files that the master plans on a tier of the application's own, such as an object
+    /// store, and not in the directory that the master names. All clients of the cluster must use the
+    /// same.
+    pub fn shared_tier(mut self, tier: Arc<dyn Tier>) -> Self {
+        self.shared_tier = SharedTierChoice::Own(tier);
+        self
+    }
+
     /// What the client takes from outside: its clock, its randomness, its threads and the network
     /// to the master. The default is [`System`]; [`Environment`] tells how to simulate a cluster.
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
@@ -380,6 +400,7 @@ impl ClientBuilder {
             Some(address) => Some(mc_http::HttpPort::bind(address).await?),
             None => None,
         };
+        let shared_tier = SharedTier::open(&master, &*environment, self.shared_tier).await?;
         let transport = Arc::new(Node::start(node).await?);
         let core = Arc::new(Core {
             id,
@@ -395,6 +416,7 @@ impl ClientBuilder {
             reports: Reports::default(),
             pool,
             hot,
+            shared_tier,
             #[cfg(feature = "c2c")]
             c2c,
             runtime: tokio::runtime::Handle::current(),
@@ -429,6 +451,7 @@ impl ClientBuilder {
         }
         core.log_figures();
         core.send_reports();
+        core.start_shared_tier();
         #[cfg(feature = "c2c")]
         core.convert_objects();
         #[cfg(feature = "http")]

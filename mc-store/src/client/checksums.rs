@@ -1,6 +1,6 @@
 //! Pieces of memory, and whether they have the checksums of an object.
 
-use mc_transport::{Digest, MemorySlice};
+use mc_transport::{CopyError, Digest, MemorySlice};
 use mc_types::Checksum;
 use smallvec::SmallVec;
 
@@ -20,6 +20,19 @@ pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Pieces> {
         taken.push(part);
     }
     (left == 0).then_some(taken)
+}
+
+/// Copies bytes into pieces, which have as many together.
+///
+/// # Errors
+/// [`CopyError`], when a piece cannot be written.
+pub(super) fn scatter(mut bytes: &[u8], pieces: &[MemorySlice]) -> Result<(), CopyError> {
+    for piece in pieces {
+        let (here, after) = bytes.split_at(piece.len().min(bytes.len()));
+        piece.copy_from(0, here)?;
+        bytes = after;
+    }
+    Ok(())
 }
 
 /// Whether consecutive runs of `pieces`, each of so many bytes, have the checksums that are

@@ -20,6 +20,7 @@ use super::peers::Peers;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
+use super::shared_tier::SharedTier;
 use crate::error::Unusable;
 
 /// What all clones share.
@@ -37,6 +38,8 @@ pub(super) struct Core {
     /// Memory that values are read into.
     pub(super) pool: BufferPool,
     pub(super) hot: Option<HotCache>,
+    /// Files of objects, where the master plans any.
+    pub(super) shared_tier: Option<SharedTier>,
     /// What it converts for other models.
     #[cfg(feature = "c2c")]
     pub(super) c2c: Option<Arc<super::c2c::Conversions>>,

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::hot_cache::HotCache;
+use super::shared_tier::SharedTier;
 use super::{Client, ClientMetrics, DataPath};
 
 impl Client {
@@ -43,6 +44,7 @@ impl Core {
                 .map(|(scheme, connections)| (DataPath::of(scheme), connections))
                 .collect(),
             labels: self.settings.metrics_labels.clone(),
+            shared_tier: self.shared_tier.as_ref().map(SharedTier::metrics),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }

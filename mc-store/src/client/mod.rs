@@ -34,6 +34,7 @@ mod segments;
 mod self_check;
 mod settings;
 mod settle;
+mod shared_tier;
 mod store;
 mod tasks;
 mod unstoppable;
@@ -41,6 +42,7 @@ mod vram;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mc_rpc::MasterClient;
 use mc_transport::Transport as _;
@@ -61,9 +63,13 @@ pub use put::{Put, PutMode, PutOutcome};
 pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
+pub use shared_tier::TierMetrics;
 pub use vram::{VramError, VramStage};
 
 use self::core::Core;
+
+/// How long a client that leaves goes on writing files.
+const LAST_FILES: Duration = Duration::from_secs(5);
 
 /// A member of the cluster that puts and gets objects and, if it contributes
 /// segments, keeps those of others.
@@ -148,6 +154,16 @@ impl Client {
         self.core.http
     }
 
+    /// Waits until the files of all objects that this client and its clones have put are on the shared
+    /// tier, or will not be written. Returns whether that was within `limit`; at once without a shared
+    /// tier. A client that [shuts down](Self::shutdown) waits for five seconds.
+    pub async fn flush_files(&self, limit: Duration) -> bool {
+        match &self.core.shared_tier {
+            Some(shared) => shared.flush(limit).await,
+            None => true,
+        }
+    }
+
     /// Leaves the cluster: unmounts the segments, so that the master names them to
     /// nobody any more, then stops serving them. Objects whose only replica was
     /// there are gone. Returns when all of that is done, whoever asked for it.
@@ -185,6 +201,9 @@ impl Client {
                     heartbeat.stop().await;
                 }
                 core.reports.flush().await;
+                if let Some(shared) = &core.shared_tier {
+                    shared.flush(LAST_FILES).await;
+                }
                 let mut background = std::mem::take(&mut *core.background.lock());
                 background.shutdown().await;
                 core.segments.withdraw(&core.master, core.id).await;

@@ -127,6 +127,11 @@ impl Part {
         &self.target
     }
 
+    /// The bytes that the item wants, in the object.
+    pub(super) fn wanted(&self) -> Range<u64> {
+        self.wanted.clone()
+    }
+
     /// How many bytes the item wants.
     pub(super) fn len(&self) -> u64 {
         self.wanted.end - self.wanted.start

@@ -1,6 +1,8 @@
 //! How objects are read: a leased replica list from the master, bytes from a replica, and
 //! proof that they are the ones that were put.
 
+mod below;
+
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan, Trans
 use mc_types::{ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
-use super::checksums::{Pieces, prefix};
+use super::checksums::{Pieces, prefix, scatter};
 use super::core::Core;
 use super::data::{Job, Moved};
 use super::part::Part;
@@ -145,12 +147,7 @@ impl<'a> Item<'a> {
                     let given = pieces.iter().map(|piece| piece.len() as u64).sum();
                     return Err(GetError::BufferTooSmall { needed: len, given });
                 };
-                let mut rest = &part[..];
-                for piece in &pieces {
-                    let (here, after) = rest.split_at(piece.len());
-                    piece.copy_from(0, here).map_err(|_| GetError::TargetReadOnly)?;
-                    rest = after;
-                }
+                scatter(&part, &pieces).map_err(|_| GetError::TargetReadOnly)?;
             }
             Target::Owned(_) | Target::Cached(_) => self.target = Target::Cached(part),
         }
@@ -250,6 +247,7 @@ impl Core {
             }
         }
         self.read_replicas(&mut reads, objects).await;
+        self.read_files(&mut reads, objects).await;
         // What no replica gave may have been removed, or its segment mounted anew,
         // since the master was asked: then the answer was old, not the bytes bad.
         self.renew(&mut reads, objects, |read, _| !read.parts.iter().all(|part| part.verified))
@@ -320,7 +318,7 @@ impl Core {
         list: &ReplicaList,
         span: Option<VerifiedSpan>,
     ) -> Result<Part, GetError> {
-        if list.replicas.is_empty() {
+        if list.replicas.is_empty() && !self.has_file(list) {
             // The object is on disks only, which this client does not read.
             return Err(GetError::NotReady);
         }

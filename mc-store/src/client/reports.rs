@@ -164,6 +164,17 @@ impl Reports {
         self.send(Report::Damaged { tenant, key, generation, place });
     }
 
+    /// Takes note that the file of an object of the client's own tenant is missing, or has not the
+    /// bytes that were put.
+    pub(super) fn damaged_file(&self, key: KeyRef<'_>, generation: Generation) {
+        self.counts.damaged.fetch_add(1, Ordering::Relaxed);
+        let place = ReplicaPlace::File;
+        if self.is_news(key, generation, place) {
+            warn!(%key, %generation, "a file on the shared tier is damaged; the master is told");
+            self.send(Report::Damaged { tenant: None, key: key.to_owned(), generation, place });
+        }
+    }
+
     /// Takes note of a failure with a segment, if it was that nobody answered there.
     pub(super) fn failed(&self, segment: SegmentId, name: &str, error: &PeerError) {
         if !error.is_silence() {

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
+use mc_tier::SliceInfo;
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
-use mc_types::{Checksum, ErrorCode, ObjectKey, StoreEventInfo};
+use mc_types::{Checksum, ErrorCode, Extent, ObjectKey, RemoteKey, StoreEventInfo};
 use tokio::time::Instant;
 
 use super::core::Core;
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutMode as Mode, PutOutcome};
 use super::settle::Unsettled;
+use super::shared_tier::Pending;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
 use crate::error::{PeerError, PutError};
@@ -397,7 +399,9 @@ impl Core {
             if outcome.is_ok() {
                 items[at].add_up();
             }
-            written.push(Written { at, handle: grant.handle, until, outcome, late });
+            let first = grant.replicas.first().filter(|_| grant.disk);
+            let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
+            written.push(Written { at, handle: grant.handle, until, outcome, file_of, late });
         }
         written
     }
@@ -415,7 +419,10 @@ impl Core {
             let (part, later) = rest.split_at(ends.len());
             match self.end(ends, mode).await {
                 Ok(answers) => {
-                    for (&Written { at, .. }, answer) in part.iter().zip(answers) {
+                    for (&Written { at, handle, file_of, .. }, answer) in part.iter().zip(answers) {
+                        if let (Some(replica), Ok(())) = (file_of, &answer) {
+                            self.persist(&items[at], handle, replica);
+                        }
                         let answer = answer.map_err(PutError::Refused);
                         items[at].outcome = Some(answer.map(|()| PutOutcome::Stored));
                     }
@@ -433,6 +440,21 @@ impl Core {
             rest = later;
         }
         self.give_up(items, broken, mode).await;
+    }
+
+    /// Has the file of an object written, if the client has the shared tier.
+    fn persist(&self, item: &Item, handle: PutHandle, replica: (RemoteKey, Extent)) {
+        if let (Some(shared), Some(sums)) = (&self.shared_tier, &item.sums) {
+            let (checksums, _) = sums.as_slices();
+            let slices = item.lengths.iter().zip(checksums);
+            let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
+            let bytes = item.slices.iter().map(|source| match source {
+                Source::Bytes(bytes) => Some(bytes.clone()),
+                Source::Memory(_) => None,
+            });
+            let bytes = bytes.collect();
+            shared.persist(Pending { key: item.key.clone(), handle, slices, replica, bytes });
+        }
     }
 
     async fn end(
@@ -464,7 +486,7 @@ impl Core {
         // A revoke that is lost only delays the space: the master's time-out
         // takes it back. But then the key is not free for another try.
         let revoked = self.revoke_puts(&revokes, mode).await.is_ok();
-        for Written { at, handle, until, outcome, late } in broken {
+        for Written { at, handle, until, outcome, late, .. } in broken {
             if !late.is_empty() {
                 let key = items[at].key.clone();
                 self.when_fenced(late, until, move |core| async move {
@@ -527,6 +549,8 @@ struct Written {
     handle: PutHandle,
     until: BootTime,
     outcome: Result<(), PeerError>,
+    /// The first replica of an object that is to have a file.
+    file_of: Option<(RemoteKey, Extent)>,
     /// What was lost with writes of it under way.
     late: Vec<Arc<LostLinks>>,
 }

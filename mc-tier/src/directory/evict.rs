@@ -3,51 +3,20 @@
 use std::collections::BinaryHeap;
 use std::fs;
 
-use mc_types::ByteSize;
 use tracing::warn;
 
 use super::DirectoryTier;
 use crate::error::TierError;
 use crate::object::ObjectId;
-use crate::tier::TierUsage;
-
-/// When eviction begins, and when it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Objects are evicted when they take more than this.
-    pub high: ByteSize,
-    /// Eviction ends when the others take no more than this.
-    pub low: ByteSize,
-}
-
-impl Watermarks {
-    /// Eviction above 95 % of a quota, down to 90 %: the ratios by which a master evicts from memory.
-    #[must_use]
-    pub const fn of_quota(quota: ByteSize) -> Self {
-        // Divided first, so that no quota is too large.
-        let twentieth = quota.as_u64() / 20;
-        Self { high: ByteSize::bytes(twentieth * 19), low: ByteSize::bytes(twentieth * 18) }
-    }
-}
+use crate::tier::{Tier as _, TierUsage, Watermarks};
 
 impl DirectoryTier {
-    /// Evicts the objects whose files were written first, when all of them together, those of other
-    /// processes included, take more than the high watermark. Calls `evicted` with the id of each
-    /// object after its removal, and returns what was removed. An object that cannot be read is removed
-    /// in its turn and logged, since its id is not known.
-    ///
-    /// Lists the directory once, and a second time to evict. Takes memory in the number of evicted
-    /// objects. The age is that of the file system's clock; where clocks jump, the order of
-    /// eviction suffers and nothing else.
-    ///
-    /// # Errors
-    /// What the file system says. Objects that `evicted` was called with are gone.
-    pub fn evict(
+    /// See [`evict`](crate::Tier::evict).
+    pub(super) fn evict_oldest(
         &self,
         watermarks: Watermarks,
         evicted: &mut dyn FnMut(ObjectId),
     ) -> Result<TierUsage, TierError> {
-        use crate::Tier as _;
         let used = self.usage()?.bytes;
         let mut removed = TierUsage::default();
         if used <= watermarks.high.as_u64() {

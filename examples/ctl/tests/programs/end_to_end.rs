@@ -137,7 +137,11 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
         assert!(figures.lines().any(|line| line == sample), "no {sample} in {figures}");
     }
     let summary = page(&master, "/metrics/summary");
-    assert!(summary.starts_with("Mem Storage: 5 B / 16.00 MB (0.0%) | Keys: 1 "), "{summary}");
+    assert!(
+        summary
+            .starts_with("Mem Storage: 5 B / 16.00 MB (0.0%) | SSD Storage: 0 B / 0 B | Keys: 1 "),
+        "{summary}"
+    );
     let health: Value = serde_json::from_str(&page(&master, "/health")).unwrap();
     assert_eq!((&health["status"], &health["service_ready"]), (&"ok".into(), &true.into()));
 

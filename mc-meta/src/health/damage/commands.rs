@@ -249,7 +249,7 @@ impl Object {
             ReplicaPlace::File => (self.file() == FileState::Persisted).then_some(None),
             ReplicaPlace::LocalDisk(client) => {
                 let mut there = self.local_disks().iter().filter(|disk| !disk.is_gone());
-                there.any(|disk| disk.client() == client).then_some(None)
+                there.any(|disk| disk.client() == Some(client)).then_some(None)
             }
         }
     }

@@ -106,8 +106,8 @@ fn places(
     segments: &[Mounted],
     layout: &Layout,
 ) -> Places {
-    // One that never had any was on its client's own disk, or had a file and there are
-    // none any more.
+    // One that never had any was on clients' own disks, or had a file, and there are none of those
+    // any more.
     let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
     for place in claims.replicas() {
         match fates[place.mounting as usize] {

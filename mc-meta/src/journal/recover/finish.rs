@@ -135,6 +135,9 @@ impl Rebuild {
             master.generations.store(next + GAP, Ordering::Relaxed);
             corrections.next_generation = Some(Generation::new(next + GAP));
         }
+        if let Some(disks) = master.local.config {
+            master.local.book.lock().await_all(now + disks.return_timeout);
+        }
         if report.unfinished > 0 {
             master.release_not_before(now + master.config.put_start_release_timeout);
         }

@@ -3,6 +3,7 @@
 use core::cmp::Ordering;
 use core::fmt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use foldhash::quality::FixedState;
 use mc_types::{Generation, KeyRef, Time};
@@ -25,6 +26,7 @@ use crate::space::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::FileState;
+use crate::tier::offload_queue::MAX_DISKS;
 
 /// Generations from here on are taken for damage: masters begin to count below the
 /// middle of the range, and none lives to see its last quarter.
@@ -231,9 +233,16 @@ impl RebuildPart<'_> {
         }
         let mut file = FileState::from_status(record.disk);
         let len = record.slices.total_len();
-        if file != FileState::None && !shard.config().files.take_anyway(len) {
+        if file != FileState::None && !shard.config().files.bytes.take_anyway(len) {
             file = FileState::None;
         }
+        let disks: Vec<_> = match shard.config().local.config {
+            Some(_) => {
+                let mut book = shard.config().local.book.lock();
+                record.local_disks.iter().map(|id| Arc::clone(book.away(*id))).collect()
+            }
+            None => Vec::new(),
+        };
         let join = |name| {
             let shard = shard.config().number;
             crate::evict::group::join(common.groups, name, record.generation, shard)
@@ -263,6 +272,9 @@ impl RebuildPart<'_> {
         let object = shard.get_mut(slot);
         object.set_file(file);
         object.set_prefixes(record.prefixes.into());
+        for disk in disks {
+            object.note_local_disk(disk, len);
+        }
         if record.complete {
             object.complete_as_found();
         }
@@ -335,6 +347,7 @@ fn is_object(record: &ObjectRecordRef<'_>) -> bool {
         return false;
     }
     record.replicas.len() <= MAX_REPLICAS
+        && record.local_disks.len() <= MAX_DISKS
         && record.replicas.iter().all(|replica| replica.extent.len() == len)
         && record.reserved.len() <= 2 * MAX_REPLICAS
         && record.group.as_ref().is_none_or(|g| (1..=MAX_GROUP_NAME_LEN).contains(&g.len()))

@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use mc_ticket::PutToken;
-use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId};
+use mc_types::{
+    ClientId, DiskId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
+};
 
 use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
 use crate::config::MasterConfig;
@@ -13,7 +15,7 @@ use crate::object::replica::Replica;
 use crate::space::segment::SegmentSpec;
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tier::kinds::{DiskConfig, ReplicaKind};
-use crate::tier::local_disk::LocalDiskConfig;
+use crate::tier::local_disk::{LocalDiskConfig, LocalDiskSpec};
 use crate::tier::offload::OffloadOutcome;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::PromotionConfig;
@@ -197,12 +199,17 @@ impl Cluster {
                 let _ = self.master.unmount_segment(now, node(number), id);
             }
             Op::MountDisk(number) => {
-                let endpoint = format!("mem://disk-{number}").parse().unwrap();
-                let _ = self.master.mount_local_disk(now, node(number), endpoint, true);
+                let spec = LocalDiskSpec {
+                    id: DiskId::from_u128(number),
+                    endpoint: format!("mem://disk-{number}").parse().unwrap(),
+                    remote_key: RemoteKey::from_bytes([1; 16]),
+                    ticket_key: None,
+                };
+                let _ = self.master.mount_local_disk(now, node(number), spec, true);
                 let _ = self.master.report_ssd_capacity(node(number), 1 << 20);
             }
             Op::UnmountDisk(number) => {
-                let _ = self.master.unmount_local_disk(now, node(number));
+                let _ = self.master.unmount_local_disk(now, node(number), number % 2 == 0);
             }
             Op::Offload(number, written) => self.offload(node(number), written),
             Op::Promote(number, how) => self.promote(node(number), how),
@@ -237,8 +244,8 @@ impl Cluster {
 
     fn offload(&self, client: ClientId, written: bool) {
         let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
-        for DiskJob { key, generation, .. } in jobs {
-            let outcome = OffloadOutcome { key: key.as_ref(), generation, written };
+        for DiskJob { key, generation, .. } in jobs.into_iter().map(|job| job.job) {
+            let outcome = OffloadOutcome { key: key.as_ref(), generation, written, address: 0 };
             self.master.notify_offload(self.now, client, &[outcome]);
         }
     }

@@ -115,7 +115,7 @@ impl Master {
                 FileState::Persisted => shard.drop_file(slot),
             },
             ReplicaKind::LocalDisk => {
-                if !object.local_disks().iter().any(|disk| disk.client() == client) {
+                if !object.local_disks().iter().any(|disk| disk.client() == Some(client)) {
                     return Err(DiskEvictError::NoReplica);
                 }
                 shard.leave_disk_of(slot, client);
@@ -222,17 +222,19 @@ impl Shard {
     ) {
         match client {
             Some(client) => self.leave_disk_of(slot, client),
-            None => self.drop_file(slot),
+            None => {
+                let object = self.object(slot).expect("the caller has found it");
+                let (key, generation, len) = (self.key(object), object.generation, object.len());
+                self.config().files.delete(key, generation, len);
+                self.drop_file(slot);
+            }
         }
         self.lost_from_disk(slot, Removal::Damaged, emit);
     }
 
     /// An object is not on the disk of this client any more.
     fn leave_disk_of(&mut self, slot: ObjectSlot, client: ClientId) {
-        let object = self.get_mut(slot);
-        object.remove_local_disk(client);
-        let len = object.len();
-        self.config().local.book.lock().offloads.freed(client, len);
+        self.get_mut(slot).remove_local_disk(client);
     }
 
     /// Forgets the file of an object.
@@ -249,7 +251,7 @@ impl Shard {
             FileState::Writing => self.close_file(generation),
             FileState::Persisted => {}
         }
-        self.config().files.give_back(len);
+        self.config().files.bytes.give_back(len);
     }
 
     /// An object is on one disk less; it goes when that was all there was of it.

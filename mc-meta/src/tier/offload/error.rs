@@ -1,9 +1,7 @@
-//! Why a client's own disk, or what is on it, is refused.
+//! Why a client's own disk is refused.
 
 use mc_types::ErrorCode;
 use thiserror::Error;
-
-use crate::tier::local_disk::MAX_DISK_OBJECTS;
 
 /// Why a disk is not mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -34,46 +32,5 @@ impl LocalDiskError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::TooManyDisks { .. })
-    }
-}
-
-/// Why what a client found on its disk is of no use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum FoundError {
-    /// The client has mounted no local disk.
-    #[error("the client has no local disk mounted; mount it first")]
-    NoDisk,
-    /// The key has another value now, or one is being written.
-    #[error("the key has another value; delete this one")]
-    OtherObject,
-    /// The object has another length.
-    #[error("the object has another length; delete what was found")]
-    WrongLength,
-    /// The object's tenant may not write.
-    #[error("no quota is set for the object's tenant")]
-    NotRegistered,
-    /// As many objects are on the disk as may.
-    #[error("{MAX_DISK_OBJECTS} objects are on this disk, which is the limit")]
-    TooManyObjects,
-}
-
-impl FoundError {
-    /// The cause's number.
-    #[must_use]
-    pub const fn code(&self) -> ErrorCode {
-        match self {
-            Self::NoDisk => ErrorCode::SegmentNotFound,
-            Self::OtherObject => ErrorCode::ObjectAlreadyExists,
-            Self::WrongLength => ErrorCode::InvalidParams,
-            Self::NotRegistered => ErrorCode::TenantNotRegistered,
-            Self::TooManyObjects => ErrorCode::OffloadQueueFull,
-        }
-    }
-
-    /// Returns whether the same call may succeed later.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        false
     }
 }

@@ -44,7 +44,7 @@ fn objects_are_handed_out_once_in_order() {
     assert_eq!(book.failed(A, Generation::new(1)), Ok(job(1)));
     assert_eq!(queue(&mut book, A, 1), Ok(()), "it may be tried again");
     let usage = book.usage(A).unwrap();
-    assert_eq!((usage.used, usage.queued, usage.writing), (3, 1, 1));
+    assert_eq!((usage.queued, usage.writing), (1, 1));
 }
 
 #[test]
@@ -113,7 +113,6 @@ fn each_step_has_its_time() {
     assert_eq!(book.expire(at(100), 10), vec![(A, job(2))]);
     assert_eq!(book.expire(at(190), 10), vec![(A, job(1))]);
     assert_eq!(book.written(A, Generation::new(1)), Err(OffloadError::NotPending));
-    assert_eq!(book.usage(A).unwrap().used, 0);
 }
 
 #[test]
@@ -130,19 +129,12 @@ fn a_wipe_is_told_once_to_each_disk() {
 }
 
 #[test]
-fn a_disks_bytes_are_counted() {
+fn a_disks_capacity_is_noted() {
     let mut book = book(10);
     book.set_capacity(A, 1000).unwrap();
-    book.found(A, 300).unwrap();
-    book.freed(A, 100);
-    let usage = book.usage(A).unwrap();
-    assert_eq!((usage.used, usage.capacity), (200, 1000));
-    book.freed(A, 1000);
-    book.found(A, u64::MAX).unwrap();
-    book.found(A, u64::MAX).unwrap();
-    assert_eq!(book.usage(A).unwrap().used, u64::MAX);
+    assert_eq!(book.usage(A).unwrap().capacity, 1000);
     assert_eq!(book.usage(B), None);
-    assert_eq!(book.found(B, 1), Err(OffloadError::NoDisk));
+    assert_eq!(book.set_capacity(B, 1), Err(OffloadError::NoDisk));
 }
 
 #[derive(Clone, Debug)]
@@ -180,8 +172,8 @@ fn op() -> impl Strategy<Value = Op> {
 #[derive(Default)]
 struct Model {
     now: u64,
-    /// Whether each mounted disk takes objects, and the bytes on it.
-    disks: BTreeMap<ClientId, (bool, u64)>,
+    /// Whether each mounted disk takes objects.
+    disks: BTreeMap<ClientId, bool>,
     entries: Vec<Entry>,
     /// Steps begun so far: what is due at one time comes in their order.
     steps: u64,
@@ -215,7 +207,7 @@ impl Model {
         self.has(client)?;
         let of_client: Vec<&Entry> =
             self.entries.iter().filter(|entry| entry.client == client).collect();
-        if !self.disks[&client].0 {
+        if !self.disks[&client] {
             Err(OffloadError::Disabled)
         } else if of_client.iter().any(|entry| entry.number == number) {
             Err(OffloadError::AlreadyPending)
@@ -275,7 +267,7 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
     match *op {
         Op::Mount(c, enabled) => {
             let c = client(c);
-            model.disks.entry(c).or_insert((enabled, 0)).0 = enabled;
+            model.disks.insert(c, enabled);
             let back = model.remove(|e| !enabled && e.client == c && !e.fetched);
             assert_eq!(book.mount(c, enabled), Ok(jobs(&back)));
         }
@@ -320,12 +312,12 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
 
 fn check(book: &Offloads, model: &Model) {
     for client in [A, B] {
-        let usage = model.disks.get(&client).map(|(enabled, used)| {
+        let usage = model.disks.get(&client).map(|enabled| {
             let of_client = model.entries.iter().filter(|entry| entry.client == client);
             let (writing, queued): (Vec<_>, Vec<_>) = of_client.partition(|entry| entry.fetched);
             DiskUsage {
                 enabled: *enabled,
-                used: *used,
+                used: 0,
                 capacity: 0,
                 queued: queued.len(),
                 writing: writing.len(),
@@ -345,7 +337,7 @@ proptest! {
     fn the_book_does_what_a_list_does(ops in prop::collection::vec(op(), 1..120)) {
         let mut book = book(LIMIT);
         let mut model = Model::default();
-        model.disks.insert(A, (true, 0));
+        model.disks.insert(A, true);
         for op in &ops {
             apply(&mut book, &mut model, op);
             check(&book, &model);

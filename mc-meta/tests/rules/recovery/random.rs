@@ -423,8 +423,7 @@ fn harm(records: &mut Vec<Record>, damage: &Damage) {
         }
         Damage::Length(at, len) => {
             if let Some(object) = object(records, at) {
-                let slice = mc_meta::Slice { len: *len, checksum: None };
-                object.slices = mc_meta::Slices::One(slice);
+                object.slices = one_slice(*len);
                 for replica in &mut object.replicas {
                     let extent = mc_types::Extent::new(replica.extent.offset(), *len);
                     replica.extent = extent.unwrap_or(replica.extent);

@@ -5,17 +5,19 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead, ReplicaStatus,
-    Slice, Slices, VerifiedSpan,
+    DiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead, ReplicaStatus, Slice, Slices,
+    VerifiedSpan,
 };
 use mc_ticket::{PutToken, Ticket};
-use mc_types::{Checksum, Extent, Generation, Time};
+use mc_types::{Checksum, ClientId, Endpoint, Extent, Generation, RemoteKey, Time};
 
 use super::{
     Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
     segment_id,
 };
-use crate::answer::{PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation};
+use crate::answer::{
+    DiskLocation, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation,
+};
 use crate::check;
 use crate::error::MalformedReply;
 use crate::wire::{Field, Fields};
@@ -129,26 +131,48 @@ fn read_disk(message: &[u8]) -> Result<(u64, ReplicaStatus), MalformedReply> {
 }
 
 /// `LocalDiskReplica`.
-fn push_local_disk(
-    disks: &mut Vec<LocalDiskReplica>,
-    message: &[u8],
-) -> Result<(), MalformedReply> {
+fn push_local_disk(disks: &mut Vec<DiskParts>, message: &[u8]) -> Result<(), MalformedReply> {
     if disks.len() == MAX_REPLICAS {
         return Err(problem("local_disks", "has too many replicas"));
     }
-    let (mut fields, mut client, mut served) = (Fields::new(message), None, None);
+    let mut disk = DiskParts::default();
+    let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => client = Some(check::client_id(field.bytes()?)?),
-            2 => served = Some(endpoint(field)?),
+            1 => disk.client = Some(check::client_id(field.bytes()?)?),
+            2 => disk.endpoint = Some(endpoint(field)?),
+            3 => disk.remote_key = Some(read_remote_key(field)?),
+            4 => disk.offset = field.u64()?,
+            5 => disk.ticket = read_ticket(field)?,
             _ => {}
         }
     }
-    disks.push(LocalDiskReplica {
-        client: client.ok_or(problem("client_id", "is missing"))?,
-        endpoint: served.ok_or(problem("endpoint", "is missing"))?,
-    });
+    disks.push(disk);
     Ok(())
+}
+
+/// `LocalDiskReplica`, as it arrives.
+#[derive(Default)]
+struct DiskParts {
+    client: Option<ClientId>,
+    endpoint: Option<Endpoint>,
+    remote_key: Option<RemoteKey>,
+    offset: u64,
+    ticket: Option<(Time, [u8; 16])>,
+}
+
+impl DiskParts {
+    /// The place of an object of this length.
+    fn finish(self, len: u64) -> Result<DiskLocation, MalformedReply> {
+        let extent = Extent::new(self.offset, len).ok_or(problem("offset", "lies past 64 bits"))?;
+        Ok(DiskLocation {
+            client: self.client.ok_or(problem("client_id", "is missing"))?,
+            endpoint: self.endpoint.ok_or(problem("endpoint", "is missing"))?,
+            remote_key: self.remote_key.ok_or(problem("remote_key", "is missing"))?,
+            extent,
+            ticket: self.ticket.map(|(until, tag)| Ticket { extent, until, tag }),
+        })
+    }
 }
 
 /// Slices as they arrive; the first is kept apart because most objects have one.
@@ -205,7 +229,7 @@ pub(crate) struct ListParts {
     slices: SliceList,
     lease: u64,
     disk: Option<(u64, ReplicaStatus)>,
-    local_disks: Vec<LocalDiskReplica>,
+    local_disks: Vec<DiskParts>,
     suspects: u32,
 }
 
@@ -241,7 +265,11 @@ impl ListParts {
             suspects: (self.suspects as usize).min(self.replicas.len()),
             replicas: self.replicas,
             disk: self.disk.map(|(len, _)| DiskReplica { len }),
-            local_disks: self.local_disks,
+            local_disks: self
+                .local_disks
+                .into_iter()
+                .map(|disk| disk.finish(total))
+                .collect::<Result<_, _>>()?,
             lease: Duration::from_millis(self.lease),
         })
     }

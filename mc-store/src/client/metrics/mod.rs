@@ -10,6 +10,7 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 
 use super::reports::ReportMetrics;
+use super::shared_tier::TierMetrics;
 use crate::error::CallError;
 
 macro_rules! numbered {
@@ -316,6 +317,8 @@ pub struct ClientMetrics {
     pub tasks_failed: u64,
     /// Objects that the hot cache had, and objects that it had not.
     pub hot_cache: (u64, u64),
+    /// Files on the shared tier; `None` without one.
+    pub shared_tier: Option<TierMetrics>,
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
     /// What became of the objects that it was to convert; `None` when there are no rules.

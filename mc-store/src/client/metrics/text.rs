@@ -7,6 +7,7 @@ use mc_http::MetricKind::{Counter, Gauge, Histogram};
 use mc_http::MetricsText;
 use mc_types::ByteSize;
 
+use super::super::shared_tier::TierMetrics;
 use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
 
 /// The limits of the buckets of operations: 2 to the power of these, in microseconds.
@@ -28,6 +29,9 @@ impl ClientMetrics {
         self.transfers(&mut page);
         self.operations(&mut page);
         self.hot_cache(&mut page);
+        if let Some(shared) = &self.shared_tier {
+            tier(&mut page, "shared_tier", shared);
+        }
         self.reports(&mut page);
         self.cut_off(&mut page);
         #[cfg(feature = "c2c")]
@@ -305,6 +309,32 @@ impl ClientMetrics {
             page.metric(&name, Counter, help);
             page.sample(&name, &[], value);
         }
+    }
+}
+
+/// The figures of a tier below memory.
+fn tier(page: &mut MetricsText, tier: &str, of: &TierMetrics) {
+    let name = format!("mooncake_client_{tier}_waiting");
+    page.metric(&name, Gauge, "Objects that wait to be written or are being written");
+    page.sample(&name, &[], of.waiting);
+    for (name, help, value) in [
+        ("read_bytes", "Bytes read", of.read_bytes),
+        ("written_bytes", "Bytes written", of.written_bytes),
+        ("missing", "Reads of objects that were not there", of.missing),
+        ("failed_reads", "Reads that failed, or found damaged bytes", of.failed_reads),
+        ("failed_writes", "Writes that failed", of.failed_writes),
+        ("dropped", "Objects not written because too many waited", of.dropped),
+        ("deleted", "Objects deleted because they were removed", of.deleted),
+        ("evicted", "Objects deleted to make room", of.evicted),
+    ] {
+        let name = format!("mooncake_client_{tier}_{name}_total");
+        page.metric(&name, Counter, help);
+        page.sample(&name, &[], value);
+    }
+    for (direction, latency) in [("read", &of.reads), ("write", &of.writes)] {
+        let name = format!("mooncake_client_{tier}_{direction}_latency");
+        page.metric(&name, Histogram, "Time of reads or writes of objects, in microseconds");
+        histogram(page, &name, &[], LIMITS, latency);
     }
 }
 

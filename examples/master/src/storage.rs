@@ -1,0 +1,355 @@
+//! Storage below memory, from the command line.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ArgAction;
+use mc_cli::parse_fraction;
+use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, PromotionConfig};
+use mc_rpc::StorageSettings;
+use mc_types::ByteSize;
+
+/// The flags, with Mooncake's names and defaults.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Storage below memory")]
+pub(crate) struct StorageArgs {
+    /// Directory that all clients have mounted, such as a distributed file system: clients write each
+    /// object to a file in DIR/<cluster_id> after its put. Made if it is missing.
+    #[arg(long = "root_fs_dir", value_name = "DIR", default_value = "")]
+    root: String,
+    /// Bytes that the files may take together [default: infinite].
+    #[arg(long = "global_file_segment_size", value_name = "SIZE", value_parser = parse_limit)]
+    file_segment_size: Option<Limit>,
+    /// Bytes that the files may take together, as --global_file_segment_size; the smaller of both
+    /// counts. 0: as many as the file system has, up to 90 %.
+    #[arg(long = "quota_bytes", value_name = "SIZE", default_value = "0", value_parser = parse_limit)]
+    quota_bytes: Limit,
+    /// Delete the oldest files when there is no room. Otherwise new objects get no file then.
+    #[arg(
+        long = "enable_disk_eviction",
+        default_value_t = true,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    disk_eviction: bool,
+    /// Let clients keep objects on their own disks, too; they offer a disk with --enable_ssd_offload.
+    #[arg(
+        long = "enable_offload",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    offload: bool,
+    /// Write an object to a disk when it would be evicted from memory, and not when its put ends.
+    #[arg(
+        long = "offload_on_evict",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    offload_on_evict: bool,
+    /// With --offload_on_evict, evict an object that no disk takes now. Otherwise it stays in memory.
+    #[arg(
+        long = "offload_force_evict",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    offload_force_evict: bool,
+    /// Maximum number of objects that wait to be written to one disk.
+    #[arg(
+        long = "offloading_queue_limit",
+        value_name = "N",
+        default_value = "50000",
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+    )]
+    offload_queue_limit: u64,
+    /// Bring an object that is on a disk only back into memory when it is read often.
+    #[arg(
+        long = "promotion_on_hit",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    promotion: bool,
+    /// Reads after which an object is brought back.
+    #[arg(
+        long = "promotion_admission_threshold",
+        value_name = "N",
+        default_value = "2",
+        value_parser = clap::value_parser!(u8).range(1..=255)
+    )]
+    promotion_threshold: u8,
+    /// Maximum number of objects that wait to be brought back.
+    #[arg(
+        long = "promotion_queue_limit",
+        value_name = "N",
+        default_value = "50000",
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+    )]
+    promotion_queue_limit: u64,
+    /// Maximum number of objects that a client brings back at a time.
+    #[arg(
+        long = "promotion_max_per_heartbeat",
+        value_name = "N",
+        default_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=10_000)
+    )]
+    promotion_width: u64,
+    /// Part of --offloading_queue_limit that one eviction may add; accepted for Mooncake's command
+    /// lines. Here an eviction takes what it needs, up to the limit.
+    #[arg(
+        long = "offload_cap_ratio",
+        value_name = "RATIO",
+        default_value = "0.5",
+        value_parser = parse_fraction,
+        hide = true
+    )]
+    _offload_cap_ratio: f64,
+}
+
+/// Bytes, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Bytes(u64),
+    None,
+}
+
+/// A number of bytes that is none.
+#[derive(Debug, thiserror::Error)]
+#[error("write a number of bytes such as 1048576 or 10GB, or infinite")]
+struct BadLimit;
+
+fn parse_limit(text: &str) -> Result<Limit, BadLimit> {
+    match text.trim() {
+        "infinite" => Ok(Limit::None),
+        text => match text.parse::<ByteSize>().map_err(|_| BadLimit)?.as_u64() {
+            // Mooncake's default, which means that there is none.
+            bytes if bytes >= i64::MAX as u64 => Ok(Limit::None),
+            bytes => Ok(Limit::Bytes(bytes)),
+        },
+    }
+}
+
+/// Why storage below memory cannot be used as it is asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StorageError {
+    #[error("--root_fs_dir={root}: cannot find out where that is; give an absolute path")]
+    Relative {
+        root: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "--cluster_id={id:?} cannot name a directory; use letters, digits, '_', '-' and '.', at most \
+         128 of them"
+    )]
+    ClusterId { id: String },
+    #[error("--{flag} has no effect without --{needs}")]
+    NoEffect { flag: &'static str, needs: &'static str },
+    #[error("--root_fs_dir={} is no text that clients can be told; use a path in UTF-8", path.display())]
+    NotText { path: PathBuf },
+}
+
+impl StorageArgs {
+    /// Changes the settings of the state machine.
+    pub(crate) fn apply(&self, config: &mut MasterConfig) {
+        let limits = [self.file_segment_size.unwrap_or(Limit::None), self.quota()];
+        let bytes = limits.into_iter().filter_map(|limit| match limit {
+            Limit::Bytes(bytes) => Some(bytes),
+            Limit::None => None,
+        });
+        let capacity = bytes.min();
+        if !self.root.is_empty() {
+            config.disk =
+                Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
+        }
+        let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        if self.offload {
+            let mut disks = LocalDiskConfig::default();
+            disks.on_evict = self.offload_on_evict;
+            disks.force_evict = self.offload_force_evict;
+            disks.offload.queue_limit = number(self.offload_queue_limit);
+            config.local_disk = Some(disks);
+        }
+        if self.promotion {
+            let mut promotion = PromotionConfig::default();
+            promotion.admission_threshold = self.promotion_threshold;
+            promotion.queue_limit = number(self.promotion_queue_limit);
+            promotion.max_per_heartbeat = number(self.promotion_width);
+            config.promotion = Some(promotion);
+        }
+    }
+
+    fn quota(&self) -> Limit {
+        match self.quota_bytes {
+            Limit::Bytes(0) => Limit::None,
+            limit => limit,
+        }
+    }
+
+    /// What clients are told of the shared tier. Makes its directory; when that fails, the failure is
+    /// logged, since the directory need not be mounted on the master's host.
+    pub(crate) fn settings(
+        &self,
+        cluster_id: Option<&str>,
+    ) -> Result<StorageSettings, StorageError> {
+        let mut settings = StorageSettings::default().evicts(self.disk_eviction);
+        if let Some(id) = cluster_id {
+            settings = settings.cluster_id(id);
+        }
+        for (is_given, flag, needs) in [
+            (self.offload_on_evict && !self.offload, "offload_on_evict", "enable_offload"),
+            (
+                self.offload_force_evict && !self.offload_on_evict,
+                "offload_force_evict",
+                "offload_on_evict",
+            ),
+        ] {
+            if is_given {
+                return Err(StorageError::NoEffect { flag, needs });
+            }
+        }
+        if self.root.is_empty() {
+            if self.file_segment_size.is_some() || self.quota() != Limit::None {
+                tracing::warn!("--global_file_segment_size has no effect without --root_fs_dir");
+            }
+            return Ok(settings);
+        }
+        check_cluster_id(&settings.cluster_id)?;
+        let root = std::path::absolute(&self.root)
+            .map_err(|source| StorageError::Relative { root: self.root.clone(), source })?;
+        make(&root);
+        let text = root.to_str().ok_or_else(|| StorageError::NotText { path: root.clone() })?;
+        settings.root = Some(text.into());
+        Ok(settings)
+    }
+}
+
+fn make(root: &Path) {
+    match std::fs::create_dir_all(root) {
+        Ok(()) => tracing::info!(root = %root.display(), "clients write objects to files"),
+        Err(error) => tracing::warn!(
+            root = %root.display(),
+            %error,
+            "the directory of the files is not there on this host; clients need it, the master does not"
+        ),
+    }
+}
+
+fn check_cluster_id(id: &str) -> Result<(), StorageError> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_name = (1..=128).contains(&id.len()) && id.chars().all(is_letter);
+    match is_name && !matches!(id, "." | "..") {
+        true => Ok(()),
+        false => Err(StorageError::ClusterId { id: id.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        storage: StorageArgs,
+    }
+
+    fn parse(flags: &[&str]) -> StorageArgs {
+        let flags = std::iter::once("mc-master").chain(flags.iter().copied());
+        Only::try_parse_from(flags).unwrap().storage
+    }
+
+    fn config(flags: &[&str]) -> MasterConfig {
+        let mut config = MasterConfig::default();
+        parse(flags).apply(&mut config);
+        config
+    }
+
+    #[test]
+    fn without_flags_there_is_nothing_below_memory() {
+        assert_eq!(config(&[]), MasterConfig::default());
+        assert_eq!(parse(&[]).settings(None).unwrap(), StorageSettings::default());
+        let expected = StorageSettings::default().cluster_id("c");
+        assert_eq!(parse(&[]).settings(Some("c")).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_directory_is_made_and_told_in_full() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("mc_storage");
+        let flag = format!("--root_fs_dir={}", inner.display());
+        let settings = parse(&[&flag]).settings(None).unwrap();
+        assert_eq!(settings.root.as_deref(), inner.to_str());
+        assert_eq!(&*settings.cluster_id, "mooncake_cluster");
+        assert!(inner.is_dir() && settings.evicts);
+        let relative = parse(&["--root_fs_dir=./src", "--enable_disk_eviction=false"]);
+        let settings = relative.settings(Some("mc-local-1")).unwrap();
+        assert!(Path::new(&*settings.root.unwrap()).is_absolute() && !settings.evicts);
+        for id in ["", ".", "..", "a/b", "a b", &"x".repeat(129)] {
+            let refused = parse(&[&flag]).settings(Some(id)).unwrap_err();
+            assert!(matches!(refused, StorageError::ClusterId { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_counts() {
+        let capacity = |flags: &[&str]| {
+            let flags: Vec<&str> = [&["--root_fs_dir=x"], flags].concat();
+            config(&flags).disk.unwrap().capacity
+        };
+        assert_eq!(capacity(&[]), None);
+        assert_eq!(capacity(&["--global_file_segment_size=1048576"]), Some(1 << 20));
+        assert_eq!(capacity(&["--global_file_segment_size=infinite"]), None);
+        assert_eq!(capacity(&["--global_file_segment_size=9223372036854775807"]), None);
+        assert_eq!(capacity(&["--quota_bytes=2KB"]), Some(2048));
+        assert_eq!(capacity(&["--quota_bytes=2KB", "--global_file_segment_size=1KB"]), Some(1024));
+        assert_eq!(config(&["--quota_bytes=2KB"]).disk, None);
+    }
+
+    #[test]
+    fn disks_and_promotion_are_set() {
+        let flags = [
+            "--enable_offload",
+            "--offload_on_evict",
+            "--offload_force_evict=true",
+            "--offloading_queue_limit=7",
+            "--promotion_on_hit",
+            "--promotion_admission_threshold=3",
+            "--promotion_queue_limit=5",
+            "--promotion_max_per_heartbeat=4",
+            "--offload_cap_ratio=0.25",
+        ];
+        let config = config(&flags);
+        let disks = config.local_disk.unwrap();
+        assert!(disks.on_evict && disks.force_evict && disks.offload.queue_limit == 7);
+        let promotion = config.promotion.unwrap();
+        assert_eq!((promotion.admission_threshold, promotion.queue_limit), (3, 5));
+        assert_eq!(promotion.max_per_heartbeat, 4);
+        for (flags, flag) in [
+            (&["--offload_on_evict"][..], "offload_on_evict"),
+            (&["--enable_offload", "--offload_force_evict"], "offload_force_evict"),
+        ] {
+            let refused = parse(flags).settings(None).unwrap_err().to_string();
+            assert!(refused.contains(flag), "{refused}");
+        }
+        for bad in [
+            "--global_file_segment_size=much",
+            "--quota_bytes=-1",
+            "--offloading_queue_limit=0",
+            "--promotion_admission_threshold=256",
+            "--promotion_max_per_heartbeat=0",
+            "--offload_cap_ratio=2",
+        ] {
+            assert!(Only::try_parse_from(["mc-master", bad]).is_err(), "{bad}");
+        }
+    }
+}

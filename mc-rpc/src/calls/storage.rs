@@ -1,0 +1,206 @@
+//! The shared tier of files: where it is, and the work that keeps it in step with the objects.
+
+use bytes::BytesMut;
+use mc_meta::{FileSystemState, PutHandle, PutToken, TenantId};
+use mc_types::{ClientId, Generation, KeyRef};
+
+use super::disks::{DISK_JOB_CEILING, DiskJob, FoundItem, disk_jobs, found, job_to_proto, only};
+use super::{
+    BadField, CallContext, MAX_BATCH, at_most, calls, client_id, count, key, message, reply, tenant,
+};
+use crate::answer::read_all_done;
+use crate::proto;
+use crate::refusal::Refusal;
+use crate::reply::BatchReply;
+use crate::request::MAX_PAGE;
+use crate::storage::StorageSettings;
+
+/// Where the caller keeps files of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StorageConfig {
+    /// The settings that all clients have in common.
+    pub settings: StorageSettings,
+    /// The caller's tenant, which is a part of the files' names.
+    pub tenant: TenantId,
+    /// Bytes that the files may take together; `None` is no limit.
+    pub quota: Option<u64>,
+}
+
+/// One object of [`MasterClient::batch_disk_put_end`](crate::MasterClient::batch_disk_put_end).
+#[derive(Clone, Debug)]
+pub struct FileOutcome<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put, as it began.
+    pub handle: PutHandle,
+    /// Whether the file is written; it will not be otherwise.
+    pub written: bool,
+}
+
+/// Work on the shared tier of files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileJobs {
+    /// Objects that were removed, whose files are to be deleted.
+    pub delete: Vec<DiskJob>,
+    /// Whether to report all files with
+    /// [`report_files`](crate::MasterClient::report_files).
+    pub compare: bool,
+    /// Whether to delete the oldest files until there is room, and to report them with
+    /// [`batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
+    pub evict: bool,
+}
+
+calls! {
+    /// Returns where the client keeps files of objects.
+    fn storage_config(&self) -> StorageConfig {
+        GetStorageConfig
+            "Refused with `NotSupported` by masters that do not know the call.",
+        message(proto::GetStorageConfigRequest {}),
+        reply(StorageConfig::from_proto),
+    }
+
+    /// Reports how the writing of files went: [`disk_put_end`](Self::disk_put_end) of those that
+    /// are written, [`disk_put_revoke`](Self::disk_put_revoke) of the others.
+    fn batch_disk_put_end(&self, client: ClientId, outcomes: &[FileOutcome<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchDiskPutEnd
+            "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes a file \
+             that is refused.",
+        message(proto::BatchDiskPutEndRequest {
+            client_id: client.to_bytes().into(),
+            outcomes: outcomes.iter().map(proto::FileOutcome::from).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, outcomes.len()),
+    }
+
+    /// Returns work on the shared tier: up to `max` files to delete, or as many as one call
+    /// fetches, [`MAX_PAGE`](crate::MAX_PAGE), when that is 0. Tells the master the state of the
+    /// file system.
+    fn fetch_file_jobs(&self, client: ClientId, state: FileSystemState, max: usize) -> FileJobs {
+        FetchFileJobs
+            "When the answer is lost, the files are found by the next comparison.",
+        message(proto::FetchFileJobsRequest {
+            client_id: client.to_bytes().into(),
+            is_compared: state.is_compared,
+            is_full: state.is_full,
+            max_jobs: count(max),
+        }),
+        reply(FileJobs::from_proto),
+    }
+
+    /// Reports the files that a client has found on the shared tier.
+    fn report_files(&self, client: ClientId, found: &[FoundItem<'_>]) -> Vec<Result<(), Refusal>> {
+        ReportFiles
+            "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes a file \
+             that is refused.",
+        message(proto::ReportFilesRequest {
+            client_id: client.to_bytes().into(),
+            found: found.iter().map(proto::FoundOnDisk::from).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, found.len()),
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn get_storage_config(
+        self,
+        _: &proto::GetStorageConfigRequest,
+    ) -> Result<proto::GetStorageConfigResponse, Refusal> {
+        let StorageSettings { root, cluster_id, evicts } = self.storage;
+        let disk = self.master.config().disk;
+        Ok(proto::GetStorageConfigResponse {
+            fsdir: root.as_deref().filter(|_| disk.is_some()).unwrap_or_default().into(),
+            cluster_id: cluster_id.to_string(),
+            tenant_id: self.tenant.as_str().into(),
+            quota_bytes: disk.and_then(|disk| disk.capacity).unwrap_or_default(),
+            enable_disk_eviction: *evicts,
+            ..Default::default()
+        })
+    }
+
+    pub(crate) fn batch_disk_put_end(
+        self,
+        request: &proto::BatchDiskPutEndRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let outcomes = at_most(&request.outcomes, MAX_BATCH, "outcomes")?;
+        BatchReply::new(out, 2, outcomes.len(), self.max_reply)?.all(outcomes, |item| {
+            let key = self.scoped(key(&item.key, "key")?)?;
+            let generation = Generation::new(item.generation);
+            let handle = PutHandle { generation, token: PutToken::from_u64(item.put_token) };
+            let (master, now, key) = (self.master, self.now, key.as_ref());
+            let finished = match item.written {
+                true => master.disk_put_end(now, client, key, handle),
+                false => master.disk_put_revoke(now, client, key, handle),
+            };
+            Ok(finished?)
+        });
+        Ok(())
+    }
+
+    pub(crate) fn fetch_file_jobs(
+        self,
+        request: &proto::FetchFileJobsRequest,
+    ) -> Result<proto::FetchFileJobsResponse, Refusal> {
+        let client = client_id(&request.client_id)?;
+        let max = match request.max_jobs as usize {
+            0 => MAX_PAGE,
+            max => max.min(MAX_PAGE),
+        };
+        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let state = FileSystemState::default();
+        let state = state.compared(request.is_compared).full(request.is_full);
+        let jobs = self.master.file_jobs(self.now, client, state, max);
+        Ok(proto::FetchFileJobsResponse {
+            delete: jobs.delete.iter().map(job_to_proto).collect(),
+            compare: jobs.compare,
+            evict: jobs.evict && self.storage.evicts,
+            ..Default::default()
+        })
+    }
+
+    pub(crate) fn report_files(
+        self,
+        request: &proto::ReportFilesRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let items = at_most(&request.found, MAX_BATCH, "found")?;
+        BatchReply::new(out, 2, items.len(), self.max_reply)?.all(items, |item| {
+            let key = self.stored(&item.key, &item.tenant_id)?;
+            let found = found(key.as_ref(), item)?;
+            only(self.master.report_files(self.now, client, &[found]))
+        });
+        Ok(())
+    }
+}
+
+impl StorageConfig {
+    fn from_proto(answer: &proto::GetStorageConfigResponse) -> Result<Self, BadField> {
+        let mut settings = StorageSettings::default().cluster_id(&*answer.cluster_id);
+        settings.root = Some(answer.fsdir.as_str()).filter(|root| !root.is_empty()).map(Box::from);
+        settings.evicts = answer.enable_disk_eviction;
+        let quota = Some(answer.quota_bytes).filter(|bytes| *bytes > 0);
+        Ok(Self { settings, tenant: tenant(&answer.tenant_id)?, quota })
+    }
+}
+
+impl FileJobs {
+    fn from_proto(answer: &proto::FetchFileJobsResponse) -> Result<Self, BadField> {
+        let delete = disk_jobs(&answer.delete)?;
+        Ok(Self { delete, compare: answer.compare, evict: answer.evict })
+    }
+}
+
+impl From<&FileOutcome<'_>> for proto::FileOutcome {
+    fn from(outcome: &FileOutcome<'_>) -> Self {
+        Self {
+            key: outcome.key.as_str().into(),
+            generation: outcome.handle.generation.as_u64(),
+            put_token: outcome.handle.token.as_u64(),
+            written: outcome.written,
+        }
+    }
+}

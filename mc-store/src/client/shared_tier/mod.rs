@@ -1,0 +1,166 @@
+//! The shared tier: a file for each object, on storage that all clients reach.
+//!
+//! An object's file is written after its put ([`persist`]) and read when memory does not have the
+//! object any more. What keeps the files in step with the objects is in [`upkeep`].
+
+mod metrics;
+mod persist;
+mod upkeep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_rpc::{MasterClient, RpcError, StorageConfig};
+use mc_tier::{DirectoryTier, InvalidObject, ObjectId, SyncPolicy, Tier, TierError};
+use mc_types::{ByteSize, ErrorCode, Generation, KeyRef};
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+use super::core::Core;
+use crate::environment::Environment;
+
+pub(super) use metrics::TierCounters;
+pub use metrics::TierMetrics;
+pub(super) use persist::Pending;
+
+/// Files that are read at a time. The rest wait, and hold no thread.
+const READERS: usize = 16;
+
+/// Time to open the tier's directory. A file system whose server does not answer takes for ever.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// The shared tier that a client uses.
+#[derive(Clone, Debug)]
+pub(super) enum SharedTierChoice {
+    /// The directory that the master names, if it names one.
+    OfMaster(SyncPolicy),
+    /// A tier of the application's own.
+    Own(Arc<dyn Tier>),
+}
+
+/// The shared tier of a client.
+#[derive(Debug)]
+pub(super) struct SharedTier {
+    /// `None` when the directory could not be opened: then the client tells the master that it writes
+    /// no files.
+    tier: Option<Arc<dyn Tier>>,
+    config: StorageConfig,
+    queue: persist::Queue,
+    readers: Semaphore,
+    pub(super) counters: TierCounters,
+}
+
+impl SharedTier {
+    /// Opens the tier that the master names, or the application's own; `None` when the master plans no
+    /// files. A directory that cannot be used is logged.
+    ///
+    /// # Errors
+    /// When the master cannot be asked.
+    pub(super) async fn open(
+        master: &MasterClient,
+        environment: &dyn Environment,
+        choice: SharedTierChoice,
+    ) -> Result<Option<Self>, RpcError> {
+        let config = match master.storage_config().await {
+            Ok(config) => config,
+            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let tier = match (choice, &config.settings.root) {
+            (SharedTierChoice::Own(tier), _) => Some(tier),
+            (SharedTierChoice::OfMaster(_), None) => return Ok(None),
+            (SharedTierChoice::OfMaster(sync), Some(root)) => {
+                let (root, cluster) = (root.to_string(), config.settings.cluster_id.to_string());
+                open_directory(environment, root, cluster, sync).await
+            }
+        };
+        Ok(Some(Self {
+            tier,
+            config,
+            queue: persist::Queue::default(),
+            readers: Semaphore::new(READERS),
+            counters: TierCounters::default(),
+        }))
+    }
+
+    /// The tier, if it could be opened.
+    pub(super) const fn tier(&self) -> Option<&Arc<dyn Tier>> {
+        self.tier.as_ref()
+    }
+
+    /// Waits until one more file may be read.
+    pub(super) async fn reader(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.readers.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// The id of an object of the client's own tenant.
+    ///
+    /// # Errors
+    /// When the tenant's name is too long.
+    pub(super) fn id(
+        &self,
+        key: KeyRef<'_>,
+        generation: Generation,
+    ) -> Result<ObjectId, InvalidObject> {
+        ObjectId::new(self.config.tenant.as_str(), key.to_owned(), generation)
+    }
+
+    pub(super) fn metrics(&self) -> TierMetrics {
+        self.counters.metrics(self.waiting())
+    }
+
+    fn quota(&self) -> Option<ByteSize> {
+        self.config.quota.map(ByteSize::bytes)
+    }
+}
+
+async fn open_directory(
+    environment: &dyn Environment,
+    root: String,
+    cluster: String,
+    sync: SyncPolicy,
+) -> Option<Arc<dyn Tier>> {
+    let path = root.clone();
+    let opening = environment.blocking(move || DirectoryTier::open(root, &cluster, sync));
+    let opened: Result<DirectoryTier, TierError> =
+        match tokio::time::timeout(OPENING, opening).await {
+            Ok(opened) => opened?.ok()?,
+            Err(_) => {
+                warn!(
+                    root = path,
+                    "the directory of the shared tier did not answer for {OPENING:?}; this client \
+                     writes and reads no files"
+                );
+                return None;
+            }
+        };
+    match opened {
+        Ok(tier) => {
+            info!(directory = %tier.directory().display(), "the shared tier is open");
+            Some(Arc::new(tier))
+        }
+        Err(error) => {
+            warn!(
+                %error,
+                "the shared tier cannot be used; this client writes and reads no files, others may"
+            );
+            None
+        }
+    }
+}
+
+impl Core {
+    /// Starts what writes files and keeps them in step with the objects.
+    pub(super) fn start_shared_tier(self: &Arc<Self>) {
+        let Some(shared) = &self.shared_tier else { return };
+        let mut background = self.background.lock();
+        if let Some(pending) = shared.queue.take() {
+            background.spawn_on(persist::write_files(Arc::downgrade(self), pending), &self.runtime);
+        }
+        if shared.tier.is_some() {
+            background.spawn_on(upkeep::keep(Arc::downgrade(self)), &self.runtime);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Keeping the files in step with the objects, as the master asks.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mc_meta::{FileSystemState, ReplicaKind, Slice, Slices, TenantId};
+use mc_rpc::{EvictDiskItem, FileJobs, FoundItem, RpcError, TenantKey};
+use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
+use mc_types::{ByteSize, ErrorCode};
+use tracing::{debug, info, warn};
+
+use super::SharedTier;
+use crate::client::core::Core;
+
+/// Time between two questions for work.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Questions for work after which the space of the file system is looked at.
+const LOOK_EVERY: u32 = 10;
+
+/// Files that are listed at a time.
+const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+
+/// Files that one deletion takes.
+const DELETIONS: usize = 1024;
+
+/// The part of the file system that files may take when there is no quota.
+const USABLE_PERCENT: u64 = 90;
+
+/// Asks the master for work and does it, until the client has gone.
+pub(super) async fn keep(core: Weak<Core>) {
+    let mut timer = tokio::time::interval(INTERVAL);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut state = FileSystemState::default();
+    let mut turn = 0_u32;
+    loop {
+        timer.tick().await;
+        let Some(core) = core.upgrade() else { return };
+        let Some((shared, tier)) = core.open_tier() else { return };
+        if turn.is_multiple_of(LOOK_EVERY) && shared.quota().is_none() {
+            state = state.full(core.excess(tier).await.is_some());
+        }
+        turn = turn.wrapping_add(1);
+        match core.master.fetch_file_jobs(core.id, state, 0).await {
+            Ok(jobs) => {
+                let compares = jobs.compare;
+                let is_done = core.do_jobs(shared, jobs).await;
+                state = state.compared(compares && is_done);
+            }
+            Err(RpcError::Refused(refusal))
+                if matches!(
+                    refusal.code,
+                    ErrorCode::NotSupported | ErrorCode::PermissionDenied
+                ) =>
+            {
+                debug!(%refusal, "this client does not look after the shared tier");
+                return;
+            }
+            Err(error) => debug!(%error, "the master has no work for the shared tier now"),
+        }
+    }
+}
+
+impl Core {
+    fn open_tier(&self) -> Option<(&SharedTier, &Arc<dyn Tier>)> {
+        let shared = self.shared_tier.as_ref()?;
+        Some((shared, shared.tier()?))
+    }
+
+    /// Does the work. Returns whether all of it is done.
+    async fn do_jobs(&self, shared: &SharedTier, jobs: FileJobs) -> bool {
+        let id = |job: &mc_rpc::DiskJob| {
+            ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation).ok()
+        };
+        self.delete_files(shared, jobs.delete.iter().filter_map(id).collect()).await;
+        let mut is_done = true;
+        if jobs.compare {
+            match self.compare(shared).await {
+                Ok((kept, deleted)) => {
+                    info!(kept, deleted, "the shared tier is compared with the master");
+                }
+                Err(error) => {
+                    warn!(%error, "the shared tier could not be compared with the master");
+                    is_done = false;
+                }
+            }
+        }
+        if jobs.evict
+            && let Err(error) = self.evict_files(shared).await
+        {
+            warn!(%error, "files could not be evicted from the shared tier");
+        }
+        is_done
+    }
+
+    /// Deletes files. What cannot be deleted is found by the next comparison.
+    pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) {
+        let Some(tier) = shared.tier() else { return };
+        for part in ids.chunks(DELETIONS) {
+            let (tier, part) = (Arc::clone(tier), part.to_vec());
+            let delete = move || {
+                let failure = part.iter().map(|id| tier.remove(id)).find_map(Result::err);
+                (part.len() as u64, failure)
+            };
+            let deleted = self.settings.environment.blocking(delete).await;
+            let Some(Ok((count, failure))) = deleted else { return };
+            shared.counters.deleted(count);
+            if let Some(error) = failure {
+                shared.counters.complain(|failures| {
+                    warn!(%error, failures, "a file of a removed object could not be deleted");
+                });
+            }
+        }
+    }
+
+    /// Reports all files, and deletes those that belong to no object. Returns how many stay and how
+    /// many went.
+    async fn compare(&self, shared: &SharedTier) -> Result<(u64, u64), UpkeepError> {
+        let (mut kept, mut deleted, mut after) = (0, 0, None);
+        let tier = shared.tier().ok_or(UpkeepError::Ended)?;
+        let cleaned = { Arc::clone(tier) };
+        self.run(move || cleaned.clean_up()).await?;
+        loop {
+            let (tier, from) = (Arc::clone(tier), after);
+            let page = self.run(move || tier.scan(from.as_ref(), PAGE)).await?;
+            for error in &page.unreadable {
+                debug!(%error, "a file cannot be read");
+            }
+            let useless = self.report_found(&page.objects).await?;
+            kept += (page.objects.len() - useless.len()) as u64;
+            deleted += useless.len() as u64;
+            self.delete_files(shared, useless).await;
+            after = page.next;
+            if after.is_none() {
+                return Ok((kept, deleted));
+            }
+        }
+    }
+
+    /// Reports files. Returns those that belong to no object.
+    async fn report_found(&self, objects: &[StoredObject]) -> Result<Vec<ObjectId>, RpcError> {
+        let tenants: Vec<TenantId> = objects
+            .iter()
+            .map(|object| TenantId::new(object.id().tenant()).unwrap_or_default())
+            .collect();
+        let found: Vec<FoundItem<'_>> = objects
+            .iter()
+            .zip(&tenants)
+            .map(|(object, tenant)| FoundItem {
+                object: TenantKey::of(tenant, object.id().key().as_ref()),
+                generation: object.id().generation(),
+                slices: slices(object),
+            })
+            .collect();
+        let answers = self.master.report_files(self.id, &found).await?;
+        let is_useless =
+            |code| matches!(code, ErrorCode::ObjectAlreadyExists | ErrorCode::InvalidParams);
+        let useless = objects
+            .iter()
+            .zip(answers)
+            .filter(|(_, answer)| answer.as_ref().is_err_and(|refusal| is_useless(refusal.code)));
+        Ok(useless.map(|(object, _)| object.id().clone()).collect())
+    }
+
+    /// Deletes the oldest files and tells the master.
+    async fn evict_files(&self, shared: &SharedTier) -> Result<(), UpkeepError> {
+        let tier = shared.tier().ok_or(UpkeepError::Ended)?;
+        let watermarks = match shared.quota() {
+            Some(quota) => Watermarks::of_quota(quota),
+            None => match self.excess(tier).await {
+                Some(watermarks) => watermarks,
+                None => return Ok(()),
+            },
+        };
+        let evicting = Arc::clone(tier);
+        let (ids, removed) = self
+            .run(move || {
+                let mut ids = Vec::new();
+                evicting.evict(watermarks, &mut |id| ids.push(id)).map(|removed| (ids, removed))
+            })
+            .await?;
+        if removed.objects > 0 {
+            let bytes = ByteSize::bytes(removed.bytes);
+            info!(files = removed.objects, %bytes, "evicted from the shared tier");
+        }
+        shared.counters.evicted(removed.objects);
+        let tenants: Vec<TenantId> =
+            ids.iter().map(|id| TenantId::new(id.tenant()).unwrap_or_default()).collect();
+        let items: Vec<EvictDiskItem<'_>> = ids
+            .iter()
+            .zip(&tenants)
+            .map(|(id, tenant)| EvictDiskItem {
+                object: TenantKey::of(tenant, id.key().as_ref()),
+                generation: Some(id.generation()),
+            })
+            .collect();
+        for part in items.chunks(DELETIONS) {
+            self.master.batch_evict_disk_replica(self.id, part, ReplicaKind::Disk).await?;
+        }
+        Ok(())
+    }
+
+    /// The watermarks of a tier without a quota whose file system is too full.
+    async fn excess(&self, tier: &Arc<dyn Tier>) -> Option<Watermarks> {
+        let asked = Arc::clone(tier);
+        let MediumSpace { total, free } = self.run(move || asked.medium()).await.ok()??;
+        let spare = total.as_u64() / 100 * (100 - USABLE_PERCENT);
+        let missing = spare.checked_sub(free.as_u64()).filter(|missing| *missing > 0)?;
+        let counted = Arc::clone(tier);
+        let used = self.run(move || counted.usage()).await.ok()?.bytes;
+        // A little more than is missing, so that not every put evicts again.
+        let low = ByteSize::bytes(used.saturating_sub(missing.saturating_add(spare / 2)));
+        Some(Watermarks { high: low, low })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
+    ) -> Result<T, UpkeepError> {
+        match self.settings.environment.blocking(work).await {
+            Some(Ok(done)) => Ok(done?),
+            _ => Err(UpkeepError::Ended),
+        }
+    }
+}
+
+/// Why work on the shared tier is not done.
+#[derive(Debug, thiserror::Error)]
+enum UpkeepError {
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error("the client ends")]
+    Ended,
+}
+
+fn slices(object: &StoredObject) -> Slices {
+    let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
+    match object.slices() {
+        [only] => Slices::One(slice(only)),
+        many => Slices::Many(many.iter().map(slice).collect()),
+    }
+}

@@ -1,0 +1,265 @@
+//! Files of objects on a tier that all clients reach: written after puts, read when memory does not
+//! have an object, deleted with it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
+use mc_meta::DiskConfig;
+use mc_store::{
+    ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterBuilder, MasterConfig, Memory,
+    ReplicateConfig, StorageSettings,
+};
+use mc_testkit::eventually_async;
+use mc_tier::{Faults, FaultyTier, MemoryTier};
+use tempfile::TempDir;
+
+/// Long enough for a loaded machine; a test that needs it has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+const MIB: usize = 1 << 20;
+
+fn content(key: &str, len: usize) -> Bytes {
+    mc_testkit::content(key, len).into()
+}
+
+fn root() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A master whose clients keep files in this directory.
+fn master(root: &Path) -> MasterBuilder {
+    let settings = StorageSettings::in_directory(root.to_str().unwrap()).cluster_id("cluster");
+    Master::builder().storage(settings)
+}
+
+async fn cluster(root: &Path, segment: ByteSize) -> Cluster {
+    Cluster::of(master(root), &[segment]).await
+}
+
+/// The files of objects.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in fs::read_dir(root.join("cluster")).unwrap() {
+        let folder = folder.unwrap().path();
+        if folder.file_name().unwrap() != "tmp" {
+            files.extend(fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()));
+        }
+    }
+    files
+}
+
+/// Takes the memory of all objects away: those without a file are lost.
+async fn lose_memory(cluster: &mut Cluster) {
+    cluster.nodes.remove(0).shutdown().await;
+}
+
+async fn flush(client: &Client) {
+    assert!(client.flush_files(DEADLINE).await, "files are written in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_read_from_files_when_their_memory_is_gone() {
+    let root = root();
+    let mut cluster = cluster(root.path(), ByteSize::mib(32)).await;
+    let (writer, reader) = (cluster.app().await, cluster.app().await);
+    for len in [1, 4096, 65_537, 3_000_001] {
+        writer.put(&format!("value-{len}"), content("value", len)).await.unwrap();
+    }
+    let parts = [10, 100_000, 7].map(|len| content("parts", len)).to_vec();
+    writer.put_parts("parts", parts.clone(), &ReplicateConfig::default()).await.unwrap();
+    flush(&writer).await;
+    assert_eq!(files(root.path()).len(), 5);
+    assert_eq!(cluster.master.report().disk_put_ends, 5);
+    lose_memory(&mut cluster).await;
+    for len in [1, 4096, 65_537, 3_000_001] {
+        let found = reader.get(&format!("value-{len}")).await.unwrap();
+        assert_eq!(found, content("value", len));
+    }
+    assert_eq!(reader.get("parts").await.unwrap(), parts.concat());
+    let whole: Bytes = parts.concat().into();
+    for range in [0..5, 5..15, 9..100_011, 100_009..100_017, 50_000..50_001, 0..100_017] {
+        let wanted = whole.slice(range.start as usize..range.end as usize);
+        assert_eq!(reader.get_range("parts", range).await.unwrap(), wanted);
+    }
+    let memory = Memory::allocate(200_000).unwrap();
+    let piece = |at, len| memory.slice(at, len).unwrap();
+    let gets = vec![
+        GetInto::scattered("parts", vec![piece(0, 3), piece(100, 60_000), piece(70_000, 40_014)]),
+        GetInto::new("parts", piece(120_000, 1000)).range(99_999..100_010),
+    ];
+    for (outcome, len) in reader.batch_get_into(gets).await.into_iter().zip([100_017, 11]) {
+        assert_eq!(outcome.unwrap(), len);
+    }
+    assert_eq!(piece(0, 3).to_vec(), whole[..3]);
+    assert_eq!(piece(100, 60_000).to_vec(), whole[3..60_003]);
+    assert_eq!(piece(70_000, 40_014).to_vec(), whole[60_003..]);
+    assert_eq!(piece(120_000, 11).to_vec(), whole[99_999..100_010]);
+    let metrics = reader.metrics().shared_tier.unwrap();
+    assert_eq!((metrics.reads.count(), metrics.missing, metrics.failed_reads), (12, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_memory_holds_stays_readable() {
+    let root = root();
+    let cluster = cluster(root.path(), ByteSize::mib(8)).await;
+    let app = cluster.app().await;
+    for n in 0..40 {
+        app.put(&format!("k{n}"), content(&format!("k{n}"), MIB)).await.unwrap();
+        if n % 4 == 3 {
+            flush(&app).await;
+        }
+    }
+    for n in 0..40 {
+        let key = format!("k{n}");
+        assert_eq!(app.get(&key).await.unwrap(), content(&key, MIB), "{key}");
+    }
+    assert!(cluster.master.report().disk_only_objects >= 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_go_with_their_objects() {
+    let root = root();
+    let cluster = cluster(root.path(), ByteSize::mib(32)).await;
+    let app = cluster.app().await;
+    for key in ["removed", "replaced", "a", "b"] {
+        app.put(key, content(key, 1000)).await.unwrap();
+    }
+    flush(&app).await;
+    assert_eq!(files(root.path()).len(), 4);
+    app.remove("removed", true).await.unwrap();
+    app.upsert("replaced", "another").await.unwrap();
+    flush(&app).await;
+    eventually_async(DEADLINE, "three files", async || files(root.path()).len() == 3).await;
+    assert_eq!(app.get("replaced").await.unwrap(), "another");
+    app.remove_all(true).await.unwrap();
+    eventually_async(DEADLINE, "no file", async || files(root.path()).is_empty()).await;
+    assert_eq!(cluster.master.report().disk_used, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oldest_files_make_room_for_new_ones() {
+    let root = root();
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::with_capacity(10 * MIB as u64));
+    let cluster = Cluster::of(master(root.path()).config(config), &[ByteSize::mib(64)]).await;
+    let app = cluster.app().await;
+    for n in 0..20 {
+        app.put(&format!("k{n}"), content(&format!("k{n}"), MIB)).await.unwrap();
+        flush(&app).await;
+        let has_room = async || cluster.master.report().disk_used <= 9 * MIB as u64;
+        eventually_async(DEADLINE, "room for the next file", has_room).await;
+    }
+    let report = cluster.master.report();
+    assert!(report.disk_evictions >= 10, "{report:?}");
+    assert_eq!(report.disk_no_room, 0);
+    assert_eq!(files(root.path()).len() as u64 * MIB as u64, report.disk_used);
+    let described = app.describe("k0").await.unwrap();
+    assert!(described.disk.is_none() && app.describe("k19").await.unwrap().disk.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_without_a_journal_finds_the_files_again() {
+    let root = root();
+    let mut first = cluster(root.path(), ByteSize::mib(32)).await;
+    let app = first.app().await;
+    for n in 0..50 {
+        app.put(&format!("k{n}"), content(&format!("k{n}"), 5000)).await.unwrap();
+    }
+    flush(&app).await;
+    app.shutdown().await;
+    lose_memory(&mut first).await;
+    first.master.shutdown().await;
+    let second = Box::pin(master(root.path()).seed(8).start()).await.unwrap();
+    let address = second.local_addr();
+    let app = mc_cluster_testkit::client(&address).connect().await.unwrap();
+    let is_found = async || second.report().objects == 50;
+    eventually_async(DEADLINE, "the files to be found", is_found).await;
+    for n in 0..50 {
+        let key = format!("k{n}");
+        assert_eq!(app.get(&key).await.unwrap(), content(&key, 5000));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_or_missing_file_is_an_error_and_disturbs_no_other() {
+    let root = root();
+    let mut cluster = cluster(root.path(), ByteSize::mib(32)).await;
+    let app = cluster.app().await;
+    for key in ["damaged", "missing", "intact"] {
+        app.put(key, content(key, 100_000)).await.unwrap();
+    }
+    flush(&app).await;
+    let path = |name: &str| {
+        let is_it = |path: &PathBuf| path.to_str().unwrap().contains(name);
+        files(root.path()).into_iter().find(is_it).unwrap()
+    };
+    let mut bytes = fs::read(path("damaged")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path("damaged"), bytes).unwrap();
+    fs::remove_file(path("missing")).unwrap();
+    // Memory is not affected.
+    assert_eq!(app.get("damaged").await.unwrap(), content("damaged", 100_000));
+    lose_memory(&mut cluster).await;
+    let error = app.get("damaged").await.unwrap_err();
+    assert!(matches!(&error, GetError::File(_)), "{error}");
+    assert_eq!(error.code(), ErrorCode::FileReadFail);
+    let error = app.get("missing").await.unwrap_err();
+    assert!(matches!(error, GetError::NotFound), "{error}");
+    assert_eq!(app.get("intact").await.unwrap(), content("intact", 100_000));
+    let metrics = app.metrics().shared_tier.unwrap();
+    assert!(metrics.missing >= 1 && metrics.failed_reads >= 1, "{metrics:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_without_the_directory_works_without_files() {
+    let root = root();
+    let absent = root.path().join("absent");
+    let cluster = Cluster::of(master(&absent), &[ByteSize::mib(4)]).await;
+    let app = cluster.app().await;
+    app.put("k", "value").await.unwrap();
+    assert_eq!(app.get("k").await.unwrap(), "value");
+    let is_given_up = async || cluster.master.report().disk_processing == 0;
+    eventually_async(DEADLINE, "the master to hear that there is no file", is_given_up).await;
+    assert!(!absent.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_tier_costs_files_and_nothing_else() {
+    let mut faults = Faults::default();
+    faults.write_fails = 0.5;
+    faults.read_fails = 0.3;
+    let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 7));
+    tier.set(faults);
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::default());
+    let mut cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
+    let app = cluster.client().shared_tier(tier.clone()).connect().await.unwrap();
+    for n in 0..200 {
+        app.put(&format!("k{n}"), content(&format!("k{n}"), 1000)).await.unwrap();
+    }
+    flush(&app).await;
+    let report = cluster.master.report();
+    assert_eq!(report.disk_processing, 0);
+    assert!((20..180).contains(&report.disk_put_ends), "{report:?}");
+    lose_memory(&mut cluster).await;
+    let (mut read, mut failed) = (0, 0);
+    for n in 0..200 {
+        let key = format!("k{n}");
+        match app.get(&key).await {
+            Ok(value) => {
+                assert_eq!(value, content(&key, 1000));
+                read += 1;
+            }
+            Err(GetError::File(_)) => failed += 1,
+            Err(GetError::NotFound) => {}
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+    assert!(read > 0 && failed > 0, "{read} read, {failed} failed");
+    assert_eq!(read + failed, report.disk_put_ends);
+}
