@@ -1,5 +1,6 @@
 //! Why a tier could not do what it was to do.
 
+use core::error::Error;
 use core::ops::Range;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -150,6 +151,65 @@ pub enum TierError {
         /// What a segment has.
         limit: ByteSize,
     },
+    /// The URL of an object store is invalid, or this build has no such store.
+    #[error(
+        "{url:?} is no place for objects: {reason}; use s3://BUCKET/PREFIX, file:///DIRECTORY or \
+         memory:///"
+    )]
+    InvalidUrl {
+        /// The URL, without a user and a password.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The parts of a multipart upload cannot have this length.
+    #[error("parts of {len} cannot be sent; use {least} to {most}")]
+    InvalidPartLen {
+        /// The length.
+        len: ByteSize,
+        /// The shortest.
+        least: ByteSize,
+        /// The longest.
+        most: ByteSize,
+    },
+    /// The bucket does not exist.
+    #[error("cannot {action} {}: the bucket does not exist; make it, or give another", path.display())]
+    NoBucket {
+        /// What was tried.
+        action: &'static str,
+        /// The URL of the object or place.
+        path: PathBuf,
+        /// What the object store says.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The object store cannot be reached, does not answer in time, or has a failure of its own.
+    #[error(
+        "cannot {action} {}: the object store is unavailable: {source}; try again, and check that it \
+         runs and that this host reaches it",
+        path.display()
+    )]
+    Unavailable {
+        /// What was tried.
+        action: &'static str,
+        /// The URL of the object or place.
+        path: PathBuf,
+        /// What its client says.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The object store rejected the request, or its answer makes no sense.
+    #[error(
+        "cannot {action} {}: the object store does not do it: {source}; check its settings and \
+         those of its clients",
+        path.display()
+    )]
+    Rejected {
+        /// What was tried.
+        action: &'static str,
+        /// The URL of the object or place.
+        path: PathBuf,
+        /// What the object store or its client says.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The range is empty or exceeds the object.
     #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
     Range {
@@ -175,10 +235,16 @@ impl TierError {
     }
 
     /// Returns whether the same may succeed later, without a change by the caller: after an eviction,
-    /// when the file system is mounted again, when a disk has recovered.
+    /// when the file system is mounted again, when a disk or an object store has recovered.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Vanished { .. } | Self::File { .. })
+        matches!(
+            self,
+            Self::Full { .. }
+                | Self::Vanished { .. }
+                | Self::File { .. }
+                | Self::Unavailable { .. }
+        )
     }
 }
 

@@ -12,6 +12,8 @@ mod log;
 mod memory;
 mod object;
 pub mod object_file;
+#[cfg(feature = "object-store")]
+mod object_tier;
 mod place;
 mod tier;
 
@@ -25,4 +27,8 @@ pub use object::{
     InvalidObject, MAX_OBJECT_LEN, MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes,
     SliceInfo, StoredObject,
 };
+#[cfg(feature = "object-store")]
+pub use object_tier::{ObjectStoreSettings, ObjectStoreTier};
+#[cfg(feature = "s3")]
+pub use object_tier::{S3Settings, S3Variables};
 pub use tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};

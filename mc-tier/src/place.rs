@@ -25,6 +25,11 @@ pub(crate) fn folder(number: u16) -> String {
 /// length of the tenant's name as one byte, the name and the key; `FOLDER` is its first byte. Readers
 /// compare the id in the file with the one that they look for.
 pub(crate) fn place(id: &ObjectId) -> String {
+    place_within(id, MAX_NAME_LEN)
+}
+
+/// The [`place`] of an object whose name may have `max_name_len` bytes.
+pub(crate) fn place_within(id: &ObjectId, max_name_len: usize) -> String {
     let (tenant, key) = (id.tenant(), id.key().as_str());
     let mut hash = Sha256::new();
     hash.update([tenant.len() as u8]);
@@ -38,7 +43,7 @@ pub(crate) fn place(id: &ObjectId) -> String {
     escape(key, &mut place);
     let folder_len = 3;
     let generation = format_args!(",{:016x}", id.generation().as_u64()).to_string();
-    if place.len() - folder_len + generation.len() > MAX_NAME_LEN {
+    if place.len() - folder_len + generation.len() > max_name_len {
         place.truncate(folder_len);
         place.push_str("h,");
         for byte in hash {

@@ -1,0 +1,206 @@
+//! A tier in an object store.
+
+mod failure;
+mod list;
+mod location;
+mod objects;
+mod read;
+#[cfg(feature = "s3")]
+mod s3;
+
+use core::fmt;
+use core::num::NonZeroUsize;
+use core::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use mc_types::ByteSize;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::TierError;
+use crate::object::{ObjectBytes, ObjectId};
+use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
+use location::Location;
+use objects::Objects;
+
+#[cfg(feature = "s3")]
+pub use s3::{S3Settings, S3Variables};
+
+/// The smallest part that S3 takes of a multipart upload, the last one aside.
+const MIN_PART_LEN: ByteSize = ByteSize::mib(5);
+
+/// The longest part: what a put or a get sends or receives by one request.
+const MAX_PART_LEN: ByteSize = ByteSize::gib(1);
+
+/// Threads that a tier runs its requests on.
+const THREADS: usize = 2;
+
+/// Keeps each object in an object of an object store: an S3 bucket, a local directory, or memory.
+///
+/// Any number of processes may use a bucket at once, under the same prefix. The name of a stored
+/// object follows from tenant, key and generation: `PREFIX/FOLDER/o,TENANT,KEY,GENERATION`, with
+/// one of 256 folders and with every byte that is no letter, digit, `_`, `-` or `.` as `%XX`; a
+/// long name is `PREFIX/FOLDER/h,HASH,GENERATION`. Its bytes are those that
+/// [`object_file`](crate::object_file) describes.
+///
+/// An object store replaces an object as a whole. Objects that are longer than
+/// [`part_len`](ObjectStoreSettings::part_len) are sent as a multipart upload, several parts at
+/// once; a put that fails aborts its upload. A process that is killed leaves its parts in the
+/// store: give the bucket a lifecycle rule that removes incomplete multipart uploads.
+///
+/// The methods block, and may be called from any thread: the requests run on two threads of the
+/// tier's own. In an async program call them by `tokio::task::spawn_blocking` all the same, since
+/// they hold up the thread that calls them. Each request has a time limit and a limit of retries,
+/// so that no call waits for ever; see `S3Settings`.
+///
+/// Clones are the same tier.
+#[derive(Clone)]
+pub struct ObjectStoreTier {
+    objects: Arc<Objects>,
+    threads: Arc<Threads>,
+}
+
+/// How an [`ObjectStoreTier`] moves bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ObjectStoreSettings {
+    /// Bytes of a request: longer objects are put as a multipart upload of parts of this length,
+    /// and read by several requests. 5 MiB, which is the least that S3 takes, to 1 GiB; 8 MiB by
+    /// default.
+    pub part_len: ByteSize,
+    /// Parts of a call that are on their way at once; 4 by default. A get takes this many times
+    /// `part_len` of memory beside the object.
+    pub parts_in_flight: NonZeroUsize,
+    /// How `s3://` is reached.
+    #[cfg(feature = "s3")]
+    pub s3: S3Settings,
+}
+
+impl Default for ObjectStoreSettings {
+    fn default() -> Self {
+        Self {
+            part_len: ByteSize::mib(8),
+            parts_in_flight: NonZeroUsize::new(4).expect("it is not zero"),
+            #[cfg(feature = "s3")]
+            s3: S3Settings::default(),
+        }
+    }
+}
+
+impl ObjectStoreTier {
+    /// Opens a place in an object store, and lists it to find out whether it can be used.
+    ///
+    /// | URL | place |
+    /// |---|---|
+    /// | `s3://BUCKET/PREFIX` | a bucket, by the feature `s3`; the prefix may be missing |
+    /// | `file:///DIRECTORY` | a directory that exists |
+    /// | `memory:///` | memory of the tier and its clones, for tests |
+    ///
+    /// The text is taken as it is, without any decoding of `%XX`. For a directory that may be
+    /// unmounted, [`DirectoryTier`](crate::DirectoryTier) is the better tier: this one would make
+    /// it again.
+    ///
+    /// # Errors
+    /// [`TierError::InvalidUrl`], [`TierError::InvalidPartLen`], [`TierError::NoBucket`],
+    /// [`TierError::Denied`], [`TierError::Unavailable`], and what else the store says.
+    pub fn open(url: &str, settings: &ObjectStoreSettings) -> Result<Self, TierError> {
+        if !(MIN_PART_LEN..=MAX_PART_LEN).contains(&settings.part_len) {
+            let (len, least, most) = (settings.part_len, MIN_PART_LEN, MAX_PART_LEN);
+            return Err(TierError::InvalidPartLen { len, least, most });
+        }
+        let objects = Objects::connect(Location::parse(url)?, settings)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("mc-tier-objects")
+            .enable_all()
+            .build()
+            .map_err(|source| {
+                TierError::from_io("start threads for", &PathBuf::from(objects.root()), source)
+            })?;
+        let threads = Arc::new(Threads(Some(runtime)));
+        let tier = Self { objects: Arc::new(objects), threads };
+        tier.wait(async |objects| objects.check().await)?;
+        Ok(tier)
+    }
+
+    /// Runs a task on the tier's threads, and waits for its result. The caller's thread runs none
+    /// of it, so that it may be one of another runtime's.
+    fn wait<T, W>(&self, task: impl FnOnce(Arc<Objects>) -> W) -> T
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let (done, result) = mpsc::sync_channel(1);
+        let task = task(Arc::clone(&self.objects));
+        self.threads.runtime().spawn(async move {
+            // The caller waits until it is sent.
+            let _ = done.send(task.await);
+        });
+        result.recv().expect("a task of the tier ends with its result")
+    }
+}
+
+impl fmt::Debug for ObjectStoreTier {
+    /// Shows the place, and none of the credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectStoreTier({:?})", self.objects.root())
+    }
+}
+
+/// The threads that run the requests.
+struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until the tier is dropped")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Otherwise the drop would wait for the threads, which an async thread may not.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Tier for ObjectStoreTier {
+    /// A put that fails may have stored the object, if only the store's answer was lost.
+    fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
+        let (id, object) = (id.clone(), object.clone());
+        self.wait(|objects| async move { objects.put(&id, &object).await })
+    }
+
+    fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
+        let id = id.clone();
+        self.wait(|objects| async move { objects.get(&id).await })
+    }
+
+    /// Reads the first bytes of the object, which have its header, and then what is missing of the
+    /// slices that the range touches.
+    fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        let id = id.clone();
+        self.wait(|objects| async move { objects.get_range(&id, range).await })
+    }
+
+    /// Asks for the object before it removes it. Of two clients that remove an object at the same
+    /// time, both may be told that it was there.
+    fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
+        let id = id.clone();
+        self.wait(|objects| async move { objects.remove(&id).await })
+    }
+
+    /// Lists a page in the order of the names, and reads the header of each object. Each page of a
+    /// `file:///` takes time in the number of all objects.
+    fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
+        let after = after.cloned();
+        self.wait(|objects| async move { objects.scan(after.as_ref(), limit).await })
+    }
+
+    /// Counts the objects of all processes that use the place, by listing it.
+    fn usage(&self) -> Result<TierUsage, TierError> {
+        self.wait(|objects| async move { objects.usage().await })
+    }
+}
