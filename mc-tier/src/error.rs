@@ -210,6 +210,47 @@ pub enum TierError {
         /// What the object store or its client says.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The library of USRBIO cannot be loaded, or lacks a function.
+    #[error(
+        "cannot load {}: {source}; install the client of 3FS, or name the file of its library",
+        library.display()
+    )]
+    NoLibrary {
+        /// The library.
+        library: PathBuf,
+        /// What the system says.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The directory is on no mounted 3FS.
+    #[error("{} is on no 3FS that is mounted here; mount it, or give another directory", path.display())]
+    No3fs {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A function of USRBIO fails.
+    #[error(
+        "{call} fails for {}: {source}; check that the client of 3FS runs, and that this user may use \
+         3fs-virt in its mount point and /dev/shm",
+        path.display()
+    )]
+    Usrbio {
+        /// The function.
+        call: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error that it returns.
+        source: io::Error,
+    },
+    /// The shared memory of USRBIO cannot have this size.
+    #[error(
+        "a buffer of {blocks} times {block_len} is not possible; use up to 1024 blocks and 16 GiB"
+    )]
+    InvalidBuffer {
+        /// The blocks.
+        blocks: usize,
+        /// Bytes of a block.
+        block_len: ByteSize,
+    },
     /// The range is empty or exceeds the object.
     #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
     Range {
@@ -234,8 +275,9 @@ impl TierError {
         }
     }
 
-    /// Returns whether the same may succeed later, without a change by the caller: after an eviction,
-    /// when the file system is mounted again, when a disk or an object store has recovered.
+    /// Returns whether the same may succeed later, without a change by the caller: after an
+    /// eviction, when the file system is mounted again, when a disk or an object store has
+    /// recovered.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(

@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backend;
 mod chances;
@@ -16,6 +16,8 @@ pub mod object_file;
 mod object_tier;
 mod place;
 mod tier;
+#[cfg(feature = "usrbio")]
+mod usrbio;
 
 pub use backend::{BackendFaults, FaultyBackend, FileBackend, MemoryBackend, StorageBackend};
 pub use directory::{DirectoryTier, SyncPolicy};
@@ -32,3 +34,5 @@ pub use object_tier::{ObjectStoreSettings, ObjectStoreTier};
 #[cfg(feature = "s3")]
 pub use object_tier::{S3Settings, S3Variables};
 pub use tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
+#[cfg(feature = "usrbio")]
+pub use usrbio::{UsrbioBackend, UsrbioSettings};
