@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use mc_testkit::{Input, Program, eventually_blocking, python};
@@ -24,6 +24,20 @@ const USERS: &str = r#"{"identities": [
      "credentials": [{"accessKey": "admin", "secretKey": "the-secret-of-the-administrator"}]},
     {"name": "reader", "actions": ["Read", "List"],
      "credentials": [{"accessKey": "reader", "secretKey": "the-secret-of-the-reader"}]}]}"#;
+
+/// The server's program. Says once that it is not there.
+static WEED: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let requirements = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/object_store/requirements.txt");
+    let environment =
+        || python::environment(env!("CARGO_TARGET_TMPDIR"), "s3-python", requirements);
+    let installed = catch_unwind(environment).map_err(|panic| {
+        let reason = panic.downcast_ref::<String>().map_or("", String::as_str);
+        // Past the harness, which shows what is printed by failing tests alone.
+        let line = format!("left out: SeaweedFS cannot be installed: {reason}");
+        let _ = writeln!(std::io::stderr(), "{line}");
+    });
+    Some(installed.ok()?.with_file_name("weed"))
+});
 
 /// A server with its data. Dropping it kills it.
 #[derive(Debug)]
@@ -52,23 +66,9 @@ impl Server {
 
     /// Starts a server of a test's own.
     pub(crate) fn start() -> Option<Self> {
-        // Others may share the address space of a test's network: so no two servers share an
-        // address.
+        // An address of its own: no other program takes a port of it while the server is down.
         static SERVERS: AtomicU8 = AtomicU8::new(0);
-        let requirements =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/object_store/requirements.txt");
-        let environment =
-            || python::environment(env!("CARGO_TARGET_TMPDIR"), "s3-python", requirements);
-        let interpreter = match catch_unwind(environment) {
-            Ok(interpreter) => interpreter,
-            Err(panic) => {
-                let reason = panic.downcast_ref::<String>().map_or("", String::as_str);
-                // Past the harness, which shows what is printed by failing tests alone.
-                let line = format!("left out: SeaweedFS cannot be installed: {reason}");
-                let _ = writeln!(std::io::stderr(), "{line}");
-                return None;
-            }
-        };
+        let weed = WEED.clone()?;
         let [.., high, low] = std::process::id().to_be_bytes();
         let number = SERVERS.fetch_add(1, Ordering::Relaxed) % 50;
         let address = Ipv4Addr::new(127, 50 + number, high, low);
@@ -79,7 +79,6 @@ impl Server {
         let identity = rcgen::generate_simple_self_signed([address.to_string()]).unwrap();
         std::fs::write(dir.path().join("cert.pem"), identity.cert.pem()).unwrap();
         std::fs::write(dir.path().join("key.pem"), identity.signing_key.serialize_pem()).unwrap();
-        let weed = interpreter.with_file_name("weed");
         let mut server = Self { weed, address, ports, program: None, dir };
         server.launch();
         Some(server)
