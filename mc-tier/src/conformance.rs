@@ -33,6 +33,7 @@ pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn Tier>) {
     for test in [
         returns_what_was_put,
         tells_objects_apart,
+        returns_many_in_their_order,
         returns_exact_ranges,
         replaces_an_object_as_a_whole,
         removes_one_object,
@@ -145,6 +146,24 @@ fn tells_objects_apart(open: Open<'_>) {
     ids.sort();
     let listed = scan(&*tier, 50, || {});
     assert_eq!(listed.iter().map(|object| object.id().clone()).collect::<Vec<_>>(), ids);
+}
+
+fn returns_many_in_their_order(open: Open<'_>) {
+    let tier = open();
+    let stored = |number| object(number, &[10 + 1500 * number as usize, 3]);
+    (0..100).for_each(|number| put(&*tier, &nth(number), &stored(number)));
+    (0..100).step_by(7).for_each(|number| assert!(remove(&*tier, &nth(number))));
+    // Some are there, some never were, and some are wanted twice.
+    let numbers: Vec<u64> = (0..240).map(|number| number * 37 % 120).collect();
+    let ids: Vec<_> = numbers.iter().map(|number| nth(*number)).collect();
+    let found = tier.get_many(&ids);
+    assert_eq!(found.len(), ids.len());
+    for (number, found) in numbers.into_iter().zip(found) {
+        let found = found.expect("it can be read");
+        let expected = (number < 100 && number % 7 != 0).then(|| stored(number));
+        assert!(found == expected, "{number}");
+    }
+    assert!(tier.get_many(&[]).is_empty());
 }
 
 fn returns_exact_ranges(open: Open<'_>) {

@@ -115,6 +115,18 @@ pub enum TierError {
         /// The format that can be read.
         known: u32,
     },
+    /// The medium is shorter than it was when it was opened.
+    #[error(
+        "{} ends before the place of an object: it was cut while it was in use; restore it, or open \
+         it anew to use what is left",
+        path.display()
+    )]
+    Truncated {
+        /// The medium.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Another process uses the directory.
     #[error(
         "{} is in use by another process; give each node a directory of its own",

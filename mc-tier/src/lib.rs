@@ -19,7 +19,10 @@ mod tier;
 #[cfg(feature = "usrbio")]
 mod usrbio;
 
-pub use backend::{BackendFaults, FaultyBackend, FileBackend, MemoryBackend, StorageBackend};
+pub use backend::{
+    BackendFaults, DirectIo, FaultyBackend, FileBackend, FileSettings, IoBuffer, MemoryBackend,
+    ReadQueue, StorageBackend,
+};
 pub use directory::{DirectoryTier, SyncPolicy};
 pub use error::{Damage, TierError};
 pub use faulty::{Faults, FaultyTier};

@@ -1,10 +1,14 @@
 //! A tier of segments on a local disk.
 
 mod compact;
+mod footer;
 mod index;
+mod read;
 pub(crate) mod record;
 mod recover;
 mod scan;
+mod sync;
+mod table;
 mod writer;
 
 use core::num::NonZeroUsize;
@@ -13,36 +17,45 @@ use std::io;
 
 use bytes::Bytes;
 use mc_types::ByteSize;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::backend::StorageBackend;
+use crate::backend::{BufferPool, StorageBackend};
 use crate::error::{Damage, TierError};
-use crate::object::{Cover, ObjectBytes, ObjectId, SliceBytes, StoredObject};
-use crate::object_file::{FORMAT, HeaderError};
+use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
-use index::{Index, Location};
-use record::{Record, parse_record};
+use index::Index;
+use sync::SharedSync;
 use writer::Writer;
 
 /// Keeps objects in segments of one range of bytes, such as a file on a local SSD.
 ///
-/// A put appends a record; a removal overwrites one byte of it. When free segments run out, the objects
-/// of the segment with the fewest bytes move to another one. An index in memory, of about 150 bytes and
-/// the key for each object, is made from the records when the log is opened: nothing that a put or
-/// removal returned for is lost with the process. An object's bytes are there before its header, so
-/// what a killed process had half written is not found.
+/// A put appends a record; a removal sets a bit in its segment's table. When free segments run out, the
+/// objects of the segment with the fewest bytes move to another one. An index in memory, of about 150
+/// bytes and the key for each object, is made from the records when the log is opened: nothing that a
+/// put or removal returned for is lost with the process. An object's bytes are there before its
+/// header, so what a killed process had half written is not found.
 ///
-/// Reads run concurrently with each other and with one change; changes wait for each other, a
-/// compaction included. The range is never exceeded: a put fails with [`TierError::Full`] when
-/// compaction would gain less than an eighth of a segment.
+/// A get reads an object with its header at once, into memory that the object's bytes then are.
+/// [`get_many`](Tier::get_many) has many such reads in flight. Puts write at once, each to a place of its
+/// own, and share their syncs; they wait for each other only where a compaction has to make room.
+/// The range is never exceeded: a put fails with [`TierError::Full`] when compaction would gain less
+/// than an eighth of a segment.
+///
+/// A record takes a multiple of 4096 bytes: up to one block more than the object.
 #[derive(Debug)]
 pub struct LogTier {
     backend: Box<dyn StorageBackend>,
+    /// What reads are aligned to.
+    alignment: u64,
+    pool: BufferPool,
     sync_each_change: bool,
+    shared_sync: SharedSync,
     segment_len: u64,
     recovery: Recovery,
     /// Locked before the index.
     writer: Mutex<Writer>,
+    /// Told when no put is writing.
+    no_puts: Condvar,
     index: RwLock<Index>,
 }
 
@@ -77,7 +90,7 @@ pub struct Recovery {
 impl LogTier {
     /// Opens a log, and makes it on a medium of zeros.
     ///
-    /// Reads the headers of all records: it takes time in their number.
+    /// Reads what segments say of their records, and the records of the one that was appended to last.
     ///
     /// # Errors
     /// [`TierError::Foreign`], [`TierError::Newer`], [`TierError::TooShort`] and what the medium says.
@@ -85,7 +98,20 @@ impl LogTier {
         backend: impl StorageBackend + 'static,
         settings: LogSettings,
     ) -> Result<Self, TierError> {
-        recover::open(Box::new(backend), settings)
+        Self::open_with_progress(backend, settings, |_, _| {})
+    }
+
+    /// As [`open`](Self::open). Calls `progress` from time to time with the bytes that were read and
+    /// those that are to be read, at last with two that are equal.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub fn open_with_progress(
+        backend: impl StorageBackend + 'static,
+        settings: LogSettings,
+        mut progress: impl FnMut(ByteSize, ByteSize),
+    ) -> Result<Self, TierError> {
+        recover::open(Box::new(backend), settings, &mut progress)
     }
 
     /// What was found when the log was opened.
@@ -99,104 +125,42 @@ impl LogTier {
     /// # Errors
     /// What the medium says; it is not known then what is durable.
     pub fn sync(&self) -> Result<(), TierError> {
-        self.backend.sync().map_err(|source| self.failure("sync", source))
+        self.sync_all().map_err(|source| self.failure("sync", source))
     }
 
     fn failure(&self, action: &'static str, source: io::Error) -> TierError {
-        TierError::from_io(action, self.backend.path(), source)
+        let path = self.backend.path();
+        if source.kind() == io::ErrorKind::UnexpectedEof {
+            return TierError::Truncated { path: path.to_owned(), source };
+        }
+        TierError::from_io(action, path, source)
     }
 
     fn damaged(&self, source: Damage) -> TierError {
         TierError::Damaged { path: self.backend.path().to_owned(), source }
-    }
-
-    /// Reads an object where it is. Reads it again if it has moved in the meantime.
-    fn read<T>(
-        &self,
-        id: &ObjectId,
-        read: impl Fn(&Location, Record) -> Result<T, TierError>,
-    ) -> Result<Option<T>, TierError> {
-        let find = || self.index.read().find(id);
-        let mut found = find();
-        while let Some(location) = found {
-            let result = match self.describe(id, &location) {
-                Ok(Some(record)) => read(&location, record).map(Some),
-                other => other.map(|_| None),
-            };
-            found = find();
-            if matches!(result, Ok(Some(_)) | Err(TierError::Range { .. }))
-                || found == Some(location)
-            {
-                return result;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads what is said of an object at its location; `None` when it was removed there.
-    fn describe(&self, id: &ObjectId, location: &Location) -> Result<Option<Record>, TierError> {
-        let mut header = vec![0; location.header_len];
-        self.backend
-            .read(location.offset, &mut header)
-            .map_err(|source| self.failure("read", source))?;
-        let record = parse_record(&header, location.nonce).map_err(|error| match error {
-            HeaderError::Damaged(damage) => self.damaged(damage),
-            HeaderError::Newer { found } => {
-                TierError::Newer { path: self.backend.path().to_owned(), found, known: FORMAT }
-            }
-        })?;
-        if record.object.id() != id {
-            return Err(self.damaged(Damage::OtherObject { found: record.object.id().clone() }));
-        }
-        Ok((!record.is_removed).then_some(record))
-    }
-
-    /// Reads consecutive slices: all of their bytes in one piece, and each slice.
-    fn read_slices(
-        &self,
-        location: &Location,
-        object: &StoredObject,
-        cover: &Cover,
-    ) -> Result<(Bytes, Vec<SliceBytes>), TierError> {
-        // Not longer than a segment.
-        let mut bytes = vec![0; (cover.bytes.end - cover.bytes.start) as usize];
-        let offset = location.offset + location.header_len as u64 + cover.bytes.start;
-        self.backend.read(offset, &mut bytes).map_err(|source| self.failure("read", source))?;
-        let bytes = Bytes::from(bytes);
-        let slices = object.verify(cover, &bytes).map_err(|damage| self.damaged(damage))?;
-        Ok((bytes, slices))
     }
 }
 
 impl Tier for LogTier {
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
         let parts: Vec<_> = object.slices().iter().map(|slice| &slice.bytes()[..]).collect();
-        let mut writer = self.writer.lock();
-        self.append(&mut writer, &StoredObject::of(id.clone(), object), &parts)
+        self.append(&StoredObject::of(id.clone(), object), &parts)
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
-        self.read(id, |location, record| {
-            let cover = record.object.cover(&(0..record.object.object_len()));
-            let cover = cover.expect("an object is not empty");
-            let (_, slices) = self.read_slices(location, &record.object, &cover)?;
-            Ok(ObjectBytes::new(slices).expect("the header was checked"))
-        })
+        self.read_object(id)
+    }
+
+    fn get_many(&self, ids: &[ObjectId]) -> Vec<Result<Option<ObjectBytes>, TierError>> {
+        self.read_objects(ids)
     }
 
     fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
-        self.read(id, |location, record| {
-            let Some(cover) = record.object.cover(&range) else {
-                let range = range.clone();
-                return Err(TierError::Range { range, len: record.object.object_len() });
-            };
-            let (bytes, _) = self.read_slices(location, &record.object, &cover)?;
-            Ok(bytes.slice(cover.within(&range)))
-        })
+        self.read_object_range(id, &range)
     }
 
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
-        self.remove_record(&mut self.writer.lock(), id)
+        self.remove_record(id)
     }
 
     /// In the order of the ids. Reads the header of each object.
@@ -204,8 +168,8 @@ impl Tier for LogTier {
         let ids = self.index.read().ids_after(after, limit);
         let next = (ids.len() == limit.get()).then(|| ids.last().map(index::cursor)).flatten();
         let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next };
-        for id in ids {
-            match self.read(&id, |_, record| Ok(record.object)) {
+        for described in self.describe(&ids) {
+            match described {
                 Ok(object) => page.objects.extend(object),
                 Err(error) => page.unreadable.push(error),
             }

@@ -38,6 +38,15 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// [`TierError::Damaged`] and what the medium says.
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError>;
 
+    /// Returns each of these objects, in their order, as [`get`](Self::get) does; by default one after
+    /// the other. Holds all of them in memory.
+    ///
+    /// # Errors
+    /// Each object has a result of its own, as of [`get`](Self::get).
+    fn get_many(&self, ids: &[ObjectId]) -> Vec<Result<Option<ObjectBytes>, TierError>> {
+        ids.iter().map(|id| self.get(id)).collect()
+    }
+
     /// Returns a range of an object, counted from the first byte of its first slice; `None` when there
     /// is no such object. Reads and compares the slices that the range touches, and no others.
     ///

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use mc_testkit::{Input, Program, Random, content, role};
 use mc_tier::{
-    DirectoryTier, FileBackend, LogSettings, LogTier, ObjectBytes, ObjectId, SliceBytes,
-    SyncPolicy, Tier,
+    DirectIo, DirectoryTier, FileBackend, FileSettings, LogSettings, LogTier, ObjectBytes,
+    ObjectId, ReadQueue, SliceBytes, SyncPolicy, Tier,
 };
 use mc_types::{ByteSize, Generation, ObjectKey};
 
@@ -29,8 +29,8 @@ fn directory(root: &Path) -> Box<dyn Tier> {
 }
 
 /// So small that it is compacted all the time.
-fn log(path: &Path) -> Box<dyn Tier> {
-    let backend = FileBackend::open(path, ByteSize::mib(20)).unwrap();
+fn log(path: &Path, file: FileSettings) -> Box<dyn Tier> {
+    let backend = FileBackend::open_with(path, ByteSize::mib(20), file).unwrap();
     let mut settings = LogSettings::default();
     settings.segment_len = ByteSize::mib(2);
     let log = LogTier::open(backend, settings).unwrap();
@@ -136,5 +136,15 @@ fn a_directory_keeps_what_was_put_when_the_process_is_killed() {
 #[test]
 fn a_log_keeps_what_was_put_when_the_process_is_killed() {
     let player = "a_log_keeps_what_was_put_when_the_process_is_killed";
-    kill_again_and_again(player, log);
+    kill_again_and_again(player, |path| log(path, FileSettings::default()));
+}
+
+#[test]
+fn a_log_in_the_page_cache_keeps_what_was_put_when_the_process_is_killed() {
+    let player = "a_log_in_the_page_cache_keeps_what_was_put_when_the_process_is_killed";
+    kill_again_and_again(player, |path| {
+        let mut cached = FileSettings::default();
+        (cached.direct, cached.queue) = (DirectIo::Never, ReadQueue::Threads);
+        log(path, cached)
+    });
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use mc_tier::{
-    DirectoryTier, FaultyTier, FileBackend, LogSettings, LogTier, MemoryBackend, MemoryTier,
-    SyncPolicy, conformance,
+    DirectIo, DirectoryTier, FaultyTier, FileBackend, FileSettings, LogSettings, LogTier,
+    MemoryBackend, MemoryTier, ReadQueue, SyncPolicy, conformance,
 };
 use mc_types::ByteSize;
 
@@ -61,15 +61,20 @@ fn a_tier_of_segments_in_memory() {
     });
 }
 
+/// Past the page cache and through it, by io_uring and by threads.
 #[test]
 fn a_tier_of_segments_in_a_file() {
     let mut directory = tempfile::tempdir().unwrap();
-    for sync_each_change in [false, true] {
+    let (mut direct, mut cached) = (FileSettings::default(), FileSettings::default());
+    direct.queue = ReadQueue::Auto;
+    (cached.direct, cached.queue) = (DirectIo::Never, ReadQueue::Threads);
+    for (file, sync_each_change) in [(direct, false), (cached, false), (direct, true)] {
         conformance::run(&mut |is_new| {
             if is_new {
                 directory = tempfile::tempdir().unwrap();
             }
-            let backend = FileBackend::open(directory.path(), ByteSize::mib(33)).unwrap();
+            let len = ByteSize::mib(33);
+            let backend = FileBackend::open_with(directory.path(), len, file).unwrap();
             let mut settings = log_settings();
             settings.sync_each_change = sync_each_change;
             Box::new(LogTier::open(backend, settings).unwrap())

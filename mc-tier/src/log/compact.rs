@@ -3,30 +3,49 @@
 use std::io;
 
 use mc_types::ByteSize;
+use parking_lot::MutexGuard;
 use tracing::warn;
 
 use super::LogTier;
-use super::record::{BLOCK, padded};
+use super::record::{header_len, padded};
 use super::scan::Records;
-use super::writer::{Segment, Writer};
+use super::table::table_len;
+use super::writer::Writer;
 use crate::error::TierError;
+use crate::object::StoredObject;
 
 impl LogTier {
-    /// Makes the head have room for a record of this space.
+    /// Makes the head have room for an object.
     ///
-    /// One segment is always kept free, so that the objects of another can move there.
-    pub(super) fn make_room(&self, writer: &mut Writer, space: u64) -> Result<(), TierError> {
-        if writer.free() == 0 {
-            // A compaction has failed. What was left of its segment fits into the head.
-            self.compact(writer, 0)?;
+    /// One segment is always kept free, so that the objects of another can move there. They do not
+    /// move while puts are writing: where an object is put and moved at once, the put would have the
+    /// earlier place.
+    pub(super) fn make_room(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        object: &StoredObject,
+    ) -> Result<(), TierError> {
+        loop {
+            let free = writer.free();
+            if free > 0 && self.fits(writer, object) {
+                return Ok(());
+            }
+            if free > 1 {
+                return self.begin_segment(writer);
+            }
+            if writer.puts > 0 {
+                self.no_puts.wait(writer);
+                continue;
+            }
+            if free == 0 {
+                // A compaction has failed. What was left of its segment fits into the head.
+                self.compact(writer, 0)?;
+                continue;
+            }
+            self.compact(writer, padded(header_len(object) as u64 + object.object_len()))?;
+            let has_room = self.fits(writer, object);
+            return if has_room { Ok(()) } else { self.begin_segment(writer) };
         }
-        if self.fits(writer, space) {
-            return Ok(());
-        }
-        if writer.free() == 1 {
-            self.compact(writer, space)?;
-        }
-        if self.fits(writer, space) { Ok(()) } else { self.begin_segment(writer) }
     }
 
     /// Moves the objects of the segment that has the fewest bytes, and makes it free. It must have
@@ -36,11 +55,12 @@ impl LogTier {
         let others = writer.segments.iter().enumerate();
         let others = others.filter(|(number, _)| Some(*number) != writer.head);
         let readable = others.filter_map(|(number, segment)| {
-            segment.filter(|segment| !segment.is_unreadable).map(|segment| (segment.live, number))
+            let segment = segment.as_ref().filter(|segment| !segment.is_unreadable);
+            segment.map(|segment| (segment.live, number))
         });
         let (_, number) = readable
             .min()
-            .filter(|(live, _)| self.usable() - live >= worth)
+            .filter(|(live, _)| self.usable().saturating_sub(*live) >= worth)
             .ok_or_else(|| self.full())?;
         if let Err(source) = self.move_objects(writer, number)? {
             warn!(segment = number, error = %source, "a segment cannot be read and is not compacted");
@@ -49,7 +69,7 @@ impl LogTier {
         }
         // What was durable is durable at its new place before the old one is given up.
         self.sync()?;
-        self.mark_all(writer)?;
+        self.write_tables(writer)?;
         self.release(writer, number)
     }
 
@@ -59,42 +79,55 @@ impl LogTier {
         writer: &mut Writer,
         number: usize,
     ) -> Result<io::Result<()>, TierError> {
-        let Segment { nonce, end, .. } = *writer.segment(number);
-        let mut records = Records::new(&*self.backend, nonce, self.begin_of(number) + BLOCK, end);
+        let begin = self.begin_of(number);
+        let segment = writer.segment(number);
+        let range = (begin, begin + self.table_len(), segment.end);
+        let mut records = Records::new(&*self.backend, &self.pool, range, segment.head.nonce, None);
         loop {
-            let (offset, record) = match records.next() {
+            let (block, record) = match records.next() {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(Ok(())),
                 Err(source) => return Ok(Err(source)),
             };
-            let location = self.index.read().find(record.object.id());
-            if location.is_none_or(|location| location.offset != offset) {
+            let id = record.object.id();
+            let found = self.index.read().find(id);
+            let Some(from) = found.filter(|at| (at.segment(), at.block) == (number, block)) else {
                 continue;
-            }
-            let mut bytes = vec![0; record.object.object_len() as usize];
-            if let Err(source) = self.backend.read(offset + record.header_len as u64, &mut bytes) {
-                return Ok(Err(source));
-            }
-            if !self.fits(writer, padded(record.len())) {
+            };
+            let bytes = match self.read_whole(&from) {
+                Ok(bytes) => bytes,
+                Err(source) => return Ok(Err(source)),
+            };
+            if !self.fits(writer, &record.object) {
                 self.begin_segment(writer)?;
             }
+            let place = self.reserve(writer, &record.object);
             // The bytes are compared by their readers.
-            self.append_to_head(writer, &record.object, &[&bytes])?;
+            let object = &bytes[record.header_len..record.len() as usize];
+            if let Err(source) = self.write_record(&place, &record.object, &[object]) {
+                writer.kill(&place);
+                return Err(self.failure("write", source));
+            }
+            self.publish(writer, id, place);
         }
     }
 
     /// Makes a segment free whose objects were moved.
     fn release(&self, writer: &mut Writer, number: usize) -> Result<(), TierError> {
-        let Segment { live, .. } = *writer.segment(number);
+        let live = writer.segment(number).live;
         if live > 0 {
             let objects = self.index.write().forget_segment(number);
             let bytes = ByteSize::bytes(live);
             warn!(objects, %bytes, "objects are lost: their records are damaged");
             writer.segment(number).live = 0;
         }
-        let erased = self.backend.write(self.begin_of(number), &[0; BLOCK as usize]);
+        let mut zeros = self.pool.take(table_len(self.segment_len));
+        zeros.fill(0);
+        let erased = self.backend.write(self.begin_of(number), &zeros);
         erased.map_err(|source| self.failure("write", source))?;
         writer.segments[number] = None;
+        writer.stale.remove(&number);
+        writer.unsealed.remove(&number);
         Ok(())
     }
 }

@@ -13,18 +13,34 @@ use crate::tier::ScanCursor;
 /// The place of an object's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
-    pub(super) segment: usize,
     /// The segment's nonce when the record was written.
     pub(super) nonce: u64,
-    /// Counted from the first byte of the log.
-    pub(super) offset: u64,
-    /// The bytes of the record before those of the object.
-    pub(super) header_len: usize,
     /// The bytes of the record.
     pub(super) len: u64,
+    /// The record's first block, counted from the segment's first.
+    pub(super) block: u64,
+    segment: u32,
+    /// The bytes of the record before those of the object.
+    pub(super) header_len: u32,
 }
 
 impl Location {
+    /// Lengths of headers and numbers of segments are far below 2^32.
+    pub(super) const fn new(
+        segment: usize,
+        nonce: u64,
+        block: u64,
+        header_len: usize,
+        len: u64,
+    ) -> Self {
+        let (segment, header_len) = (segment as u32, header_len as u32);
+        Self { nonce, len, block, segment, header_len }
+    }
+
+    pub(super) const fn segment(&self) -> usize {
+        self.segment as usize
+    }
+
     /// The bytes that the record takes of its segment.
     pub(super) const fn space(&self) -> u64 {
         padded(self.len)
@@ -44,19 +60,19 @@ impl Index {
         self.0.get(id).copied()
     }
 
-    /// Returns where the object was before.
-    pub(super) fn insert(&mut self, id: ObjectId, location: Location) -> Option<Location> {
-        self.0.insert(id, location)
+    pub(super) fn insert(&mut self, id: ObjectId, location: Location) {
+        self.0.insert(id, location);
     }
 
-    pub(super) fn remove(&mut self, id: &ObjectId) {
-        self.0.remove(id);
+    /// Returns where the object was.
+    pub(super) fn remove(&mut self, id: &ObjectId) -> Option<Location> {
+        self.0.remove(id)
     }
 
     /// Forgets the objects of a segment. Returns their number.
     pub(super) fn forget_segment(&mut self, segment: usize) -> usize {
         let before = self.0.len();
-        self.0.retain(|_, location| location.segment != segment);
+        self.0.retain(|_, location| location.segment() != segment);
         before - self.0.len()
     }
 

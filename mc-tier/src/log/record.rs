@@ -1,8 +1,9 @@
 //! The log's bytes, format 1.
 //!
 //! All numbers are little-endian. A log consists of a block that describes it and of segments of one
-//! length, the first behind that block. A segment begins with a block that describes it; records follow.
-//! A block has 512 bytes; records begin at blocks.
+//! length, the first behind that block. A block has 4096 bytes, so that everything can be read and
+//! written past the page cache on any device; records begin at blocks. A record of a long object
+//! takes half a block more than its bytes on average; that of a short one takes a whole block.
 //!
 //! The log's block:
 //!
@@ -10,27 +11,24 @@
 //! |---|---|---|
 //! | 0 | 4 | `MCTS` |
 //! | 4 | 4 | the format: 1 |
-//! | 8 | 8 | the length of a segment, a multiple of 512 |
+//! | 8 | 8 | the length of a segment, a multiple of 4096 |
 //! | 16 | 4 | the CRC-32C of the bytes before |
 //!
-//! A segment's block; a segment without a valid one is free:
-//!
-//! | offset | bytes | what |
-//! |---|---|---|
-//! | 0 | 8 | `MCTSEGMT` |
-//! | 8 | 8 | the segment's sequence number: higher than those of all segments begun before |
-//! | 16 | 8 | the segment's nonce |
-//! | 24 | 4 | the CRC-32C of the bytes before |
+//! A segment begins with its [`table`](super::table), which says which records are dead: their objects
+//! were removed, replaced or moved. Records follow, and behind the last one the
+//! [`footer`](super::footer), when no more records will come.
 //!
 //! A record:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | `MCTR` |
-//! | 4 | 1 | 0x5A: the object is there; 0xA5: it was removed, replaced or moved |
-//! | 5 | 3 | 0 |
+//! | 4 | 4 | 0 |
 //! | 8 | 8 | the segment's nonce |
 //! | 16 | | the object as in a file of its own, see [`object_file`](crate::object_file) |
+//!
+//! The bytes behind the blocks of the header are written first: a process that is killed leaves either
+//! the whole record or none. Several records may be written at once, so there may be gaps.
 //!
 //! A nonce is random and new each time that a segment is used again. A record of another nonce is
 //! the remains of a former use, or bytes that a writer has put to look like a record: writers do not
@@ -42,7 +40,7 @@ use crate::object::{StoredObject, crc32c};
 use crate::object_file::{self, HeaderError, MAX_HEADER_LEN, encode_header, parse_header};
 
 /// Records begin at multiples of this many bytes.
-pub(super) const BLOCK: u64 = 512;
+pub(super) const BLOCK: u64 = 4096;
 
 /// The format that this version writes and reads.
 pub(super) const FORMAT: u32 = 1;
@@ -50,17 +48,8 @@ pub(super) const FORMAT: u32 = 1;
 /// The longest part of a record before the object's bytes.
 pub(super) const MAX_RECORD_HEADER_LEN: usize = PREFIX + MAX_HEADER_LEN;
 
-/// Where a record's state is.
-pub(super) const STATE: u64 = 4;
-
-/// The state of a record whose object was removed, replaced or moved. All bits differ from those of the
-/// other state, so that no few flipped bits make one of the other.
-pub(super) const REMOVED: u8 = 0xA5;
-
-const PRESENT: u8 = 0x5A;
 const PREFIX: usize = 16;
 const LOG_MAGIC: &[u8; 4] = b"MCTS";
-const SEGMENT_MAGIC: &[u8; 8] = b"MCTSEGMT";
 const RECORD_MAGIC: &[u8; 4] = b"MCTR";
 
 /// The bytes from one record to the next.
@@ -87,8 +76,8 @@ pub(super) enum LogBlock {
     Foreign,
 }
 
-/// Reads the block of a log.
-pub(super) fn parse_log(block: &[u8; BLOCK as usize]) -> LogBlock {
+/// Reads the block of a log, which is a whole one.
+pub(super) fn parse_log(block: &[u8]) -> LogBlock {
     if block.iter().all(|byte| *byte == 0) {
         return LogBlock::New;
     }
@@ -103,23 +92,9 @@ pub(super) fn parse_log(block: &[u8; BLOCK as usize]) -> LogBlock {
     }
 }
 
-/// Writes the block of a segment.
-pub(super) fn encode_segment(sequence: u64, nonce: u64) -> Vec<u8> {
-    let numbers = [sequence.to_le_bytes(), nonce.to_le_bytes()].concat();
-    sealed([&SEGMENT_MAGIC[..], &numbers].concat())
-}
-
-/// Reads the sequence number and the nonce of a segment; `None` when it is free.
-pub(super) fn parse_segment(block: &[u8; BLOCK as usize]) -> Option<(u64, u64)> {
-    let is_used = block[..8] == *SEGMENT_MAGIC && is_sealed(&block[..28]);
-    is_used.then(|| {
-        (u64::from_le_bytes(array(&block[8..16])), u64::from_le_bytes(array(&block[16..24])))
-    })
-}
-
 /// Writes the part of a record before the object's bytes.
 pub(super) fn encode_record(nonce: u64, object: &StoredObject) -> Vec<u8> {
-    let mut record = [&RECORD_MAGIC[..], &[PRESENT, 0, 0, 0], &nonce.to_le_bytes()].concat();
+    let mut record = [&RECORD_MAGIC[..], &[0; 4], &nonce.to_le_bytes()].concat();
     record.extend_from_slice(&encode_header(object));
     record
 }
@@ -132,7 +107,6 @@ pub(super) fn header_len(object: &StoredObject) -> usize {
 /// The part of a record before the object's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) is_removed: bool,
     pub(super) object: StoredObject,
     pub(super) header_len: usize,
 }
@@ -146,7 +120,20 @@ impl Record {
 
 /// Returns whether `bytes` begin as a record of this nonce.
 pub(super) fn is_record(bytes: &[u8], nonce: u64) -> bool {
-    bytes.len() >= PREFIX && bytes[..4] == *RECORD_MAGIC && bytes[8..16] == nonce.to_le_bytes()
+    flipped_bits(bytes, nonce) == Some(0)
+}
+
+/// Returns whether a record of this nonce was written here, though some bits may be others now. No
+/// other bytes look like that: nonces are random, and half of the bits of another one differ.
+pub(super) fn was_record(bytes: &[u8], nonce: u64) -> bool {
+    flipped_bits(bytes, nonce).is_some_and(|bits| bits <= 8)
+}
+
+/// The number of bits that differ from those that a record begins with; `None` of too few bytes.
+fn flipped_bits(bytes: &[u8], nonce: u64) -> Option<u32> {
+    let found = u64::from_le_bytes(array(bytes.get(8..PREFIX)?));
+    let magic = bytes.iter().zip(RECORD_MAGIC).map(|(found, magic)| (found ^ magic).count_ones());
+    Some(magic.sum::<u32>() + (found ^ nonce).count_ones())
 }
 
 /// Reads the record that `bytes` begin with.
@@ -154,26 +141,23 @@ pub(super) fn parse_record(bytes: &[u8], nonce: u64) -> Result<Record, HeaderErr
     if !is_record(bytes, nonce) {
         return Err(Damage::Magic.into());
     }
-    let is_removed = match bytes[STATE as usize] {
-        PRESENT => false,
-        REMOVED => true,
-        _ => return Err(Damage::Magic.into()),
-    };
     let (object, len) = parse_header(&bytes[PREFIX..])?;
-    Ok(Record { is_removed, object, header_len: PREFIX + len })
+    Ok(Record { object, header_len: PREFIX + len })
 }
 
-fn sealed(mut fields: Vec<u8>) -> Vec<u8> {
+/// Appends the checksum.
+pub(super) fn sealed(mut fields: Vec<u8>) -> Vec<u8> {
     let checksum = crc32c(&fields);
     fields.extend_from_slice(&checksum.as_u32().to_le_bytes());
     fields
 }
 
-fn is_sealed(bytes: &[u8]) -> bool {
+/// Returns whether `bytes` end with the checksum of those before.
+pub(super) fn is_sealed(bytes: &[u8]) -> bool {
     let (fields, checksum) = bytes.split_at(bytes.len() - 4);
     crc32c(fields).as_u32().to_le_bytes() == checksum
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the caller takes N bytes")
 }

@@ -2,56 +2,80 @@
 
 use std::io;
 
-use super::record::{BLOCK, MAX_RECORD_HEADER_LEN, Record, is_record, padded, parse_record};
-use crate::backend::StorageBackend;
+use super::record::{BLOCK, MAX_RECORD_HEADER_LEN, Record, padded, parse_record, was_record};
+use super::table::DeadBlocks;
+use crate::backend::{BufferPool, IoBuffer, StorageBackend};
 use crate::error::Damage;
 use crate::object_file::HeaderError;
 
-/// Bytes that are read at once: enough for the longest header at any block.
-const WINDOW: u64 = 16 << 10;
+/// Bytes that are read at once: enough for the longest header, and for a disk to be busy.
+const WINDOW: u64 = 512 << 10;
 
 /// The records between two offsets, one after the other. Damaged ones are passed over.
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     backend: &'a dyn StorageBackend,
+    pool: &'a BufferPool,
     nonce: u64,
+    /// Blocks where records are not missed, counted from the segment's first.
+    dead: Option<&'a DeadBlocks>,
+    begin: u64,
     at: u64,
     end: u64,
-    window: Vec<u8>,
+    window: IoBuffer,
     window_at: u64,
     /// The number of places at which records were passed over.
     pub(super) damaged: u64,
 }
 
 impl<'a> Records<'a> {
-    pub(super) fn new(backend: &'a dyn StorageBackend, nonce: u64, begin: u64, end: u64) -> Self {
-        Self { backend, nonce, at: begin, end, window: Vec::new(), window_at: begin, damaged: 0 }
+    /// The records from `at` to `end` of the segment that begins at `begin`.
+    pub(super) fn new(
+        backend: &'a dyn StorageBackend,
+        pool: &'a BufferPool,
+        (begin, at, end): (u64, u64, u64),
+        nonce: u64,
+        dead: Option<&'a DeadBlocks>,
+    ) -> Self {
+        let window = pool.take(0);
+        Self { backend, pool, nonce, dead, begin, at, end, window, window_at: at, damaged: 0 }
     }
 
-    /// Returns the next record and its offset; `None` behind the last one.
+    /// Where the next record is looked for.
+    pub(super) const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns the next record and its first block, counted from the segment's first; `None` behind
+    /// the last one.
     pub(super) fn next(&mut self) -> io::Result<Option<(u64, Record)>> {
         let mut has_skipped = false;
         while self.at < self.end {
-            if let Some(record) = self.record()? {
-                let at = self.at;
-                self.at += padded(record.len());
-                // Where no record follows, the last write was not finished.
-                self.damaged += u64::from(has_skipped);
-                return Ok(Some((at, record)));
+            let block = (self.at - self.begin) / BLOCK;
+            match self.record()? {
+                Ok(record) => {
+                    self.at += padded(record.len());
+                    // Where no record follows, the last write was not finished.
+                    self.damaged += u64::from(has_skipped);
+                    return Ok(Some((block, record)));
+                }
+                Err(was_record) => {
+                    has_skipped |=
+                        was_record && !self.dead.is_some_and(|dead| dead.contains(block));
+                    self.at += BLOCK;
+                }
             }
-            has_skipped = true;
-            self.at += BLOCK;
         }
         Ok(None)
     }
 
-    /// The record at the current offset, if there is one.
-    fn record(&mut self) -> io::Result<Option<Record>> {
+    /// The record at the current offset, or else whether there was one.
+    fn record(&mut self) -> io::Result<Result<Record, bool>> {
         let (nonce, left) = (self.nonce, self.end - self.at);
         // Most headers are in one block.
         let bytes = self.bytes(BLOCK)?;
-        if !is_record(bytes, nonce) {
-            return Ok(None);
+        if !was_record(bytes, nonce) {
+            return Ok(Err(false));
         }
         let record = match parse_record(bytes, nonce) {
             Err(HeaderError::Damaged(Damage::Length { .. })) => {
@@ -59,7 +83,7 @@ impl<'a> Records<'a> {
             }
             parsed => parsed,
         };
-        Ok(record.ok().filter(|record| record.len() <= left))
+        Ok(record.ok().filter(|record| record.len() <= left).ok_or(true))
     }
 
     /// The bytes at the current offset: at least so many, or all that are left.
@@ -67,7 +91,7 @@ impl<'a> Records<'a> {
         let left = self.end - self.at;
         let behind = self.window_at + self.window.len() as u64;
         if self.at + least.min(left) > behind {
-            self.window.resize(left.min(WINDOW) as usize, 0);
+            self.window = self.pool.take(left.min(WINDOW) as usize);
             self.backend.read(self.at, &mut self.window)?;
             self.window_at = self.at;
         }

@@ -1,25 +1,46 @@
 //! Changes of a log.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use mc_types::ByteSize;
+use tracing::warn;
 
 use super::LogTier;
+use super::footer;
 use super::index::Location;
-use super::record::{BLOCK, REMOVED, STATE, encode_record, encode_segment, header_len, padded};
+use super::record::{BLOCK, encode_record, header_len, padded};
+use super::table::{self, DeadBlocks, FooterPlace, SegmentHead, table_len};
 use crate::error::TierError;
-use crate::object::{ObjectId, StoredObject};
+use crate::object::{ObjectId, StoredObject, crc32c};
+
+/// The longest write.
+const MAX_WRITE: u64 = 1 << 20;
 
 /// A segment that is used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Segment {
-    pub(super) nonce: u64,
+    pub(super) head: SegmentHead,
+    pub(super) dead: DeadBlocks,
     /// Where the next record begins, counted from the first byte of the log.
     pub(super) end: u64,
     /// The bytes of records whose objects are there.
     pub(super) live: u64,
     /// Whether a compaction could not read it.
     pub(super) is_unreadable: bool,
+    /// Puts that are writing.
+    pub(super) puts: usize,
+    /// The footer to be, while more records may come.
+    pub(super) footer: Vec<u8>,
+    /// Its length with those of the puts that are writing.
+    pub(super) footer_len: usize,
+}
+
+impl Segment {
+    pub(super) fn new(head: SegmentHead, dead: DeadBlocks, end: u64) -> Self {
+        let (live, puts, footer, footer_len) = (0, 0, Vec::new(), 0);
+        Self { head, dead, end, live, is_unreadable: false, puts, footer, footer_len }
+    }
 }
 
 /// What changes of a log need to know.
@@ -30,9 +51,13 @@ pub(super) struct Writer {
     /// The segment that records are appended to.
     pub(super) head: Option<usize>,
     pub(super) next_sequence: u64,
-    /// Records that must not be found when the log is opened again, but may be, because a write has
-    /// failed. They are marked before the next change.
-    pub(super) unmarked: Vec<u64>,
+    /// Puts that are writing.
+    pub(super) puts: usize,
+    /// Segments whose tables are yet to be written. They are written before the next change: a record
+    /// that is dead must not be found when the log is opened again.
+    pub(super) stale: BTreeSet<usize>,
+    /// Segments to which no more records are appended and whose footers are yet to be written.
+    pub(super) unsealed: BTreeSet<usize>,
 }
 
 impl Writer {
@@ -43,106 +68,175 @@ impl Writer {
     pub(super) fn segment(&mut self, number: usize) -> &mut Segment {
         self.segments[number].as_mut().expect("records are in segments that are used")
     }
+
+    /// Marks a record as dead, in memory.
+    pub(super) fn kill(&mut self, record: &Location) {
+        self.segment(record.segment()).dead.insert(record.block);
+        self.stale.insert(record.segment());
+    }
+
+    /// Returns whether one record counts and not the other, if both are of one object.
+    pub(super) fn is_later(&mut self, one: &Location, other: &Location) -> bool {
+        let mut place = |of: &Location| (self.segment(of.segment()).head.sequence, of.block);
+        place(one) > place(other)
+    }
+}
+
+/// A put that has its place in the log, and is writing. When it is dropped, the object is stored or the
+/// place is given up.
+struct Put<'a> {
+    log: &'a LogTier,
+    place: Location,
+    /// The object, when it is written.
+    written: Option<&'a ObjectId>,
+}
+
+impl Drop for Put<'_> {
+    fn drop(&mut self) {
+        let mut writer = self.log.writer.lock();
+        writer.puts -= 1;
+        writer.segment(self.place.segment()).puts -= 1;
+        match self.written {
+            Some(id) => self.log.publish(&mut writer, id, self.place),
+            None => writer.kill(&self.place),
+        }
+        self.log.seal_all(&mut writer);
+        // What fails here is done before the next change.
+        let _ = self.log.write_tables(&mut writer);
+        if writer.puts == 0 {
+            self.log.no_puts.notify_all();
+        }
+    }
 }
 
 impl LogTier {
-    /// The offset of a segment's block.
+    /// The offset of a segment's table.
     pub(super) const fn begin_of(&self, segment: usize) -> u64 {
         BLOCK + segment as u64 * self.segment_len
     }
 
-    /// The bytes of a segment that records may take.
+    /// Where a segment's first record begins, counted from the segment's first byte.
+    pub(super) const fn table_len(&self) -> u64 {
+        table_len(self.segment_len) as u64
+    }
+
+    /// The bytes of a segment that one record may take. An entry of a footer fits into a block.
     pub(super) const fn usable(&self) -> u64 {
-        self.segment_len - BLOCK
+        self.segment_len - self.table_len() - BLOCK
     }
 
     /// Stores an object, in place of the one that may be there.
-    pub(super) fn append(
-        &self,
-        writer: &mut Writer,
-        object: &StoredObject,
-        parts: &[&[u8]],
-    ) -> Result<(), TierError> {
-        let header_len = header_len(object);
-        let len = header_len as u64 + object.object_len();
-        if padded(len) > self.usable() {
-            let (len, limit) = (ByteSize::bytes(padded(len)), ByteSize::bytes(self.usable()));
+    pub(super) fn append(&self, object: &StoredObject, parts: &[&[u8]]) -> Result<(), TierError> {
+        let space = padded(header_len(object) as u64 + object.object_len());
+        if space > self.usable() {
+            let (len, limit) = (ByteSize::bytes(space), ByteSize::bytes(self.usable()));
             return Err(TierError::ObjectTooLong { len, limit });
         }
-        self.mark_all(writer)?;
-        self.make_room(writer, padded(len))?;
-        self.append_to_head(writer, object, parts)?;
-        // The object is stored. What fails here is done before the next change.
-        let _ = self.mark_all(writer);
+        let mut writer = self.writer.lock();
+        self.write_tables(&mut writer)?;
+        self.make_room(&mut writer, object)?;
+        let place = self.reserve(&mut writer, object);
+        writer.puts += 1;
+        writer.segment(place.segment()).puts += 1;
+        drop(writer);
+        let mut put = Put { log: self, place, written: None };
+        let written = self.write_record(&place, object, parts).and_then(|()| self.sync_change());
+        written.map_err(|source| self.failure("write", source))?;
+        put.written = Some(object.id());
         Ok(())
     }
 
-    /// As [`append`](Self::append), where the head has room. The record that the object had before is
-    /// yet to be marked.
-    pub(super) fn append_to_head(
+    /// Takes the next place in the head, which has room.
+    pub(super) fn reserve(&self, writer: &mut Writer, object: &StoredObject) -> Location {
+        let number = writer.head.expect("the caller has made room");
+        let begin = self.begin_of(number);
+        let header_len = header_len(object);
+        let len = header_len as u64 + object.object_len();
+        let segment = writer.segment(number);
+        let block = (segment.end - begin) / BLOCK;
+        segment.end += padded(len);
+        segment.footer_len += footer::entry_len(object.id());
+        Location::new(number, segment.head.nonce, block, header_len, len)
+    }
+
+    /// Writes a record. The blocks of its header are the last: without them there is no record.
+    pub(super) fn write_record(
         &self,
-        writer: &mut Writer,
+        place: &Location,
         object: &StoredObject,
         parts: &[&[u8]],
-    ) -> Result<(), TierError> {
-        let number = writer.head.expect("the caller has made room");
-        let Segment { nonce, end: offset, .. } = *writer.segment(number);
-        let header = encode_record(nonce, object);
-        let header_len = header.len();
-        // The header last: without it there is no record.
-        let mut at = offset + header_len as u64;
-        for part in parts {
-            self.backend.write(at, part).map_err(|source| self.failure("write", source))?;
-            at += part.len() as u64;
+    ) -> io::Result<()> {
+        let offset = self.offset_of(place);
+        let header = encode_record(place.nonce, object);
+        let mut bytes = Gather { part: &header, parts: parts.iter() };
+        let mut first = self.pool.take(padded(header.len() as u64) as usize);
+        bytes.fill(&mut first);
+        let (mut at, end) = (first.len() as u64, padded(place.len));
+        while at < end {
+            let mut next = self.pool.take((end - at).min(MAX_WRITE) as usize);
+            bytes.fill(&mut next);
+            self.backend.write(offset + at, &next)?;
+            at += next.len() as u64;
         }
-        let written = self.backend.write(offset, &header).and_then(|()| self.sync_change());
-        if let Err(source) = written {
-            writer.unmarked.push(offset);
-            return Err(self.failure("write", source));
+        self.backend.write(offset, &first)
+    }
+
+    /// Makes a record that was written the one of its object.
+    pub(super) fn publish(&self, writer: &mut Writer, id: &ObjectId, place: Location) {
+        let segment = writer.segment(place.segment());
+        footer::push(&mut segment.footer, place.block, place.header_len, place.len, id);
+        let mut index = self.index.write();
+        let before = index.find(id);
+        if before.is_some_and(|before| writer.is_later(&before, &place)) {
+            // Another put of the object has begun after this one and is stored already.
+            return writer.kill(&place);
         }
-        let len = header_len as u64 + object.object_len();
-        let location = Location { segment: number, nonce, offset, header_len, len };
-        let segment = writer.segment(number);
-        segment.end += location.space();
-        segment.live += location.space();
-        let before = self.index.write().insert(object.id().clone(), location);
+        index.insert(id.clone(), place);
+        drop(index);
+        writer.segment(place.segment()).live += place.space();
         if let Some(before) = before {
-            writer.segment(before.segment).live -= before.space();
-            writer.unmarked.push(before.offset);
+            writer.segment(before.segment()).live -= before.space();
+            writer.kill(&before);
         }
-        Ok(())
     }
 
     /// Removes an object. Returns whether it was there.
-    pub(super) fn remove_record(
-        &self,
-        writer: &mut Writer,
-        id: &ObjectId,
-    ) -> Result<bool, TierError> {
-        self.mark_all(writer)?;
-        let Some(location) = self.index.read().find(id) else { return Ok(false) };
-        self.mark(location.offset).map_err(|source| self.failure("write", source))?;
-        self.index.write().remove(id);
-        writer.segment(location.segment).live -= location.space();
+    pub(super) fn remove_record(&self, id: &ObjectId) -> Result<bool, TierError> {
+        let mut writer = self.writer.lock();
+        self.write_tables(&mut writer)?;
+        let Some(place) = self.index.write().remove(id) else { return Ok(false) };
+        writer.segment(place.segment()).live -= place.space();
+        writer.kill(&place);
+        self.write_tables(&mut writer)?;
+        drop(writer);
         self.sync_change().map_err(|source| self.failure("sync", source))?;
         Ok(true)
     }
 
     /// Makes a change durable where the settings want it.
     fn sync_change(&self) -> io::Result<()> {
-        if self.sync_each_change { self.backend.sync() } else { Ok(()) }
+        if self.sync_each_change { self.sync_all() } else { Ok(()) }
     }
 
-    fn mark(&self, record: u64) -> io::Result<()> {
-        self.backend.write(record + STATE, &[REMOVED])
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        self.shared_sync.run(|| self.backend.sync())
     }
 
-    pub(super) fn mark_all(&self, writer: &mut Writer) -> Result<(), TierError> {
-        while let Some(record) = writer.unmarked.last() {
-            self.mark(*record).map_err(|source| self.failure("write", source))?;
-            writer.unmarked.pop();
+    /// Writes the tables that have changed.
+    pub(super) fn write_tables(&self, writer: &mut Writer) -> Result<(), TierError> {
+        while let Some(number) = writer.stale.first().copied() {
+            let segment = writer.segment(number);
+            let written = self.write_table(number, segment.head, &segment.dead);
+            written.map_err(|source| self.failure("write", source))?;
+            writer.stale.remove(&number);
         }
         Ok(())
+    }
+
+    fn write_table(&self, number: usize, head: SegmentHead, dead: &DeadBlocks) -> io::Result<()> {
+        let mut bytes = self.pool.take(table_len(self.segment_len));
+        table::encode(head, dead, &mut bytes);
+        self.backend.write(self.begin_of(number), &bytes)
     }
 
     /// Appends to a free segment from now on.
@@ -152,15 +246,51 @@ impl LogTier {
         };
         let nonce =
             getrandom::u64().map_err(|error| self.failure("draw a nonce for", error.into()))?;
-        let sequence = writer.next_sequence;
+        let head = SegmentHead { sequence: writer.next_sequence, nonce, footer: None };
         writer.next_sequence += 1;
-        let begin = self.begin_of(number);
-        let written = self.backend.write(begin, &encode_segment(sequence, nonce));
+        let dead = DeadBlocks::none(self.segment_len);
+        let written = self.write_table(number, head, &dead);
         written.map_err(|source| self.failure("write", source))?;
-        writer.segments[number] =
-            Some(Segment { nonce, end: begin + BLOCK, live: 0, is_unreadable: false });
-        writer.head = Some(number);
+        let end = self.begin_of(number) + self.table_len();
+        writer.segments[number] = Some(Segment::new(head, dead, end));
+        writer.unsealed.extend(writer.head.replace(number));
+        self.seal_all(writer);
         Ok(())
+    }
+
+    /// Writes the footers of the segments that are complete. A segment whose footer cannot be written
+    /// has none.
+    pub(super) fn seal_all(&self, writer: &mut Writer) {
+        let unsealed: Vec<_> = writer.unsealed.iter().copied().collect();
+        for number in unsealed {
+            if writer.segment(number).puts > 0 {
+                continue;
+            }
+            writer.unsealed.remove(&number);
+            let segment = writer.segment(number);
+            let footer = core::mem::take(&mut segment.footer);
+            match self.write_footer(number, segment.end, &footer) {
+                Ok(place) => {
+                    segment.head.footer = Some(place);
+                    writer.stale.insert(number);
+                }
+                Err(error) => warn!(
+                    segment = number, %error,
+                    "a segment's footer cannot be written; the next start reads the whole segment"
+                ),
+            }
+        }
+    }
+
+    fn write_footer(&self, number: usize, at: u64, footer: &[u8]) -> io::Result<FooterPlace> {
+        let (begin, len) = (self.begin_of(number), footer.len() as u64);
+        let mut bytes = self.pool.take(padded(len) as usize);
+        Gather { part: footer, parts: [].iter() }.fill(&mut bytes);
+        if at + padded(len) > begin + self.segment_len {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.backend.write(at, &bytes)?;
+        Ok(FooterPlace { offset: at - begin, len, checksum: crc32c(footer).as_u32() })
     }
 
     /// Says that there is no room, and that compaction would not make any.
@@ -168,9 +298,35 @@ impl LogTier {
         self.failure("append to", io::ErrorKind::StorageFull.into())
     }
 
-    /// Returns whether a record fits into the head.
-    pub(super) fn fits(&self, writer: &mut Writer, space: u64) -> bool {
+    /// Returns whether an object and its entry in the footer fit into the head.
+    pub(super) fn fits(&self, writer: &mut Writer, object: &StoredObject) -> bool {
         let Some(head) = writer.head else { return false };
-        writer.segment(head).end + space <= self.begin_of(head) + self.segment_len
+        let segment = writer.segment(head);
+        let space = padded(header_len(object) as u64 + object.object_len());
+        let footer_len = (segment.footer_len + footer::entry_len(object.id())) as u64;
+        segment.end + space + padded(footer_len) <= self.begin_of(head) + self.segment_len
+    }
+}
+
+/// Bytes in several parts.
+struct Gather<'a, I> {
+    part: &'a [u8],
+    parts: I,
+}
+
+impl<'a, I: Iterator<Item = &'a &'a [u8]>> Gather<'a, I> {
+    /// Fills a buffer with the next bytes, and with zeros behind the last one.
+    fn fill(&mut self, mut buffer: &mut [u8]) {
+        while !buffer.is_empty() {
+            let len = self.part.len().min(buffer.len());
+            let (filled, rest) = buffer.split_at_mut(len);
+            let (now, later) = self.part.split_at(len);
+            filled.copy_from_slice(now);
+            (self.part, buffer) = (later, rest);
+            if self.part.is_empty() {
+                let Some(part) = self.parts.next() else { return buffer.fill(0) };
+                self.part = part;
+            }
+        }
     }
 }

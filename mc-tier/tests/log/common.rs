@@ -10,8 +10,8 @@ use mc_tier::{
 };
 use mc_types::{ByteSize, Generation, ObjectKey};
 
-/// The bytes before the first segment, before its first record, and of a record's alignment.
-pub(crate) const BLOCK: u64 = 512;
+/// The bytes before the first segment, and of a record's alignment.
+pub(crate) const BLOCK: u64 = 4096;
 
 pub(crate) const SEGMENT: ByteSize = ByteSize::kib(64);
 

@@ -22,7 +22,7 @@ fn all(medium: &MemoryBackend) -> Vec<u8> {
 /// The offsets of the records of the three objects, and of the end of the last.
 fn records(medium: &MemoryBackend) -> Vec<usize> {
     let blocks = all(medium);
-    let mut found: Vec<_> = (0..blocks.len()).step_by(512).collect();
+    let mut found: Vec<_> = (0..blocks.len()).step_by(BLOCK as usize).collect();
     found.retain(|at| blocks[*at..].starts_with(b"MCTR"));
     assert_eq!(found.len(), 3);
     let last = id(2).key().as_str().len() + object(2).slices()[1].bytes().len();
@@ -82,14 +82,18 @@ fn bytes_of_an_object_are_never_taken_for_a_record() {
     let medium = medium(4);
     let tier = open(medium.clone());
     // The header takes less than a block: the next ones begin with the forged record.
-    let padding = vec![0; 512 - (16 + 24 + 6 + 6 + 12 + 4)];
+    let padding = vec![0; BLOCK as usize - (16 + 24 + 6 + 6 + 12 + 4)];
     let slices = [padding, forged].concat();
     let object = ObjectBytes::new(vec![SliceBytes::new(slices.into())]).unwrap();
     tier.put(&id(100 - 1), &object).unwrap();
     drop(tier);
-    let record = (2 * BLOCK) as usize;
+    // Behind the log's block and both copies of the segment's table.
+    let record = (3 * BLOCK) as usize;
     assert!(all(&medium)[record..].starts_with(b"MCTR"));
-    assert!(all(&medium)[record + 512..].starts_with(b"MCTR"), "the forged one is at a block");
+    assert!(
+        all(&medium)[record + BLOCK as usize..].starts_with(b"MCTR"),
+        "the forged one is at a block"
+    );
     medium.write(record as u64 + 20, &[0xff]).unwrap();
     let tier = open(medium);
     assert_eq!(scan_all(&tier).objects.len(), 0);
@@ -166,16 +170,16 @@ fn a_medium_of_any_bytes_is_survived() {
             }
         }
         scan_all(&tier);
-        let blocks = medium.len() as usize / 512;
+        let blocks = medium.len() / BLOCK;
         for _ in 0..random.below(20) {
             let mut block = [0; BLOCK as usize];
-            medium.read((random.below(blocks) * 512) as u64, &mut block).unwrap();
+            medium.read(random.below(blocks as usize) as u64 * BLOCK, &mut block).unwrap();
             match random.below(3) {
                 0 => block[random.below(64)] ^= 1 << random.below(8),
                 1 => block.fill(0),
                 _ => {}
             }
-            medium.write((random.below(blocks) * 512) as u64, &block).unwrap();
+            medium.write(random.below(blocks as usize) as u64 * BLOCK, &block).unwrap();
         }
     }
 }

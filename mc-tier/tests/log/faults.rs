@@ -39,7 +39,7 @@ fn check(tier: &LogTier, known: &BTreeMap<usize, Option<bool>>) {
 /// A log on a medium that fails at random as `set` says, opened again and again.
 fn survives(set: impl Fn(&mut BackendFaults), sync_each_change: bool) {
     let mut random = Random::seeded("MC_TIER_LOG_SEED");
-    let medium: MemoryBackend = medium(12);
+    let medium: MemoryBackend = medium(16);
     let mut known = BTreeMap::new();
     let mut settings = settings();
     settings.sync_each_change = sync_each_change;
@@ -86,7 +86,7 @@ fn reads_that_fail_cost_no_object() {
 #[test]
 fn flipped_bits_are_never_returned() {
     let mut random = Random::seeded("MC_TIER_LOG_SEED");
-    let faulty = Arc::new(FaultyBackend::new(medium(12), random.next_u64()));
+    let faulty = Arc::new(FaultyBackend::new(medium(16), random.next_u64()));
     let tier = open(Arc::clone(&faulty));
     let mut faults = BackendFaults::default();
     faults.flipped_bit = 0.3;

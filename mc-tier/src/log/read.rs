@@ -1,0 +1,201 @@
+//! Reads of a log.
+
+use core::ops::Range;
+use std::io;
+
+use bytes::Bytes;
+
+use super::LogTier;
+use super::index::Location;
+use super::record::{BLOCK, Record, parse_record};
+use crate::backend::IoBuffer;
+use crate::error::{Damage, TierError};
+use crate::object::{ObjectBytes, ObjectId, StoredObject};
+use crate::object_file::{FORMAT, HeaderError};
+
+/// A record that is not longer is read as a whole also for a part of its object: a second read would
+/// take longer than the bytes.
+const MAX_WHOLE: u64 = 64 << 10;
+
+/// Headers of a scan that are read at once.
+const HEADERS: usize = 256;
+
+type Found<T> = Result<Option<T>, TierError>;
+
+impl LogTier {
+    /// The offset of a record, a multiple of a block.
+    pub(super) const fn offset_of(&self, place: &Location) -> u64 {
+        self.begin_of(place.segment()) + place.block * BLOCK
+    }
+
+    const fn aligned(&self, len: u64) -> usize {
+        len.next_multiple_of(self.alignment) as usize
+    }
+
+    /// Reads the whole of a record.
+    pub(super) fn read_whole(&self, place: &Location) -> io::Result<IoBuffer> {
+        let mut buffer = self.pool.take(self.aligned(place.len));
+        self.backend.read(self.offset_of(place), &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Reads an object where it is. Reads it again if it has moved in the meantime.
+    fn read<T>(&self, id: &ObjectId, read: impl Fn(&Location) -> Result<T, TierError>) -> Found<T> {
+        let find = || self.index.read().find(id);
+        let mut place = find();
+        while let Some(tried) = place {
+            let result = read(&tried);
+            if matches!(result, Ok(_) | Err(TierError::Range { .. })) {
+                return result.map(Some);
+            }
+            place = find();
+            if place == Some(tried) {
+                return result.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn read_object(&self, id: &ObjectId) -> Found<ObjectBytes> {
+        self.read(id, |place| {
+            let read = self.read_whole(place);
+            self.parse_object(id, place, read.map_err(|source| self.failure("read", source))?)
+        })
+    }
+
+    /// As [`read_object`](Self::read_object) for each, many at once.
+    pub(super) fn read_objects(&self, ids: &[ObjectId]) -> Vec<Found<ObjectBytes>> {
+        let mut results = Vec::with_capacity(ids.len());
+        results.resize_with(ids.len(), || Ok(None));
+        let whole = |place: &Location| place.len;
+        self.read_each(ids, whole, |number, place, read| {
+            let object = read.map_err(|source| self.failure("read", source));
+            let object = object.and_then(|read| self.parse_object(&ids[number], place, read));
+            results[number] = match object {
+                // It may have moved.
+                Err(_) => self.read_object(&ids[number]),
+                object => object.map(Some),
+            };
+        });
+        results
+    }
+
+    /// Reads the first `len` bytes of the record of each object that is there, many at once.
+    fn read_each(
+        &self,
+        ids: &[ObjectId],
+        len: impl Fn(&Location) -> u64,
+        mut done: impl FnMut(usize, &Location, io::Result<IoBuffer>),
+    ) {
+        let index = self.index.read();
+        let places = ids.iter().enumerate();
+        let places: Vec<_> =
+            places.filter_map(|(number, id)| Some((number, index.find(id)?))).collect();
+        drop(index);
+        let buffer = |place: &Location| self.pool.take(self.aligned(len(place)));
+        let reads =
+            places.iter().map(|(_, place)| (self.offset_of(place), buffer(place))).collect();
+        self.backend.read_many(reads, &mut |read, result| {
+            let (number, place) = &places[read];
+            done(*number, place, result);
+        });
+    }
+
+    /// Takes an object out of its record, without a copy.
+    pub(super) fn parse_object(
+        &self,
+        id: &ObjectId,
+        place: &Location,
+        record: IoBuffer,
+    ) -> Result<ObjectBytes, TierError> {
+        let object = self.parse_header(id, place, &record)?;
+        let cover = object.cover(&(0..object.object_len())).expect("an object is not empty");
+        let bytes = Bytes::from_owner(record);
+        let bytes = bytes.slice(place.header_len as usize..place.len as usize);
+        let slices = object.verify(&cover, &bytes).map_err(|damage| self.damaged(damage))?;
+        Ok(ObjectBytes::new(slices).expect("the header was checked"))
+    }
+
+    /// Reads the header of a record, which must be that of this object.
+    fn parse_header(
+        &self,
+        id: &ObjectId,
+        place: &Location,
+        record: &[u8],
+    ) -> Result<StoredObject, TierError> {
+        let record = parse_record(record, place.nonce).map_err(|error| match error {
+            HeaderError::Damaged(damage) => self.damaged(damage),
+            HeaderError::Newer { found } => {
+                TierError::Newer { path: self.backend.path().to_owned(), found, known: FORMAT }
+            }
+        })?;
+        let (len, header_len) = (record.len(), record.header_len);
+        let Record { object, .. } = record;
+        if object.id() != id {
+            return Err(self.damaged(Damage::OtherObject { found: object.id().clone() }));
+        }
+        if (len, header_len) != (place.len, place.header_len as usize) {
+            return Err(self.damaged(Damage::Length { expected: place.len, found: len }));
+        }
+        Ok(object)
+    }
+
+    pub(super) fn read_object_range(&self, id: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
+        self.read(id, |place| {
+            let offset = self.offset_of(place);
+            let header_len = u64::from(place.header_len);
+            let is_short = place.len <= MAX_WHOLE;
+            let header = self.aligned(if is_short { place.len } else { header_len });
+            let header = self.read_at(offset, header)?;
+            let object = self.parse_header(id, place, &header)?;
+            let Some(cover) = object.cover(range) else {
+                let (range, len) = (range.clone(), object.object_len());
+                return Err(TierError::Range { range, len });
+            };
+            // Of the record.
+            let (start, end) = (header_len + cover.bytes.start, header_len + cover.bytes.end);
+            let (bytes, skipped) = if end <= header.len() as u64 {
+                (header, 0)
+            } else {
+                let skipped = start - start % self.alignment;
+                (self.read_at(offset + skipped, self.aligned(end - skipped))?, skipped)
+            };
+            let bytes = Bytes::from_owner(bytes);
+            let bytes = bytes.slice((start - skipped) as usize..(end - skipped) as usize);
+            object.verify(&cover, &bytes).map_err(|damage| self.damaged(damage))?;
+            Ok(bytes.slice(cover.within(range)))
+        })
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<IoBuffer, TierError> {
+        let mut buffer = self.pool.take(len);
+        let read = self.backend.read(offset, &mut buffer);
+        read.map_err(|source| self.failure("read", source))?;
+        Ok(buffer)
+    }
+
+    /// Describes each object, in this order.
+    pub(super) fn describe(&self, ids: &[ObjectId]) -> Vec<Found<StoredObject>> {
+        let mut results = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(HEADERS) {
+            let first = results.len();
+            results.resize_with(first + ids.len(), || Ok(None));
+            let header = |place: &Location| place.header_len.into();
+            self.read_each(ids, header, |number, place, read| {
+                let id = &ids[number];
+                let header = read.map_err(|source| self.failure("read", source));
+                let object = header.and_then(|read| self.parse_header(id, place, &read));
+                results[first + number] = match object {
+                    // It may have moved.
+                    Err(_) => self.read(id, |place| {
+                        let len = self.aligned(place.header_len.into());
+                        let header = self.read_at(self.offset_of(place), len)?;
+                        self.parse_header(id, place, &header)
+                    }),
+                    object => object.map(Some),
+                };
+            });
+        }
+        results
+    }
+}
