@@ -24,6 +24,8 @@ pub struct BackendFaults {
     pub write_fails: f64,
     /// The chance that a read fails as on a broken disk. It has read a part of the bytes.
     pub read_fails: f64,
+    /// The chance that a read finds the end of the medium before its own.
+    pub read_ends: f64,
     /// The chance that a read returns a flipped bit.
     pub flipped_bit: f64,
     /// The chance that a sync fails.
@@ -56,6 +58,9 @@ impl<B: StorageBackend> StorageBackend for FaultyBackend<B> {
             let part = self.chances.below(buffer.len());
             self.inner.read(offset, &mut buffer[..part])?;
             return Err(broken_disk());
+        }
+        if self.chances.happens(|faults| faults.read_ends) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.inner.read(offset, buffer)?;
         if self.chances.happens(|faults| faults.flipped_bit) {

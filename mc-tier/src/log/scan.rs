@@ -8,8 +8,12 @@ use crate::backend::{BufferPool, IoBuffer, StorageBackend};
 use crate::error::Damage;
 use crate::object_file::HeaderError;
 
-/// Bytes that are read at once: enough for the longest header, and for a disk to be busy.
+/// Bytes that are read at once: enough for a disk to be busy.
 const WINDOW: u64 = 512 << 10;
+
+/// Bytes that are read at once behind a record that is longer than a window: enough for the longest
+/// header. The bytes of its object are skipped, and those of the next one may be, too.
+const SHORT_WINDOW: u64 = 16 << 10;
 
 /// The records between two offsets, one after the other. Damaged ones are passed over.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub(super) struct Records<'a> {
     end: u64,
     window: IoBuffer,
     window_at: u64,
+    /// The next length of the window.
+    window_len: u64,
     /// The number of places at which records were passed over.
     pub(super) damaged: u64,
 }
@@ -37,8 +43,8 @@ impl<'a> Records<'a> {
         nonce: u64,
         dead: Option<&'a DeadBlocks>,
     ) -> Self {
-        let window = pool.take(0);
-        Self { backend, pool, nonce, dead, begin, at, end, window, window_at: at, damaged: 0 }
+        let (window, window_at, window_len, damaged) = (pool.take(0), at, WINDOW, 0);
+        Self { backend, pool, nonce, dead, begin, at, end, window, window_at, window_len, damaged }
     }
 
     /// Where the next record is looked for.
@@ -54,7 +60,9 @@ impl<'a> Records<'a> {
             let block = (self.at - self.begin) / BLOCK;
             match self.record()? {
                 Ok(record) => {
-                    self.at += padded(record.len());
+                    let len = padded(record.len());
+                    self.at += len;
+                    self.window_len = if len > WINDOW { SHORT_WINDOW } else { WINDOW };
                     // Where no record follows, the last write was not finished.
                     self.damaged += u64::from(has_skipped);
                     return Ok(Some((block, record)));
@@ -91,7 +99,7 @@ impl<'a> Records<'a> {
         let left = self.end - self.at;
         let behind = self.window_at + self.window.len() as u64;
         if self.at + least.min(left) > behind {
-            self.window = self.pool.take(left.min(WINDOW) as usize);
+            self.window = self.pool.take(left.min(self.window_len) as usize);
             self.backend.read(self.at, &mut self.window)?;
             self.window_at = self.at;
         }

@@ -83,6 +83,35 @@ fn reads_that_fail_cost_no_object() {
     survives(|faults| faults.read_fails = 0.1, false);
 }
 
+/// Of many objects that are read at once each has its own error.
+#[test]
+fn each_fault_of_a_read_has_its_error() {
+    let mut random = Random::seeded("MC_TIER_LOG_SEED");
+    let faulty = Arc::new(FaultyBackend::new(medium(16), random.next_u64()));
+    let tier = open(Arc::clone(&faulty));
+    let numbers = 0..40;
+    let ids: Vec<_> = numbers.clone().map(id).collect();
+    numbers.clone().for_each(|number| tier.put(&ids[number], &object(number)).unwrap());
+    let mut faults = BackendFaults::default();
+    (faults.read_fails, faults.read_ends) = (0.4, 0.4);
+    faulty.set(faults);
+    let (mut broken, mut ended, mut whole) = (0, 0, 0);
+    for (number, found) in numbers.cycle().zip((0..10).flat_map(|_| tier.get_many(&ids))) {
+        match found {
+            Ok(found) => {
+                assert_eq!(found, Some(object(number)));
+                whole += 1;
+            }
+            Err(TierError::Truncated { .. }) => ended += 1,
+            Err(error) => {
+                assert!(matches!(error, TierError::File { .. }) && error.is_retryable());
+                broken += 1;
+            }
+        }
+    }
+    assert!(broken > 20 && ended > 20 && whole > 20, "{broken} {ended} {whole}");
+}
+
 #[test]
 fn flipped_bits_are_never_returned() {
     let mut random = Random::seeded("MC_TIER_LOG_SEED");

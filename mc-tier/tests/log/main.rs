@@ -5,8 +5,11 @@
 mod common;
 mod damage;
 mod faults;
+mod files;
 mod medium;
 #[path = "../common/mounts.rs"]
 mod mounts;
 mod power;
+mod segments;
 mod space;
+mod together;
