@@ -20,7 +20,7 @@ pub(crate) enum BenchError {
         found: String,
     },
     /// A signal came.
-    #[error("interrupted; what was put at the master is removed")]
+    #[error("interrupted; what the run has stored is removed")]
     Interrupted,
     /// A measurement gave no number.
     #[error("{figure} is not a number; the machine's clock may be too coarse for this scale")]
@@ -96,6 +96,9 @@ pub(crate) enum BenchError {
     /// A call about keys failed.
     #[error(transparent)]
     Call(#[from] mc_store::CallError),
+    /// A tier failed.
+    #[error(transparent)]
+    Tier(#[from] mc_tier::TierError),
     /// A part of the system did not start.
     #[error("cannot start the {what}")]
     Start {

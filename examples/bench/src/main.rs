@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use crate::figure::Report;
 use crate::process::Role;
 use crate::scale::Scale;
-use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TraceSource};
+use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TierOptions, TraceSource};
 
 /// Measures every figure in the project's documents, and its rival or limit.
 ///
@@ -51,6 +51,8 @@ struct Args {
     reference: ReferenceOptions,
     #[command(flatten)]
     load: LoadOptions,
+    #[command(flatten)]
+    tier: TierOptions,
     /// Role of a child process of this program, as JSON
     #[arg(long, hide = true, value_parser = parse_role)]
     role: Option<Role>,
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
             trace: TraceSource { path: args.trace },
             reference: args.reference,
             load: args.load,
+            tier: args.tier,
         };
         let mut report = Report::new(io::stdout().lock(), args.json);
         Suite::expand(&args.suites).into_iter().try_for_each(|suite| {

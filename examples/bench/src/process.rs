@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::BenchError;
 use crate::placement::Placement;
-use crate::suite::{alloc, meta, store, transport};
+use crate::suite::{alloc, meta, store, tier, transport};
 
 /// Time limit for a process to end once it was told to.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +36,10 @@ pub(crate) enum Role {
     Node(store::NodeTask),
     /// Passes bytes on between two processes, slowly for some.
     Relay(store::RelayTask),
+    /// Fills a log.
+    TierFill(tier::LogTask),
+    /// Opens a log that was filled.
+    TierReopen(tier::LogTask),
 }
 
 impl Role {
@@ -47,6 +51,8 @@ impl Role {
             Self::Master(_) => "master",
             Self::Node(_) => "node",
             Self::Relay(_) => "relay",
+            Self::TierFill(_) => "log",
+            Self::TierReopen(_) => "reopened log",
         }
     }
 
@@ -59,6 +65,8 @@ impl Role {
             Self::Master(task) => store::serve_master(task),
             Self::Node(task) => store::serve_node(task),
             Self::Relay(task) => store::serve_relay(task),
+            Self::TierFill(task) => tier::fill(task),
+            Self::TierReopen(task) => tier::reopen(task),
         }
     }
 }

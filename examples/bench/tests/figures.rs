@@ -215,6 +215,20 @@ fn ha_has_its_figures() {
 }
 
 #[test]
+fn tier_has_its_figures() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let flag = format!("--tier_dir={}", directory.path().display());
+    let figures = figures("tier", &[&flag]);
+    require(
+        &figures,
+        &["ssd_read_gbps", "ssd_read_cpu_s_per_gb", "rebuild_s", "index_bytes_per_object"],
+    );
+    let sizes = ["65536", "1048576"].map(String::from);
+    assert_eq!(values(&figures, "ssd_read_gbps", "size"), sizes.into());
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn one_operation_can_be_measured_alone() {
     let flags =
         ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];

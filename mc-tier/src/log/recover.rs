@@ -71,6 +71,8 @@ pub(super) fn open(
         index: RwLock::default(),
     };
     log.recovery = log.recover(progress).map_err(|source| log.failure("read", source))?;
+    // What was read at once is longer than most objects.
+    log.pool = BufferPool::default();
     if log.recovery.damaged > 0 {
         let path = log.backend.path().display();
         warn!(%path, places = log.recovery.damaged, "objects are lost: their records are damaged");

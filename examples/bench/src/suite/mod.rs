@@ -10,6 +10,7 @@ pub(crate) mod meta;
 mod rpc;
 mod segments;
 pub(crate) mod store;
+pub(crate) mod tier;
 pub(crate) mod transport;
 
 use std::io::Write;
@@ -17,6 +18,7 @@ use std::io::Write;
 pub(crate) use self::evict::TraceSource;
 pub(crate) use self::rpc::LoadOptions;
 pub(crate) use self::store::ReferenceOptions;
+pub(crate) use self::tier::TierOptions;
 use crate::error::BenchError;
 use crate::figure::Report;
 use crate::scale::Scale;
@@ -42,6 +44,8 @@ pub(crate) enum Suite {
     C2c,
     /// Metadata that outlives the master.
     Ha,
+    /// Storage below memory.
+    Tier,
     /// Every suite.
     All,
 }
@@ -53,10 +57,11 @@ pub(crate) struct Options {
     pub(crate) trace: TraceSource,
     pub(crate) reference: ReferenceOptions,
     pub(crate) load: LoadOptions,
+    pub(crate) tier: TierOptions,
 }
 
 impl Suite {
-    const EACH: [Self; 9] = [
+    const EACH: [Self; 10] = [
         Self::Alloc,
         Self::Meta,
         Self::Evict,
@@ -66,6 +71,7 @@ impl Suite {
         Self::Events,
         Self::C2c,
         Self::Ha,
+        Self::Tier,
     ];
 
     /// The suites that stand behind what was named, in a fixed order, once each.
@@ -85,6 +91,7 @@ impl Suite {
             Self::Events => "events",
             Self::C2c => "c2c",
             Self::Ha => "ha",
+            Self::Tier => "tier",
             Self::All => "all",
         }
     }
@@ -107,6 +114,7 @@ impl Suite {
             Self::Events => events::run(scale, report),
             Self::C2c => c2c::run(scale, report),
             Self::Ha => ha::run(scale, &options.load, report),
+            Self::Tier => tier::run(scale, &options.tier, report),
             Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
         };
         // What was measured before a failure is still true.
