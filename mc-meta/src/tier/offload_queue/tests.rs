@@ -286,9 +286,6 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
         }
         Op::Written(c, n) => {
             let ended = model.end(client(c), n);
-            if ended.is_ok() {
-                model.disks.get_mut(&client(c)).unwrap().1 += n;
-            }
             assert_eq!(book.written(client(c), Generation::new(n)), ended);
         }
         Op::Failed(c, n) => {

@@ -151,6 +151,7 @@ impl Core {
                 object: TenantKey::of(tenant, object.id().key().as_ref()),
                 generation: object.id().generation(),
                 slices: slices(object),
+                address: 0,
             })
             .collect();
         let answers = self.master.report_files(self.id, &found).await?;
