@@ -67,7 +67,7 @@ pub use tier::adopt::{FoundError, FoundOnDisk};
 pub use tier::files::{FileJobs, FileSystemState};
 pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
 pub use tier::local_disk::{
-    DiskPlacement, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec, MAX_DISK_OBJECTS,
+    DiskDeletions, DiskPlacement, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec, MAX_DISK_OBJECTS,
 };
 pub use tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use tier::offload_queue::{

@@ -48,6 +48,7 @@ use crate::tier::files::Files;
 use crate::tier::files::OpenFiles;
 use crate::tier::kinds::FileState;
 use crate::tier::local_disk::LocalDisks;
+use crate::tier::local_disk::OnDisk;
 use crate::transfer::Transfer;
 
 /// What has happened in a shard since the master began. Counted under the shard's
@@ -651,6 +652,9 @@ impl Shard {
         }
         if object.file() == FileState::Persisted {
             self.config.files.delete(self.key(object), object.generation, object.len());
+        }
+        for client in object.local_disks().iter().filter_map(OnDisk::client) {
+            self.config.local.book.lock().delete(client, self.key(object), object);
         }
         if emit.wants_objects() {
             let before = self.objects[slot].tell_kinds();

@@ -43,7 +43,7 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
-pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem, OffloadJob};
+pub use disks::{DiskDeletions, DiskJob, FoundItem, LocalDisks, OffloadItem, OffloadJob};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
 pub use files::EvictDiskItem;

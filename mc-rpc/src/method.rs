@@ -255,6 +255,8 @@ methods! {
     FetchFileJobs = 94: Node, Tracked, Short => cold fetch_file_jobs;
     /// The files that a client has found.
     ReportFiles = 95: Node, Harmless, Short => written report_files;
+    /// The objects that a client is to delete from its disk.
+    FetchDiskDeletions = 96: Node, Tracked, Short => cold fetch_disk_deletions;
 }
 
 impl Method {

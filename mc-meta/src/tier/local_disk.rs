@@ -2,20 +2,24 @@
 //! them and comes back.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_ticket::TicketKey;
-use mc_types::{ClientId, DiskId, Endpoint, Extent, RemoteKey, Time};
+use mc_types::{ClientId, DiskId, Endpoint, Extent, KeyRef, RemoteKey, Time};
 use parking_lot::RwLock;
 
 use crate::lock::{Mutex, rank};
-use crate::tier::offload_queue::{DiskUsage, OffloadConfig, Offloads};
+use crate::object::Object;
+use crate::tier::offload_queue::{DiskJob, DiskUsage, OffloadConfig, Offloads};
 use crate::tier::promotion_queue::{PromotionConfig, Promotions};
 
 /// Most objects on one client's disk.
 pub const MAX_DISK_OBJECTS: usize = 10_000_000;
+
+/// Most removed objects that are remembered for one disk.
+const MAX_DEAD: usize = 1 << 16;
 
 /// How objects come to the clients' own disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +205,26 @@ impl Drop for OnDisk {
     }
 }
 
+/// Objects that a client is to delete from its disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskDeletions {
+    /// Objects that were removed.
+    pub objects: Vec<DiskJob>,
+    /// Whether to report everything on the disk, because more were removed than are remembered; the
+    /// client deletes what is refused.
+    pub report_all: bool,
+    /// Whether to delete everything on the disk, because everything was removed by force.
+    pub remove_all: bool,
+}
+
+/// Removed objects on one client's disk.
+#[derive(Debug, Default)]
+struct Dead {
+    objects: VecDeque<DiskJob>,
+    is_incomplete: bool,
+}
+
 /// Every local disk, and the ways there and back. The book's lock is the last that a
 /// command takes.
 #[derive(Debug)]
@@ -220,6 +244,8 @@ pub(crate) struct Book {
     mounted: BTreeMap<ClientId, Arc<LocalDisk>>,
     /// When those that are away are forgotten.
     forgotten_at: BTreeSet<(Time, DiskId)>,
+    /// Objects that were removed and lie on disks that are mounted.
+    dead: BTreeMap<ClientId, Dead>,
     pub(crate) offloads: Offloads,
     pub(crate) promotions: Promotions,
 }
@@ -238,6 +264,7 @@ impl LocalDisks {
                 known: BTreeMap::new(),
                 mounted: BTreeMap::new(),
                 forgotten_at: BTreeSet::new(),
+                dead: BTreeMap::new(),
                 offloads: Offloads::new(offload),
                 promotions: Promotions::new(promotion.unwrap_or_default(), seed),
             }),
@@ -308,6 +335,7 @@ impl Book {
     /// Keeps what is known of a client's disk until that time, unless it is mounted again before.
     pub(crate) fn suspend(&mut self, client: ClientId, forgotten_at: Time) -> bool {
         let Some(disk) = self.mounted.remove(&client) else { return false };
+        self.dead.remove(&client);
         disk.mount.write().presence = Presence::Away;
         self.forgotten_at.insert((forgotten_at, disk.id));
         true
@@ -322,6 +350,7 @@ impl Book {
     /// Forgets a client's disk; the objects on it are gone from now on.
     pub(crate) fn remove(&mut self, client: ClientId) -> bool {
         let disk = self.mounted.remove(&client);
+        self.dead.remove(&client);
         disk.inspect(|disk| self.forget(disk.id)).is_some()
     }
 
@@ -342,6 +371,32 @@ impl Book {
         if let Some(disk) = self.known.remove(&id) {
             disk.mount.write().presence = Presence::Gone;
         }
+    }
+
+    /// Has a client delete a removed object from its disk.
+    pub(crate) fn delete(&mut self, client: ClientId, key: KeyRef<'_>, object: &Object) {
+        let dead = self.dead.entry(client).or_default();
+        if dead.objects.len() < MAX_DEAD {
+            let (generation, len) = (object.generation, object.len());
+            dead.objects.push_back(DiskJob { key: key.to_owned(), generation, len });
+        } else {
+            dead.is_incomplete = true;
+        }
+    }
+
+    /// Hands a client the objects to delete from its disk, at most `max`.
+    pub(crate) fn take_dead(&mut self, client: ClientId, max: usize) -> DiskDeletions {
+        let remove_all = self.offloads.take_wipe(client);
+        let Some(dead) = self.dead.get_mut(&client) else {
+            return DiskDeletions { remove_all, ..DiskDeletions::default() };
+        };
+        let count = dead.objects.len().min(max);
+        let objects = dead.objects.drain(..count).collect();
+        let report_all = dead.objects.is_empty() && core::mem::take(&mut dead.is_incomplete);
+        if dead.objects.is_empty() {
+            self.dead.remove(&client);
+        }
+        DiskDeletions { objects, report_all, remove_all }
     }
 
     /// Notes that a client has reported everything on its disk. Returns whether it has one.

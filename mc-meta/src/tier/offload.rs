@@ -16,7 +16,7 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Offload, Queue};
 use crate::shard::Shard;
-use crate::tier::local_disk::{Book, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec};
+use crate::tier::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
 pub use error::LocalDiskError;
@@ -233,6 +233,11 @@ impl Master {
         shard.get_mut(slot).add_local_disk(disk, extent);
         shard.written(slot, emit);
         Ok(())
+    }
+
+    /// Hands a client the objects to delete from its disk, at most `max`, each once.
+    pub fn disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
+        self.local.book.lock().take_dead(client, max)
     }
 
     /// Returns whether a client is to delete everything on its disk, because everything was

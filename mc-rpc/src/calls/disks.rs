@@ -63,6 +63,25 @@ pub struct LocalDisks {
     pub next_after: Option<ClientId>,
 }
 
+/// Objects to delete from a client's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskDeletions {
+    /// Objects that were removed.
+    pub objects: Vec<DiskJob>,
+    /// Whether to report everything on the disk, and to delete what is refused.
+    pub report_all: bool,
+    /// Whether to delete everything on the disk.
+    pub remove_all: bool,
+}
+
+impl DiskDeletions {
+    fn from_proto(answer: &proto::FetchDiskDeletionsResponse) -> Result<Self, BadField> {
+        let objects = disk_jobs(&answer.objects)?;
+        Ok(Self { objects, report_all: answer.report_all, remove_all: answer.remove_all })
+    }
+}
+
 /// One object of [`MasterClient::notify_offload`](crate::MasterClient::notify_offload).
 #[derive(Clone, Debug)]
 pub struct OffloadItem<'a> {
@@ -173,6 +192,18 @@ calls! {
         read_done,
     }
 
+    /// Returns up to `max` objects to delete from the client's disk, or as many as one call fetches,
+    /// [`MAX_PAGE`](crate::MAX_PAGE), when that is 0.
+    fn fetch_disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
+        FetchDiskDeletions
+            "When the answer is lost, the objects stay on the disk until its next report.",
+        message(proto::FetchDiskDeletionsRequest {
+            client_id: client.to_bytes().into(),
+            max_objects: count(max),
+        }),
+        reply(DiskDeletions::from_proto),
+    }
+
     /// Returns whether a client is to delete everything on its disk, because everything was
     /// removed by force; once.
     fn poll_remove_all(&self, client: ClientId) -> bool {
@@ -275,6 +306,25 @@ impl CallContext<'_> {
     ) -> Result<(), Refusal> {
         let client = client_id(&request.client_id)?;
         Ok(self.master.report_ssd_capacity(client, request.capacity)?)
+    }
+
+    pub(crate) fn fetch_disk_deletions(
+        self,
+        request: &proto::FetchDiskDeletionsRequest,
+    ) -> Result<proto::FetchDiskDeletionsResponse, Refusal> {
+        let client = client_id(&request.client_id)?;
+        let max = match request.max_objects as usize {
+            0 => MAX_PAGE,
+            max => max.min(MAX_PAGE),
+        };
+        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let deletions = self.master.disk_deletions(client, max);
+        Ok(proto::FetchDiskDeletionsResponse {
+            objects: deletions.objects.iter().map(job_to_proto).collect(),
+            report_all: deletions.report_all,
+            remove_all: deletions.remove_all,
+            ..Default::default()
+        })
     }
 
     pub(crate) fn poll_remove_all(
