@@ -343,6 +343,9 @@ pub enum StartError {
          the client would do nothing; give one of them a size, or an address to listen at"
     )]
     NoRole,
+    /// The client's own disk cannot be used.
+    #[error("the own disk cannot be used")]
+    Disk(#[from] crate::client::DiskError),
     /// The master cannot be reached or refused the segment.
     #[error(transparent)]
     Master(#[from] RpcError),

@@ -120,6 +120,12 @@ impl LogTier {
         self.recovery
     }
 
+    /// Returns the bytes that objects can take, with what the log keeps beside them.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.backend.len()
+    }
+
     /// Makes everything durable that was put or removed before.
     ///
     /// # Errors

@@ -217,6 +217,31 @@ fn counters(text: &mut MetricsText, report: &MasterReport) {
             "Files and objects that clients deleted from disks to make room",
             report.disk_evictions,
         ),
+        ("master_offload_queued_total", "Objects queued for clients' disks", report.offload.queued),
+        (
+            "master_offload_refused_total",
+            "Objects that no queue of a disk had room for",
+            report.offload.refused,
+        ),
+        ("master_offload_written_total", "Objects written to disks", report.offload.written),
+        ("master_offload_written_bytes_total", "Bytes of these", report.offload.written_bytes),
+        ("master_offload_failed_total", "Objects that clients could not write", report.offload.failed),
+        ("master_promotion_hits_total", "Reads of objects on disks only", report.promotion.hits),
+        (
+            "master_promotion_promoted_total",
+            "Objects brought back into memory",
+            report.promotion.promoted,
+        ),
+        (
+            "master_promotion_promoted_bytes_total",
+            "Bytes of these",
+            report.promotion.promoted_bytes,
+        ),
+        (
+            "master_promotion_failed_total",
+            "Objects that could not be brought back",
+            report.promotion.failed,
+        ),
         (
             "master_unreachable_reports_total",
             "Reports that a segment cannot be reached",

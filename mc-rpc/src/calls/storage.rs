@@ -16,7 +16,7 @@ use crate::request::MAX_PAGE;
 use crate::storage::StorageSettings;
 
 /// Where the caller keeps files of objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StorageConfig {
     /// The settings that all clients have in common.

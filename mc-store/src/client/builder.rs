@@ -21,14 +21,18 @@ use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
 use super::metrics::Metrics;
+use super::own_disk::{DiskOptions, OwnDisk};
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
-use super::shared_tier::{SharedTier, SharedTierChoice};
+use super::shared_tier::{SharedTier, SharedTierChoice, storage_config};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
+
+/// Objects that are read from tiers at a time: as many as a disk has use for.
+const TIER_READERS: usize = 32;
 
 /// For values that are read into memory of the client. Pages are taken when they are used.
 const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
@@ -62,6 +66,7 @@ pub struct ClientBuilder {
     medium: MediaType,
     device: u32,
     shared_tier: SharedTierChoice,
+    own_disk: Option<DiskOptions>,
     settings: Settings,
 }
 
@@ -84,6 +89,7 @@ impl Default for ClientBuilder {
             medium: MediaType::Dram,
             device: 0,
             shared_tier: SharedTierChoice::OfMaster(SyncPolicy::default()),
+            own_disk: None,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -275,6 +281,16 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps objects on a disk of this host, such as an SSD, when memory has no room for them: those that
+    /// this client holds in memory, if the master wants so
+    /// ([`MasterConfig::local_disk`](mc_meta::MasterConfig::local_disk)). Peers read them from this
+    /// client, which must [listen](Self::listen). They outlast the client: its next one on the same
+    /// directory has them again.
+    pub fn own_disk(mut self, options: DiskOptions) -> Self {
+        self.own_disk = Some(options);
+        self
+    }
+
     /// What the client takes from outside: its clock, its randomness, its threads and the network
     /// to the master. The default is [`System`]; [`Environment`] tells how to simulate a cluster.
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
@@ -400,16 +416,26 @@ impl ClientBuilder {
             Some(address) => Some(mc_http::HttpPort::bind(address).await?),
             None => None,
         };
-        let shared_tier = SharedTier::open(&master, &*environment, self.shared_tier).await?;
+        let storage = storage_config(&master).await?;
+        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier).await;
         let transport = Arc::new(Node::start(node).await?);
+        let segments = Arc::new(Segments::new(
+            Arc::clone(&transport),
+            Arc::clone(&environment),
+            settings.tickets,
+        ));
+        let own_disk = match self.own_disk {
+            Some(options) => {
+                let opening =
+                    OwnDisk::open(options, &storage, &transport, &segments, &*environment);
+                Some(opening.await?)
+            }
+            None => None,
+        };
         let core = Arc::new(Core {
             id,
             master,
-            segments: Arc::new(Segments::new(
-                Arc::clone(&transport),
-                Arc::clone(&environment),
-                settings.tickets,
-            )),
+            segments,
             transport,
             peers: Arc::default(),
             loads: Arc::default(),
@@ -417,6 +443,9 @@ impl ClientBuilder {
             pool,
             hot,
             shared_tier,
+            own_disk,
+            tier_readers: Semaphore::new(TIER_READERS),
+            tenant: storage.tenant,
             #[cfg(feature = "c2c")]
             c2c,
             runtime: tokio::runtime::Handle::current(),
@@ -452,6 +481,10 @@ impl ClientBuilder {
         core.log_figures();
         core.send_reports();
         core.start_shared_tier();
+        if core.own_disk.is_some() {
+            core.start_heartbeat().map_err(StartError::Thread)?;
+        }
+        core.start_own_disk();
         #[cfg(feature = "c2c")]
         core.convert_objects();
         #[cfg(feature = "http")]

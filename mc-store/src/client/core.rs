@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use mc_meta::TenantId;
 use mc_rpc::MasterClient;
+use mc_tier::{InvalidObject, ObjectId};
 use mc_transport::{BufferPool, Node};
-use mc_types::ClientId;
+use mc_types::{ClientId, Generation, KeyRef};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
@@ -16,6 +18,7 @@ use super::heartbeat::{Heard, Heartbeat};
 use super::hot_cache::HotCache;
 use super::load::Loads;
 use super::metrics::Metrics;
+use super::own_disk::OwnDisk;
 use super::peers::Peers;
 use super::reports::Reports;
 use super::segments::Segments;
@@ -40,6 +43,12 @@ pub(super) struct Core {
     pub(super) hot: Option<HotCache>,
     /// Files of objects, where the master plans any.
     pub(super) shared_tier: Option<SharedTier>,
+    /// Objects on the client's own disk.
+    pub(super) own_disk: Option<OwnDisk>,
+    /// One for each object that is read from a tier at a time; the rest wait, and hold no thread.
+    pub(super) tier_readers: Semaphore,
+    /// The tenant that the client acts for.
+    pub(super) tenant: TenantId,
     /// What it converts for other models.
     #[cfg(feature = "c2c")]
     pub(super) c2c: Option<Arc<super::c2c::Conversions>>,
@@ -61,6 +70,18 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// The id by which tiers know an object of the client's own tenant.
+    ///
+    /// # Errors
+    /// When the tenant's name is too long.
+    pub(super) fn object_id(
+        &self,
+        key: KeyRef<'_>,
+        generation: Generation,
+    ) -> Result<ObjectId, InvalidObject> {
+        ObjectId::new(self.tenant.as_str(), key.to_owned(), generation)
+    }
+
     /// The master, for a request about objects.
     pub(super) fn request(&self) -> Result<&MasterClient, Unusable> {
         self.admission.request().map(|()| &self.master)

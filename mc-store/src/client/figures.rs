@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::hot_cache::HotCache;
+use super::own_disk::OwnDisk;
 use super::shared_tier::SharedTier;
 use super::{Client, ClientMetrics, DataPath};
 
@@ -45,6 +46,7 @@ impl Core {
                 .collect(),
             labels: self.settings.metrics_labels.clone(),
             shared_tier: self.shared_tier.as_ref().map(SharedTier::metrics),
+            own_disk: self.own_disk.as_ref().map(OwnDisk::metrics),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }

@@ -21,6 +21,7 @@ mod late;
 mod load;
 mod members;
 mod metrics;
+mod own_disk;
 mod part;
 mod patterns;
 mod peers;
@@ -59,6 +60,7 @@ pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;
 pub use keys::Stat;
 pub use metrics::{ClientMetrics, ClientOperation, DataPath, OperationMetrics, PathMetrics};
+pub use own_disk::{DiskError, DiskOptions};
 pub use put::{Put, PutMode, PutOutcome};
 pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;
@@ -206,6 +208,7 @@ impl Client {
                 }
                 let mut background = std::mem::take(&mut *core.background.lock());
                 background.shutdown().await;
+                core.leave_own_disk().await;
                 core.segments.withdraw(&core.master, core.id).await;
                 core.transport.shutdown().await;
             })

@@ -12,7 +12,7 @@ use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
 use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError, SegmentLocation};
 use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError};
-use mc_types::{ErrorCode, Generation, KeyRef, Time};
+use mc_types::{Endpoint, ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
 use super::checksums::{Pieces, prefix, scatter};
@@ -247,7 +247,8 @@ impl Core {
             }
         }
         self.read_replicas(&mut reads, objects).await;
-        self.read_files(&mut reads, objects).await;
+        self.read_disks(&mut reads, objects).await;
+        self.read_tiers(&mut reads, objects).await;
         // What no replica gave may have been removed, or its segment mounted anew,
         // since the master was asked: then the answer was old, not the bytes bad.
         self.renew(&mut reads, objects, |read, _| !read.parts.iter().all(|part| part.verified))
@@ -318,8 +319,8 @@ impl Core {
         list: &ReplicaList,
         span: Option<VerifiedSpan>,
     ) -> Result<Part, GetError> {
-        if list.replicas.is_empty() && !self.has_file(list) {
-            // The object is on disks only, which this client does not read.
+        if list.replicas.is_empty() && list.local_disks.is_empty() && !self.has_file(list) {
+            // The object is in a file only, which this client does not read.
             return Err(GetError::NotReady);
         }
         let (start, len) = item.part(list.slices.total_len())?;
@@ -498,19 +499,31 @@ impl Read {
     }
 
     fn job(&self, nth: usize, turn: usize) -> Job {
-        let part = &self.parts[nth];
         let replica = &self.list.replicas[self.order[turn]];
+        let from = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+        let from = from.with_ticket(replica.ticket);
+        let may_move_on = self.may_move_on(turn);
+        self.job_from(nth, replica.segment.endpoint.clone(), from, may_move_on)
+    }
+
+    /// Reads a part from a place of the whole object.
+    fn job_from(
+        &self,
+        nth: usize,
+        endpoint: Endpoint,
+        mut from: RemoteSpan,
+        may_move_on: bool,
+    ) -> Job {
+        let part = &self.parts[nth];
         let read = part.read();
-        let extent = replica.extent.part(read.start, read.end - read.start);
-        let extent = extent.expect("a part of the object");
-        let from = RemoteSpan::new(replica.segment.remote_key, extent).with_ticket(replica.ticket);
+        let extent = from.extent.part(read.start, read.end - read.start);
+        from.extent = extent.expect("a part of the object");
         let mut pieces = part.pieces();
         let operation = match pieces.len() {
             1 => Operation::read(from, pieces.remove(0)),
             _ => Operation::read(from, pieces.into_vec()),
         };
-        let (endpoint, operation) = (replica.segment.endpoint.clone(), part.summed(operation));
-        Job { endpoint, operation, may_move_on: self.may_move_on(turn) }
+        Job { endpoint, operation: part.summed(operation), may_move_on }
     }
 
     /// Whether the replica of this turn is left when its node stalls: not for a suspect alone,

@@ -164,13 +164,17 @@ impl Reports {
         self.send(Report::Damaged { tenant, key, generation, place });
     }
 
-    /// Takes note that the file of an object of the client's own tenant is missing, or has not the
-    /// bytes that were put.
-    pub(super) fn damaged_file(&self, key: KeyRef<'_>, generation: Generation) {
+    /// Takes note that an object of the client's own tenant is missing on a disk, or has not the bytes
+    /// that were put.
+    pub(super) fn damaged_on_disk(
+        &self,
+        key: KeyRef<'_>,
+        generation: Generation,
+        place: ReplicaPlace,
+    ) {
         self.counts.damaged.fetch_add(1, Ordering::Relaxed);
-        let place = ReplicaPlace::File;
         if self.is_news(key, generation, place) {
-            warn!(%key, %generation, "a file on the shared tier is damaged; the master is told");
+            warn!(%key, %generation, ?place, "an object on a disk is damaged; the master is told");
             self.send(Report::Damaged { tenant: None, key: key.to_owned(), generation, place });
         }
     }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError, Protocol};
 use crate::blocking;
-use crate::client::{Client, ClientBuilder, HotCacheConfig};
+use crate::client::{Client, ClientBuilder, DiskOptions, HotCacheConfig};
 use crate::error::StartError;
 
 /// Where pages are served unless the settings say something else: the port is the reference
@@ -87,6 +87,7 @@ impl ClientBuilder {
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }
+        builder = own_disk(config, builder)?;
         builder = pages(config, builder)?;
         builder = builder.hot_cache(hot_cache(config));
         if let Some(cluster) = &config.cluster_id {
@@ -128,6 +129,26 @@ impl blocking::Client {
     /// On a thread that runs async tasks.
     pub fn from_env() -> Result<Self, StartError> {
         ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect_blocking()
+    }
+}
+
+/// The disk that objects go to when memory has no room for them.
+fn own_disk(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+    let path = config.ssd_offload_path.as_ref().filter(|path| !path.as_os_str().is_empty());
+    match (config.enable_ssd_offload, path) {
+        (Some(true), Some(path)) => {
+            let disk = DiskOptions::new(path);
+            Ok(builder.own_disk(match config.ssd_offload_size {
+                Some(size) if size.as_u64() > 0 => disk.size(size),
+                _ => disk,
+            }))
+        }
+        (Some(true), None) => Err(ConfigError::Missing {
+            key: "enable_ssd_offload",
+            needs: "ssd_offload_path",
+            reason: "name a directory on the SSD",
+        }),
+        _ => Ok(builder),
     }
 }
 

@@ -116,6 +116,15 @@ settings! {
     segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;
     /// The number of the GPU whose memory a segment of `vram` takes.
     segment_device: u32 = "segment_device", "MC_STORE_SEGMENT_DEVICE", value::device_number;
+    /// Whether to keep objects on a disk of this host, too, when the master wants that. Needs
+    /// `ssd_offload_path`.
+    enable_ssd_offload: bool = "enable_ssd_offload", "MOONCAKE_OFFLOAD_ENABLED", value::flag;
+    /// The directory of that disk.
+    ssd_offload_path: PathBuf = "ssd_offload_path", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH",
+        value::path;
+    /// The bytes that objects may take there.
+    ssd_offload_size: ByteSize = "ssd_offload_size", "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES",
+        value::size;
     /// The memory for values that this client itself reads; 0 makes a pure server.
     local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
         value::size;

@@ -41,10 +41,11 @@ impl Store {
     ///     "rdma" means TCP, with one warning for each process.
     /// rdma_devices: network devices to use together, separated by commas; devices that the host
     ///     lacks are omitted with a warning.
-    /// engine, ssd_offload_path: have no effect.
+    /// engine: has no effect.
     /// master_server_addr: "host:port"; several masters with ";" between them; or
     ///     "etcd://host:port;host:port/cluster", where the masters elect their leader.
-    /// enable_ssd_offload: has no effect, and logs a warning.
+    /// enable_ssd_offload, ssd_offload_path: keep objects in this directory, too, if the master runs
+    ///     with --enable_offload; by default in that of MOONCAKE_OFFLOAD_FILE_STORAGE_PATH.
     /// tenant_id: the tenant that owns the objects.
     /// enable_client_http_server, client_http_port: serve /health and /metrics, at this port.
     ///
@@ -93,8 +94,8 @@ impl Store {
         config: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<i32> {
         logging::set_up();
-        // Settings of engines and storage that mc-store does not have.
-        let _ = (engine, ssd_offload_path);
+        // Mooncake's transfer engine, which mc-store does not have.
+        let _ = engine;
         let dict = config.or_else(|| local_hostname?.cast::<PyDict>().ok());
         if let Some(dict) = dict {
             return match Settings::from_dict(dict)? {
@@ -117,6 +118,7 @@ impl Store {
             devices: rdma_devices.to_owned(),
             master_server_addr: master_server_addr.to_owned(),
             enable_ssd_offload,
+            ssd_offload_path: ssd_offload_path.to_owned(),
             tenant_id: tenant_id.to_owned(),
             http_port: enable_client_http_server.then_some(client_http_port),
         };

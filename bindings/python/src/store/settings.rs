@@ -46,6 +46,8 @@ pub(super) struct Settings {
     pub(super) devices: String,
     pub(super) master_server_addr: String,
     pub(super) enable_ssd_offload: bool,
+    /// Empty for the one of the environment.
+    pub(super) ssd_offload_path: String,
     pub(super) tenant_id: String,
     pub(super) http_port: Option<u16>,
 }
@@ -87,6 +89,7 @@ impl Settings {
             devices: devices.unwrap_or_default(),
             master_server_addr: master.unwrap_or_else(|| MASTER.into()),
             enable_ssd_offload: of.flag("enable_ssd_offload")?,
+            ssd_offload_path: of.text("ssd_offload_path")?.unwrap_or_default(),
             tenant_id: of.text("tenant_id")?.unwrap_or_else(|| TENANT.into()),
             http_port: wants_http.then(|| of.port("client_http_port")).transpose()?,
         }))
@@ -115,10 +118,36 @@ impl Settings {
         config.enable_client_http_server = Some(self.http_port.is_some());
         config.client_http_port = self.http_port;
         if self.enable_ssd_offload {
-            tracing::warn!("enable_ssd_offload has no effect: offloading to disk is not supported");
+            use_disk(&mut config, &self.ssd_offload_path)?;
         }
         Ok(config)
     }
+}
+
+/// Keeps objects on a disk of this host, too. The directory is the one of the environment when `path`
+/// is empty. Engines ask for a disk in places that have none, which is logged.
+fn use_disk(config: &mut ClientConfig, path: &str) -> Result<(), ConfigError> {
+    let variable = |name: &str| {
+        name.starts_with("MOONCAKE_OFFLOAD_").then(|| std::env::var_os(name)).flatten()
+    };
+    let of_environment = ClientConfig::default().apply_vars(variable)?;
+    config.ssd_offload_size = of_environment.ssd_offload_size;
+    config.ssd_offload_path = match path {
+        "" => of_environment.ssd_offload_path,
+        path => Some(path.into()),
+    };
+    let holds_nothing = config.global_segment_size.is_none_or(|size| size.as_u64() == 0);
+    if config.ssd_offload_path.is_none() {
+        tracing::warn!(
+            "enable_ssd_offload has no effect: give ssd_offload_path, or set \
+             MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"
+        );
+    } else if holds_nothing {
+        tracing::info!("enable_ssd_offload has no effect in a client that contributes no memory");
+    } else {
+        config.enable_ssd_offload = Some(true);
+    }
+    Ok(())
 }
 
 /// Returns the protocol of this name, or logs that it is unknown. "rpc_only", for a client without

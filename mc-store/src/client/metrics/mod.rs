@@ -319,6 +319,8 @@ pub struct ClientMetrics {
     pub hot_cache: (u64, u64),
     /// Files on the shared tier; `None` without one.
     pub shared_tier: Option<TierMetrics>,
+    /// The client's own disk; `None` without one.
+    pub own_disk: Option<TierMetrics>,
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
     /// What became of the objects that it was to convert; `None` when there are no rules.

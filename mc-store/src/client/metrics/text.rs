@@ -32,6 +32,9 @@ impl ClientMetrics {
         if let Some(shared) = &self.shared_tier {
             tier(&mut page, "shared_tier", shared);
         }
+        if let Some(disk) = &self.own_disk {
+            tier(&mut page, "own_disk", disk);
+        }
         self.reports(&mut page);
         self.cut_off(&mut page);
         #[cfg(feature = "c2c")]

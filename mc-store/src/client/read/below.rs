@@ -1,18 +1,20 @@
-//! Reading what memory does not have: files on the shared tier.
+//! Reading what memory does not have: from clients' own disks, and from files on the shared tier.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mc_meta::Slices;
+use mc_meta::{ReplicaPlace, Slices};
 use mc_rpc::ReplicaList;
 use mc_tier::{ObjectId, Tier, TierError};
+use mc_transport::RemoteSpan;
 use mc_types::KeyRef;
 use tokio::time::Instant;
 
-use super::{Object, Read};
+use super::{CHUNK, Object, Read};
 use crate::client::checksums::{Pieces, prefix, scatter};
 use crate::client::core::Core;
+use crate::client::shared_tier::TierCounters;
 use crate::error::GetError;
 
 /// A part of an object and the memory that it is read into.
@@ -22,9 +24,16 @@ struct Wanted {
     target: Pieces,
 }
 
-/// Why nothing was read from a file.
+/// A tier of the client's own, or one that it shares.
+struct TierSource<'a> {
+    tier: Arc<dyn Tier>,
+    counters: &'a TierCounters,
+    place: ReplicaPlace,
+}
+
+/// Why nothing was read from a tier.
 enum Failure {
-    /// The file is missing or damaged: it is of no use any more.
+    /// The object is missing or damaged there.
     Useless(Option<TierError>),
     Tier(TierError),
     Target,
@@ -37,21 +46,102 @@ impl Core {
         list.disk.is_some() && shared.is_some_and(|shared| shared.tier().is_some())
     }
 
-    /// Reads from files the parts that no replica in memory gave.
-    pub(super) async fn read_files(&self, reads: &mut [Read], objects: &[Object<'_>]) {
-        let is_open = |read: &&mut Read| {
-            !read.lost && read.parts.iter().any(|part| !part.verified) && self.has_file(&read.list)
-        };
-        let reads = reads.iter_mut().filter(is_open);
-        join_all(reads.map(|read| self.read_file(objects[read.object].key, read))).await;
+    /// The client's own disk, if the object is there.
+    fn own_disk_of(&self, list: &ReplicaList) -> Option<TierSource<'_>> {
+        let disk = self.own_disk.as_ref()?;
+        let is_there = list.local_disks.iter().any(|there| there.client == self.id);
+        let tier = disk.tier().filter(|_| is_there)?;
+        let place = ReplicaPlace::LocalDisk(self.id);
+        Some(TierSource { tier, counters: &disk.counters, place })
     }
 
-    async fn read_file(&self, key: KeyRef<'_>, read: &mut Read) {
-        let Some(shared) = &self.shared_tier else { return };
+    /// The shared tier, if the object has a file.
+    fn file_of(&self, list: &ReplicaList) -> Option<TierSource<'_>> {
+        let shared = self.shared_tier.as_ref().filter(|_| list.disk.is_some())?;
+        let (tier, counters) = (Arc::clone(shared.tier()?), &shared.counters);
+        Some(TierSource { tier, counters, place: ReplicaPlace::File })
+    }
+
+    /// Reads the parts that no replica in memory gave from the client's own disk, and then from the
+    /// disks of others.
+    pub(super) async fn read_disks(&self, reads: &mut [Read], objects: &[Object<'_>]) {
+        let own = reads.iter_mut().filter(|read| read.is_open()).filter_map(|read| {
+            let source = self.own_disk_of(&read.list)?;
+            Some(self.read_tier(source, objects[read.object].key, read))
+        });
+        join_all(own).await;
+        let mut turn = 0;
+        loop {
+            let mut open = Vec::new();
+            let mut is_last = true;
+            for (n, read) in reads.iter().enumerate().filter(|(_, read)| read.is_open()) {
+                let Some(disk) = read.list.local_disks.get(turn) else { continue };
+                is_last = false;
+                if disk.client != self.id {
+                    let parts = read.parts.iter().enumerate();
+                    open.extend(parts.filter(|(_, part)| !part.verified).map(|(nth, _)| (n, nth)));
+                }
+            }
+            if is_last {
+                return;
+            }
+            for open in open.chunks(CHUNK) {
+                self.read_from_peers(open, turn, reads, objects).await;
+            }
+            turn += 1;
+        }
+    }
+
+    /// Reads parts from the disks that have this turn.
+    async fn read_from_peers(
+        &self,
+        open: &[(usize, usize)],
+        turn: usize,
+        reads: &mut [Read],
+        objects: &[Object<'_>],
+    ) {
+        let mut is_ready = |&(n, nth): &(usize, usize)| reads[n].prepare(nth, &self.pool);
+        let open: Vec<(usize, usize)> = open.iter().copied().filter(&mut is_ready).collect();
+        let jobs = open.iter().map(|&(n, nth)| {
+            let disk = &reads[n].list.local_disks[turn];
+            let from = RemoteSpan::new(disk.remote_key, disk.extent).with_ticket(disk.ticket);
+            reads[n].job_from(nth, disk.endpoint.clone(), from, false)
+        });
+        let jobs = jobs.collect();
+        let results = self.transfer_under_lease(jobs, reads, objects).await;
+        for ((n, nth), result) in open.into_iter().zip(results) {
+            let read = &mut reads[n];
+            let disk = &read.list.local_disks[turn];
+            let part = &mut read.parts[nth];
+            match result {
+                Ok(done) if part.is_intact(&done) => part.verified = true,
+                Ok(_) => {
+                    let place = ReplicaPlace::LocalDisk(disk.client);
+                    let key = objects[read.object].key;
+                    self.reports.damaged_on_disk(key, read.list.generation, place);
+                    let endpoint = disk.endpoint.clone();
+                    part.failure = Some(GetError::ChecksumMismatch { endpoint });
+                }
+                Err(failed) => {
+                    part.failure.get_or_insert(GetError::Peer(failed.error));
+                }
+            }
+            part.release();
+        }
+    }
+
+    /// Reads from files the parts that nothing else gave.
+    pub(super) async fn read_tiers(&self, reads: &mut [Read], objects: &[Object<'_>]) {
+        let reads = reads.iter_mut().filter(|read| read.is_open()).filter_map(|read| {
+            let source = self.file_of(&read.list)?;
+            Some(self.read_tier(source, objects[read.object].key, read))
+        });
+        join_all(reads).await;
+    }
+
+    async fn read_tier(&self, source: TierSource<'_>, key: KeyRef<'_>, read: &mut Read) {
         let generation = read.list.generation;
-        let (Some(tier), Ok(id)) = (shared.tier().cloned(), shared.id(key, generation)) else {
-            return;
-        };
+        let Ok(id) = self.object_id(key, generation) else { return };
         let open = read.parts.iter().enumerate().filter(|(_, part)| !part.verified);
         let wanted: Vec<Wanted> = open
             .map(|(at, part)| Wanted {
@@ -60,8 +150,8 @@ impl Core {
                 target: part.target().iter().cloned().collect(),
             })
             .collect();
-        let slices = read.list.slices.clone();
-        let _place = shared.reader().await;
+        let (tier, slices) = (source.tier, read.list.slices.clone());
+        let _place = self.tier_readers.acquire().await.expect("the semaphore is never closed");
         let begun = Instant::now();
         let reading = self.settings.environment.blocking(move || {
             let outcome = read_from(&*tier, &id, &slices, &wanted);
@@ -69,7 +159,7 @@ impl Core {
         });
         let Some(Ok((wanted, outcome))) = reading.await else { return };
         let bytes = wanted.iter().map(|wanted| wanted.range.end - wanted.range.start).sum();
-        shared.counters.read(
+        source.counters.read(
             begun.elapsed(),
             match &outcome {
                 Ok(()) => Ok(Some(bytes)),
@@ -83,7 +173,7 @@ impl Core {
                 return;
             }
             Err(Failure::Useless(error)) => {
-                self.reports.damaged_file(key, generation);
+                self.reports.damaged_on_disk(key, generation, source.place);
                 match error {
                     Some(error) => GetError::File(Arc::new(error)),
                     None => GetError::NotFound,
@@ -97,6 +187,13 @@ impl Core {
             // A failure in memory says more.
             part.failure.get_or_insert_with(|| failure.clone());
         }
+    }
+}
+
+impl Read {
+    /// Returns whether parts are left to be read.
+    fn is_open(&self) -> bool {
+        !self.lost && self.parts.iter().any(|part| !part.verified)
     }
 }
 

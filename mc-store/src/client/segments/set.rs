@@ -1,5 +1,6 @@
 //! The segments of one client: what is mounted, under which key, and until when.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -162,6 +163,19 @@ impl Segments {
         self.clock.observe(asked, clock.epoch, clock.now);
     }
 
+    /// A new secret to verify tickets with, and the clock by which they end; `None` when peers show no
+    /// tickets.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub(in crate::client) fn new_tickets(&self) -> io::Result<Option<Tickets>> {
+        if !self.tickets {
+            return Ok(None);
+        }
+        let key = TicketKey::from_bytes(self.environment.random_u128()?.to_ne_bytes());
+        Ok(Some(Tickets { key, clock: Arc::clone(&self.clock) }))
+    }
+
     /// The bytes at `extent` of the region that `key` opens, if it is ours.
     pub(in crate::client) fn local(&self, key: RemoteKey, extent: Extent) -> Option<Held> {
         self.part(|mounted| mounted.region.key() == key, extent)
@@ -295,16 +309,13 @@ impl Segments {
         } else {
             segment
         };
-        let ticket_key = match self.tickets {
-            true => Some(TicketKey::from_bytes(self.random_id()?.to_bytes())),
-            false => None,
-        };
+        let tickets = self.new_tickets().map_err(MountFailure::NoRandomness)?;
+        let ticket_key = tickets.as_ref().map(|tickets| tickets.key.clone());
         if ticket_key.is_some() {
             // Known before the first ticket is shown, so that no peer is refused.
             let asked = self.environment.clock().now();
             self.observe(asked, master.ping(client).await?.clock);
         }
-        let tickets = ticket_key.map(|key| Tickets { key, clock: Arc::clone(&self.clock) });
         let region = segment.memory.register(&self.transport, tickets)?;
         let spec = segment.spec(id, region.key(), ticket_key);
         // Known before the master tells anybody, so that no peer is refused.

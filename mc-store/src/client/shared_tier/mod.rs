@@ -7,13 +7,15 @@ mod metrics;
 mod persist;
 mod upkeep;
 
+pub(super) use persist::object_of;
+pub(super) use upkeep::slices_of;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, InvalidObject, ObjectId, SyncPolicy, Tier, TierError};
-use mc_types::{ByteSize, ErrorCode, Generation, KeyRef};
-use tokio::sync::Semaphore;
+use mc_tier::{DirectoryTier, SyncPolicy, Tier, TierError};
+use mc_types::{ByteSize, ErrorCode};
 use tracing::{info, warn};
 
 use super::core::Core;
@@ -22,9 +24,6 @@ use crate::environment::Environment;
 pub(super) use metrics::TierCounters;
 pub use metrics::TierMetrics;
 pub(super) use persist::Pending;
-
-/// Files that are read at a time. The rest wait, and hold no thread.
-const READERS: usize = 16;
 
 /// Time to open the tier's directory. A file system whose server does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
@@ -46,65 +45,49 @@ pub(super) struct SharedTier {
     tier: Option<Arc<dyn Tier>>,
     config: StorageConfig,
     queue: persist::Queue,
-    readers: Semaphore,
     pub(super) counters: TierCounters,
+}
+
+/// Asks the master where the client keeps files; older masters do not know, and keep none.
+///
+/// # Errors
+/// When the master cannot be asked.
+pub(super) async fn storage_config(master: &MasterClient) -> Result<StorageConfig, RpcError> {
+    match master.storage_config().await {
+        Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
+            Ok(StorageConfig::default())
+        }
+        answer => answer,
+    }
 }
 
 impl SharedTier {
     /// Opens the tier that the master names, or the application's own; `None` when the master plans no
     /// files. A directory that cannot be used is logged.
-    ///
-    /// # Errors
-    /// When the master cannot be asked.
     pub(super) async fn open(
-        master: &MasterClient,
+        config: &StorageConfig,
         environment: &dyn Environment,
         choice: SharedTierChoice,
-    ) -> Result<Option<Self>, RpcError> {
-        let config = match master.storage_config().await {
-            Ok(config) => config,
-            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
+    ) -> Option<Self> {
         let tier = match (choice, &config.settings.root) {
             (SharedTierChoice::Own(tier), _) => Some(tier),
-            (SharedTierChoice::OfMaster(_), None) => return Ok(None),
+            (SharedTierChoice::OfMaster(_), None) => return None,
             (SharedTierChoice::OfMaster(sync), Some(root)) => {
                 let (root, cluster) = (root.to_string(), config.settings.cluster_id.to_string());
                 open_directory(environment, root, cluster, sync).await
             }
         };
-        Ok(Some(Self {
+        Some(Self {
             tier,
-            config,
+            config: config.clone(),
             queue: persist::Queue::default(),
-            readers: Semaphore::new(READERS),
             counters: TierCounters::default(),
-        }))
+        })
     }
 
     /// The tier, if it could be opened.
     pub(super) const fn tier(&self) -> Option<&Arc<dyn Tier>> {
         self.tier.as_ref()
-    }
-
-    /// Waits until one more file may be read.
-    pub(super) async fn reader(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.readers.acquire().await.expect("the semaphore is never closed")
-    }
-
-    /// The id of an object of the client's own tenant.
-    ///
-    /// # Errors
-    /// When the tenant's name is too long.
-    pub(super) fn id(
-        &self,
-        key: KeyRef<'_>,
-        generation: Generation,
-    ) -> Result<ObjectId, InvalidObject> {
-        ObjectId::new(self.config.tenant.as_str(), key.to_owned(), generation)
     }
 
     pub(super) fn metrics(&self) -> TierMetrics {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use mc_meta::PutHandle;
 use mc_rpc::FileOutcome;
 use mc_tier::{ObjectBytes, SliceBytes, SliceInfo};
-use mc_types::{Extent, ObjectKey, RemoteKey};
+use mc_types::{Checksum, Extent, ObjectKey, RemoteKey};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -185,9 +185,10 @@ impl Core {
     /// Writes the file of an object. Returns whether it is written.
     async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
         let Some(shared) = &self.shared_tier else { return false };
-        let (Some(tier), Ok(id)) =
-            (shared.tier().cloned(), shared.id(pending.key.as_ref(), pending.handle.generation))
-        else {
+        let (Some(tier), Ok(id)) = (
+            shared.tier().cloned(),
+            self.object_id(pending.key.as_ref(), pending.handle.generation),
+        ) else {
             return false;
         };
         let begun = Instant::now();
@@ -263,7 +264,7 @@ impl Core {
                         *written && answer.as_ref().is_err_and(|refusal| !refusal.is_retryable())
                     });
                     let ids = useless.filter_map(|((pending, _), _)| {
-                        shared.id(pending.key.as_ref(), pending.handle.generation).ok()
+                        self.object_id(pending.key.as_ref(), pending.handle.generation).ok()
                     });
                     self.delete_files(shared, ids.collect()).await;
                     return;
@@ -294,20 +295,32 @@ enum Source {
 impl Source {
     /// The object; `None` when its bytes are not those that were put. May block.
     fn object(self, slices: &[SliceInfo]) -> Option<ObjectBytes> {
-        let mut whole = match self {
-            Self::Slices(parts) => return verified(parts.into_iter(), slices),
-            Self::Own(own) => Bytes::from(own.on_host().ok()?.to_vec()),
-            Self::Whole(bytes) => bytes,
-        };
-        if whole.len() as u64 != slices.iter().map(|slice| slice.len).sum::<u64>() {
-            return None;
+        let info = |slice: &SliceInfo| (slice.len, Some(slice.checksum));
+        match self {
+            Self::Slices(parts) => verified(parts.into_iter().zip(slices.iter().map(info))),
+            Self::Own(own) => {
+                object_of(Bytes::from(own.on_host().ok()?.to_vec()), slices.iter().map(info))
+            }
+            Self::Whole(bytes) => object_of(bytes, slices.iter().map(info)),
         }
-        verified(slices.iter().map(|slice| whole.split_to(slice.len as usize)), slices)
     }
 }
 
-fn verified(parts: impl Iterator<Item = Bytes>, slices: &[SliceInfo]) -> Option<ObjectBytes> {
-    let parts = parts.zip(slices);
-    let verified = parts.map(|(part, slice)| SliceBytes::verified(part, slice.checksum).ok());
-    ObjectBytes::new(verified.collect::<Option<_>>()?).ok()
+/// The object of these bytes and slices; `None` when the bytes do not have the slices' checksums.
+pub(in crate::client) fn object_of(
+    mut bytes: Bytes,
+    slices: impl Iterator<Item = (u64, Option<Checksum>)> + Clone,
+) -> Option<ObjectBytes> {
+    if bytes.len() as u64 != slices.clone().map(|(len, _)| len).sum::<u64>() {
+        return None;
+    }
+    verified(slices.map(|slice| (bytes.split_to(slice.0 as usize), slice)))
+}
+
+fn verified(parts: impl Iterator<Item = (Bytes, (u64, Option<Checksum>))>) -> Option<ObjectBytes> {
+    let slice = |(part, (_, checksum)): (Bytes, (u64, Option<Checksum>))| match checksum {
+        Some(checksum) => SliceBytes::verified(part, checksum).ok(),
+        None => Some(SliceBytes::new(part)),
+    };
+    ObjectBytes::new(parts.map(slice).collect::<Option<_>>()?).ok()
 }

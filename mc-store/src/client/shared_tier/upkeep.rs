@@ -150,7 +150,7 @@ impl Core {
             .map(|(object, tenant)| FoundItem {
                 object: TenantKey::of(tenant, object.id().key().as_ref()),
                 generation: object.id().generation(),
-                slices: slices(object),
+                slices: slices_of(object),
                 address: 0,
             })
             .collect();
@@ -237,7 +237,8 @@ enum UpkeepError {
     Ended,
 }
 
-fn slices(object: &StoredObject) -> Slices {
+/// The slices of a stored object, as the master knows them.
+pub(in crate::client) fn slices_of(object: &StoredObject) -> Slices {
     let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
     match object.slices() {
         [only] => Slices::One(slice(only)),

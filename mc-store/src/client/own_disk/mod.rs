@@ -1,0 +1,161 @@
+//! The client's own disk: objects of the cluster that do not fit into memory.
+//!
+//! The disk is a log of objects ([`mc_tier::LogTier`]) that peers read like memory: its [`region`] is
+//! staged through memory of the host. What goes to the disk, and comes back, the master decides; the
+//! [`work`] loop does it. After a restart, and whenever the master has forgotten the disk, everything
+//! on it is [reported](report).
+
+mod options;
+mod places;
+mod promote;
+mod region;
+mod report;
+mod work;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mc_meta::LocalDiskSpec;
+use mc_rpc::StorageConfig;
+use mc_tier::{FileBackend, LogSettings, LogTier, Tier, TierError};
+use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
+use mc_types::{ByteSize, DiskId};
+use parking_lot::{Mutex, RwLock};
+use tracing::info;
+
+use self::places::Places;
+use self::region::DiskRegion;
+use super::core::Core;
+use super::segments::Segments;
+use super::shared_tier::{TierCounters, TierMetrics};
+use crate::environment::Environment;
+
+pub use options::{DiskError, DiskOptions};
+
+/// Stages between the disk and peers: as many reads for peers at a time.
+const STAGES: usize = 16;
+const STAGE_LEN: usize = 512 << 10;
+
+/// The client's own disk.
+pub(super) struct OwnDisk {
+    /// `None` once the client has left: the directory is free for the next one.
+    tier: RwLock<Option<Arc<dyn Tier>>>,
+    places: Arc<Places>,
+    spec: LocalDiskSpec,
+    capacity: ByteSize,
+    /// `None` once the client has left.
+    region: Mutex<Option<Region>>,
+    pub(super) counters: Arc<TierCounters>,
+}
+
+impl std::fmt::Debug for OwnDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnDisk").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl OwnDisk {
+    /// Opens the disk and makes it readable to peers, who hear of it when it is mounted.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub(super) async fn open(
+        options: DiskOptions,
+        config: &StorageConfig,
+        node: &Node,
+        segments: &Segments,
+        environment: &dyn Environment,
+    ) -> Result<Self, DiskError> {
+        let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
+        let directory = options.path.join(&*config.settings.cluster_id);
+        let fresh = DiskId::from_u128(environment.random_u128().map_err(DiskError::NoRandomness)?);
+        let size = options.size;
+        let opening = environment.blocking(move || open_log(&directory, size, fresh));
+        let (tier, id) = opening.await.and_then(Result::ok).ok_or(DiskError::Ending)??;
+        let capacity = ByteSize::bytes(tier.capacity());
+        let tier: Arc<dyn Tier> = Arc::new(tier);
+        let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
+        let device = DiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
+        let stages: Result<Vec<Memory>, _> =
+            std::iter::repeat_with(|| Memory::allocate(STAGE_LEN)).take(STAGES).collect();
+        let staging = Staging::new(device, stages?);
+        let tickets = segments.new_tickets().map_err(DiskError::NoRandomness)?;
+        let ticket_key = tickets.as_ref().map(|tickets| tickets.key.clone());
+        let region = node.register_staged(&staging, Access::Read, tickets)?;
+        let spec = LocalDiskSpec { id, endpoint, remote_key: region.key(), ticket_key };
+        info!(path = %options.path.display(), disk = %id, %capacity, "the own disk is open");
+        let tier = RwLock::new(Some(tier));
+        Ok(Self { tier, places, spec, capacity, region: Mutex::new(Some(region)), counters })
+    }
+
+    /// The objects on it; `None` once the client has left.
+    pub(super) fn tier(&self) -> Option<Arc<dyn Tier>> {
+        self.tier.read().clone()
+    }
+
+    pub(super) fn metrics(&self) -> TierMetrics {
+        self.counters.metrics(0)
+    }
+}
+
+/// Opens the log of a directory, and reads or makes the disk's id.
+fn open_log(
+    directory: &Path,
+    size: Option<ByteSize>,
+    fresh: DiskId,
+) -> Result<(LogTier, DiskId), DiskError> {
+    let size = match size {
+        Some(size) => size,
+        None => options::default_size(directory)?,
+    };
+    let backend = FileBackend::open(directory, size)?;
+    let mut settings = LogSettings::default();
+    settings.segment_len = options::segment_len(size);
+    let mut last = 0;
+    let tier = LogTier::open_with_progress(backend, settings, |done, all| {
+        // Every tenth part of a long opening.
+        let part = done.as_u64().saturating_mul(10).checked_div(all.as_u64()).unwrap_or(10);
+        if part > last && part < 10 {
+            last = part;
+            info!(%done, %all, "reading what is on the own disk");
+        }
+    })?;
+    let recovery = tier.recovery();
+    if recovery.damaged > 0 {
+        tracing::warn!(
+            objects = recovery.objects,
+            damaged = recovery.damaged,
+            "parts of the own disk are damaged; their objects are lost"
+        );
+    }
+    let id = options::identity(directory, fresh)?;
+    Ok((tier, id))
+}
+
+impl Core {
+    /// Starts what writes to the own disk and reads from it for the master.
+    pub(super) fn start_own_disk(self: &Arc<Self>) {
+        if self.own_disk.is_some() {
+            self.background.lock().spawn_on(work::work(Arc::downgrade(self)), &self.runtime);
+        }
+    }
+
+    /// Takes the disk back, for its return with the node's next client.
+    pub(super) async fn leave_own_disk(&self) {
+        let Some(disk) = &self.own_disk else { return };
+        if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
+            tracing::debug!(%error, "the master was not told that the own disk is away");
+        }
+        let region = disk.region.lock().take();
+        if let Some(region) = region {
+            region.withdraw().await;
+        }
+        *disk.tier.write() = None;
+    }
+}
+
+impl From<TierError> for DiskError {
+    fn from(error: TierError) -> Self {
+        Self::Tier(error)
+    }
+}

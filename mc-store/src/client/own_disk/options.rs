@@ -1,0 +1,148 @@
+//! How a client's own disk is described, and what of it outlasts the client.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use mc_tier::TierError;
+use mc_transport::{MemoryError, RegisterError};
+use mc_types::{ByteSize, DiskId};
+
+/// The file that names the disk.
+const IDENTITY: &str = "disk_id";
+
+/// What the log's segments are multiples of.
+const BLOCK: u64 = 4096;
+
+/// The part of the file system's free space that a new log takes, in percent.
+const USABLE_PERCENT: u64 = 90;
+
+/// Describes a client's own disk; see [`ClientBuilder::own_disk`](super::super::ClientBuilder::own_disk).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskOptions {
+    /// The directory; the objects are in `PATH/CLUSTER_ID/`. Made if it is missing.
+    pub path: PathBuf,
+    /// The bytes that objects may take, at least 17 MiB. A disk that has more already keeps them. The
+    /// default is nine tenths of the file system's free space when the disk is first used. No object
+    /// may have more than a sixteenth of it, or 256 MiB.
+    pub size: Option<ByteSize>,
+}
+
+impl DiskOptions {
+    /// A disk in this directory.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), size: None }
+    }
+
+    /// Sets the bytes that objects may take.
+    #[must_use]
+    pub fn size(self, size: ByteSize) -> Self {
+        Self { size: Some(size), ..self }
+    }
+}
+
+/// Why a client's own disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// The log of objects cannot be opened.
+    #[error(transparent)]
+    Tier(TierError),
+    /// A file beside it cannot be read or written.
+    #[error("cannot {action} {}; check the directory of the own disk", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file that names the disk has something else in it.
+    #[error("{} does not name a disk; remove it, and the disk gets another name", path.display())]
+    BadIdentity {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Peers could not read the disk.
+    #[error(
+        "a client with an own disk must be reachable by peers; give it an address to listen on"
+    )]
+    NotReachable,
+    /// No transport of the client can serve a disk.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// There is no memory to stage reads in.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// There is no randomness for the disk's name and keys.
+    #[error("no randomness for the name of the own disk")]
+    NoRandomness(#[source] io::Error),
+    /// The master keeps no objects on clients' disks.
+    #[error("the master uses no disks of clients; start it with --enable_offload")]
+    NotWanted,
+    /// The program ends.
+    #[error("the program ends")]
+    Ending,
+}
+
+/// The length of the log's segments. Long ones take long objects; many make compaction cheap.
+pub(super) fn segment_len(size: ByteSize) -> ByteSize {
+    let [shortest, longest] = [4, 256].map(|mib: u64| mib << 20);
+    let sixteenth = (size.as_u64() / 16).clamp(shortest, longest);
+    ByteSize::bytes(sixteenth / BLOCK * BLOCK)
+}
+
+/// Nine tenths of the free space of a directory's file system.
+pub(super) fn default_size(directory: &Path) -> Result<ByteSize, DiskError> {
+    let failed =
+        |action| move |source| DiskError::File { action, path: directory.to_owned(), source };
+    fs::create_dir_all(directory).map_err(failed("make the directory"))?;
+    let space = rustix::fs::statvfs(directory)
+        .map_err(io::Error::from)
+        .map_err(failed("see the free space of"))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    Ok(ByteSize::bytes(free / 100 * USABLE_PERCENT))
+}
+
+/// The disk's id; the new one when it has none.
+pub(super) fn identity(directory: &Path, fresh: DiskId) -> Result<DiskId, DiskError> {
+    let path = directory.join(IDENTITY);
+    let failed =
+        |action| move |source| DiskError::File { action, path: directory.join(IDENTITY), source };
+    match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map_err(|_| DiskError::BadIdentity { path }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let unfinished = directory.join("disk_id.new");
+            let write = || {
+                let mut file = fs::File::create(&unfinished)?;
+                writeln!(file, "{fresh}")?;
+                file.sync_all()?;
+                fs::rename(&unfinished, &path)?;
+                fs::File::open(directory)?.sync_all()
+            };
+            write().map_err(failed("write"))?;
+            Ok(fresh)
+        }
+        Err(error) => Err(failed("read")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_keeps_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, two] = [1, 2].map(DiskId::from_u128);
+        assert_eq!(identity(directory.path(), one).unwrap(), one);
+        assert_eq!(identity(directory.path(), two).unwrap(), one);
+        fs::write(directory.path().join(IDENTITY), "something else").unwrap();
+        let error = identity(directory.path(), two).unwrap_err();
+        assert!(matches!(error, DiskError::BadIdentity { .. }), "{error}");
+        assert!(default_size(&directory.path().join("new")).unwrap() > ByteSize::bytes(0));
+    }
+}

@@ -1,0 +1,83 @@
+//! Telling the master what is on the disk.
+
+use std::num::NonZeroUsize;
+
+use mc_meta::TenantId;
+use mc_rpc::{FoundItem, TenantKey};
+use mc_tier::{ObjectId, StoredObject};
+use mc_types::ErrorCode;
+use tracing::{debug, info};
+
+use super::OwnDisk;
+use super::work::WorkError;
+use crate::client::core::Core;
+use crate::client::shared_tier::slices_of;
+
+/// Objects that are reported at a time.
+const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+
+impl Core {
+    /// Mounts the disk and reports everything on it.
+    pub(super) async fn mount_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+        self.master.mount_local_disk(self.id, &disk.spec, true).await?;
+        self.master.report_ssd_capacity(self.id, disk.capacity.as_u64()).await?;
+        self.report_own_disk(disk).await
+    }
+
+    /// Reports everything on the disk, and deletes what the master has no use for.
+    pub(super) async fn report_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+        let (mut kept, mut deleted, mut after) = (0, 0, None);
+        loop {
+            let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, after);
+            let page = self.on_disk(move || tier.scan(from.as_ref(), PAGE)).await?;
+            for error in &page.unreadable {
+                debug!(%error, "an object on the own disk cannot be read");
+            }
+            after = page.next;
+            let useless = self.report_page(disk, &page.objects, after.is_none()).await?;
+            kept += page.objects.len() - useless.len();
+            deleted += useless.len();
+            self.delete_from_disk(disk, useless).await?;
+            if after.is_none() {
+                break;
+            }
+        }
+        if kept + deleted > 0 {
+            info!(kept, deleted, "the master knows what is on the own disk");
+        }
+        Ok(())
+    }
+
+    /// Reports objects. Returns those that the master has no use for.
+    async fn report_page(
+        &self,
+        disk: &OwnDisk,
+        objects: &[StoredObject],
+        is_last: bool,
+    ) -> Result<Vec<ObjectId>, WorkError> {
+        let tenant =
+            |object: &StoredObject| TenantId::new(object.id().tenant()).unwrap_or_default();
+        let tenants: Vec<TenantId> = objects.iter().map(tenant).collect();
+        let found = objects.iter().zip(&tenants).map(|(object, tenant)| FoundItem {
+            object: TenantKey::of(tenant, object.id().key().as_ref()),
+            generation: object.id().generation(),
+            slices: slices_of(object),
+            address: disk.places.address(object.id(), object.object_len()),
+        });
+        let found: Vec<FoundItem<'_>> = found.collect();
+        let answers = self.master.report_local_disk(self.id, &found, is_last).await?;
+        let mut useless = Vec::new();
+        for (object, answer) in objects.iter().zip(answers) {
+            match answer {
+                Ok(()) => {}
+                Err(refusal) if refusal.code == ErrorCode::SegmentNotFound => {
+                    return Err(WorkError::NotMounted);
+                }
+                // Whether an object is of use to its tenant may change.
+                Err(refusal) if refusal.code == ErrorCode::TenantNotRegistered => {}
+                Err(_) => useless.push(object.id().clone()),
+            }
+        }
+        Ok(useless)
+    }
+}

@@ -1,0 +1,192 @@
+//! Clients' own disks: objects go there when memory has no room, are read from there by everybody, come
+//! back into memory, and outlast their node.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
+use mc_meta::{LocalDiskConfig, PromotionConfig};
+use mc_store::{
+    ByteSize, Client, ClientBuilder, DiskOptions, GetError, GetInto, Master, MasterConfig, Memory,
+};
+use mc_testkit::eventually_async;
+
+/// Long enough for a loaded machine; a test that needs it has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+const MIB: usize = 1 << 20;
+
+fn content(key: &str, len: usize) -> Bytes {
+    mc_testkit::content(key, len).into()
+}
+
+/// A master that has objects written to disks: when their puts end, or when they would be evicted.
+fn config(on_evict: bool) -> MasterConfig {
+    let mut config = MasterConfig::default();
+    let mut disks = LocalDiskConfig::default();
+    disks.on_evict = on_evict;
+    config.local_disk = Some(disks);
+    config.lease_ttl = Duration::from_millis(200);
+    config
+}
+
+/// A node with a disk in this directory.
+fn node(cluster: &Cluster, directory: &Path, memory: ByteSize) -> ClientBuilder {
+    let disk = DiskOptions::new(directory).size(ByteSize::mib(256));
+    cluster.node().segment_size(memory).segment_name("node").own_disk(disk)
+}
+
+async fn start(config: MasterConfig) -> Cluster {
+    Cluster::start_with(config, &[]).await
+}
+
+/// Objects on disks, as the master knows.
+fn on_disks(master: &Master) -> u64 {
+    master.report().local_disks.iter().map(|disk| disk.objects).sum()
+}
+
+async fn put_all(client: &Client, count: usize, len: usize) {
+    for n in 0..count {
+        client.put(&format!("k{n}"), content(&format!("k{n}"), len)).await.unwrap();
+    }
+}
+
+async fn get_all(client: &Client, count: usize, len: usize) {
+    for n in 0..count {
+        let key = format!("k{n}");
+        assert_eq!(client.get(&key).await.unwrap(), content(&key, len), "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_read_from_the_disk_of_a_node_whose_memory_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let node = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    let app = cluster.app().await;
+    put_all(&app, 8, 100_000).await;
+    app.put("long", content("long", 3_000_001)).await.unwrap();
+    let parts = [10, 100_000, 7].map(|len| content("parts", len)).to_vec();
+    app.put_parts("parts", parts.clone(), &mc_store::ReplicateConfig::default()).await.unwrap();
+    eventually_async(DEADLINE, "all on disk", async || on_disks(&cluster.master) == 10).await;
+    let segment = node.segments().pop().unwrap();
+    node.unmount_segment(segment.id, Duration::ZERO).await.unwrap();
+    // By the application, over the network, and by the node itself.
+    for client in [&app, &node] {
+        get_all(client, 8, 100_000).await;
+        assert_eq!(client.get("long").await.unwrap(), content("long", 3_000_001));
+        let whole: Bytes = parts.concat().into();
+        assert_eq!(client.get("parts").await.unwrap(), whole);
+        for range in [0..5, 5..15, 9..100_011, 50_000..50_001] {
+            let wanted = whole.slice(range.start as usize..range.end as usize);
+            assert_eq!(client.get_range("parts", range).await.unwrap(), wanted);
+        }
+        let memory = Memory::allocate(200_000).unwrap();
+        let piece = |at, len| memory.slice(at, len).unwrap();
+        let get = GetInto::scattered("parts", vec![piece(0, 3), piece(10, 100_014)]);
+        assert_eq!(*client.batch_get_into(vec![get]).await[0].as_ref().unwrap(), 100_017);
+        assert_eq!(piece(10, 100_014).to_vec(), whole[3..]);
+    }
+    let metrics = node.metrics().own_disk.unwrap();
+    assert!(metrics.reads.count() >= 20 && metrics.failed_reads == 0, "{metrics:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_evicted_from_memory_is_on_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(true)).await;
+    let _node = node(&cluster, directory.path(), ByteSize::mib(8)).connect().await.unwrap();
+    let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
+    put_all(&app, 40, MIB).await;
+    get_all(&app, 40, MIB).await;
+    let report = cluster.master.report();
+    assert!(report.disk_only_objects >= 30, "{report:?}");
+    // Gone from the disk, too.
+    app.remove_all(true).await.unwrap();
+    eventually_async(DEADLINE, "an empty disk", async || on_disks(&cluster.master) == 0).await;
+    assert!(matches!(app.get("k0").await, Err(GetError::NotFound)));
+    put_all(&app, 10, MIB).await;
+    get_all(&app, 10, MIB).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_read_come_back_into_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(true);
+    config.promotion = Some(PromotionConfig::default());
+    let cluster = start(config).await;
+    let _node = node(&cluster, directory.path(), ByteSize::mib(16)).connect().await.unwrap();
+    let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
+    put_all(&app, 30, MIB).await;
+    assert!(app.describe("k0").await.unwrap().replicas.is_empty());
+    // Room for what comes back.
+    for n in 20..30 {
+        let key = format!("k{n}");
+        let removed = async || app.remove(&key, true).await.is_ok();
+        eventually_async(DEADLINE, "a removal", removed).await;
+    }
+    let is_back = async || {
+        assert_eq!(app.get("k0").await.unwrap(), content("k0", MIB));
+        !app.describe("k0").await.unwrap().replicas.is_empty()
+    };
+    eventually_async(DEADLINE, "k0 in memory", is_back).await;
+    assert!(cluster.master.report().promotion.promoted >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_outlasts_its_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let first = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    let app = cluster.app().await;
+    put_all(&app, 20, 100_000).await;
+    app.put("removed", "value").await.unwrap();
+    app.put("replaced", "old").await.unwrap();
+    eventually_async(DEADLINE, "all on disk", async || on_disks(&cluster.master) == 22).await;
+    first.shutdown().await;
+    assert!(matches!(app.get("k0").await, Err(GetError::NotReady)));
+    app.remove("removed", true).await.unwrap();
+    let helper = cluster.node().segment_size(ByteSize::mib(4)).connect().await.unwrap();
+    app.upsert("replaced", "new").await.unwrap();
+
+    let second = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    eventually_async(DEADLINE, "what is left", async || on_disks(&cluster.master) == 20).await;
+    get_all(&app, 20, 100_000).await;
+    assert!(matches!(app.get("removed").await, Err(GetError::NotFound)));
+    assert_eq!(app.get("replaced").await.unwrap(), "new");
+    let deleted = async || second.metrics().own_disk.unwrap().deleted == 2;
+    eventually_async(DEADLINE, "the others to be deleted", deleted).await;
+    helper.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_full_keeps_the_newest_objects() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let _node = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
+    for n in 0..150 {
+        app.put(&format!("k{n}"), content("block", 4 * MIB)).await.unwrap();
+        if n % 4 == 3 {
+            let written = async || cluster.master.report().offload.written == n + 1;
+            eventually_async(DEADLINE, "the offload", written).await;
+        }
+    }
+    let report = cluster.master.report();
+    assert!(report.disk_evictions > 0, "{report:?}");
+    assert!(on_disks(&cluster.master) >= 20, "{report:?}");
+    assert_eq!(app.get("k149").await.unwrap(), content("block", 4 * MIB));
+    assert!(matches!(app.get("k0").await, Err(GetError::NotFound)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_cannot_have_one_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let first = node(&cluster, directory.path(), ByteSize::mib(4)).connect().await.unwrap();
+    let refused = node(&cluster, directory.path(), ByteSize::mib(4)).connect().await.unwrap_err();
+    assert!(matches!(refused, mc_store::StartError::Disk(_)), "{refused}");
+    first.shutdown().await;
+    drop(first);
+}
