@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::buffer::IoBuffer;
 
@@ -23,7 +23,55 @@ pub(super) struct Read {
     reply: Reply,
 }
 
-type Reply = Sender<(usize, io::Result<IoBuffer>)>;
+/// Results that a caller is woken for, if there are so many: each wake-up costs more than a short read.
+const TOGETHER: usize = 8;
+
+/// What was read for one caller.
+#[derive(Debug)]
+struct Inbox {
+    state: Mutex<Results>,
+    /// Told when there are enough results, or all.
+    more: Condvar,
+}
+
+#[derive(Debug)]
+struct Results {
+    ready: Vec<(usize, io::Result<IoBuffer>)>,
+    /// Reads that have not ended.
+    open: usize,
+}
+
+/// The right to put one result into an inbox. A read that is dropped has none.
+#[derive(Debug)]
+struct Reply(Arc<Inbox>);
+
+impl Reply {
+    fn send(&self, place: usize, result: io::Result<IoBuffer>) {
+        self.0.state.lock().ready.push((place, result));
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.open -= 1;
+        if state.open == 0 || state.ready.len() >= TOGETHER {
+            self.0.more.notify_one();
+        }
+    }
+}
+
+impl Inbox {
+    /// Waits for results; `None` when all reads have ended and all results were taken.
+    fn take(&self) -> Option<Vec<(usize, io::Result<IoBuffer>)>> {
+        let mut state = self.state.lock();
+        while state.open > 0 && state.ready.len() < TOGETHER {
+            self.more.wait(&mut state);
+        }
+        let ready = core::mem::take(&mut state.ready);
+        (!ready.is_empty()).then_some(ready)
+    }
+}
 
 impl Read {
     /// Where the system goes on.
@@ -41,8 +89,7 @@ impl Read {
     pub(super) fn advance(mut self, read: io::Result<usize>, alignment: usize) -> Option<Self> {
         match progress(read, self.buffer.len() - self.filled, alignment) {
             Progress::Done => {
-                // A caller that is gone does not want the bytes.
-                let _ = self.reply.send((self.place, Ok(self.buffer)));
+                self.reply.send(self.place, Ok(self.buffer));
                 None
             }
             Progress::More(bytes) => {
@@ -57,14 +104,14 @@ impl Read {
     }
 
     pub(super) fn fail(self, error: io::Error) {
-        let _ = self.reply.send((self.place, Err(error)));
+        self.reply.send(self.place, Err(error));
     }
 
     /// Fails without freeing the buffer, which the system may still write to.
     #[cfg(target_os = "linux")]
     pub(super) fn abandon(self) {
         core::mem::forget(self.buffer);
-        let _ = self.reply.send((self.place, Err(ended())));
+        self.reply.send(self.place, Err(ended()));
     }
 }
 
@@ -115,18 +162,20 @@ pub(super) fn read_many(
     done: &mut dyn FnMut(usize, io::Result<IoBuffer>),
 ) {
     let count = reads.len();
-    let (reply, results) = channel();
+    let results = Results { ready: Vec::new(), open: count };
+    let inbox = Arc::new(Inbox { state: Mutex::new(results), more: Condvar::new() });
     let reads = reads.into_iter().enumerate();
     let reads = reads.map(|(place, (offset, buffer))| {
-        let reply = reply.clone();
+        let reply = Reply(Arc::clone(&inbox));
         Read { place, offset, buffer, filled: 0, reply }
     });
     start(reads.collect());
-    drop(reply);
     let mut is_open = vec![true; count];
-    for (place, result) in results {
-        is_open[place] = false;
-        done(place, result);
+    while let Some(results) = inbox.take() {
+        for (place, result) in results {
+            is_open[place] = false;
+            done(place, result);
+        }
     }
     let lost = is_open.into_iter().enumerate().filter(|(_, is_open)| *is_open);
     lost.for_each(|(place, _)| done(place, Err(ended())));

@@ -71,6 +71,7 @@ impl<'a> Records<'a> {
                     has_skipped |=
                         was_record && !self.dead.is_some_and(|dead| dead.contains(block));
                     self.at += BLOCK;
+                    self.window_len = WINDOW;
                 }
             }
         }
