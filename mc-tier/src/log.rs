@@ -30,7 +30,7 @@ use writer::Writer;
 /// Keeps objects in segments of one range of bytes, such as a file on a local SSD.
 ///
 /// A put appends a record; a removal sets a bit in its segment's table. When free segments run out, the
-/// objects of the segment with the fewest bytes move to another one. An index in memory, of about 150
+/// objects of the segment with the fewest bytes move to another one. An index in memory, of about 110
 /// bytes and the key for each object, is made from the records when the log is opened: nothing that a
 /// put or removal returned for is lost with the process. An object's bytes are there before its
 /// header, so what a killed process had half written is not found.
@@ -169,7 +169,7 @@ impl Tier for LogTier {
         self.remove_record(id)
     }
 
-    /// In the order of the ids. Reads the header of each object.
+    /// In the order of tenants, those with shorter names first, and of keys. Reads the header of each object.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
         let ids = self.index.read().ids_after(after, limit);
         let next = (ids.len() == limit.get()).then(|| ids.last().map(index::cursor)).flatten();

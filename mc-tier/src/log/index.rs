@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use mc_types::{Generation, ObjectKey};
 
-use super::record::padded;
+use super::record::{array, padded};
 use crate::object::ObjectId;
 use crate::tier::ScanCursor;
 
@@ -47,9 +47,10 @@ impl Location {
     }
 }
 
-/// The objects by their ids, in the order of a scan.
+/// The objects by their ids, in the order of a scan. An id is one piece of memory: three would take half
+/// as much again as all the rest of an object.
 #[derive(Debug, Default)]
-pub(super) struct Index(BTreeMap<ObjectId, Location>);
+pub(super) struct Index(BTreeMap<Box<[u8]>, Location>);
 
 impl Index {
     pub(super) fn len(&self) -> usize {
@@ -57,16 +58,16 @@ impl Index {
     }
 
     pub(super) fn find(&self, id: &ObjectId) -> Option<Location> {
-        self.0.get(id).copied()
+        self.0.get(&*packed(id)).copied()
     }
 
-    pub(super) fn insert(&mut self, id: ObjectId, location: Location) {
-        self.0.insert(id, location);
+    pub(super) fn insert(&mut self, id: &ObjectId, location: Location) {
+        self.0.insert(packed(id), location);
     }
 
     /// Returns where the object was.
     pub(super) fn remove(&mut self, id: &ObjectId) -> Option<Location> {
-        self.0.remove(id)
+        self.0.remove(&*packed(id))
     }
 
     /// Forgets the objects of a segment. Returns their number.
@@ -83,16 +84,37 @@ impl Index {
         limit: NonZeroUsize,
     ) -> Vec<ObjectId> {
         let begin = match after {
-            None => Bound::Unbounded,
+            None => None,
             Some(cursor) => match parse_cursor(cursor) {
-                Some(id) => Bound::Excluded(id),
+                Some(id) => Some(packed(&id)),
                 // A cursor of another tier is behind everything.
                 None => return Vec::new(),
             },
         };
-        let ids = self.0.range((begin, Bound::Unbounded)).map(|(id, _)| id.clone());
+        let begin = begin.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.0.range::<[u8], _>((begin, Bound::Unbounded)).map(|(id, _)| unpacked(id));
         ids.take(limit.get()).collect()
     }
+}
+
+/// An id as the index has it: the length of the tenant's name, the name, the key, and the generation,
+/// big-endian.
+fn packed(id: &ObjectId) -> Box<[u8]> {
+    let (tenant, key) = (id.tenant(), id.key().as_str());
+    // The type's limit is 128.
+    let len = [tenant.len() as u8];
+    let generation = id.generation().as_u64().to_be_bytes();
+    [&len[..], tenant.as_bytes(), key.as_bytes(), &generation].concat().into_boxed_slice()
+}
+
+fn unpacked(id: &[u8]) -> ObjectId {
+    let (len, rest) = id.split_first().expect("an id was packed");
+    let (tenant, rest) = rest.split_at((*len).into());
+    let (key, generation) = rest.split_at(rest.len() - 8);
+    let text = |bytes| core::str::from_utf8(bytes).expect("it was a text");
+    let key = ObjectKey::new(text(key)).expect("it was a key");
+    let generation = Generation::new(u64::from_be_bytes(array(generation)));
+    ObjectId::new(text(tenant), key, generation).expect("it was an id")
 }
 
 /// The cursor of an id: its generation, the length of its tenant, both in decimal, and the names.

@@ -267,7 +267,7 @@ impl LogTier {
         writer.segments[number] = Some(segment);
         for (id, record) in found.records {
             if !used.dead.contains(record.block) {
-                self.recover_record(writer, id, record);
+                self.recover_record(writer, &id, record);
             }
         }
         Ok(found.damaged)
@@ -309,8 +309,8 @@ impl LogTier {
 
     /// Takes a record into the index. Of two records of an object the earlier one counts only where the
     /// other is not whole: the power has failed then before the object had moved or was replaced.
-    fn recover_record(&self, writer: &mut Writer, id: ObjectId, record: Location) {
-        let before = self.index.read().find(&id);
+    fn recover_record(&self, writer: &mut Writer, id: &ObjectId, record: Location) {
+        let before = self.index.read().find(id);
         let Some(before) = before else {
             writer.segment(record.segment()).live += record.space();
             return self.index.write().insert(id, record);
@@ -318,7 +318,7 @@ impl LogTier {
         let is_later = writer.is_later(&record, &before);
         let (earlier, later) = if is_later { (before, record) } else { (record, before) };
         let (stays, goes) =
-            if self.is_whole(&id, &later) { (later, earlier) } else { (earlier, later) };
+            if self.is_whole(id, &later) { (later, earlier) } else { (earlier, later) };
         writer.kill(&goes);
         writer.segment(before.segment()).live -= before.space();
         writer.segment(stays.segment()).live += stays.space();

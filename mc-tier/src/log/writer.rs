@@ -191,7 +191,7 @@ impl LogTier {
             // Another put of the object has begun after this one and is stored already.
             return writer.kill(&place);
         }
-        index.insert(id.clone(), place);
+        index.insert(id, place);
         drop(index);
         writer.segment(place.segment()).live += place.space();
         if let Some(before) = before {
