@@ -30,7 +30,7 @@ use writer::Writer;
 /// Keeps objects in segments of one range of bytes, such as a file on a local SSD.
 ///
 /// A put appends a record; a removal sets a bit in its segment's table. When free segments run out, the
-/// objects of the segment with the fewest bytes move to another one. An index in memory, of about 110
+/// objects of the segment with the fewest bytes move to another one. An index in memory, of about 120
 /// bytes and the key for each object, is made from the records when the log is opened: nothing that a
 /// put or removal returned for is lost with the process. An object's bytes are there before its
 /// header, so what a killed process had half written is not found.
