@@ -124,15 +124,17 @@ impl Master {
         keep: bool,
     ) -> Result<(), LocalDiskError> {
         let config = self.local_disks_wanted()?;
+        // Before the client leaves, because a client that leaves keeps its disk.
         if keep {
             self.suspend_local_disk(now, client, now + config.return_timeout);
+        } else {
+            self.drop_local_disk(now, client);
         }
         let mut clients = self.clients.lock();
         if clients.disk_left(client) && self.segments.read().of_client(client).is_empty() {
             clients.leave(client);
         }
         self.hand_over(clients, now);
-        self.drop_local_disk(now, client);
         Ok(())
     }
 

@@ -420,6 +420,21 @@ fn unmounting_drops_only_what_is_on_this_disk() {
 }
 
 #[test]
+fn what_is_on_an_unmounted_disk_alone_is_gone_unless_it_is_kept() {
+    for (keep, expected) in [(true, GetError::NotReady), (false, GetError::NotFound)] {
+        let master = with_disk(with_disks(false), 100);
+        put(&master, at(0), "a", 10).unwrap();
+        write_all(&master, at(0));
+        master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
+        assert_eq!(read(&master, at(0), "a"), Ok((false, 1)));
+        master.unmount_local_disk(at(0), NODE, keep).unwrap();
+        assert_eq!(read(&master, at(0), "a"), Err(expected));
+        while master.tick(at(0)) {}
+        assert_eq!(master.report().objects, u64::from(keep));
+    }
+}
+
+#[test]
 fn a_client_with_a_disk_alone_lives_by_its_pings() {
     let mut config = with_disks(false);
     config.client_ttl = Duration::from_secs(10);
