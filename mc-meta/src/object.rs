@@ -608,17 +608,17 @@ impl Object {
     }
 
     /// Notes where it is on this disk.
-    pub(crate) fn add_local_disk(&mut self, disk: Arc<LocalDisk>, extent: Extent) {
+    pub(crate) fn add_local_disk(&mut self, place: OnDisk) {
         self.change_extra(|extra| {
-            extra.local_disks.retain(|other| other.disk().id() != disk.id());
-            extra.local_disks.push(OnDisk::new(disk, extent));
+            extra.local_disks.retain(|other| other.disk().id() != place.disk().id());
+            extra.local_disks.push(place);
         });
     }
 
     /// Notes that it was on this disk, which is away, before a restart.
     pub(crate) fn note_local_disk(&mut self, disk: Arc<LocalDisk>, len: u64) {
         if let Some(extent) = Extent::new(0, len) {
-            self.add_local_disk(disk, extent);
+            self.add_local_disk(OnDisk::new(disk, extent));
         }
     }
 

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::backend::{BufferPool, StorageBackend};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
-use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
+use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 use index::Index;
 use sync::SharedSync;
 use writer::Writer;
@@ -165,6 +165,14 @@ impl Tier for LogTier {
         self.read_object_range(id, &range)
     }
 
+    fn get_unverified(
+        &self,
+        id: &ObjectId,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, TierError> {
+        self.read_unverified(id, &range)
+    }
+
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
         self.remove_record(id)
     }
@@ -187,5 +195,29 @@ impl Tier for LogTier {
         let writer = self.writer.lock();
         let bytes = writer.segments.iter().flatten().map(|segment| segment.live).sum();
         Ok(TierUsage { objects: self.index.read().len() as u64, bytes })
+    }
+
+    /// Reads nothing: generations and lengths are in the index.
+    fn evict(
+        &self,
+        watermarks: Watermarks,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<TierUsage, TierError> {
+        let before = self.usage()?;
+        if before.bytes <= watermarks.high.as_u64() {
+            return Ok(TierUsage::default());
+        }
+        let wanted = before.bytes.saturating_sub(watermarks.low.as_u64());
+        let oldest = self.index.read().oldest(wanted);
+        let mut removed = TierUsage::default();
+        for id in oldest {
+            let space = self.index.read().find(&id).map_or(0, |place| place.space());
+            if self.remove(&id)? {
+                removed.objects += 1;
+                removed.bytes += space;
+                evicted(id);
+            }
+        }
+        Ok(removed)
     }
 }

@@ -3,6 +3,7 @@
 //! Found objects outlast a master without a journal, and a disk that comes back brings its objects
 //! along. Those that were removed or replaced in the meantime stay removed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mc_types::{ClientId, ErrorCode, Extent, Generation, KeyRef, Time};
@@ -18,7 +19,7 @@ use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::tenant::quota::Charge;
 use crate::tier::kinds::FileState;
-use crate::tier::local_disk::MAX_DISK_OBJECTS;
+use crate::tier::local_disk::{MAX_DISK_OBJECTS, OnDisk};
 
 /// More puts than one master lives to see.
 const GENERATIONS: u64 = 1 << 48;
@@ -151,18 +152,22 @@ impl Master {
             Some(_) => Charge::free(),
             None => self.owner_of(found)?,
         };
-        let disk = self.local.book.lock().disk(client).ok_or(FoundError::NoDisk)?.clone();
-        if disk.objects() >= MAX_DISK_OBJECTS as u64 {
-            return Err(FoundError::TooManyObjects);
-        }
+        let place = {
+            let book = self.local.book.lock();
+            let disk = book.disk(client).ok_or(FoundError::NoDisk)?;
+            if disk.objects() >= MAX_DISK_OBJECTS as u64 {
+                return Err(FoundError::TooManyObjects);
+            }
+            OnDisk::new(Arc::clone(disk), extent)
+        };
         match known {
             Some((slot, ..)) => {
-                shard.get_mut(slot).add_local_disk(disk, extent);
+                shard.get_mut(slot).add_local_disk(place);
                 shard.emit_changed(slot, emit);
             }
             None => {
                 let slot = shard.enter(key, client, PendingPut::found(found, tenant), now);
-                shard.get_mut(slot).add_local_disk(disk, extent);
+                shard.get_mut(slot).add_local_disk(place);
                 shard.adopted(slot, emit);
             }
         }

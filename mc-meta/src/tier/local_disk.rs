@@ -163,7 +163,8 @@ pub(crate) struct OnDisk {
 }
 
 impl OnDisk {
-    /// An object that is at `extent` of a disk's region.
+    /// An object that is at `extent` of a disk's region, as the disk is mounted now: the caller holds
+    /// the [`Book`], so that it is mounted still as it was when the place was told.
     pub(crate) fn new(disk: Arc<LocalDisk>, extent: Extent) -> Self {
         disk.objects.fetch_add(1, Ordering::Relaxed);
         disk.bytes.fetch_add(extent.len(), Ordering::Relaxed);
@@ -309,9 +310,18 @@ impl Book {
         found.is_some_and(|(_, mounted)| *mounted == *spec)
     }
 
-    /// The client that has the disk mounted.
-    pub(crate) fn client_of(&self, id: DiskId) -> Option<ClientId> {
-        self.known.get(&id)?.client()
+    /// The client whose mount has to end before this client can mount the disk, and whether it is a
+    /// mount of the same disk; otherwise it is another disk of the client.
+    pub(crate) fn in_the_way(
+        &self,
+        client: ClientId,
+        spec: &LocalDiskSpec,
+    ) -> Option<(ClientId, bool)> {
+        if self.mounted.get(&client).is_some_and(|disk| disk.id != spec.id) {
+            return Some((client, false));
+        }
+        let holder = self.known.get(&spec.id)?.client()?;
+        (!self.is_mounted(client, spec)).then_some((holder, true))
     }
 
     /// Mounts a disk that no client has mounted. The objects on it can be read when they are reported.

@@ -5,6 +5,8 @@
 //! but a command that removes or replaces it does so, and the client
 //! then hears that what it wrote is of no use.
 
+use std::sync::Arc;
+
 use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
 use crate::command::Slices;
@@ -16,7 +18,9 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Offload, Queue};
 use crate::shard::Shard;
-use crate::tier::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec};
+use crate::tier::local_disk::{
+    Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec, OnDisk,
+};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
 pub use error::LocalDiskError;
@@ -80,24 +84,23 @@ impl Master {
         enabled: bool,
     ) -> Result<(), LocalDiskError> {
         let config = self.local_disks_wanted()?;
-        let (former, other) = {
+        let (mut clients, mut book) = loop {
+            let clients = self.clients.lock();
             let book = self.local.book.lock();
-            let is_mounted = book.is_mounted(client, &spec);
-            let former = book.client_of(spec.id).filter(|_| !is_mounted);
-            let other = book.disk(client).is_some_and(|disk| disk.id() != spec.id);
-            (former, other)
+            let Some((holder, is_same)) = book.in_the_way(client, &spec) else {
+                break (clients, book);
+            };
+            drop(book);
+            drop(clients);
+            if is_same {
+                self.suspend_local_disk(now, holder, now + config.return_timeout);
+            } else {
+                self.drop_local_disk(now, holder);
+            }
+            if holder != client {
+                self.clients.lock().disk_moved(holder);
+            }
         };
-        if other {
-            self.drop_local_disk(now, client);
-        }
-        if let Some(former) = former {
-            self.suspend_local_disk(now, former, now + config.return_timeout);
-        }
-        let mut clients = self.clients.lock();
-        if let Some(former) = former.filter(|former| *former != client) {
-            clients.disk_moved(former);
-        }
-        let mut book = self.local.book.lock();
         let dropped = book
             .offloads
             .mount(client, enabled)
@@ -215,7 +218,7 @@ impl Master {
         let mut shard = self.shard_of(key);
         let slot = shard.find_of_put(key, outcome.generation, emit);
         let mut book = self.local.book.lock();
-        let disk = book.disk(client).ok_or(OffloadError::NoDisk)?.clone();
+        let disk = Arc::clone(book.disk(client).ok_or(OffloadError::NoDisk)?);
         let Some(slot) = slot else {
             // Its jobs went with the object.
             return Err(OffloadError::NotPending);
@@ -227,12 +230,13 @@ impl Master {
             return Ok(());
         }
         let len = book.offloads.written(client, outcome.generation)?.len;
+        let place = Extent::new(outcome.address, len).map(|extent| OnDisk::new(disk, extent));
         drop(book);
-        let Some(extent) = Extent::new(outcome.address, len) else {
+        let Some(place) = place else {
             shard.not_written(slot, emit);
             return Err(OffloadError::NotPending);
         };
-        shard.get_mut(slot).add_local_disk(disk, extent);
+        shard.get_mut(slot).add_local_disk(place);
         shard.written(slot, emit);
         Ok(())
     }

@@ -520,6 +520,31 @@ fn a_disk_belongs_to_the_client_that_mounted_it_last() {
 }
 
 #[test]
+fn of_clients_that_mount_a_disk_at_once_one_has_it() {
+    let master = with_disk(with_disks(false), 100);
+    let clients = [NODE, OTHER];
+    let together = std::sync::Barrier::new(clients.len());
+    for _ in 0..2000 {
+        std::thread::scope(|scope| {
+            for client in clients {
+                let (master, together) = (&master, &together);
+                scope.spawn(move || {
+                    let spec = LocalDiskSpec { id: disk(NODE).id, ..disk(client) };
+                    together.wait();
+                    master.mount_local_disk(at(0), client, spec, true).unwrap();
+                });
+            }
+        });
+        let holders: Vec<_> = master.local_disks().iter().map(|disk| disk.client).collect();
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        for client in clients {
+            let asked = master.offload_heartbeat(at(0), client, true, 9);
+            assert_eq!(asked.is_ok(), holders == [client]);
+        }
+    }
+}
+
+#[test]
 fn a_job_says_where_the_object_is_in_memory() {
     let master = with_disk(with_disks(false), 100);
     let grant = put(&master, at(0), "a", 10).unwrap();

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroUsize;
 use core::ops::Bound;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use mc_types::{Generation, ObjectKey};
 
@@ -75,6 +75,23 @@ impl Index {
         let before = self.0.len();
         self.0.retain(|_, location| location.segment() != segment);
         before - self.0.len()
+    }
+
+    /// The objects with the lowest generations that have the wanted bytes together, the oldest first.
+    pub(super) fn oldest(&self, wanted: u64) -> Vec<ObjectId> {
+        let (mut oldest, mut bytes) = (BinaryHeap::new(), 0);
+        for (id, location) in &self.0 {
+            let generation = &id[id.len() - 8..];
+            bytes += location.space();
+            oldest.push((generation, id, location.space()));
+            while let Some((.., space)) = oldest.peek()
+                && bytes - space >= wanted
+            {
+                bytes -= space;
+                oldest.pop();
+            }
+        }
+        oldest.into_sorted_vec().into_iter().map(|(_, id, _)| unpacked(id)).collect()
     }
 
     /// The ids after the one of a cursor.
