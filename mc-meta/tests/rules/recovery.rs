@@ -1,6 +1,7 @@
 //! Records of the state, and the state from records.
 
 mod damage;
+mod disks;
 mod random;
 
 use core::time::Duration;
