@@ -18,11 +18,11 @@ use core::num::NonZeroUsize;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use mc_types::{Generation, MAX_KEY_LEN, ObjectKey, SplitMix64};
+use mc_types::{ByteSize, Generation, MAX_KEY_LEN, ObjectKey, SplitMix64};
 
 use crate::error::TierError;
 use crate::object::{MAX_SLICES, MAX_TENANT_LEN, ObjectBytes, ObjectId, SliceBytes, StoredObject};
-use crate::tier::{ScanPage, Tier, TierUsage};
+use crate::tier::{ScanPage, Tier, TierUsage, Watermarks};
 
 /// Runs all tests. `open` opens an empty tier when it is called with `true`, and otherwise the last
 /// one again, whose former opening has been dropped.
@@ -41,6 +41,7 @@ pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn Tier>) {
         lists_each_object_once,
         lists_what_stays_while_others_come_and_go,
         counts_what_is_there,
+        evicts_the_oldest,
         serves_several_threads,
     ] {
         drop(open(true));
@@ -176,6 +177,8 @@ fn returns_exact_ranges(open: Open<'_>) {
         for end in edges.into_iter().filter(|end| *end > start) {
             let part = tier.get_range(&id, start as u64..end as u64).expect("it can be read");
             assert!(part.as_deref() == Some(&whole[start..end]), "{start} to {end}");
+            let part = tier.get_unverified(&id, start as u64..end as u64).expect("it can be read");
+            assert!(part.as_deref() == Some(&whole[start..end]), "{start} to {end}");
         }
     }
     #[allow(clippy::reversed_empty_ranges, reason = "it is rejected")]
@@ -187,6 +190,7 @@ fn returns_exact_ranges(open: Open<'_>) {
         );
     }
     assert_eq!(tier.get_range(&nth(2), 0..1).expect("it can be asked for"), None);
+    assert_eq!(tier.get_unverified(&nth(2), 0..1).expect("it can be asked for"), None);
 }
 
 fn replaces_an_object_as_a_whole(open: Open<'_>) {
@@ -264,6 +268,31 @@ fn counts_what_is_there(open: Open<'_>) {
     assert!(objects == 5 && bytes >= 5000, "{objects} objects of {bytes} bytes");
     (0..5).for_each(|number| assert!(remove(&*tier, &nth(number))));
     assert_eq!(usage().objects, 0);
+}
+
+/// By age, which here is that of the generation and of the medium's clock alike.
+fn evicts_the_oldest(open: Open<'_>) {
+    let tier = open();
+    (0..10).for_each(|number| put(&*tier, &nth(number), &object(number, &[1000])));
+    let used = tier.usage().expect("it can be counted").bytes;
+    let mut evict = |high: u64, low: u64| {
+        let (high, low) = (ByteSize::bytes(high), ByteSize::bytes(low));
+        let mut ids = Vec::new();
+        let removed = tier.evict(Watermarks { high, low }, &mut |id| ids.push(id));
+        assert_eq!(removed.expect("it can evict").objects, ids.len() as u64);
+        ids
+    };
+    assert!(evict(used, 0).is_empty(), "not above the high watermark");
+    let mut evicted = evict(used - 1, used / 2);
+    evicted.sort();
+    assert!((4..=6).contains(&evicted.len()), "{evicted:?}");
+    let count = evicted.len() as u64;
+    let mut oldest: Vec<_> = (0..count).map(nth).collect();
+    oldest.sort();
+    assert_eq!(evicted, oldest);
+    assert!(get(&*tier, &nth(0)).is_none() && get(&*tier, &nth(9)).is_some());
+    assert!(tier.usage().expect("it can be counted").bytes <= used / 2);
+    assert_eq!(evict(0, 0).len() as u64, 10 - count);
 }
 
 /// Every thread finds an object as one of the threads has put it, or not at all.

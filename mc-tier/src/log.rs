@@ -165,11 +165,7 @@ impl Tier for LogTier {
         self.read_object_range(id, &range)
     }
 
-    fn get_unverified(
-        &self,
-        id: &ObjectId,
-        range: Range<u64>,
-    ) -> Result<Option<Bytes>, TierError> {
+    fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
         self.read_unverified(id, &range)
     }
 

@@ -237,7 +237,7 @@ def test_configs_are_carried_out(
     for refused in [
         ReplicateConfig(prefer_alloc_in_same_node=True),
         ReplicateConfig(nof_replica_num=1),
-        ReplicateConfig(dfs_replica_num=1),
+        ReplicateConfig(dfs_replica_num=2),
         ReplicateConfig(replica_num=1 << 40),
     ]:
         assert store.put(f"{key}refused", b"x", refused) == INVALID_PARAMS

@@ -178,7 +178,8 @@ impl LogTier {
             }
             let (start, end) = (header_len + range.start, header_len + range.end);
             let skipped = start - start % self.alignment;
-            let bytes = self.read_at(self.offset_of(place) + skipped, self.aligned(end - skipped))?;
+            let bytes =
+                self.read_at(self.offset_of(place) + skipped, self.aligned(end - skipped))?;
             if self.index.read().find(id).as_ref() != Some(place) {
                 // The record has moved, and its segment may have another one.
                 return Err(self.damaged(Damage::Magic));

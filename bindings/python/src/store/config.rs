@@ -30,8 +30,10 @@ use crate::error::Failure;
 ///     at all. An empty string means no group.
 /// prefer_alloc_in_same_node, data_type: hints without effect. As in Mooncake, put, put_parts and
 ///     put_batch reject prefer_alloc_in_same_node.
-/// nof_replica_num, dfs_replica_num, preferred_nof_segments: kinds of storage that mc-store does
-///     not have; a put that requests nof or dfs replicas is rejected.
+/// dfs_replica_num: 0 or 1. Whether an object gets a file on the shared tier the master decides
+///     (--root_fs_dir), for all objects alike.
+/// nof_replica_num, preferred_nof_segments: a kind of storage that mc-store does not have; a put that
+///     requests nof replicas is rejected.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicateConfig {
@@ -147,10 +149,11 @@ impl ReplicateConfig {
 impl ReplicateConfig {
     /// Converts the options for a call that stores `count` objects.
     pub(super) fn plan(&self, count: usize) -> Result<Plan, Failure> {
-        if self.nof_replica_num.0 > 0 || self.dfs_replica_num.0 > 0 {
-            return Err(Failure::refuse(
-                "nof_replica_num and dfs_replica_num must be 0: this storage is not supported",
-            ));
+        if self.nof_replica_num.0 > 0 {
+            return Err(Failure::refuse("nof_replica_num must be 0: this storage is not supported"));
+        }
+        if self.dfs_replica_num.0 > 1 {
+            return Err(Failure::refuse("dfs_replica_num must be 0 or 1: an object has one file"));
         }
         let Ok(replicas) = u32::try_from(self.replica_num.0) else {
             return Err(Failure::refuse(format_args!(
