@@ -128,6 +128,24 @@ pub(crate) struct Args {
     )]
     pub(crate) threads: usize,
 
+    /// Keep objects on a disk of this host, too, if the master runs with --enable_offload.
+    #[arg(
+        long = "enable_offload",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        help_heading = "Storage below memory"
+    )]
+    pub(crate) enable_offload: bool,
+    /// Directory of that disk; one process uses it at a time.
+    #[arg(long = "ssd_offload_path", value_name = "DIR", help_heading = "Storage below memory")]
+    pub(crate) ssd_offload_path: Option<PathBuf>,
+    /// Bytes that objects may take there, at least 17MB [default: 90 % of the free space].
+    #[arg(long = "ssd_offload_size", value_name = "SIZE", help_heading = "Storage below memory")]
+    pub(crate) ssd_offload_size: Option<ByteSize>,
+
     /// Serve /health, /ready, /live, /metrics and /metrics/summary over HTTP.
     #[arg(
         long = "enable_http_server",
