@@ -236,12 +236,13 @@ impl RebuildPart<'_> {
         if file != FileState::None && !shard.config().files.bytes.take_anyway(len) {
             file = FileState::None;
         }
+        // All parts share the book.
         let disks: Vec<_> = match shard.config().local.config {
-            Some(_) => {
+            Some(_) if !record.local_disks.is_empty() => {
                 let mut book = shard.config().local.book.lock();
                 record.local_disks.iter().map(|id| Arc::clone(book.away(*id))).collect()
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         };
         let join = |name| {
             let shard = shard.config().number;
