@@ -275,7 +275,7 @@ fn evicts_the_oldest(open: Open<'_>) {
     let tier = open();
     (0..10).for_each(|number| put(&*tier, &nth(number), &object(number, &[1000])));
     let used = tier.usage().expect("it can be counted").bytes;
-    let mut evict = |high: u64, low: u64| {
+    let evict = |high: u64, low: u64| {
         let (high, low) = (ByteSize::bytes(high), ByteSize::bytes(low));
         let mut ids = Vec::new();
         let removed = tier.evict(Watermarks { high, low }, &mut |id| ids.push(id));

@@ -21,8 +21,7 @@ use crate::error::TierError;
 /// The file's name in its directory.
 const NAME: &str = "objects.log";
 
-/// The most threads that read where there is no io_uring. More of them cost memory and switches, and
-/// gain nothing where it was measured.
+/// The most threads that read where there is no io_uring: each costs memory and switches.
 const MAX_THREADS: u32 = 16;
 
 /// A file in a directory of a local disk, which one process uses at a time.
@@ -228,7 +227,7 @@ impl StorageBackend for FileBackend {
         self.alignment
     }
 
-    /// By the caller's own thread: a switch to another one takes longer than what it could save.
+    /// By the caller's own thread: reads of many threads are in flight at once as well, without switches.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if self.is_aligned(offset, buffer) {
             return queue::read_exact(&self.file, self.alignment, offset, buffer);

@@ -23,7 +23,7 @@ pub(super) struct Read {
     reply: Reply,
 }
 
-/// Results that a caller is woken for, if there are so many: each wake-up costs more than a short read.
+/// Results that a caller is woken for, if so many are to come: fewer switches between threads.
 const TOGETHER: usize = 8;
 
 /// What was read for one caller.

@@ -129,7 +129,7 @@ impl Run {
             if self.is_done() {
                 return;
             }
-            // Some at once, where there are many: a switch to this thread costs more than a short read.
+            // Several at once, where many are in flight: fewer switches to this thread.
             match self.ring.submit_and_wait((self.in_flight.0.len() / 8).max(1)) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
