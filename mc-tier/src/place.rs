@@ -54,6 +54,12 @@ pub(crate) fn place_within(id: &ObjectId, max_name_len: usize) -> String {
     place
 }
 
+/// The generation in the [`place`] of an object; zero where there is none.
+pub(crate) fn generation_of(place: &str) -> u64 {
+    let generation = place.rsplit(',').next();
+    generation.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default()
+}
+
 /// Returns whether a file of this name is an object's.
 pub(crate) fn is_object(name: &str) -> bool {
     name.starts_with("o,") || name.starts_with("h,")
@@ -110,6 +116,7 @@ mod tests {
                 let (folder, name) = place.split_once('/').unwrap();
                 prop_assert!(folder.len() == 2 && name.len() <= MAX_NAME_LEN && is_object(name));
                 prop_assert!(!name.contains(['/', '\0']));
+                prop_assert_eq!(generation_of(&place), generation);
                 let other = places.insert(place, id.clone());
                 prop_assert!(other.is_none_or(|other| other == id));
             }

@@ -23,7 +23,8 @@ pub use error_code::ErrorCode;
 pub use event_info::{InfoTooLong, MAX_BLOCK_HASH, MAX_MODEL_NAME, MAX_TOKEN_IDS, StoreEventInfo};
 pub use extent::Extent;
 pub use id::{
-    ClientId, DiskId, Epoch, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId, TransferId,
+    ClientId, DiskId, Epoch, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId,
+    TransferId,
 };
 pub use key::{KeyError, KeyRef, MAX_KEY_LEN, ObjectKey};
 pub use media::{MediaType, ParseMediaTypeError};

@@ -225,7 +225,11 @@ fn counters(text: &mut MetricsText, report: &MasterReport) {
         ),
         ("master_offload_written_total", "Objects written to disks", report.offload.written),
         ("master_offload_written_bytes_total", "Bytes of these", report.offload.written_bytes),
-        ("master_offload_failed_total", "Objects that clients could not write", report.offload.failed),
+        (
+            "master_offload_failed_total",
+            "Objects that clients could not write",
+            report.offload.failed,
+        ),
         ("master_promotion_hits_total", "Reads of objects on disks only", report.promotion.hits),
         (
             "master_promotion_promoted_total",

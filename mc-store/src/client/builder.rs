@@ -417,7 +417,8 @@ impl ClientBuilder {
             None => None,
         };
         let storage = storage_config(&master).await?;
-        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier).await;
+        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier);
+        let shared_tier = Box::pin(shared_tier).await;
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
@@ -428,7 +429,7 @@ impl ClientBuilder {
             Some(options) => {
                 let opening =
                     OwnDisk::open(options, &storage, &transport, &segments, &*environment);
-                Some(opening.await?)
+                Some(Box::pin(opening).await?)
             }
             None => None,
         };

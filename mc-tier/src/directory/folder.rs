@@ -9,12 +9,14 @@ use super::file::{ObjectFile, ReadError};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectId, StoredObject};
 use crate::object_file::FORMAT;
-use crate::place::{FOLDERS, folder, is_object, place};
+use crate::place::{FOLDERS, folder, generation_of, is_object, place};
 
 /// An object's file, unopened.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FoundFile {
     pub(super) modified: SystemTime,
+    /// Tells the older of two that were written within a tick of the file system's clock.
+    generation: u64,
     pub(super) place: String,
     pub(super) len: u64,
 }
@@ -94,7 +96,8 @@ impl DirectoryTier {
                 let metadata = entry.metadata();
                 if let Some(metadata) = self.found("read", &entry.path(), metadata)? {
                     let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                    visit(FoundFile { modified, place, len: metadata.len() });
+                    let generation = generation_of(&place);
+                    visit(FoundFile { modified, generation, place, len: metadata.len() });
                 }
                 Ok(())
             })?;

@@ -150,7 +150,9 @@ impl ReplicateConfig {
     /// Converts the options for a call that stores `count` objects.
     pub(super) fn plan(&self, count: usize) -> Result<Plan, Failure> {
         if self.nof_replica_num.0 > 0 {
-            return Err(Failure::refuse("nof_replica_num must be 0: this storage is not supported"));
+            return Err(Failure::refuse(
+                "nof_replica_num must be 0: this storage is not supported",
+            ));
         }
         if self.dfs_replica_num.0 > 1 {
             return Err(Failure::refuse("dfs_replica_num must be 0 or 1: an object has one file"));

@@ -80,7 +80,7 @@ impl OwnDisk {
             std::iter::repeat_with(|| Memory::allocate(STAGE_LEN)).take(STAGES).collect();
         let staging = Staging::new(device, stages?);
         let tickets = segments.new_tickets().map_err(DiskError::NoRandomness)?;
-        let ticket_key = tickets.as_ref().map(|tickets| tickets.key.clone());
+        let ticket_key = tickets.as_ref().map(|tickets| tickets.key);
         let region = node.register_staged(&staging, Access::Read, tickets)?;
         let spec = LocalDiskSpec { id, endpoint, remote_key: region.key(), ticket_key };
         info!(path = %options.path.display(), disk = %id, %capacity, "the own disk is open");

@@ -150,8 +150,7 @@ impl Core {
     async fn write_to_disk(&self, disk: &OwnDisk, job: &OffloadJob) -> Option<u64> {
         let begun = Instant::now();
         let own = self.segments.held(job.source.segment, job.source.extent)?;
-        let (id, tier, slices) =
-            (id_of(&job.job).ok()?, disk.tier()?, job.slices.clone());
+        let (id, tier, slices) = (id_of(&job.job).ok()?, disk.tier()?, job.slices.clone());
         let capacity = disk.capacity;
         let places = Arc::clone(&disk.places);
         let write = move || {

@@ -310,7 +310,7 @@ impl Segments {
             segment
         };
         let tickets = self.new_tickets().map_err(MountFailure::NoRandomness)?;
-        let ticket_key = tickets.as_ref().map(|tickets| tickets.key.clone());
+        let ticket_key = tickets.as_ref().map(|tickets| tickets.key);
         if ticket_key.is_some() {
             // Known before the first ticket is shown, so that no peer is refused.
             let asked = self.environment.clock().now();
