@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
-    DiskConfig, JobStatus, LateWrites, LocalDiskConfig, Master, MasterConfig, PromotionConfig,
-    PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, Slice, Slices, TaskKind,
-    TaskStatus, TenantId,
+    DiskConfig, FileSystemState, JobStatus, LateWrites, LocalDiskConfig, LocalDiskSpec, Master,
+    MasterConfig, PromotionConfig, PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus,
+    Slice, Slices, TaskKind, TaskStatus, TenantId,
 };
 use mc_rpc::{
-    Clock, EvictDiskItem, FoundItem, MasterClient, MasterService, OffloadItem, Server,
-    ServerConfig, ServerHandle, TenantKey,
+    Clock, EvictDiskItem, FileOutcome, FoundItem, MasterClient, MasterService, OffloadItem, Server,
+    ServerConfig, ServerHandle, StorageSettings, TenantKey,
 };
-use mc_types::{ClientId, Endpoint, ErrorCode, KeyRef, Time};
+use mc_types::{ClientId, DiskId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, Time};
 
 const MIB: u64 = 1 << 20;
 
@@ -249,50 +249,71 @@ async fn objects_go_to_disks_and_come_back() {
     let server = serve(&master, ServerConfig::default()).await;
     let client = connect(&server).await;
     client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
-    let served = Endpoint::new("tcp", "10.0.0.1:7").unwrap();
+    let disk = LocalDiskSpec {
+        id: DiskId::from_u128(5),
+        endpoint: Endpoint::new("tcp", "10.0.0.1:7").unwrap(),
+        remote_key: RemoteKey::from_bytes([6; 16]),
+        ticket_key: None,
+    };
     let early = client.offload_heartbeat(ME, true, 0).await.unwrap_err();
     assert_eq!(early.code(), ErrorCode::SegmentNotFound);
-    client.mount_local_disk(ME, &served, true).await.unwrap();
+    client.mount_local_disk(ME, &disk, true).await.unwrap();
     client.report_ssd_capacity(ME, 1 << 40).await.unwrap();
 
     put(&client, key("a")).await;
     put(&client, key("b")).await;
     let jobs = client.offload_heartbeat(ME, true, 0).await.unwrap();
-    assert_eq!((jobs.len(), jobs[0].len), (2, 4196));
-    let outcome = |at: usize, written| OffloadItem {
-        object: jobs[at].object(),
-        generation: jobs[at].generation,
-        written,
+    assert_eq!((jobs.len(), jobs[0].job.len, jobs[0].slices.total_len()), (2, 4196, 4196));
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let in_memory = (list.replicas[0].segment.id, list.replicas[0].extent);
+    assert_eq!((jobs[0].source.segment, jobs[0].source.extent), in_memory);
+    let outcome = |at: usize, written_at| OffloadItem {
+        object: jobs[at].job.object(),
+        generation: jobs[at].job.generation,
+        written_at,
     };
-    let noted = client.notify_offload(ME, &[outcome(0, true), outcome(1, false)]).await.unwrap();
+    let outcomes = [outcome(0, Some(512)), outcome(1, None)];
+    let noted = client.notify_offload(ME, &outcomes).await.unwrap();
     assert_eq!(noted, [Ok(()), Ok(())]);
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let place = &list.local_disks[0];
+    assert_eq!((place.client, &place.endpoint), (ME, &disk.endpoint));
+    assert_eq!((place.remote_key, place.ticket), (disk.remote_key, None));
+    assert_eq!((place.extent.offset(), place.extent.len()), (512, 4196));
     let disks = client.local_disks(None, 0).await.unwrap();
-    assert_eq!((&disks.disks[0].endpoint, disks.disks[0].objects), (&served, 1));
+    assert_eq!((&disks.disks[0].endpoint, disks.disks[0].objects), (&disk.endpoint, 1));
     assert_eq!((disks.disks[0].usage.capacity, disks.next_after), (1 << 40, None));
     assert_eq!(disks.disks, master.local_disks());
     let written = client.cluster_report().await.unwrap().offload;
     assert_eq!((written.written, written.failed), (1, 1));
 
-    // Everything goes but what the disk holds, and comes back from there.
-    let (object, generation) = (jobs[0].object(), jobs[0].generation);
+    // Everything goes. What another master's client wrote comes back from there, and nothing else.
+    let removed = (jobs[0].job.object(), jobs[0].job.generation);
     client.remove_all(true).await.unwrap();
     assert!(client.poll_remove_all(ME).await.unwrap());
     assert!(!client.poll_remove_all(ME).await.unwrap());
-    let slices = Slices::One(Slice { len: 4196, checksum: None });
-    let found = FoundItem { object: object.clone(), generation, slices };
-    assert_eq!(client.report_local_disk(ME, &[found]).await.unwrap(), [Ok(())]);
+    let slices = || Slices::One(Slice { len: 4196, checksum: None });
+    let found =
+        |(object, generation)| FoundItem { object, generation, slices: slices(), address: 64 };
+    let (object, generation) = (TenantKey::from(key("foreign")), Generation::new(1 << 62));
+    let both = [found(removed), found((object.clone(), generation))];
+    let noted = client.report_local_disk(ME, &both, true).await.unwrap();
+    assert_eq!(noted[0].as_ref().unwrap_err().code, ErrorCode::ObjectAlreadyExists);
+    assert_eq!(noted[1], Ok(()));
     for _ in 0..2 {
-        assert!(client.exist(jobs[0].key.as_ref()).await.unwrap());
-        client.get_replica_list(jobs[0].key.as_ref()).await.unwrap();
+        assert!(client.exist(key("foreign")).await.unwrap());
+        let list = client.get_replica_list(key("foreign")).await.unwrap();
+        assert_eq!((list.replicas.len(), list.local_disks[0].extent.offset()), (0, 64));
     }
     let back = client.promotion_heartbeat(ME).await.unwrap();
-    assert_eq!(back, jobs[..1]);
+    let [back] = &back[..] else { panic!("{back:?}") };
+    assert_eq!((back.key.as_str(), back.generation, back.len), ("foreign", generation, 4196));
     let space = client.promotion_alloc_start(ME, &object, generation, 4196, &["node-1"]);
     let handle = space.await.unwrap().handle;
     client.notify_promotion_success(ME, &object, generation, handle).await.unwrap();
     let late = LateWrites::Impossible;
     client.notify_promotion_failure(ME, &object, generation, Some(handle), late).await.unwrap();
-    assert_eq!(holders(&client, jobs[0].key.as_ref()).await, ["node-1"]);
+    assert_eq!(holders(&client, key("foreign")).await, ["node-1"]);
 
     let evicted = EvictDiskItem { object, generation: Some(generation) };
     let absent = EvictDiskItem { object: key("c").into(), generation: None };
@@ -300,7 +321,7 @@ async fn objects_go_to_disks_and_come_back() {
     let noted = client.batch_evict_disk_replica(ME, &items, ReplicaKind::LocalDisk).await.unwrap();
     assert_eq!(noted[0], Ok(()));
     assert_eq!(noted[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
-    client.unmount_local_disk(ME).await.unwrap();
+    client.unmount_local_disk(ME, false).await.unwrap();
     assert!(client.local_disks(None, 0).await.unwrap().disks.is_empty());
     server.shutdown().await;
 }
@@ -330,5 +351,61 @@ async fn files_outlive_memory() {
     let object = TenantKey::from(key("kept"));
     client.evict_disk_replica(ME, &object, None, ReplicaKind::Disk).await.unwrap();
     assert!(!client.exist(key("kept")).await.unwrap());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn files_are_kept_in_step_with_the_objects() {
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::with_capacity(MIB));
+    let master = Arc::new(Master::new(config, 11).unwrap());
+    let service = MasterService::new(Arc::clone(&master), Hand::default())
+        .with_storage(StorageSettings::in_directory("/mnt/kv").cluster_id("c1"));
+    let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await.unwrap();
+    let server = server.spawn();
+    let client = connect(&server).await;
+    let storage = client.storage_config().await.unwrap();
+    assert_eq!(storage.settings, StorageSettings::in_directory("/mnt/kv").cluster_id("c1"));
+    assert_eq!((storage.tenant, storage.quota), (TenantId::DEFAULT, Some(MIB)));
+
+    client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
+    let mut outcomes = Vec::new();
+    for (text, written) in [("written", true), ("not", false)] {
+        let config = ReplicateConfig::default();
+        let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
+        let handle = client.put_start(ME, &start).await.unwrap().handle;
+        client.put_end(ME, &PutEnd::new(key(text), handle)).await.unwrap();
+        outcomes.push(FileOutcome { key: key(text), handle, written });
+    }
+    let absent = FileOutcome { key: key("absent"), ..outcomes[0].clone() };
+    outcomes.push(absent);
+    let ended = client.batch_disk_put_end(ME, &outcomes).await.unwrap();
+    assert_eq!(ended[..2], [Ok(()), Ok(())]);
+    assert_eq!(ended[2].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    for FileOutcome { key, written, .. } in &outcomes[..2] {
+        let list = client.get_replica_list(*key).await.unwrap();
+        assert_eq!(list.disk.is_some(), *written, "{key}");
+    }
+
+    client.remove(key("written"), true).await.unwrap();
+    let state = FileSystemState::default();
+    let jobs = client.fetch_file_jobs(ME, state, 0).await.unwrap();
+    assert_eq!((jobs.compare, jobs.evict), (true, false));
+    let [job] = &jobs.delete[..] else { panic!("{jobs:?}") };
+    assert_eq!((job.key.as_ref(), job.generation), (key("written"), outcomes[0].handle.generation));
+    let removed = (job.object(), job.generation);
+    let foreign = (TenantKey::from(key("foreign")), Generation::new(1 << 62));
+    let found = [removed, foreign].map(|(object, generation)| FoundItem {
+        object,
+        generation,
+        slices: Slices::One(Slice { len: 64, checksum: None }),
+        address: 0,
+    });
+    let noted = client.report_files(ME, &found).await.unwrap();
+    assert_eq!(noted[0].as_ref().unwrap_err().code, ErrorCode::ObjectAlreadyExists);
+    assert_eq!(noted[1], Ok(()));
+    assert!(client.get_replica_list(key("foreign")).await.unwrap().disk.is_some());
+    let jobs = client.fetch_file_jobs(ME, state.compared(true).full(true), 0).await.unwrap();
+    assert_eq!((jobs.delete.len(), jobs.compare, jobs.evict), (0, false, true));
     server.shutdown().await;
 }

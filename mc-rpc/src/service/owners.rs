@@ -279,6 +279,7 @@ mod tests {
             call(&service, caller, Method::MountLocalDisk, |out| {
                 request::write_ping(out, CLIENT);
                 put_bytes(out, 2, b"tcp://10.0.0.1:1");
+                put_bytes(out, 5, &[6; 16]);
             })
         };
         let unmount = |caller: &Caller| {

@@ -5,12 +5,13 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 
 use mc_meta::{
-    EvictionBlocker, JobStatus, KeyEventKind, LateWrites, ListCursor, ReplicaKind, SegmentStatus,
-    TaskKind, TaskStatus,
+    EvictionBlocker, FileSystemState, JobStatus, KeyEventKind, LateWrites, ListCursor, ReplicaKind,
+    SegmentStatus, TaskKind, TaskStatus,
 };
 use mc_rpc::blocking::MasterClient;
 use mc_rpc::{
-    ClientConfig, Completion, RpcError, Server, ServerConfig, ServerHandle, TaskReport, TenantKey,
+    ClientConfig, Completion, RpcError, Server, ServerConfig, ServerHandle, StorageSettings,
+    TaskReport, TenantKey,
 };
 use mc_types::{JobId, MediaType, TaskId};
 use proptest::prelude::*;
@@ -208,6 +209,31 @@ fn settings_of_conversions_are_there_only_when_enabled() {
 }
 
 #[test]
+fn where_files_are_is_read_as_it_was_written() {
+    let told = Told::new();
+    let good = || proto::GetStorageConfigResponse {
+        fsdir: "/mnt/kv".into(),
+        cluster_id: "c1".into(),
+        tenant_id: "blue".into(),
+        quota_bytes: 100,
+        ..Default::default()
+    };
+    let read = told.with(&good()).storage_config().unwrap();
+    let settings = StorageSettings::in_directory("/mnt/kv").cluster_id("c1").evicts(false);
+    assert_eq!((read.settings, read.tenant, read.quota), (settings, tenant("blue"), Some(100)));
+    let bare = proto::GetStorageConfigResponse {
+        fsdir: String::new(),
+        quota_bytes: 0,
+        enable_disk_eviction: true,
+        ..good()
+    };
+    let read = told.with(&bare).storage_config().unwrap();
+    assert_eq!((read.settings.root, read.settings.evicts, read.quota), (None, true, None));
+    let nobody = proto::GetStorageConfigResponse { tenant_id: "..".into(), ..good() };
+    assert_malformed(told.with(&nobody).storage_config());
+}
+
+#[test]
 fn grants_of_space_are_read_as_they_were_written() {
     let told = Told::new();
     let object = TenantKey::from(key("k"));
@@ -335,14 +361,47 @@ fn bad_answers_about_tasks_and_jobs_are_malformed() {
 fn bad_answers_about_disks_and_tenants_are_malformed() {
     let told = Told::new();
     let job = || proto::DiskJob { key: "k".into(), tenant_id: "blue".into(), ..Default::default() };
-    let read = |jobs: Vec<proto::DiskJob>| {
+    let bad_jobs = [
+        proto::DiskJob { key: "k".repeat(1025), ..job() },
+        proto::DiskJob { tenant_id: "..".into(), ..job() },
+    ];
+    let read = |jobs: Vec<proto::OffloadJob>| {
         let answer = proto::OffloadHeartbeatResponse { jobs, ..Default::default() };
         told.with(&answer).offload_heartbeat(ME, true, 0)
     };
-    assert_eq!(read(vec![job(); 8192]).unwrap().len(), 8192);
+    let slice = || proto::Slice { length: 5, checksum: Some(9) };
+    let offload = || proto::OffloadJob {
+        job: Some(job()),
+        slices: vec![slice()],
+        segment_id: vec![1; 16],
+        offset: 7,
+    };
+    let good = read(vec![offload(); 8192]).unwrap();
+    assert_eq!((good.len(), good[0].slices.total_len()), (8192, 5));
+    let source = good[0].source;
+    assert_eq!((source.segment.as_u128() as u8, source.extent.offset()), (1, 7));
+    assert_malformed(read(vec![offload(); 8193]));
+    for bad in [
+        proto::OffloadJob { job: None, ..offload() },
+        proto::OffloadJob { slices: vec![], ..offload() },
+        proto::OffloadJob { slices: vec![slice(); 1025], ..offload() },
+        proto::OffloadJob { segment_id: vec![], ..offload() },
+        proto::OffloadJob { offset: u64::MAX, ..offload() },
+    ]
+    .into_iter()
+    .chain(bad_jobs.clone().map(|job| proto::OffloadJob { job: Some(job), ..offload() }))
+    {
+        assert_malformed(read(vec![bad]));
+    }
+
+    let read = |delete: Vec<proto::DiskJob>| {
+        let answer = proto::FetchFileJobsResponse { delete, ..Default::default() };
+        told.with(&answer).fetch_file_jobs(ME, FileSystemState::default(), 0)
+    };
+    assert_eq!(read(vec![job(); 8192]).unwrap().delete.len(), 8192);
     assert_malformed(read(vec![job(); 8193]));
-    assert_malformed(read(vec![proto::DiskJob { key: "k".repeat(1025), ..job() }]));
-    assert_malformed(read(vec![proto::DiskJob { tenant_id: "..".into(), ..job() }]));
+    bad_jobs.into_iter().for_each(|job| assert_malformed(read(vec![job])));
+
     let disk = proto::LocalDiskReport { client_id: me(), ..Default::default() };
     for (disks, more) in [(vec![disk], false), (vec![], true)] {
         let answer = proto::ListLocalDisksResponse { disks, more, ..Default::default() };
@@ -482,6 +541,10 @@ fn call_all(client: &MasterClient) {
     let _ = client.tenant_quota(&TenantId::DEFAULT);
     let _ = client.tenant_quotas(None, 0);
     let _ = client.offload_heartbeat(ME, true, 0);
+    let _ = client.fetch_file_jobs(ME, FileSystemState::default(), 0);
+    let _ = client.storage_config();
+    let _ = client.report_files(ME, &[]);
+    let _ = client.batch_disk_put_end(ME, &[]);
     let _ = client.local_disks(None, 0);
     let _ = client.poll_remove_all(ME);
     let _ = client.promotion_alloc_start(ME, &object, generation, 1, &[]);

@@ -1,6 +1,7 @@
 //! Answers to callers that accept short ones.
 
-use mc_meta::{FoundOnDisk, Slice, Slices};
+use mc_meta::{FoundOnDisk, LocalDiskSpec, Slice, Slices};
+use mc_types::DiskId;
 
 use super::*;
 
@@ -22,7 +23,13 @@ fn pages_fit_into_the_answer() {
     let served = Endpoint::new("tcp", &"h".repeat(250)).unwrap();
     for i in 0..300 {
         let client = ClientId::from_u128(u128::MAX - i);
-        service.master().mount_local_disk(NOW, client, served.clone(), true).unwrap();
+        let disk = LocalDiskSpec {
+            id: DiskId::from_bytes(client.to_bytes()),
+            endpoint: served.clone(),
+            remote_key: RemoteKey::from_bytes([6; 16]),
+            ticket_key: None,
+        };
+        service.master().mount_local_disk(NOW, client, disk, true).unwrap();
     }
     for i in 0..1000 {
         let whose = tenant(&format!("{i:0128}"));
@@ -102,10 +109,9 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
     let master = service.master();
     for i in 0..100 {
         let name = format!("k{i}");
-        let generation = put(&service, &TenantId::DEFAULT, &name);
-        master.remove(NOW, key(&name), true).unwrap();
         let slices = Slices::One(Slice { len: 300, checksum: None });
-        let found = FoundOnDisk { key: key(&name), generation, slices };
+        let generation = Generation::new(FOREIGN.as_u64() + i);
+        let found = FoundOnDisk { key: key(&name), generation, slices, address: 0 };
         master.report_local_disk(NOW, ME, &[found])[0].unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();

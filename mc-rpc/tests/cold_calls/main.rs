@@ -10,6 +10,7 @@ mod disks;
 mod limits;
 mod mutations;
 mod refusals;
+mod storage;
 mod tenants;
 
 use std::sync::Arc;
@@ -142,8 +143,35 @@ fn put(service: &MasterService<Still>, tenant: &TenantId, text: &str) -> Generat
     handle.generation
 }
 
+/// A put of another master: found on a disk, it is unknown to this one.
+const FOREIGN: Generation = Generation::new(1 << 62);
+
+/// How the client mounts its disk.
+fn mount() -> proto::MountLocalDiskRequest {
+    proto::MountLocalDiskRequest {
+        client_id: me(),
+        endpoint: "tcp://h:1".into(),
+        enabled: true,
+        disk_id: vec![5; 16],
+        remote_key: vec![6; 16],
+        ticket_key: vec![],
+    }
+}
+
 fn mount_disk(service: &MasterService<Still>) {
-    let endpoint = "tcp://h:1".into();
-    let mount = proto::MountLocalDiskRequest { client_id: me(), endpoint, enabled: true };
-    let _: proto::MountLocalDiskResponse = call(service, Method::MountLocalDisk, &mount).unwrap();
+    let _: proto::MountLocalDiskResponse = call(service, Method::MountLocalDisk, &mount()).unwrap();
+}
+
+/// An object of 300 bytes in two slices, as a client finds it.
+fn found_on_disk(text: &str, tenant_id: &str, generation: Generation) -> proto::FoundOnDisk {
+    proto::FoundOnDisk {
+        key: text.into(),
+        tenant_id: tenant_id.into(),
+        generation: generation.as_u64(),
+        slices: vec![
+            proto::Slice { length: 100, checksum: None },
+            proto::Slice { length: 200, checksum: Some(7) },
+        ],
+        offset: 4096,
+    }
 }

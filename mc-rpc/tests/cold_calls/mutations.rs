@@ -77,12 +77,20 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         kind: 1,
         tenant_id: tenant_id(),
     };
-    let file = proto::FileOutcome { key: key(), generation: 3, put_token: 4, written: true };
+    let file = proto::FileOutcome { key: key(), generation: 300, put_token: 4, written: true };
     let found = proto::FoundOnDisk {
         key: key(),
         tenant_id: tenant_id(),
         generation: 3,
         slices: vec![proto::Slice { length: 4, checksum: Some(5) }],
+        offset: 6,
+    };
+    let written = proto::OffloadOutcome {
+        key: key(),
+        tenant_id: tenant_id(),
+        generation: 3,
+        written: true,
+        offset: 6,
     };
     let promotion = proto::PromotionAllocStartRequest {
         key: key(),
@@ -171,12 +179,30 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 client_id: me(),
                 endpoint: "tcp://h:1".into(),
                 enabled: true,
+                disk_id: id(),
+                remote_key: id(),
+                ticket_key: id(),
             },
         ),
-        entry(Method::UnmountLocalDisk, proto::UnmountLocalDiskRequest { client_id: me() }),
+        entry(
+            Method::UnmountLocalDisk,
+            proto::UnmountLocalDiskRequest { client_id: me(), keep: true },
+        ),
         entry(
             Method::OffloadHeartbeat,
             proto::OffloadHeartbeatRequest { client_id: me(), enabled: true, max_jobs: 3 },
+        ),
+        entry(
+            Method::NotifyOffload,
+            proto::NotifyOffloadRequest { client_id: me(), outcomes: vec![written] },
+        ),
+        entry(
+            Method::ReportLocalDisk,
+            proto::ReportLocalDiskRequest {
+                client_id: me(),
+                found: vec![found.clone()],
+                is_last: true,
+            },
         ),
         entry(
             Method::ReportSsdCapacity,

@@ -186,8 +186,15 @@ fn bad_requests_about_disks() {
     let many = proto::NotifyOffloadRequest { client_id: me(), outcomes };
     assert_invalid(Method::NotifyOffload, &many, "outcomes has more than 65536 items");
     let found = vec![proto::FoundOnDisk::default(); 65_537];
-    let many = proto::ReportLocalDiskRequest { client_id: me(), found };
+    let many = proto::ReportLocalDiskRequest { client_id: me(), found, is_last: true };
     assert_invalid(Method::ReportLocalDisk, &many, "found has more than 65536 items");
+    let many = proto::ReportFilesRequest { client_id: me(), found: many.found };
+    assert_invalid(Method::ReportFiles, &many, "found has more than 65536 items");
+    let outcomes = vec![proto::FileOutcome::default(); 65_537];
+    let many = proto::BatchDiskPutEndRequest { client_id: me(), outcomes };
+    assert_invalid(Method::BatchDiskPutEnd, &many, "outcomes has more than 65536 items");
+    let keyless = proto::MountLocalDiskRequest { remote_key: vec![], ..mount() };
+    assert_invalid(Method::MountLocalDisk, &keyless, "remote_key is missing");
     let items = vec![proto::EvictDiskItem::default(); 65_537];
     let many = proto::BatchEvictDiskReplicaRequest { client_id: me(), kind: 1, items };
     assert_invalid(Method::BatchEvictDiskReplica, &many, "items has more than 65536 items");
@@ -239,11 +246,10 @@ fn what_a_master_does_not_have_is_refused() {
         };
         assert_eq!(code, ErrorCode::UnavailableInCurrentMode, "{method}");
     }
-    let endpoint = "tcp://h:1".into();
-    let mount = proto::MountLocalDiskRequest { client_id: me(), endpoint, enabled: true };
-    for method in [Method::MountLocalDisk, Method::UnmountLocalDisk] {
-        assert_eq!(refused(&service, method, &mount), mc_meta::LocalDiskError::Unsupported.code());
-    }
+    let unsupported = mc_meta::LocalDiskError::Unsupported.code();
+    assert_eq!(refused(&service, Method::MountLocalDisk, &mount()), unsupported);
+    let unmount = proto::UnmountLocalDiskRequest { client_id: me(), keep: true };
+    assert_eq!(refused(&service, Method::UnmountLocalDisk, &unmount), unsupported);
     let with_disks = super::service();
     for method in [Method::OffloadHeartbeat, Method::ReportSsdCapacity] {
         let ask = proto::PollRemoveAllRequest { client_id: me() };
