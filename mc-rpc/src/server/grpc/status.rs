@@ -69,6 +69,7 @@ const fn code_of(code: ErrorCode) -> Code {
         | ErrorCode::ObjectReplicaBusy => Code::Aborted,
         ErrorCode::ReplicaIsNotReady
         | ErrorCode::TransferFail
+        | ErrorCode::FileReadFail
         | ErrorCode::RpcFail
         | ErrorCode::Overloaded => Code::Unavailable,
         ErrorCode::TooFewSegments
