@@ -14,11 +14,11 @@ use mc_ha::encoding::{
     PageOf, RecordVisitor,
 };
 use mc_meta::{
-    Location, Locations, ObjectRecord, Record, RecordRef, ReplicaStatus, SegmentSpec,
+    DiskIds, Location, Locations, ObjectRecord, Record, RecordRef, ReplicaStatus, SegmentSpec,
     SegmentStatus, Slice, Slices, TenantId, TicketKey,
 };
 use mc_types::{
-    Checksum, ClientId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
+    Checksum, ClientId, DiskId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
     RemoteKey, SegmentId, Sequence,
 };
 use proptest::collection::vec;
@@ -65,6 +65,11 @@ fn locations() -> impl Strategy<Value = Locations> {
     vec(location(), 0..4).prop_map(Locations::from_vec)
 }
 
+fn disks() -> impl Strategy<Value = DiskIds> {
+    let disks = prop_oneof![2 => Just(vec![]), 1 => vec(0u128..4, 1..4)];
+    disks.prop_map(|ids| ids.into_iter().map(|id| DiskId::from_u128(id << 64 | 7)).collect())
+}
+
 fn checksum() -> impl Strategy<Value = Checksum> {
     any::<u32>().prop_map(Checksum::from_crc32c)
 }
@@ -90,11 +95,12 @@ fn object() -> impl Strategy<Value = Record> {
     let ids = (key(), any::<u64>(), any::<u128>(), slices());
     let flags =
         (any::<[bool; 3]>(), proptest::option::of(0u8..6), proptest::option::of("\\PC{0,20}"));
-    let more = (any::<u64>(), vec(checksum(), 0..4), locations(), locations(), millis());
+    let places = (locations(), locations(), disks());
+    let more = (any::<u64>(), vec(checksum(), 0..4), places, millis());
     (ids, flags, more).prop_map(|(ids, flags, more)| {
         let (key, generation, owner, slices) = ids;
         let ([complete, soft_pin, hard_pin], disk, group) = flags;
-        let (parent, prefixes, mut replicas, reserved, idle) = more;
+        let (parent, prefixes, (mut replicas, reserved, local_disks), idle) = more;
         let len = slices.as_slice().iter().map(|slice| slice.len).sum();
         for replica in &mut replicas {
             replica.extent = Extent::new(replica.extent.offset(), len).unwrap();
@@ -107,6 +113,7 @@ fn object() -> impl Strategy<Value = Record> {
         object.parent = NonZeroU64::new(if parent % 3 == 0 { 0 } else { parent });
         object.prefixes = prefixes.into();
         (object.replicas, object.reserved, object.idle) = (replicas, reserved, idle);
+        object.local_disks = local_disks;
         Record::Object(object)
     })
 }
@@ -448,6 +455,7 @@ fn batches_look_as_documented() {
     object.parent = NonZeroU64::new(0x0102);
     object.prefixes = [Checksum::from_crc32c(0x0a0b_0c0d)].into();
     object.reserved = Locations::from_vec(vec![place(9, 300, 5)]);
+    object.local_disks = [11, 8].map(DiskId::from_u128).into_iter().collect();
     object.idle = Duration::from_millis(130);
     let endpoint: Endpoint = "tcp://a:1".parse().unwrap();
     let spec = SegmentSpec {
@@ -487,6 +495,7 @@ fn batches_look_as_documented() {
         &[2, 1, 0, 0, 0, 0, 0, 0],    // parent
         &[1, 0x0d, 0x0c, 0x0b, 0x0a], // prefixes
         &[1, 2, 0xac, 2, 5],          // reserved: offset 300, length 5 in the third id
+        &[2, 3, 0],                   // clients' own disks: the fourth id, and the first
     ];
     let segment = [
         &[2, 1, 0, 2, 1, 1, 0xac, 2][..],
@@ -507,7 +516,7 @@ fn batches_look_as_documented() {
             b"\x08\x03ten\x01\x81\x01".to_vec(),
             b"\x08\x07default\x00".to_vec(),
         ],
-        &[8, 7, 9],
+        &[8, 7, 9, 11],
     );
     let mut builder = BatchBuilder::new(Epoch::new(5));
     builder.effect(Sequence::new(3), None);
@@ -523,6 +532,22 @@ fn batches_look_as_documented() {
     assert_eq!((seen.records, seen.damaged), (records.to_vec(), vec![]));
     let made = expected.made().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(made, Duration::from_millis(1_700_000_000_000));
+}
+
+#[test]
+fn a_record_of_before_there_were_disks_is_read() {
+    let slices = Slices::One(Slice { len: 3, checksum: None });
+    let mut object =
+        ObjectRecord::new(key_of("k"), Generation::new(1000), ClientId::from_u128(8), slices);
+    let bare = b"\x04\x00\x01k\x00\x00\x01\x06\x00\x00".to_vec();
+    let read = |fields: Vec<u8>| {
+        let seen = visit(&by_hand(&[fields], &[8]));
+        assert_eq!(seen.damaged, []);
+        seen.records
+    };
+    assert_eq!(read(bare.clone()), [Record::Object(object.clone())]);
+    object.local_disks = [DiskId::from_u128(8)].into_iter().collect();
+    assert_eq!(read([&bare[..], &[1, 0]].concat()), [Record::Object(object)]);
 }
 
 #[test]
@@ -607,6 +632,8 @@ fn what_is_announced_is_not_taken_at_its_word() {
         [&[4, 0][..], b"\x01k", &[0, 0], &many].concat(), // slices
         [&[4, 0][..], b"\x01k", &[0, 0, 1, 2], &many].concat(), // replicas
         [&[4, 64][..], b"\x01k", &[0, 0, 1, 2, 0, 0], &many].concat(), // prefixes
+        [&[4, 0][..], b"\x01k", &[0, 0, 1, 2, 0, 0], &many].concat(), // clients' own disks
+        [&[4, 0][..], b"\x01k", &[0, 0, 1, 2, 0, 0, 1, 1]].concat(), // an unknown disk
         [&[4, 0][..], &many].concat(),                    // key
         [&[5][..], &many].concat(),
         [&[6, 1][..], &many].concat(),
