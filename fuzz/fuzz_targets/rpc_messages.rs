@@ -14,12 +14,14 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use mc_meta::{
-    DiskConfig, LocalDiskConfig, Master, MasterConfig, PromotionConfig, PutEnd, PutStart,
-    ReplicateConfig, SegmentSpec, TenantId,
+    DiskConfig, LocalDiskConfig, LocalDiskSpec, Master, MasterConfig, PromotionConfig, PutEnd,
+    PutStart, ReplicateConfig, SegmentSpec, TenantId,
 };
-use mc_rpc::{Call, Caller, Clock, MAX_MESSAGE_LEN, MasterService, Method, Role, Service};
+use mc_rpc::{
+    Call, Caller, Clock, MAX_MESSAGE_LEN, MasterService, Method, Role, Service, StorageSettings,
+};
 use mc_ticket::{ClockEpoch, GrantSecret, TicketKey};
-use mc_types::{ClientId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
+use mc_types::{ClientId, DiskId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
 use protox::prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use protox::prost_reflect::{MessageDescriptor, ServiceDescriptor};
 
@@ -354,7 +356,13 @@ fn master(now: Time) -> (Master, TaskId, JobId) {
     for number in 1..=2 {
         master.mount_segment(now, NODE, segment(number)).expect("nothing like it is mounted");
     }
-    master.mount_local_disk(now, NODE, segment(1).endpoint, true).expect("there are disks");
+    let disk = LocalDiskSpec {
+        id: DiskId::from_bytes(NODE.to_bytes()),
+        endpoint: segment(1).endpoint,
+        remote_key: RemoteKey::from_bytes([4; 16]),
+        ticket_key: Some(TicketKey::from_bytes([9; 16])),
+    };
+    master.mount_local_disk(now, NODE, disk, true).expect("there are disks");
     for tenant in [&TenantId::DEFAULT, &blue] {
         master.set_tenant_quota(now, tenant, 1 << 19).expect("there are tenants");
         for text in ["k", "k2"] {
@@ -400,6 +408,7 @@ fn run(asks: &[Ask]) -> Vec<u8> {
     ]);
     let service = MasterService::new(Arc::new(master), Arc::clone(&clock));
     let service = service.with_clock_epoch(ClockEpoch::new(5));
+    let service = service.with_storage(StorageSettings::in_directory("/files"));
     let (mut told, mut out) = (Vec::new(), BytesMut::new());
     for ask in asks {
         clock.0.fetch_add(ask.later.into(), Ordering::Relaxed);
