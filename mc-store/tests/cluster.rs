@@ -84,10 +84,16 @@ async fn what_is_on_disks_only_is_not_ready() {
     app.put("k", "value").await.unwrap();
     let (state, now) = (cluster.master.state(), mc_types::Time::ORIGIN);
     let (owner, key) = (ClientId::from_u128(9), KeyRef::new("k").unwrap());
-    state.mount_local_disk(now, owner, "tcp://127.0.0.1:9".parse().unwrap(), true).unwrap();
+    let disk = mc_meta::LocalDiskSpec {
+        id: mc_types::DiskId::from_u128(9),
+        endpoint: "tcp://127.0.0.1:9".parse().unwrap(),
+        remote_key: mc_types::RemoteKey::from_bytes([9; 16]),
+        ticket_key: None,
+    };
+    state.mount_local_disk(now, owner, disk, true).unwrap();
     let generation = app.describe("k").await.unwrap().generation;
     let slices = mc_meta::Slices::One(mc_meta::Slice { len: 5, checksum: None });
-    let found = mc_meta::FoundOnDisk { key, generation, slices };
+    let found = mc_meta::FoundOnDisk { key, generation, slices, address: 0 };
     state.report_local_disk(now, owner, &[found]).remove(0).unwrap();
     cluster.nodes.remove(0).shutdown().await;
     assert!(app.exist("k").await.unwrap());
