@@ -111,8 +111,8 @@ async fn master(state: mc_meta::Master, encodings: &[Encoding]) -> (Master, Vec<
     };
     let sockets = kept.iter().map(|kept| Arc::clone(kept) as Arc<dyn EventSocket>).collect();
     let publisher = EventPublisher::start_with(config, sockets).await.unwrap();
-    let master = Master::builder().state(state).events(publisher).start().await.unwrap();
-    (master, kept)
+    let master = Box::pin(Master::builder().state(state).events(publisher).start());
+    (master.await.unwrap(), kept)
 }
 
 /// Waits until everything is published.

@@ -114,12 +114,12 @@ fn a_ticket_opens_the_object_on_the_disk_and_nothing_else() {
         proto::GetReplicaListByRegexRequest { key_regex: "^k$".into(), ..Default::default() };
     let page: proto::GetReplicaListByRegexResponse =
         call(&service, Method::GetReplicaListByRegex, &matching).unwrap();
-    let place = list.local_disks[0].clone();
+    let [place] = &list.local_disks[..] else { panic!("{list:?}") };
     assert_eq!(proto::LocalDiskReplica { ticket: vec![], ..place.clone() }, on_disk());
     for disks in
         [&ranged.local_disks, &lists.items.remove(1).local_disks, &page.object_map["k"].local_disks]
     {
-        assert_eq!(disks[..], [place.clone()], "the time stands still");
+        assert_eq!(disks[..], list.local_disks[..], "the time stands still");
     }
 
     let read = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();

@@ -208,6 +208,10 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
             Method::ReportSsdCapacity,
             proto::ReportSsdCapacityRequest { client_id: me(), capacity: 5 },
         ),
+        entry(
+            Method::FetchDiskDeletions,
+            proto::FetchDiskDeletionsRequest { client_id: me(), max_objects: 7 },
+        ),
         entry(Method::PollRemoveAll, proto::PollRemoveAllRequest { client_id: me() }),
         entry(
             Method::BatchDiskPutEnd,

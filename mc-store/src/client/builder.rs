@@ -357,6 +357,11 @@ impl ClientBuilder {
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub async fn connect(self) -> Result<Client, StartError> {
+        // All that is started together makes a large future.
+        Box::pin(self.start()).await
+    }
+
+    async fn start(self) -> Result<Client, StartError> {
         let accepts_peers = self.accepts_peers();
         let address = self.master.ok_or(StartError::NoMaster)?;
         if let Some((name, _)) = self.settings.metrics_labels.iter().find(|it| !is_label(&it.0)) {
@@ -417,8 +422,7 @@ impl ClientBuilder {
             None => None,
         };
         let storage = storage_config(&master).await?;
-        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier);
-        let shared_tier = Box::pin(shared_tier).await;
+        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier).await;
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
@@ -429,7 +433,7 @@ impl ClientBuilder {
             Some(options) => {
                 let opening =
                     OwnDisk::open(options, &storage, &transport, &segments, &*environment);
-                Some(Box::pin(opening).await?)
+                Some(opening.await?)
             }
             None => None,
         };
