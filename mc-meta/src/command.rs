@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 
 use crate::object::states::{BufferStatus, ReplicaStatus};
 use crate::space::segment::Segment;
+use crate::tier::disk::DiskPlacement;
 use crate::tier::kinds::{DiskReplica, LocalDiskReplica};
-use crate::tier::local_disk::DiskPlacement;
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;

@@ -45,7 +45,7 @@ pub use health::suspicion::SuspicionTotals;
 pub use journal::effect::{Effect, EffectSink, Removal};
 pub use journal::export::{ExportCursor, ExportPage};
 pub use journal::receipt::Receipt;
-pub use journal::record::{DiskIds, Location, Locations, ObjectRecord, Record};
+pub use journal::record::{Location, Locations, ObjectRecord, Record};
 pub use journal::record_ref::{ObjectRecordRef, RecordRef};
 pub use journal::recover::{
     Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
@@ -64,11 +64,10 @@ pub use tenant::quota::{
     TenantUsage, UNLIMITED,
 };
 pub use tier::adopt::{FoundError, FoundOnDisk};
+pub use tier::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
 pub use tier::files::{FileJobs, FileSystemState};
 pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-pub use tier::local_disk::{
-    DiskDeletions, DiskPlacement, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec, MAX_DISK_OBJECTS,
-};
+pub use tier::local_disk::{DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS};
 pub use tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use tier::offload_queue::{
     DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals,

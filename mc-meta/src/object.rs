@@ -18,14 +18,13 @@ use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
 use crate::command::{Placements, Slice, Slices};
 use crate::evict::group::{Group, Membership};
-use crate::journal::record::DiskIds;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::object::states::ReplicaStatus;
 use crate::shard::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
+use crate::tier::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
 use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-use crate::tier::local_disk::{DiskPlacement, LocalDisk, OnDisk};
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 

@@ -44,11 +44,11 @@ use crate::shard::owners::Owners;
 use crate::shard::retained::{GrantId, Retained, RetainedSpace};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
+use crate::tier::disk::OnDisk;
 use crate::tier::files::Files;
 use crate::tier::files::OpenFiles;
 use crate::tier::kinds::FileState;
 use crate::tier::local_disk::LocalDisks;
-use crate::tier::local_disk::OnDisk;
 use crate::transfer::Transfer;
 
 /// What has happened in a shard since the master began. Counted under the shard's

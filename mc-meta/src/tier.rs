@@ -1,11 +1,12 @@
 //! Replicas beside memory: a file on a shared tier, and the clients' own disks.
 //!
-//! [`files`]: the state of each object's file. [`adopt`]: objects that clients find. [`local_disk`]: the clients' disks. [`offload`] writes
-//! objects from memory to those disks and [`promote`] brings them back; what is waiting and under
-//! way is in [`offload_queue`] and [`promotion_queue`]. Nothing here is used by a master without a
-//! second tier.
+//! [`files`]: the state of each object's file. [`adopt`]: objects that clients find. [`disk`]: one
+//! client's disk, and [`local_disk`] all of them. [`offload`] writes objects from memory to those
+//! disks and [`promote`] brings them back; what is waiting and under way is in [`offload_queue`] and
+//! [`promotion_queue`]. Nothing here is used by a master without a second tier.
 
 pub(crate) mod adopt;
+pub(crate) mod disk;
 pub(crate) mod files;
 pub(crate) mod kinds;
 pub(crate) mod local_disk;

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use mc_types::{Checksum, ClientId, DiskId, Extent, Generation, ObjectKey, SegmentId};
+use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
 use crate::command::Slices;
@@ -13,6 +13,7 @@ use crate::object::replica::Replica;
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::space::segment::SegmentSpec;
 use crate::tenant::id::TenantId;
+use crate::tier::disk::DiskIds;
 
 /// One fact about the master's state, owned, to be encoded and kept by the caller.
 ///
@@ -96,9 +97,6 @@ pub struct Location {
 
 /// The places of replicas; no heap for a single one.
 pub type Locations = SmallVec<[Location; 1]>;
-
-/// The ids of clients' own disks; no heap for a single one.
-pub type DiskIds = SmallVec<[DiskId; 1]>;
 
 /// Everything of one object that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

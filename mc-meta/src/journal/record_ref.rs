@@ -7,11 +7,12 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::Slices;
 use crate::journal::effect::Effect;
-use crate::journal::record::{DiskIds, Locations, ObjectRecord, Record, located};
+use crate::journal::record::{Locations, ObjectRecord, Record, located};
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
 use crate::space::segment::{Segment, SegmentSpec};
 use crate::tenant::id::TenantId;
+use crate::tier::disk::DiskIds;
 
 /// A [`Record`] that borrows its texts and checksums.
 ///

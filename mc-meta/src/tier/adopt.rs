@@ -18,8 +18,9 @@ use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::tenant::quota::Charge;
+use crate::tier::disk::OnDisk;
 use crate::tier::kinds::FileState;
-use crate::tier::local_disk::{MAX_DISK_OBJECTS, OnDisk};
+use crate::tier::local_disk::MAX_DISK_OBJECTS;
 
 /// More puts than one master lives to see.
 const GENERATIONS: u64 = 1 << 48;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mc_types::{ClientId, Endpoint};
 
 use crate::object::states::ReplicaStatus;
-use crate::tier::local_disk::DiskPlacement;
+use crate::tier::disk::DiskPlacement;
 
 /// What a replica lies on. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,17 +1,15 @@
-//! The clients' own disks, known to the objects on them, and the books of what goes to
-//! them and comes back.
+//! The clients' own disks, and the books of what goes to them and comes back.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_ticket::TicketKey;
-use mc_types::{ClientId, DiskId, Endpoint, Extent, KeyRef, RemoteKey, Time};
-use parking_lot::RwLock;
+use mc_types::{ClientId, DiskId, Endpoint, KeyRef, Time};
 
 use crate::lock::{Mutex, rank};
 use crate::object::Object;
+use crate::tier::disk::{LocalDisk, LocalDiskSpec};
 use crate::tier::offload_queue::{DiskJob, DiskUsage, OffloadConfig, Offloads};
 use crate::tier::promotion_queue::{PromotionConfig, Promotions};
 
@@ -60,150 +58,6 @@ pub struct LocalDiskInfo {
     pub objects: u64,
     /// What is known of it.
     pub usage: DiskUsage,
-}
-
-/// What a client says of its disk when it mounts it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalDiskSpec {
-    /// Names the disk, also when another client mounts it: the same node after a restart.
-    pub id: DiskId,
-    /// Where the client serves the objects on it.
-    pub endpoint: Endpoint,
-    /// The key of the region whose bytes the objects are.
-    pub remote_key: RemoteKey,
-    /// The key that the region verifies tickets with; `None` when the remote key alone opens it.
-    pub ticket_key: Option<TicketKey>,
-}
-
-/// An object on a client's disk, for readers.
-#[derive(Clone, Debug)]
-pub struct DiskPlacement {
-    /// The client that serves it.
-    pub client: ClientId,
-    /// The disk.
-    pub disk: Arc<LocalDiskSpec>,
-    /// Where the object is in the disk's region.
-    pub extent: Extent,
-}
-
-/// One client's disk until it is unmounted, or was away for too long.
-#[derive(Debug)]
-pub(crate) struct LocalDisk {
-    id: DiskId,
-    mount: RwLock<Mount>,
-    /// Objects found before this mount and not since are not on it any more.
-    settled: AtomicU64,
-    /// [`OnDisk`]s there are, and their bytes.
-    objects: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// How a disk can be reached now.
-#[derive(Clone, Debug)]
-struct Mount {
-    /// Counts the mounts, from 1; 0 before the first one.
-    number: u64,
-    presence: Presence,
-}
-
-#[derive(Clone, Debug)]
-enum Presence {
-    Present(ClientId, Arc<LocalDiskSpec>),
-    /// Its client is silent, or the master has just begun.
-    Away,
-    Gone,
-}
-
-impl LocalDisk {
-    /// A disk that is away, and has never been mounted.
-    fn away(id: DiskId) -> Self {
-        let mount = RwLock::new(Mount { number: 0, presence: Presence::Away });
-        let [settled, objects, bytes] = [const { AtomicU64::new(0) }; 3];
-        Self { id, mount, settled, objects, bytes }
-    }
-
-    pub(crate) const fn id(&self) -> DiskId {
-        self.id
-    }
-
-    /// The client that has it mounted.
-    pub(crate) fn client(&self) -> Option<ClientId> {
-        self.spec().map(|(client, _)| client)
-    }
-
-    fn spec(&self) -> Option<(ClientId, Arc<LocalDiskSpec>)> {
-        match &self.mount.read().presence {
-            Presence::Present(client, spec) => Some((*client, Arc::clone(spec))),
-            Presence::Away | Presence::Gone => None,
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        matches!(self.mount.read().presence, Presence::Gone)
-    }
-
-    /// Returns the number of objects on it.
-    pub(crate) fn objects(&self) -> u64 {
-        self.objects.load(Ordering::Relaxed)
-    }
-
-    /// Notes that everything on it was reported since it was mounted.
-    fn settle(&self) {
-        self.settled.store(self.mount.read().number, Ordering::Relaxed);
-    }
-}
-
-/// Notes that an object is on a disk, which counts it until this is dropped.
-#[derive(Debug)]
-pub(crate) struct OnDisk {
-    disk: Arc<LocalDisk>,
-    /// The mount in which the object is at this place.
-    mount: u64,
-    extent: Extent,
-}
-
-impl OnDisk {
-    /// An object that is at `extent` of a disk's region, as the disk is mounted now: the caller holds
-    /// the [`Book`], so that it is mounted still as it was when the place was told.
-    pub(crate) fn new(disk: Arc<LocalDisk>, extent: Extent) -> Self {
-        disk.objects.fetch_add(1, Ordering::Relaxed);
-        disk.bytes.fetch_add(extent.len(), Ordering::Relaxed);
-        let mount = disk.mount.read().number;
-        Self { disk, mount, extent }
-    }
-
-    pub(crate) fn disk(&self) -> &Arc<LocalDisk> {
-        &self.disk
-    }
-
-    /// The client that has the disk mounted.
-    pub(crate) fn client(&self) -> Option<ClientId> {
-        self.disk.client()
-    }
-
-    /// Returns whether the object is not on the disk any more.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.mount < self.disk.settled.load(Ordering::Relaxed) || self.disk.is_gone()
-    }
-
-    /// Returns whether it was found there since the disk was mounted, and can be read.
-    pub(crate) fn is_readable(&self) -> bool {
-        let mount = self.disk.mount.read();
-        mount.number == self.mount && matches!(mount.presence, Presence::Present(..))
-    }
-
-    /// The place for readers; `None` when it cannot be read now.
-    pub(crate) fn placement(&self) -> Option<DiskPlacement> {
-        let (client, disk) = self.disk.spec().filter(|_| self.is_readable())?;
-        Some(DiskPlacement { client, disk, extent: self.extent })
-    }
-}
-
-impl Drop for OnDisk {
-    fn drop(&mut self) {
-        self.disk.objects.fetch_sub(1, Ordering::Relaxed);
-        self.disk.bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);
-    }
 }
 
 /// Objects that a client is to delete from its disk.
@@ -317,7 +171,7 @@ impl Book {
         client: ClientId,
         spec: &LocalDiskSpec,
     ) -> Option<(ClientId, bool)> {
-        if self.mounted.get(&client).is_some_and(|disk| disk.id != spec.id) {
+        if self.mounted.get(&client).is_some_and(|disk| disk.id() != spec.id) {
             return Some((client, false));
         }
         let holder = self.known.get(&spec.id)?.client()?;
@@ -329,11 +183,7 @@ impl Book {
         let id = spec.id;
         let disk = Arc::clone(self.away(id));
         self.forgotten_at.retain(|(_, other)| *other != id);
-        {
-            let mut mount = disk.mount.write();
-            mount.number += 1;
-            mount.presence = Presence::Present(client, Arc::new(spec));
-        }
+        disk.mount(client, spec);
         self.mounted.insert(client, disk);
     }
 
@@ -346,22 +196,22 @@ impl Book {
     pub(crate) fn suspend(&mut self, client: ClientId, forgotten_at: Time) -> bool {
         let Some(disk) = self.mounted.remove(&client) else { return false };
         self.dead.remove(&client);
-        disk.mount.write().presence = Presence::Away;
-        self.forgotten_at.insert((forgotten_at, disk.id));
+        disk.leave();
+        self.forgotten_at.insert((forgotten_at, disk.id()));
         true
     }
 
     /// Keeps what is known of all disks that are away until that time.
     pub(crate) fn await_all(&mut self, forgotten_at: Time) {
         let away = self.known.values().filter(|disk| disk.client().is_none());
-        self.forgotten_at = away.map(|disk| (forgotten_at, disk.id)).collect();
+        self.forgotten_at = away.map(|disk| (forgotten_at, disk.id())).collect();
     }
 
     /// Forgets a client's disk; the objects on it are gone from now on.
     pub(crate) fn remove(&mut self, client: ClientId) -> bool {
         let disk = self.mounted.remove(&client);
         self.dead.remove(&client);
-        disk.inspect(|disk| self.forget(disk.id)).is_some()
+        disk.inspect(|disk| self.forget(disk.id())).is_some()
     }
 
     /// Forgets the disks that were away for too long. Returns whether there were any.
@@ -379,7 +229,7 @@ impl Book {
 
     fn forget(&mut self, id: DiskId) {
         if let Some(disk) = self.known.remove(&id) {
-            disk.mount.write().presence = Presence::Gone;
+            disk.forget();
         }
     }
 
@@ -418,7 +268,7 @@ impl Book {
         let info = |(client, disk): (&ClientId, &Arc<LocalDisk>)| {
             let (_, spec) = disk.spec()?;
             let mut usage = self.offloads.usage(*client).unwrap_or_default();
-            usage.used = disk.bytes.load(Ordering::Relaxed);
+            usage.used = disk.bytes();
             let (objects, endpoint) = (disk.objects(), spec.endpoint.clone());
             Some(LocalDiskInfo { client: *client, endpoint, objects, usage })
         };

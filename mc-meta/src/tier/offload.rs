@@ -18,9 +18,8 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Offload, Queue};
 use crate::shard::Shard;
-use crate::tier::local_disk::{
-    Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo, LocalDiskSpec, OnDisk,
-};
+use crate::tier::disk::{LocalDiskSpec, OnDisk};
+use crate::tier::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
 pub use error::LocalDiskError;

@@ -25,7 +25,6 @@ use tracing::info;
 
 use self::places::Places;
 use self::region::DiskRegion;
-use super::core::Core;
 use super::segments::Segments;
 use super::shared_tier::{TierCounters, TierMetrics};
 use crate::environment::Environment;
@@ -130,28 +129,6 @@ fn open_log(
     }
     let id = options::identity(directory, fresh)?;
     Ok((tier, id))
-}
-
-impl Core {
-    /// Starts what writes to the own disk and reads from it for the master.
-    pub(super) fn start_own_disk(self: &Arc<Self>) {
-        if self.own_disk.is_some() {
-            self.background.lock().spawn_on(work::work(Arc::downgrade(self)), &self.runtime);
-        }
-    }
-
-    /// Takes the disk back, for its return with the node's next client.
-    pub(super) async fn leave_own_disk(&self) {
-        let Some(disk) = &self.own_disk else { return };
-        if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
-            tracing::debug!(%error, "the master was not told that the own disk is away");
-        }
-        let region = disk.region.lock().take();
-        if let Some(region) = region {
-            region.withdraw().await;
-        }
-        *disk.tier.write() = None;
-    }
 }
 
 impl From<TierError> for DiskError {

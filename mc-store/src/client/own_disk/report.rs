@@ -11,7 +11,7 @@ use tracing::{debug, info};
 use super::OwnDisk;
 use super::work::WorkError;
 use crate::client::core::Core;
-use crate::client::shared_tier::slices_of;
+use crate::client::shared_tier::objects::slices_of;
 
 /// Objects that are reported at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::OwnDisk;
 use crate::client::core::Core;
-use crate::client::shared_tier::object_of;
+use crate::client::shared_tier::objects::object_of;
 
 /// Time between two questions for work: from right after work to a while after there was none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
@@ -48,8 +48,30 @@ pub(super) enum WorkError {
     Ended,
 }
 
+impl Core {
+    /// Starts what writes to the own disk and reads from it for the master.
+    pub(in crate::client) fn start_own_disk(self: &Arc<Self>) {
+        if self.own_disk.is_some() {
+            self.background.lock().spawn_on(work(Arc::downgrade(self)), &self.runtime);
+        }
+    }
+
+    /// Takes the disk back, for its return with the node's next client.
+    pub(in crate::client) async fn leave_own_disk(&self) {
+        let Some(disk) = &self.own_disk else { return };
+        if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
+            debug!(%error, "the master was not told that the own disk is away");
+        }
+        let region = disk.region.lock().take();
+        if let Some(region) = region {
+            region.withdraw().await;
+        }
+        *disk.tier.write() = None;
+    }
+}
+
 /// Asks the master for work and does it, until the client has gone.
-pub(super) async fn work(core: Weak<Core>) {
+async fn work(core: Weak<Core>) {
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
     loop {
         let Some(core) = core.upgrade() else { return };

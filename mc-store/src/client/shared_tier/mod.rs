@@ -4,11 +4,10 @@
 //! object any more. What keeps the files in step with the objects is in [`upkeep`].
 
 mod metrics;
+pub(super) mod objects;
 mod persist;
+mod queue;
 mod upkeep;
-
-pub(super) use persist::object_of;
-pub(super) use upkeep::slices_of;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +17,11 @@ use mc_tier::{DirectoryTier, SyncPolicy, Tier, TierError};
 use mc_types::{ByteSize, ErrorCode};
 use tracing::{info, warn};
 
-use super::core::Core;
 use crate::environment::Environment;
 
 pub(super) use metrics::TierCounters;
 pub use metrics::TierMetrics;
-pub(super) use persist::Pending;
+pub(super) use queue::Pending;
 
 /// Time to open the tier's directory. A file system whose server does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
@@ -44,7 +42,7 @@ pub(super) struct SharedTier {
     /// no files.
     tier: Option<Arc<dyn Tier>>,
     config: StorageConfig,
-    queue: persist::Queue,
+    queue: queue::Queue,
     pub(super) counters: TierCounters,
 }
 
@@ -80,7 +78,7 @@ impl SharedTier {
         Some(Self {
             tier,
             config: config.clone(),
-            queue: persist::Queue::default(),
+            queue: queue::Queue::default(),
             counters: TierCounters::default(),
         })
     }
@@ -130,20 +128,6 @@ async fn open_directory(
                 "the shared tier cannot be used; this client writes and reads no files, others may"
             );
             None
-        }
-    }
-}
-
-impl Core {
-    /// Starts what writes files and keeps them in step with the objects.
-    pub(super) fn start_shared_tier(self: &Arc<Self>) {
-        let Some(shared) = &self.shared_tier else { return };
-        let mut background = self.background.lock();
-        if let Some(pending) = shared.queue.take() {
-            background.spawn_on(persist::write_files(Arc::downgrade(self), pending), &self.runtime);
-        }
-        if shared.tier.is_some() {
-            background.spawn_on(upkeep::keep(Arc::downgrade(self)), &self.runtime);
         }
     }
 }

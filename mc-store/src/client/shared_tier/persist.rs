@@ -5,32 +5,23 @@
 //! [`Bytes`] where it gave such, and are read back otherwise. Reading back grants a lease, which keeps
 //! the object in memory for that time.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_meta::PutHandle;
 use mc_rpc::FileOutcome;
-use mc_tier::{ObjectBytes, SliceBytes, SliceInfo};
-use mc_types::{Checksum, Extent, ObjectKey, RemoteKey};
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use mc_tier::{ObjectBytes, SliceInfo};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::SharedTier;
+use super::objects::{object_of, verified};
+use super::queue::Pending;
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
-
-/// Objects whose files wait to be written. Those beyond it get no file.
-const QUEUE: usize = 1 << 16;
-
-/// Bytes of callers that may be held until their files are written. What is beyond is read back.
-const HELD_BYTES: usize = 256 << 20;
 
 /// Files that are written at a time.
 const WRITERS: usize = 4;
@@ -41,115 +32,6 @@ const OUTCOMES: usize = 256;
 /// How often a report is tried. Unreported files are found by the next comparison.
 const REPORTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-/// An object whose file is to be written.
-#[derive(Clone, Debug)]
-pub(in crate::client) struct Pending {
-    pub(in crate::client) key: ObjectKey,
-    pub(in crate::client) handle: PutHandle,
-    pub(in crate::client) slices: Box<[SliceInfo]>,
-    /// The first replica.
-    pub(in crate::client) replica: (RemoteKey, Extent),
-    /// The slices' bytes, if the caller gave such as cannot change.
-    pub(in crate::client) bytes: Option<Box<[Bytes]>>,
-}
-
-impl Pending {
-    fn held(&self) -> usize {
-        self.bytes.iter().flatten().map(Bytes::len).sum()
-    }
-}
-
-/// The objects whose files wait.
-#[derive(Debug)]
-pub(super) struct Queue {
-    sender: mpsc::Sender<Pending>,
-    /// Taken by the task that writes.
-    receiver: Mutex<Option<mpsc::Receiver<Pending>>>,
-    /// Objects beyond the limit, of which the master is told.
-    refused: Mutex<Vec<Pending>>,
-    /// Objects that wait or are being written.
-    open: AtomicUsize,
-    /// Bytes of callers that these hold.
-    held: AtomicUsize,
-    /// Told when there are none.
-    is_empty: Notify,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        Self {
-            sender,
-            receiver: Mutex::new(Some(receiver)),
-            refused: Mutex::default(),
-            open: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            is_empty: Notify::new(),
-        }
-    }
-}
-
-impl Queue {
-    pub(super) fn take(&self) -> Option<mpsc::Receiver<Pending>> {
-        self.receiver.lock().take()
-    }
-
-    /// Lets the bytes go that an object holds.
-    fn release(&self, pending: &mut Pending) {
-        self.held.fetch_sub(pending.held(), Ordering::Relaxed);
-        pending.bytes = None;
-    }
-
-    fn ended(&self, files: usize) {
-        if self.open.fetch_sub(files, Ordering::AcqRel) == files {
-            self.is_empty.notify_waiters();
-        }
-    }
-}
-
-impl SharedTier {
-    /// Has the file of an object written by and by.
-    pub(in crate::client) fn persist(&self, mut pending: Pending) {
-        let queue = &self.queue;
-        let held = pending.held();
-        if queue.held.fetch_add(held, Ordering::Relaxed) + held > HELD_BYTES {
-            queue.held.fetch_sub(held, Ordering::Relaxed);
-            pending.bytes = None;
-        }
-        queue.open.fetch_add(1, Ordering::Relaxed);
-        let Err(refused) = queue.sender.try_send(pending) else { return };
-        let mut refused = refused.into_inner();
-        queue.release(&mut refused);
-        queue.ended(1);
-        self.counters.dropped(queue.sender.max_capacity());
-        // The master is told with the next files; of those that are too many it finds out with time.
-        let mut all = queue.refused.lock();
-        if all.len() < QUEUE {
-            all.push(refused);
-        }
-    }
-
-    /// Waits until no file of this client waits to be written, and the master knows of all. Returns
-    /// whether that was within `limit`.
-    pub(in crate::client) async fn flush(&self, limit: Duration) -> bool {
-        let all_written = async {
-            loop {
-                let mut told = pin!(self.queue.is_empty.notified());
-                told.as_mut().enable();
-                if self.queue.open.load(Ordering::Acquire) == 0 {
-                    return;
-                }
-                told.await;
-            }
-        };
-        tokio::time::timeout(limit, all_written).await.is_ok()
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.queue.open.load(Ordering::Relaxed)
-    }
-}
 
 /// An object and whether its file is written.
 type Written = (Pending, bool);
@@ -304,23 +186,4 @@ impl Source {
             Self::Whole(bytes) => object_of(bytes, slices.iter().map(info)),
         }
     }
-}
-
-/// The object of these bytes and slices; `None` when the bytes do not have the slices' checksums.
-pub(in crate::client) fn object_of(
-    mut bytes: Bytes,
-    slices: impl Iterator<Item = (u64, Option<Checksum>)> + Clone,
-) -> Option<ObjectBytes> {
-    if bytes.len() as u64 != slices.clone().map(|(len, _)| len).sum::<u64>() {
-        return None;
-    }
-    verified(slices.map(|slice| (bytes.split_to(slice.0 as usize), slice)))
-}
-
-fn verified(parts: impl Iterator<Item = (Bytes, (u64, Option<Checksum>))>) -> Option<ObjectBytes> {
-    let slice = |(part, (_, checksum)): (Bytes, (u64, Option<Checksum>))| match checksum {
-        Some(checksum) => SliceBytes::verified(part, checksum).ok(),
-        None => Some(SliceBytes::new(part)),
-    };
-    ObjectBytes::new(parts.map(slice).collect::<Option<_>>()?).ok()
 }

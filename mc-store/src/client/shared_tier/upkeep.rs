@@ -4,13 +4,15 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_meta::{FileSystemState, ReplicaKind, Slice, Slices, TenantId};
+use mc_meta::{FileSystemState, ReplicaKind, TenantId};
 use mc_rpc::{EvictDiskItem, FileJobs, FoundItem, RpcError, TenantKey};
 use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
 use tracing::{debug, info, warn};
 
 use super::SharedTier;
+use super::objects::slices_of;
+use super::persist::write_files;
 use crate::client::core::Core;
 
 /// Time between two questions for work.
@@ -28,8 +30,22 @@ const DELETIONS: usize = 1024;
 /// The part of the file system that files may take when there is no quota.
 const USABLE_PERCENT: u64 = 90;
 
+impl Core {
+    /// Starts what writes files and keeps them in step with the objects.
+    pub(in crate::client) fn start_shared_tier(self: &Arc<Self>) {
+        let Some(shared) = &self.shared_tier else { return };
+        let mut background = self.background.lock();
+        if let Some(pending) = shared.queue.take() {
+            background.spawn_on(write_files(Arc::downgrade(self), pending), &self.runtime);
+        }
+        if shared.tier.is_some() {
+            background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
+        }
+    }
+}
+
 /// Asks the master for work and does it, until the client has gone.
-pub(super) async fn keep(core: Weak<Core>) {
+async fn keep(core: Weak<Core>) {
     let mut timer = tokio::time::interval(INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut state = FileSystemState::default();
@@ -235,13 +251,4 @@ enum UpkeepError {
     Rpc(#[from] RpcError),
     #[error("the client ends")]
     Ended,
-}
-
-/// The slices of a stored object, as the master knows them.
-pub(in crate::client) fn slices_of(object: &StoredObject) -> Slices {
-    let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
-    match object.slices() {
-        [only] => Slices::One(slice(only)),
-        many => Slices::Many(many.iter().map(slice).collect()),
-    }
 }
