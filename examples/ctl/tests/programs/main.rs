@@ -4,6 +4,7 @@
 mod access;
 mod bad_input;
 mod connections;
+mod disks;
 mod end_to_end;
 mod leaders;
 #[cfg(target_os = "linux")]

@@ -50,17 +50,26 @@ impl Node {
     /// Starts one on the loopback address and waits until its segment is
     /// mounted.
     pub(crate) fn start(master: &str, name: &str, port: u16, size: &str) -> Self {
-        let program = start(
-            "mc-node",
-            &[
-                "--host=127.0.0.1",
-                "--port=0",
-                &format!("--data_port={port}"),
-                &format!("--master_server_address={master}"),
-                &format!("--segment_name={name}"),
-                &format!("--global_segment_size={size}"),
-            ],
-        );
+        Self::start_with(master, name, port, size, &[])
+    }
+
+    /// Starts one as [`start`](Self::start) does, with more flags.
+    pub(crate) fn start_with(
+        master: &str,
+        name: &str,
+        port: u16,
+        size: &str,
+        flags: &[&str],
+    ) -> Self {
+        let common = [
+            "--host=127.0.0.1",
+            "--port=0",
+            &format!("--data_port={port}"),
+            &format!("--master_server_address={master}"),
+            &format!("--segment_name={name}"),
+            &format!("--global_segment_size={size}"),
+        ];
+        let program = start("mc-node", &[&common[..], flags].concat());
         let (address, dummies) = program.wait_out(|line| {
             assert!(
                 line.starts_with(&format!(
