@@ -545,10 +545,10 @@ impl Client {
             ) -> Result<ReplicaPage, CallError>;
             fn describe(&self, key: &str) -> Result<ObjectDescription, CallError>;
             fn replicas(&self, key: &str) -> Result<Vec<ReplicaDescription>, CallError>;
-            fn batch_replicas(
+            fn batch_describe(
                 &self,
                 keys: &[&str],
-            ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError>;
+            ) -> Result<Vec<Result<ObjectDescription, Refusal>>, CallError>;
             fn clear_replicas(
                 &self,
                 keys: &[&str],

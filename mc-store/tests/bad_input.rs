@@ -49,8 +49,8 @@ async fn a_key_may_be_named_twice_in_a_batch() {
     assert_eq!(client.batch_exist(&["k", "k"]).await.unwrap(), [true, true]);
     assert_eq!(client.batch_size(&["k", "k"]).await.unwrap(), [Ok(5), Ok(5)]);
     assert_eq!(client.longest_prefix(&["k", "k", "absent"]).await.unwrap(), 2);
-    let replicas = client.batch_replicas(&["k", "k"]).await.unwrap();
-    assert_eq!(replicas[0], replicas[1]);
+    let objects = client.batch_describe(&["k", "k"]).await.unwrap();
+    assert_eq!(objects[0].as_ref().unwrap().replicas, objects[1].as_ref().unwrap().replicas);
     let removed = client.batch_remove(&["k", "k"], true).await.unwrap();
     assert_eq!(removed[0], Ok(()));
     assert_eq!(removed[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
@@ -71,7 +71,7 @@ async fn an_empty_batch_asks_nobody() {
     assert!(client.batch_get_into(Vec::new()).await.is_empty());
     assert!(client.batch_exist(&[]).await.unwrap().is_empty());
     assert!(client.batch_size(&[]).await.unwrap().is_empty());
-    assert!(client.batch_replicas(&[]).await.unwrap().is_empty());
+    assert!(client.batch_describe(&[]).await.unwrap().is_empty());
     assert!(client.batch_remove(&[], false).await.unwrap().is_empty());
     assert!(client.clear_replicas(&[], None).await.unwrap().is_empty());
     assert!(client.hosts(&[]).await.unwrap().is_empty());
@@ -158,7 +158,7 @@ async fn what_is_no_key_is_refused_before_anybody_is_asked() {
         assert_eq!(call(client.remove(key, true).await.unwrap_err()), code);
         assert_eq!(call(client.batch_remove(&["k", key], true).await.unwrap_err()), code);
         assert_eq!(call(client.describe(key).await.unwrap_err()), code);
-        assert_eq!(call(client.batch_replicas(&["k", key]).await.unwrap_err()), code);
+        assert_eq!(call(client.batch_describe(&["k", key]).await.unwrap_err()), code);
         assert_eq!(call(client.clear_replicas(&[key], None).await.unwrap_err()), code);
         assert_eq!(call(client.copy_to(key, &["node"]).await.unwrap_err()), code);
         assert_eq!(call(client.move_to(key, "a", "b").await.unwrap_err()), code);

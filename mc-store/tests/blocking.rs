@@ -58,7 +58,7 @@ fn calls_return_when_they_are_over() {
         let page = client.find_page("^.$", ListCursor::default(), 10).unwrap();
         assert_eq!(page.objects.len(), 2);
         assert_eq!(client.replicas("k").unwrap(), client.describe("k").unwrap().replicas);
-        assert_eq!(client.batch_replicas(&["k"]).unwrap().len(), 1);
+        assert_eq!(client.batch_describe(&["k"]).unwrap().len(), 1);
         let refused = client.copy_to("k", &["elsewhere"]).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
         assert_eq!(client.hosts(&[node.id()]).unwrap()[0].1, ["127.0.0.1".into()]);

@@ -70,7 +70,7 @@ async fn refused_requests(client: &Client) -> Vec<(&'static str, ErrorCode)> {
         ("remove_all", call(client.remove_all(true).await.unwrap_err())),
         ("describe", call(client.describe("k").await.unwrap_err())),
         ("replicas", call(client.replicas("k").await.unwrap_err())),
-        ("batch_replicas", call(client.batch_replicas(&["k"]).await.unwrap_err())),
+        ("batch_describe", call(client.batch_describe(&["k"]).await.unwrap_err())),
         ("clear_replicas", call(client.clear_replicas(&["k"], None).await.unwrap_err())),
         ("copy_to", call(client.copy_to("k", &["s"]).await.unwrap_err())),
         ("move_to", call(client.move_to("k", "s", "t").await.unwrap_err())),

@@ -67,6 +67,12 @@ pub enum SyncPolicy {
 }
 
 impl DirectoryTier {
+    /// The path of an object's file in the tier of a cluster, whether or not it is there.
+    #[must_use]
+    pub fn path_of(root: &Path, cluster_id: &str, id: &ObjectId) -> PathBuf {
+        root.join(cluster_id).join(place(id))
+    }
+
     /// Opens the directory of a cluster and makes it if it is missing. The root must exist.
     ///
     /// Removes unfinished files as [`clean_up`](Tier::clean_up) does, and logs a failure to do so.

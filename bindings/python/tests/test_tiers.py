@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from _cluster import Cluster, wait_until
 from mc_store.mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
@@ -43,6 +44,18 @@ def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: P
         return sum(1 for file in (tmp_path / "mc-local-1").rglob("o,*") if file.is_file()) == 20
 
     wait_until(written)
+
+    def is_told() -> bool:
+        *_, replica = store.get_replica_desc("k1")
+        return bool(replica.is_disk_replica())
+
+    wait_until(is_told)
+    memory, file = store.get_replica_desc("k1")
+    assert memory.is_memory_replica() and not memory.is_disk_replica()
+    assert Path(file.get_disk_descriptor().file_path).is_file()
+    assert file.get_disk_descriptor().object_size == 100_000
+    with pytest.raises(RuntimeError):
+        file.get_memory_descriptor()
     store.close()
     reader = joined(cluster, global_segment_size=0)
     for number in range(20):
@@ -68,6 +81,8 @@ def test_values_outlast_their_node_on_its_disk(new_cluster: NewCluster, tmp_path
 
         wait_until(stored)
         put.add(number)
+    [replica] = store.get_replica_desc("k0")
+    assert replica.is_local_disk_replica() and not replica.is_memory_replica()
     for number in put:
         assert store.get(f"k{number}") == value(number), number
     store.close()

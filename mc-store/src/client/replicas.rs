@@ -1,11 +1,13 @@
 //! Calls about where an object is, and tasks that bring it elsewhere.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use mc_rpc::{Refusal, ReplicaDescription, RpcError, TaskReport};
-use mc_types::{KeyRef, ObjectKey, TaskId};
+use mc_rpc::{ObjectDescription, Refusal, ReplicaDescription, RpcError, TaskReport};
+use mc_tier::DirectoryTier;
+use mc_types::{Generation, KeyRef, ObjectKey, TaskId};
 use tokio::time::Instant;
 
 use super::Client;
@@ -38,7 +40,7 @@ impl Client {
         Ok(self.describe(key).await?.replicas)
     }
 
-    /// As [`ReplicatedStore::batch_replicas`](crate::ReplicatedStore::batch_replicas). Costs the
+    /// As [`ReplicatedStore::batch_describe`](crate::ReplicatedStore::batch_describe). Costs the
     /// master one short call for each key.
     ///
     /// # Errors
@@ -48,33 +50,43 @@ impl Client {
     /// ```
     /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
-    /// let replicas = client.batch_replicas(&["a", "b"]).await?;
-    /// assert_eq!(replicas[0].as_ref().unwrap().len(), 1);
-    /// assert!(replicas[1].is_err());
+    /// let objects = client.batch_describe(&["a", "b"]).await?;
+    /// assert_eq!(objects[0].as_ref().unwrap().replicas.len(), 1);
+    /// assert!(objects[1].is_err());
     /// # Ok(()) });
     /// ```
-    pub async fn batch_replicas(
+    pub async fn batch_describe(
         &self,
         keys: &[&str],
-    ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError> {
+    ) -> Result<Vec<Result<ObjectDescription, Refusal>>, CallError> {
         let master = self.core.request()?;
         let keys = checked(keys)?;
         let ask = |at: usize| {
             let key = keys[at];
             async move {
                 match master.describe(key).await {
-                    Ok(object) => Ok(Ok(object.replicas)),
+                    Ok(object) => Ok(Ok(object)),
                     Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
                     Err(error) => Err(CallError::Rpc(error)),
                 }
             }
         };
         let mut answers = stream::iter(0..keys.len()).map(ask).buffered(AT_A_TIME);
-        let mut replicas = Vec::with_capacity(keys.len());
+        let mut objects = Vec::with_capacity(keys.len());
         while let Some(answer) = answers.next().await {
-            replicas.push(answer?);
+            objects.push(answer?);
         }
-        Ok(replicas)
+        Ok(objects)
+    }
+
+    /// The path of the file that an object has on the shared tier, or would have; `None` when the
+    /// cluster has no directory for files, or the key is none.
+    #[must_use]
+    pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
+        let config = self.core.shared_tier.as_ref()?.config();
+        let root = Path::new(&**config.settings.root.as_ref()?);
+        let id = self.core.object_id(KeyRef::new(key).ok()?, generation).ok()?;
+        Some(DirectoryTier::path_of(root, &config.settings.cluster_id, &id))
     }
 
     /// Takes back replicas of those of `keys` that this client itself has put: all of them,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
-use mc_rpc::{ObjectDescription, ReplicaDescription, TaskReport};
+use mc_rpc::{ObjectDescription, TaskReport};
 use mc_transport::MemorySlice;
 use mc_types::{Generation, ObjectKey, TaskId};
 
@@ -118,11 +118,11 @@ impl ReplicatedStore for Client {
         Ok(Client::describe(self, key).await?)
     }
 
-    async fn batch_replicas(
+    async fn batch_describe(
         &self,
         keys: &[&str],
-    ) -> Result<Vec<Result<Vec<ReplicaDescription>, StoreError>>, StoreError> {
-        Ok(each(Client::batch_replicas(self, keys).await?))
+    ) -> Result<Vec<Result<ObjectDescription, StoreError>>, StoreError> {
+        Ok(each(Client::batch_describe(self, keys).await?))
     }
 
     async fn transfer(

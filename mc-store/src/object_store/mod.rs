@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
-use mc_rpc::{ObjectDescription, ReplicaDescription, TaskReport};
+use mc_rpc::{ObjectDescription, TaskReport};
 use mc_transport::{Memory, MemorySlice, Source};
 use mc_types::{Generation, ObjectKey, TaskId};
 
@@ -351,17 +351,17 @@ pub trait ReplicatedStore: ObjectStore {
     /// [`StoreError`] when there is no such object or the store cannot say.
     async fn describe(&self, key: &str) -> Result<ObjectDescription, StoreError>;
 
-    /// Returns the replicas of many objects in memory, in every state.
+    /// [`describe`](Self::describe) of many objects.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be asked; within, why nothing is known of an object.
-    async fn batch_replicas(
+    async fn batch_describe(
         &self,
         keys: &[&str],
-    ) -> Result<Vec<Result<Vec<ReplicaDescription>, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<ObjectDescription, StoreError>>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            found.push(self.describe(key).await.map(|object| object.replicas));
+            found.push(self.describe(key).await);
         }
         Ok(found)
     }

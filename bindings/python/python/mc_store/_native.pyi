@@ -314,7 +314,7 @@ class Descriptor:
 
 @final
 class DiskDescriptor:
-    """A replica in a file; none are kept."""
+    """A replica in a file on the shared tier."""
 
     @property
     def file_path(self) -> str: ...

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use mc_standalone::DummyClient;
 use mc_store::blocking::{self, GivenUp};
 use mc_store::{
-    Generation, GetInto, ObjectKey, Put, PutMode, PutOutcome, ReplicaDescription, ReplicaTransfer,
+    Generation, GetInto, ObjectDescription, ObjectKey, Put, PutMode, PutOutcome, ReplicaTransfer,
     ReplicateConfig, ReplicatedStore, Source, Stat, StoreError, TaskId, TaskReport,
 };
 use mc_transport::{Memory, MemorySlice};
@@ -152,11 +153,16 @@ impl Backend {
         self.wait(self.store().remove_all(force))
     }
 
-    pub(super) fn batch_replicas(
+    pub(super) fn batch_describe(
         &self,
         keys: &[&str],
-    ) -> Result<Vec<Result<Vec<ReplicaDescription>, Failure>>, Failure> {
-        self.wait(self.store().batch_replicas(keys)).map(each)
+    ) -> Result<Vec<Result<ObjectDescription, Failure>>, Failure> {
+        self.wait(self.store().batch_describe(keys)).map(each)
+    }
+
+    /// The path of an object's file; `None` for a thin client.
+    pub(super) fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
+        self.own.as_ref()?.as_async().file_path(key, generation)
     }
 
     pub(super) fn clear_replicas(

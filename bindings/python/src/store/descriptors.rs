@@ -1,6 +1,8 @@
 //! Mooncake's descriptors of replicas.
 
-use mc_store::ReplicaDescription;
+use std::path::PathBuf;
+
+use mc_store::{ObjectDescription, ReplicaDescription};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -17,7 +19,14 @@ pub(crate) struct ReplicaDescriptor {
     /// The replica's state.
     #[pyo3(get)]
     status: ReplicaStatus,
-    memory: Descriptor,
+    medium: Medium,
+}
+
+#[derive(Clone, Debug)]
+enum Medium {
+    Memory(Descriptor),
+    File(DiskDescriptor),
+    LocalDisk,
 }
 
 /// A replica in memory.
@@ -41,11 +50,11 @@ pub(crate) struct Descriptor {
     transport_endpoint: String,
 }
 
-/// A replica in a file. The store keeps none; the class exists for programs that name it.
+/// A replica in a file on the shared tier.
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DiskDescriptor {
-    /// The file's path.
+    /// The file's path; empty for a thin client, which has no access to the file.
     file_path: String,
     /// The object's length in bytes.
     object_size: u64,
@@ -53,34 +62,48 @@ pub(crate) struct DiskDescriptor {
 
 #[pymethods]
 impl ReplicaDescriptor {
-    /// True: all replicas are in memory.
+    /// Returns whether the replica is in memory.
     fn is_memory_replica(&self) -> bool {
-        true
+        matches!(self.medium, Medium::Memory(_))
     }
 
-    /// False: no replica is in a file that nodes share.
+    /// Returns whether the replica is a file on the shared tier.
     fn is_disk_replica(&self) -> bool {
-        false
+        matches!(self.medium, Medium::File(_))
     }
 
-    /// False: no replica is on a disk of a node.
+    /// Returns whether the replica is on a disk of a node.
     fn is_local_disk_replica(&self) -> bool {
-        false
+        matches!(self.medium, Medium::LocalDisk)
     }
 
-    /// Returns the descriptor of the memory.
-    fn get_memory_descriptor(&self) -> MemoryDescriptor {
-        MemoryDescriptor { buffer_descriptor: self.memory.clone() }
+    /// Returns the descriptor of the memory. Raises RuntimeError when the replica is elsewhere.
+    fn get_memory_descriptor(&self) -> PyResult<MemoryDescriptor> {
+        match &self.medium {
+            Medium::Memory(memory) => Ok(MemoryDescriptor { buffer_descriptor: memory.clone() }),
+            _ => Err(PyRuntimeError::new_err("the replica is not in memory")),
+        }
     }
 
-    /// Raises RuntimeError, because the replica is in memory.
+    /// Returns the descriptor of the file. Raises RuntimeError when the replica is no file.
     fn get_disk_descriptor(&self) -> PyResult<DiskDescriptor> {
-        Err(PyRuntimeError::new_err("the replica is in memory, not in a file"))
+        match &self.medium {
+            Medium::File(file) => Ok(file.clone()),
+            _ => Err(PyRuntimeError::new_err("the replica is not in a file")),
+        }
     }
 
     fn __repr__(&self) -> String {
-        let Descriptor { size, transport_endpoint, .. } = &self.memory;
-        format!("<ReplicaDescriptor {:?} of {size} bytes in {transport_endpoint}>", self.status)
+        let place = match &self.medium {
+            Medium::Memory(Descriptor { size, transport_endpoint, .. }) => {
+                format!("of {size} bytes in {transport_endpoint}")
+            }
+            Medium::File(DiskDescriptor { file_path, object_size }) => {
+                format!("of {object_size} bytes in {file_path}")
+            }
+            Medium::LocalDisk => "on a disk of a node".to_owned(),
+        };
+        format!("<ReplicaDescriptor {:?} {place}>", self.status)
     }
 }
 
@@ -108,7 +131,22 @@ impl From<ReplicaDescription> for ReplicaDescriptor {
             buffer_address: replica.extent.offset(),
             transport_endpoint: replica.segment_name.into(),
         };
-        Self { status: replica.status.into(), memory }
+        Self { status: replica.status.into(), medium: Medium::Memory(memory) }
+    }
+}
+
+impl ReplicaDescriptor {
+    /// The replicas of an object: in memory, in its file, on disks of nodes.
+    fn all(object: ObjectDescription, file_path: impl FnOnce() -> Option<PathBuf>) -> Vec<Self> {
+        let on_disk = Self { status: ReplicaStatus::COMPLETE, medium: Medium::LocalDisk };
+        let file = object.disk.map(|status| {
+            let file_path = file_path().unwrap_or_default().to_string_lossy().into_owned();
+            let object_size = object.slices.total_len();
+            let medium = Medium::File(DiskDescriptor { file_path, object_size });
+            Self { status: status.into(), medium }
+        });
+        let disks = std::iter::repeat_n(on_disk, object.local_disks.len());
+        object.replicas.into_iter().map(Self::from).chain(file).chain(disks).collect()
     }
 }
 
@@ -116,7 +154,8 @@ impl From<ReplicaDescription> for ReplicaDescriptor {
 impl Store {
     /// get_replica_desc(self, key: str) -> list[ReplicaDescriptor]
     ///
-    /// Returns an object's replicas, in every state; an empty list when there is no such object.
+    /// Returns an object's replicas, in every state: those in memory first, then a file on the shared
+    /// tier, then disks of nodes; an empty list when there is no such object.
     fn get_replica_desc(&self, py: Python<'_>, key: &str) -> PyResult<Vec<ReplicaDescriptor>> {
         Ok(self.replicas(py, &[key])?.into_iter().flatten().flatten().collect())
     }
@@ -168,10 +207,13 @@ impl Store {
         keys: &[&str],
     ) -> PyResult<Vec<Option<Vec<ReplicaDescriptor>>>> {
         let Some(session) = self.session()? else { return Ok(vec![]) };
-        let found = detached(py, || session.backend.batch_replicas(keys))?.unwrap_or_default();
-        let described = |replicas: Vec<ReplicaDescription>| {
-            replicas.into_iter().map(ReplicaDescriptor::from).collect()
+        let found = detached(py, || session.backend.batch_describe(keys))?.unwrap_or_default();
+        let all = |(key, object): (&&str, Result<ObjectDescription, _>)| {
+            let object = object.ok()?;
+            let generation = object.generation;
+            let file_path = || session.backend.file_path(key, generation);
+            Some(ReplicaDescriptor::all(object, file_path))
         };
-        Ok(found.into_iter().map(|replicas| replicas.ok().map(described)).collect())
+        Ok(keys.iter().zip(found).map(all).collect())
     }
 }

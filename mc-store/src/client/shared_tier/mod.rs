@@ -92,6 +92,10 @@ impl SharedTier {
         self.counters.metrics(self.waiting())
     }
 
+    pub(super) const fn config(&self) -> &StorageConfig {
+        &self.config
+    }
+
     fn quota(&self) -> Option<ByteSize> {
         self.config.quota.map(ByteSize::bytes)
     }
