@@ -119,7 +119,13 @@ async fn objects_that_are_read_come_back_into_memory() {
     let _node = node(&cluster, directory.path(), ByteSize::mib(16)).connect().await.unwrap();
     let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
     put_all(&app, 30, MIB).await;
-    assert!(app.describe("k0").await.unwrap().replicas.is_empty());
+    let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let objects = app.batch_describe(&keys).await.unwrap();
+    let mut objects = keys.iter().zip(objects);
+    let is_evicted = |object: &mc_store::ObjectDescription| object.replicas.is_empty();
+    let evicted = objects.find(|(_, object)| object.as_ref().is_ok_and(is_evicted));
+    let evicted = *evicted.expect("more was put than memory has room for").0;
     // Room for what comes back.
     for n in 20..30 {
         let key = format!("k{n}");
@@ -127,10 +133,10 @@ async fn objects_that_are_read_come_back_into_memory() {
         eventually_async(DEADLINE, "a removal", removed).await;
     }
     let is_back = async || {
-        assert_eq!(app.get("k0").await.unwrap(), content("k0", MIB));
-        !app.describe("k0").await.unwrap().replicas.is_empty()
+        assert_eq!(app.get(evicted).await.unwrap(), content(evicted, MIB));
+        !app.describe(evicted).await.unwrap().replicas.is_empty()
     };
-    eventually_async(DEADLINE, "k0 in memory", is_back).await;
+    eventually_async(DEADLINE, "the object in memory", is_back).await;
     assert!(cluster.master.report().promotion.promoted >= 1);
 }
 
@@ -151,12 +157,12 @@ async fn a_disk_outlasts_its_node() {
     app.upsert("replaced", "new").await.unwrap();
 
     let second = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
-    eventually_async(DEADLINE, "what is left", async || on_disks(&cluster.master) == 20).await;
+    let deleted = async || second.metrics().own_disk.unwrap().deleted == 2;
+    eventually_async(DEADLINE, "the others to be deleted", deleted).await;
+    assert_eq!(on_disks(&cluster.master), 20);
     get_all(&app, 20, 100_000).await;
     assert!(matches!(app.get("removed").await, Err(GetError::NotFound)));
     assert_eq!(app.get("replaced").await.unwrap(), "new");
-    let deleted = async || second.metrics().own_disk.unwrap().deleted == 2;
-    eventually_async(DEADLINE, "the others to be deleted", deleted).await;
     helper.shutdown().await;
 }
 
