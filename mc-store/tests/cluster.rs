@@ -76,7 +76,7 @@ async fn a_value_never_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_on_disks_only_is_not_ready() {
+async fn what_is_on_a_disk_that_nobody_serves_cannot_be_read() {
     let mut config = MasterConfig::default();
     config.local_disk = Some(mc_meta::LocalDiskConfig::default());
     let mut cluster = Cluster::start_with(config, &[ByteSize::mib(4)]).await;
@@ -97,7 +97,8 @@ async fn what_is_on_disks_only_is_not_ready() {
     state.report_local_disk(now, owner, &[found]).remove(0).unwrap();
     cluster.nodes.remove(0).shutdown().await;
     assert!(app.exist("k").await.unwrap());
-    assert!(matches!(app.get("k").await, Err(GetError::NotReady)));
+    let unreachable = app.get("k").await.unwrap_err();
+    assert!(matches!(unreachable, GetError::Peer(_)), "{unreachable:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
