@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use mc_tier::Tier;
 use mc_transport::{MemorySlice, StagedMemory};
+use tokio::time::Instant;
 
 use super::places::Places;
 use crate::client::shared_tier::TierCounters;
