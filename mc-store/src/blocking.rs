@@ -47,6 +47,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -405,7 +406,7 @@ macro_rules! calls {
             fn $name:ident(&self $(, $argument:ident: $type:ty)* $(,)?) $(-> $answer:ty)?;
         )* }
         now { $(
-            fn $at_once:ident(&self) -> $value:ty;
+            fn $at_once:ident(&self $(, $given:ident: $of_type:ty)*) -> $value:ty;
         )* }
     ) => {
         $(
@@ -423,8 +424,8 @@ macro_rules! calls {
                 stringify!($at_once), ")."
             )]
             #[must_use]
-            pub fn $at_once(&self) -> $value {
-                self.as_async().$at_once()
+            pub fn $at_once(&self $(, $given: $of_type)*) -> $value {
+                self.as_async().$at_once($($given),*)
             }
         )*
     };
@@ -563,6 +564,7 @@ impl Client {
             fn drain(&self, targets: &[&str], limit: Duration) -> Result<DrainReport, CallError>;
             fn ping(&self) -> Result<Duration, CallError>;
             fn cluster_report(&self) -> Result<ClusterReport, CallError>;
+            fn flush_files(&self, limit: Duration) -> bool;
             fn hosts(
                 &self,
                 clients: &[ClientId],
@@ -577,6 +579,7 @@ impl Client {
             fn segments(&self) -> Vec<MountedSegment>;
             fn metrics(&self) -> ClientMetrics;
             fn http_addr(&self) -> Option<SocketAddr>;
+            fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf>;
         }
     }
 }

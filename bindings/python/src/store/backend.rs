@@ -162,7 +162,7 @@ impl Backend {
 
     /// The path of an object's file; `None` for a thin client.
     pub(super) fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
-        self.own.as_ref()?.as_async().file_path(key, generation)
+        self.own.as_ref()?.file_path(key, generation)
     }
 
     pub(super) fn clear_replicas(
