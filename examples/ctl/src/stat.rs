@@ -225,6 +225,7 @@ const fn name(status: ReplicaStatus) -> &'static str {
 
 fn object_text(key: &str, object: &ObjectDescription) -> String {
     let lease = if object.lease.is_zero() { "none".into() } else { duration(object.lease) };
+    let disks: Vec<&str> = object.local_disks.iter().map(|disk| disk.endpoint.as_str()).collect();
     let facts = [
         ("key", visible(key)),
         ("size", ByteSize::bytes(object.slices.total_len()).to_string()),
@@ -232,6 +233,8 @@ fn object_text(key: &str, object: &ObjectDescription) -> String {
         ("pinned", if object.soft_pinned { "softly".into() } else { "no".into() }),
         ("idle", duration(object.idle)),
         ("put by", format!("{} as generation {}", object.owner, object.generation)),
+        ("file", object.disk.map_or("none", name).into()),
+        ("disks", if disks.is_empty() { "none".into() } else { disks.join(", ") }),
     ];
     let mut text: String =
         facts.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
@@ -285,6 +288,7 @@ fn object_json(key: &str, object: &ObjectDescription) -> Value {
         .iter()
         .map(|slice| json!({ "bytes": slice.len, "checksum": slice.checksum.map(|s| s.as_u32()) }))
         .collect();
+    let disks: Vec<&str> = object.local_disks.iter().map(|disk| disk.endpoint.as_str()).collect();
     json!({
         "key": key,
         "bytes": object.slices.total_len(),
@@ -295,5 +299,7 @@ fn object_json(key: &str, object: &ObjectDescription) -> Value {
         "soft_pinned": object.soft_pinned,
         "replicas": replicas,
         "slices": slices,
+        "file": object.disk.map(name),
+        "local_disks": disks,
     })
 }
