@@ -61,7 +61,7 @@ def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: P
     reader = joined(cluster, global_segment_size=0)
     for number in range(20):
         assert reader.get(f"k{number}") == value(number)
-    assert reader.remove("k0") == 0
+    assert reader.remove("k0", force=True) == 0
     assert reader.get("k0") == b""
     reader.close()
 
