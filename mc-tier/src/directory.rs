@@ -67,10 +67,11 @@ pub enum SyncPolicy {
 }
 
 impl DirectoryTier {
-    /// The path of an object's file in the tier of a cluster, whether or not it is there.
+    /// The path of an object's file in the [directory](Self::directory) of a tier, whether or not it is
+    /// there.
     #[must_use]
-    pub fn path_of(root: &Path, cluster_id: &str, id: &ObjectId) -> PathBuf {
-        root.join(cluster_id).join(place(id))
+    pub fn path_in(directory: &Path, id: &ObjectId) -> PathBuf {
+        directory.join(place(id))
     }
 
     /// Opens the directory of a cluster and makes it if it is missing. The root must exist.

@@ -14,6 +14,7 @@ mod object;
 pub mod object_file;
 #[cfg(feature = "object-store")]
 mod object_tier;
+mod oldest;
 mod place;
 mod tier;
 #[cfg(feature = "usrbio")]

@@ -3,13 +3,13 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 use core::ops::Range;
-use std::collections::BinaryHeap;
 
 use bytes::Bytes;
 use mc_types::{ByteSize, Generation};
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
+use crate::oldest::Oldest;
 
 /// Objects that one page of an eviction's scan has.
 const SCAN_PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
@@ -107,7 +107,7 @@ pub trait Tier: Send + Sync + fmt::Debug {
             return Ok(removed);
         }
         let wanted = used.saturating_sub(watermarks.low.as_u64());
-        for Aged { id, len, .. } in oldest(self, wanted)?.into_sorted_vec() {
+        for ((_, id), len) in oldest(self, wanted)? {
             if self.remove(&id)? {
                 removed.objects += 1;
                 removed.bytes += len;
@@ -136,33 +136,20 @@ pub trait Tier: Send + Sync + fmt::Debug {
 }
 
 /// An object in the order of its age.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Aged {
-    generation: Generation,
-    id: ObjectId,
-    len: u64,
-}
+type Aged = (Generation, ObjectId);
 
-/// The oldest objects that have the wanted bytes together; the youngest of them is the first.
-fn oldest<T: Tier + ?Sized>(tier: &T, wanted: u64) -> Result<BinaryHeap<Aged>, TierError> {
-    let (mut oldest, mut bytes) = (BinaryHeap::new(), 0);
+/// The oldest objects that have the wanted bytes together, and the bytes of each.
+fn oldest<T: Tier + ?Sized>(tier: &T, wanted: u64) -> Result<Vec<(Aged, u64)>, TierError> {
+    let mut oldest = Oldest::new(wanted);
     let mut after = None;
     loop {
         let page = tier.scan(after.as_ref(), SCAN_PAGE)?;
         for object in page.objects {
-            let (id, len) = (object.id().clone(), object.object_len());
-            bytes += len;
-            oldest.push(Aged { generation: id.generation(), id, len });
-            while let Some(youngest) = oldest.peek()
-                && bytes - youngest.len >= wanted
-            {
-                bytes -= youngest.len;
-                oldest.pop();
-            }
+            oldest.add((object.id().generation(), object.id().clone()), object.object_len());
         }
         after = page.next;
         if after.is_none() {
-            return Ok(oldest);
+            return Ok(oldest.into_vec());
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Eviction from a directory.
 
-use std::collections::BinaryHeap;
 use std::fs;
 
 use tracing::warn;
@@ -8,6 +7,7 @@ use tracing::warn;
 use super::DirectoryTier;
 use crate::error::TierError;
 use crate::object::ObjectId;
+use crate::oldest::Oldest;
 use crate::tier::{Tier as _, TierUsage, Watermarks};
 
 impl DirectoryTier {
@@ -23,19 +23,12 @@ impl DirectoryTier {
             return Ok(removed);
         }
         let wanted = used.saturating_sub(watermarks.low.as_u64());
-        // The oldest files that have the wanted bytes together; the youngest of them is the first.
-        let (mut oldest, mut bytes) = (BinaryHeap::new(), 0);
+        let mut oldest = Oldest::new(wanted);
         self.for_each_file(&mut |file| {
-            bytes += file.len;
-            oldest.push(file);
-            while let Some(youngest) = oldest.peek()
-                && bytes - youngest.len >= wanted
-            {
-                bytes -= youngest.len;
-                oldest.pop();
-            }
+            let len = file.len;
+            oldest.add(file, len);
         })?;
-        for file in oldest.into_sorted_vec() {
+        for (file, len) in oldest.into_vec() {
             let object = self.describe(&file.place);
             let path = self.directory.join(&file.place);
             if self.found("remove", &path, fs::remove_file(&path))?.is_none() {
@@ -43,7 +36,7 @@ impl DirectoryTier {
                 continue;
             }
             removed.objects += 1;
-            removed.bytes += file.len;
+            removed.bytes += len;
             match object {
                 Ok(Some(object)) => evicted(object.id().clone()),
                 Ok(None) => {}

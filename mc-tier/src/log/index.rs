@@ -2,12 +2,13 @@
 
 use core::num::NonZeroUsize;
 use core::ops::Bound;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use mc_types::{Generation, ObjectKey};
 
 use super::record::{array, padded};
 use crate::object::ObjectId;
+use crate::oldest::Oldest;
 use crate::tier::ScanCursor;
 
 /// The place of an object's record.
@@ -79,19 +80,12 @@ impl Index {
 
     /// The objects with the lowest generations that have the wanted bytes together, the oldest first.
     pub(super) fn oldest(&self, wanted: u64) -> Vec<ObjectId> {
-        let (mut oldest, mut bytes) = (BinaryHeap::new(), 0);
+        let mut oldest = Oldest::new(wanted);
         for (id, location) in &self.0 {
             let generation = &id[id.len() - 8..];
-            bytes += location.space();
-            oldest.push((generation, id, location.space()));
-            while let Some((.., space)) = oldest.peek()
-                && bytes - space >= wanted
-            {
-                bytes -= space;
-                oldest.pop();
-            }
+            oldest.add((generation, id), location.space());
         }
-        oldest.into_sorted_vec().into_iter().map(|(_, id, _)| unpacked(id)).collect()
+        oldest.into_vec().into_iter().map(|((_, id), _)| unpacked(id)).collect()
     }
 
     /// The ids after the one of a cursor.
