@@ -253,13 +253,7 @@ impl CallContext<'_> {
         request: &proto::OffloadHeartbeatRequest,
     ) -> Result<proto::OffloadHeartbeatResponse, Refusal> {
         let client = client_id(&request.client_id)?;
-        let max = match request.max_jobs as usize {
-            0 => MAX_PAGE,
-            max => max.min(MAX_PAGE),
-        };
-        // What is fetched and does not fit into the answer would belong to no client until its
-        // time is up.
-        let max = max.min(self.max_reply / OFFLOAD_JOB_CEILING);
+        let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, OFFLOAD_JOB_CEILING);
         let jobs = self.master.offload_heartbeat(self.now, client, request.enabled, max)?;
         let jobs = jobs.iter().map(offload_to_proto).collect();
         Ok(proto::OffloadHeartbeatResponse { jobs, ..Default::default() })
@@ -313,11 +307,7 @@ impl CallContext<'_> {
         request: &proto::FetchDiskDeletionsRequest,
     ) -> Result<proto::FetchDiskDeletionsResponse, Refusal> {
         let client = client_id(&request.client_id)?;
-        let max = match request.max_objects as usize {
-            0 => MAX_PAGE,
-            max => max.min(MAX_PAGE),
-        };
-        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let max = self.jobs_to_hand_out(request.max_objects, MAX_PAGE, DISK_JOB_CEILING);
         let deletions = self.master.disk_deletions(client, max);
         Ok(proto::FetchDiskDeletionsResponse {
             objects: deletions.objects.iter().map(job_to_proto).collect(),

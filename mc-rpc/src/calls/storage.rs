@@ -145,11 +145,7 @@ impl CallContext<'_> {
         request: &proto::FetchFileJobsRequest,
     ) -> Result<proto::FetchFileJobsResponse, Refusal> {
         let client = client_id(&request.client_id)?;
-        let max = match request.max_jobs as usize {
-            0 => MAX_PAGE,
-            max => max.min(MAX_PAGE),
-        };
-        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
         let state = state.compared(request.is_compared).full(request.is_full);
         let jobs = self.master.file_jobs(self.now, client, state, max);

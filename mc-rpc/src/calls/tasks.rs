@@ -184,13 +184,7 @@ impl CallContext<'_> {
         request: &proto::FetchTasksRequest,
     ) -> Result<proto::FetchTasksResponse, Refusal> {
         let client = client_id(&request.client_id)?;
-        let max = match request.max_tasks as usize {
-            0 => MAX_FETCHED_TASKS,
-            max => max.min(MAX_FETCHED_TASKS),
-        };
-        // What is fetched and does not fit into the answer would belong to no client until its
-        // time is up.
-        let max = max.min(self.max_reply / TASK_CEILING);
+        let max = self.jobs_to_hand_out(request.max_tasks, MAX_FETCHED_TASKS, TASK_CEILING);
         let tasks = self.master.fetch_tasks(self.now, client, max);
         let task_to_proto = |task: &TaskAssignment| {
             to_proto(task.id, &task.kind, &task.key, self.now - task.created_at)

@@ -42,6 +42,14 @@ impl CallContext<'_> {
         answer(self, out)
     }
 
+    /// How many jobs a caller is handed that asks for `wanted`, of which 0 is `most`, when one takes up
+    /// to `ceiling` bytes. What is handed out and does not fit into the answer would belong to no client
+    /// until its time is up.
+    pub(crate) fn jobs_to_hand_out(&self, wanted: u32, most: usize, ceiling: usize) -> usize {
+        let wanted = if wanted == 0 { most } else { most.min(wanted as usize) };
+        wanted.min(self.max_reply / ceiling)
+    }
+
     /// The key as the master stores it, which every command takes.
     pub(crate) fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
         Ok(self.master.scoped(self.tenant, key)?)
