@@ -200,9 +200,9 @@ pub enum GetError {
     /// No replica could be read.
     #[error("no replica of the object could be read")]
     Peer(#[from] PeerError),
-    /// The object is in a file on the shared tier only, which could not be read.
-    #[error("the object's file on the shared tier could not be read")]
-    File(#[source] std::sync::Arc<TierError>),
+    /// The object is in storage below memory only, which could not be read.
+    #[error("the object is on disk only, and could not be read")]
+    Tier(#[source] std::sync::Arc<TierError>),
     /// There is no memory for the object.
     #[error("no memory to read the object into")]
     Memory(#[source] std::sync::Arc<MemoryError>),
@@ -237,7 +237,7 @@ impl GetError {
             Self::LeaseExpired | Self::Replaced => ErrorCode::LeaseExpired,
             Self::ChecksumMismatch { .. } => ErrorCode::ChecksumMismatch,
             Self::Peer(error) => error.code(),
-            Self::File(_) => ErrorCode::FileReadFail,
+            Self::Tier(_) => ErrorCode::FileReadFail,
             Self::Memory(_) => ErrorCode::Internal,
             Self::Rpc(error) => error.code(),
         }
@@ -248,7 +248,7 @@ impl GetError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::NotReady | Self::LeaseExpired | Self::Peer(_) => true,
-            Self::File(error) => error.is_retryable(),
+            Self::Tier(error) => error.is_retryable(),
             Self::Rpc(error) => error.is_retryable(),
             _ => false,
         }

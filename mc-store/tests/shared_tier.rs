@@ -15,7 +15,7 @@ use mc_store::{
     ReplicateConfig, StorageSettings,
 };
 use mc_testkit::eventually_async;
-use mc_tier::{Faults, FaultyTier, MemoryTier};
+use mc_tier::{Faults, FaultyTier, MemoryTier, Tier as _};
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -206,7 +206,7 @@ async fn a_damaged_or_missing_file_is_an_error_and_disturbs_no_other() {
     assert_eq!(app.get("damaged").await.unwrap(), content("damaged", 100_000));
     lose_memory(&mut cluster).await;
     let error = app.get("damaged").await.unwrap_err();
-    assert!(matches!(&error, GetError::File(_)), "{error}");
+    assert!(matches!(&error, GetError::Tier(_)), "{error}");
     assert_eq!(error.code(), ErrorCode::FileReadFail);
     let error = app.get("missing").await.unwrap_err();
     assert!(matches!(error, GetError::NotFound), "{error}");
@@ -255,11 +255,20 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
                 assert_eq!(value, content(&key, 1000));
                 read += 1;
             }
-            Err(GetError::File(_)) => failed += 1,
+            Err(GetError::Tier(_)) => failed += 1,
             Err(GetError::NotFound) => {}
             Err(error) => panic!("{key}: {error}"),
         }
     }
     assert!(read > 0 && failed > 0, "{read} read, {failed} failed");
     assert_eq!(read + failed, report.disk_put_ends);
+    // One file that cannot be deleted keeps no other, and is not counted as deleted.
+    let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    app.batch_remove(&keys, true).await.unwrap();
+    let is_half_empty = async || {
+        let deleted = app.metrics().shared_tier.unwrap().deleted;
+        deleted > read / 4 && deleted + tier.usage().unwrap().objects == report.disk_put_ends
+    };
+    eventually_async(DEADLINE, "about half of the files to be deleted", is_half_empty).await;
 }

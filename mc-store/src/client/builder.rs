@@ -21,11 +21,11 @@ use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
 use super::metrics::Metrics;
-use super::own_disk::{DiskOptions, OwnDisk};
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
-use super::shared_tier::{SharedTier, SharedTierChoice, storage_config};
+use super::tiers::own_disk::{DiskOptions, OwnDisk};
+use super::tiers::shared::{SharedTier, storage_config};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 
@@ -65,7 +65,8 @@ pub struct ClientBuilder {
     memory: MemoryOptions,
     medium: MediaType,
     device: u32,
-    shared_tier: SharedTierChoice,
+    shared_tier: Option<Arc<dyn Tier>>,
+    file_sync: SyncPolicy,
     own_disk: Option<DiskOptions>,
     settings: Settings,
 }
@@ -88,7 +89,8 @@ impl Default for ClientBuilder {
             memory: Memory::options(),
             medium: MediaType::Dram,
             device: 0,
-            shared_tier: SharedTierChoice::OfMaster(SyncPolicy::default()),
+            shared_tier: None,
+            file_sync: SyncPolicy::default(),
             own_disk: None,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
@@ -269,7 +271,7 @@ impl ClientBuilder {
     /// [`SyncPolicy`]. By default, when the file system likes: a reader finds out when a loss of power
     /// has damaged one.
     pub fn file_sync(mut self, policy: SyncPolicy) -> Self {
-        self.shared_tier = SharedTierChoice::OfMaster(policy);
+        self.file_sync = policy;
         self
     }
 
@@ -277,7 +279,7 @@ impl ClientBuilder {
     /// store, and not in the directory that the master names. All clients of the cluster must use the
     /// same.
     pub fn shared_tier(mut self, tier: Arc<dyn Tier>) -> Self {
-        self.shared_tier = SharedTierChoice::Own(tier);
+        self.shared_tier = Some(tier);
         self
     }
 
@@ -422,7 +424,9 @@ impl ClientBuilder {
             None => None,
         };
         let storage = storage_config(&master).await?;
-        let shared_tier = SharedTier::open(&storage, &*environment, self.shared_tier).await;
+        let shared_tier =
+            SharedTier::open(&storage, &*environment, self.shared_tier, self.file_sync);
+        let shared_tier = shared_tier.await;
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),

@@ -18,12 +18,12 @@ use super::heartbeat::{Heard, Heartbeat};
 use super::hot_cache::HotCache;
 use super::load::Loads;
 use super::metrics::Metrics;
-use super::own_disk::OwnDisk;
 use super::peers::Peers;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
-use super::shared_tier::SharedTier;
+use super::tiers::own_disk::OwnDisk;
+use super::tiers::shared::SharedTier;
 use crate::error::Unusable;
 
 /// What all clones share.

@@ -2,8 +2,8 @@
 
 use super::core::Core;
 use super::hot_cache::HotCache;
-use super::own_disk::OwnDisk;
-use super::shared_tier::SharedTier;
+use super::tiers::own_disk::OwnDisk;
+use super::tiers::shared::SharedTier;
 use super::{Client, ClientMetrics, DataPath};
 
 impl Client {

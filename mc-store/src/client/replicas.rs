@@ -1,6 +1,6 @@
 //! Calls about where an object is, and tasks that bring it elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -83,10 +83,9 @@ impl Client {
     /// cluster has no directory for files, or the key is none.
     #[must_use]
     pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
-        let config = self.core.shared_tier.as_ref()?.config();
-        let root = Path::new(&**config.settings.root.as_ref()?);
+        let directory = self.core.shared_tier.as_ref()?.directory()?;
         let id = self.core.object_id(KeyRef::new(key).ok()?, generation).ok()?;
-        Some(DirectoryTier::path_of(root, &config.settings.cluster_id, &id))
+        Some(DirectoryTier::path_in(directory, &id))
     }
 
     /// Takes back replicas of those of `keys` that this client itself has put: all of them,

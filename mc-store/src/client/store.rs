@@ -16,7 +16,7 @@ use super::core::Core;
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutMode as Mode, PutOutcome};
 use super::settle::Unsettled;
-use super::shared_tier::Pending;
+use super::tiers::shared::Pending;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
 use crate::error::{PeerError, PutError};

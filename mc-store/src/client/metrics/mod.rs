@@ -10,7 +10,7 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 
 use super::reports::ReportMetrics;
-use super::shared_tier::TierMetrics;
+use super::tiers::TierMetrics;
 use crate::error::CallError;
 
 macro_rules! numbered {

@@ -7,7 +7,7 @@ use mc_http::MetricKind::{Counter, Gauge, Histogram};
 use mc_http::MetricsText;
 use mc_types::ByteSize;
 
-use super::super::shared_tier::TierMetrics;
+use super::super::tiers::TierMetrics;
 use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
 
 /// The limits of the buckets of operations: 2 to the power of these, in microseconds.

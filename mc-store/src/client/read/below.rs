@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{CHUNK, Object, Read};
 use crate::client::checksums::{Pieces, prefix, scatter};
 use crate::client::core::Core;
-use crate::client::shared_tier::TierCounters;
+use crate::client::tiers::TierCounters;
 use crate::error::GetError;
 
 /// A part of an object and the memory that it is read into.
@@ -175,11 +175,11 @@ impl Core {
             Err(Failure::Useless(error)) => {
                 self.reports.damaged_on_disk(key, generation, source.place);
                 match error {
-                    Some(error) => GetError::File(Arc::new(error)),
+                    Some(error) => GetError::Tier(Arc::new(error)),
                     None => GetError::NotFound,
                 }
             }
-            Err(Failure::Tier(error)) => GetError::File(Arc::new(error)),
+            Err(Failure::Tier(error)) => GetError::Tier(Arc::new(error)),
             Err(Failure::Target) => GetError::TargetReadOnly,
         };
         for wanted in wanted {

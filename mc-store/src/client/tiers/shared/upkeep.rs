@@ -4,16 +4,17 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_meta::{FileSystemState, ReplicaKind, TenantId};
-use mc_rpc::{EvictDiskItem, FileJobs, FoundItem, RpcError, TenantKey};
-use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
+use mc_meta::{FileSystemState, ReplicaKind};
+use mc_rpc::{FileJobs, RpcError};
+use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
 use tracing::{debug, info, warn};
 
 use super::SharedTier;
-use super::objects::slices_of;
 use super::persist::write_files;
 use crate::client::core::Core;
+use crate::client::tiers::objects::ids_of;
+use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
 
 /// Time between two questions for work.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -23,9 +24,6 @@ const LOOK_EVERY: u32 = 10;
 
 /// Files that are listed at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
-
-/// Files that one deletion takes.
-const DELETIONS: usize = 1024;
 
 /// The part of the file system that files may take when there is no quota.
 const USABLE_PERCENT: u64 = 90;
@@ -54,8 +52,8 @@ async fn keep(core: Weak<Core>) {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
         let Some((shared, tier)) = core.open_tier() else { return };
-        if turn.is_multiple_of(LOOK_EVERY) && shared.quota().is_none() {
-            state = state.full(core.excess(tier).await.is_some());
+        if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
+            state = state.full(core.shortage(tier).await.is_some());
         }
         turn = turn.wrapping_add(1);
         match core.master.fetch_file_jobs(core.id, state, 0).await {
@@ -86,10 +84,7 @@ impl Core {
 
     /// Does the work. Returns whether all of it is done.
     async fn do_jobs(&self, shared: &SharedTier, jobs: FileJobs) -> bool {
-        let id = |job: &mc_rpc::DiskJob| {
-            ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation).ok()
-        };
-        self.delete_files(shared, jobs.delete.iter().filter_map(id).collect()).await;
+        self.delete_files(shared, ids_of(&jobs.delete)).await;
         let mut is_done = true;
         if jobs.compare {
             match self.compare(shared).await {
@@ -116,12 +111,12 @@ impl Core {
         for part in ids.chunks(DELETIONS) {
             let (tier, part) = (Arc::clone(tier), part.to_vec());
             let delete = move || {
-                let failure = part.iter().map(|id| tier.remove(id)).find_map(Result::err);
-                (part.len() as u64, failure)
+                let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
+                let failed = removed.iter().filter(|removed| removed.is_err()).count();
+                Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
             };
-            let deleted = self.settings.environment.blocking(delete).await;
-            let Some(Ok((count, failure))) = deleted else { return };
-            shared.counters.deleted(count);
+            let Ok((deleted, failure)) = self.on_tier(delete).await else { return };
+            shared.counters.deleted(deleted as u64);
             if let Some(error) = failure {
                 shared.counters.complain(|failures| {
                     warn!(%error, failures, "a file of a removed object could not be deleted");
@@ -132,14 +127,14 @@ impl Core {
 
     /// Reports all files, and deletes those that belong to no object. Returns how many stay and how
     /// many went.
-    async fn compare(&self, shared: &SharedTier) -> Result<(u64, u64), UpkeepError> {
+    async fn compare(&self, shared: &SharedTier) -> Result<(u64, u64), WorkError> {
         let (mut kept, mut deleted, mut after) = (0, 0, None);
-        let tier = shared.tier().ok_or(UpkeepError::Ended)?;
-        let cleaned = { Arc::clone(tier) };
-        self.run(move || cleaned.clean_up()).await?;
+        let tier = shared.tier().ok_or(WorkError::Ended)?;
+        let cleaned = Arc::clone(tier);
+        self.on_tier(move || cleaned.clean_up()).await?;
         loop {
             let (tier, from) = (Arc::clone(tier), after);
-            let page = self.run(move || tier.scan(from.as_ref(), PAGE)).await?;
+            let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
             for error in &page.unreadable {
                 debug!(%error, "a file cannot be read");
             }
@@ -156,34 +151,17 @@ impl Core {
 
     /// Reports files. Returns those that belong to no object.
     async fn report_found(&self, objects: &[StoredObject]) -> Result<Vec<ObjectId>, RpcError> {
-        let tenants: Vec<TenantId> = objects
-            .iter()
-            .map(|object| TenantId::new(object.id().tenant()).unwrap_or_default())
-            .collect();
-        let found: Vec<FoundItem<'_>> = objects
-            .iter()
-            .zip(&tenants)
-            .map(|(object, tenant)| FoundItem {
-                object: TenantKey::of(tenant, object.id().key().as_ref()),
-                generation: object.id().generation(),
-                slices: slices_of(object),
-                address: 0,
-            })
-            .collect();
-        let answers = self.master.report_files(self.id, &found).await?;
-        let is_useless =
-            |code| matches!(code, ErrorCode::ObjectAlreadyExists | ErrorCode::InvalidParams);
-        let useless = objects
-            .iter()
-            .zip(answers)
-            .filter(|(_, answer)| answer.as_ref().is_err_and(|refusal| is_useless(refusal.code)));
-        Ok(useless.map(|(object, _)| object.id().clone()).collect())
+        let found = with_tenants(objects, StoredObject::id);
+        let answers = self.master.report_files(self.id, &found_items(&found, |_| 0)).await?;
+        let answers = found.iter().zip(answers);
+        let useless = answers.filter(|(_, answer)| answer.as_ref().is_err_and(is_useless));
+        Ok(useless.map(|((_, object), _)| object.id().clone()).collect())
     }
 
     /// Deletes the oldest files and tells the master.
-    async fn evict_files(&self, shared: &SharedTier) -> Result<(), UpkeepError> {
-        let tier = shared.tier().ok_or(UpkeepError::Ended)?;
-        let watermarks = match shared.quota() {
+    async fn evict_files(&self, shared: &SharedTier) -> Result<(), WorkError> {
+        let tier = shared.tier().ok_or(WorkError::Ended)?;
+        let watermarks = match shared.quota {
             Some(quota) => Watermarks::of_quota(quota),
             None => match self.excess(tier).await {
                 Some(watermarks) => watermarks,
@@ -192,7 +170,7 @@ impl Core {
         };
         let evicting = Arc::clone(tier);
         let (ids, removed) = self
-            .run(move || {
+            .on_tier(move || {
                 let mut ids = Vec::new();
                 evicting.evict(watermarks, &mut |id| ids.push(id)).map(|removed| (ids, removed))
             })
@@ -202,53 +180,25 @@ impl Core {
             info!(files = removed.objects, %bytes, "evicted from the shared tier");
         }
         shared.counters.evicted(removed.objects);
-        let tenants: Vec<TenantId> =
-            ids.iter().map(|id| TenantId::new(id.tenant()).unwrap_or_default()).collect();
-        let items: Vec<EvictDiskItem<'_>> = ids
-            .iter()
-            .zip(&tenants)
-            .map(|(id, tenant)| EvictDiskItem {
-                object: TenantKey::of(tenant, id.key().as_ref()),
-                generation: Some(id.generation()),
-            })
-            .collect();
-        for part in items.chunks(DELETIONS) {
-            self.master.batch_evict_disk_replica(self.id, part, ReplicaKind::Disk).await?;
-        }
-        Ok(())
+        Ok(self.tell_evicted(&ids, ReplicaKind::Disk).await?)
+    }
+
+    /// The bytes that have to be freed in the tier's file system, and those that have to be free.
+    async fn shortage(&self, tier: &Arc<dyn Tier>) -> Option<(u64, u64)> {
+        let tier = Arc::clone(tier);
+        let MediumSpace { total, free } = self.on_tier(move || tier.medium()).await.ok()??;
+        let spare = total.as_u64() / 100 * (100 - USABLE_PERCENT);
+        let missing = spare.checked_sub(free.as_u64()).filter(|missing| *missing > 0)?;
+        Some((missing, spare))
     }
 
     /// The watermarks of a tier without a quota whose file system is too full.
     async fn excess(&self, tier: &Arc<dyn Tier>) -> Option<Watermarks> {
-        let asked = Arc::clone(tier);
-        let MediumSpace { total, free } = self.run(move || asked.medium()).await.ok()??;
-        let spare = total.as_u64() / 100 * (100 - USABLE_PERCENT);
-        let missing = spare.checked_sub(free.as_u64()).filter(|missing| *missing > 0)?;
-        let counted = Arc::clone(tier);
-        let used = self.run(move || counted.usage()).await.ok()?.bytes;
+        let (missing, spare) = self.shortage(tier).await?;
+        let tier = Arc::clone(tier);
+        let used = self.on_tier(move || tier.usage()).await.ok()?.bytes;
         // A little more than is missing, so that not every put evicts again.
         let low = ByteSize::bytes(used.saturating_sub(missing.saturating_add(spare / 2)));
         Some(Watermarks { high: low, low })
     }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
-    ) -> Result<T, UpkeepError> {
-        match self.settings.environment.blocking(work).await {
-            Some(Ok(done)) => Ok(done?),
-            _ => Err(UpkeepError::Ended),
-        }
-    }
-}
-
-/// Why work on the shared tier is not done.
-#[derive(Debug, thiserror::Error)]
-enum UpkeepError {
-    #[error(transparent)]
-    Tier(#[from] TierError),
-    #[error(transparent)]
-    Rpc(#[from] RpcError),
-    #[error("the client ends")]
-    Ended,
 }

@@ -6,47 +6,32 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use mc_meta::{ReplicaKind, TenantId};
-use mc_rpc::{DiskJob, EvictDiskItem, OffloadItem, OffloadJob, RpcError, TenantKey};
-use mc_tier::{InvalidObject, ObjectId, TierError, Watermarks};
+use mc_meta::ReplicaKind;
+use mc_rpc::{DiskJob, OffloadItem, OffloadJob};
+use mc_tier::{ObjectId, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::OwnDisk;
 use crate::client::core::Core;
-use crate::client::shared_tier::objects::object_of;
+use crate::client::tiers::objects::{id_of, ids_of, object_of};
+use crate::client::tiers::work::{DELETIONS, WorkError};
 
 /// Time between two questions for work: from right after work to a while after there was none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Objects that are fetched at a time, and written at a time.
 const JOBS: usize = 64;
-pub(super) const WIDTH: usize = 4;
+const WIDTH: usize = 4;
 
 /// Parts of the capacity above which objects are evicted, and down to which, in percent.
 const HIGH_PERCENT: u64 = 90;
 const LOW_PERCENT: u64 = 80;
-
-/// Objects that one deletion takes.
-const DELETIONS: usize = 1024;
-
-/// Why work on the disk is not done.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum WorkError {
-    #[error("the master does not know the disk")]
-    NotMounted,
-    #[error(transparent)]
-    Rpc(#[from] RpcError),
-    #[error(transparent)]
-    Tier(#[from] TierError),
-    #[error("the client ends")]
-    Ended,
-}
 
 impl Core {
     /// Starts what writes to the own disk and reads from it for the master.
@@ -88,23 +73,24 @@ async fn work(core: Weak<Core>) {
                 pause = if has_worked { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
                 failures = 0;
             }
-            Err(WorkError::NotMounted) => {
-                is_mounted = false;
-                pause = SHORTEST_PAUSE;
-            }
-            Err(WorkError::Rpc(RpcError::Refused(refusal)))
-                if matches!(refusal.code, ErrorCode::UnableOffload | ErrorCode::NotSupported) =>
-            {
-                warn!(%refusal, "the own disk is not used");
-                return;
-            }
-            Err(error) => {
-                failures += 1;
-                if failures.is_power_of_two() {
-                    warn!(%error, failures, "work on the own disk failed; trying on");
+            Err(error) => match error.refused() {
+                // The master does not know the disk.
+                Some(ErrorCode::SegmentNotFound) => {
+                    is_mounted = false;
+                    pause = SHORTEST_PAUSE;
                 }
-                pause = FAILURE_PAUSE;
-            }
+                Some(ErrorCode::UnableOffload | ErrorCode::NotSupported) => {
+                    warn!(%error, "the own disk is not used");
+                    return;
+                }
+                _ => {
+                    failures += 1;
+                    if failures.is_power_of_two() {
+                        warn!(%error, failures, "work on the own disk failed; trying on");
+                    }
+                    pause = FAILURE_PAUSE;
+                }
+            },
         }
         drop(core);
         tokio::time::sleep(pause).await;
@@ -118,19 +104,12 @@ impl Core {
         if deletions.remove_all {
             self.empty_disk(disk).await?;
         }
-        let ids: Vec<ObjectId> =
-            deletions.objects.iter().filter_map(|job| id_of(job).ok()).collect();
-        let mut has_worked = !ids.is_empty();
-        self.delete_from_disk(disk, ids).await?;
+        let mut has_worked = !deletions.objects.is_empty();
+        self.delete_from_disk(disk, ids_of(&deletions.objects)).await?;
         if deletions.report_all {
             self.report_own_disk(disk).await?;
         }
-        let jobs = match self.master.offload_heartbeat(self.id, true, JOBS).await {
-            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::SegmentNotFound => {
-                return Err(WorkError::NotMounted);
-            }
-            jobs => jobs?,
-        };
+        let jobs = self.master.offload_heartbeat(self.id, true, JOBS).await?;
         has_worked |= !jobs.is_empty();
         self.offload(disk, jobs).await?;
         let promotions = self.master.promotion_heartbeat(self.id).await?;
@@ -200,7 +179,7 @@ impl Core {
         let written = self.settings.environment.blocking(write).await?.ok()?;
         let written = match written {
             Ok((address, evicted)) => {
-                self.tell_evicted(disk, evicted).await;
+                self.evicted(disk, evicted).await;
                 address
             }
             Err(error) => Err(error),
@@ -223,32 +202,22 @@ impl Core {
             let mut ids = Vec::new();
             tier.evict(watermarks, &mut |id| ids.push(id)).map(|_| ids)
         };
-        let ids = self.on_disk(evict).await?;
-        self.tell_evicted(disk, ids).await;
+        let ids = self.on_tier(evict).await?;
+        self.evicted(disk, ids).await;
         Ok(())
     }
 
-    /// Tells the master of objects that were deleted to make room.
-    async fn tell_evicted(&self, disk: &OwnDisk, ids: Vec<ObjectId>) {
+    /// Notes objects that were deleted to make room.
+    async fn evicted(&self, disk: &OwnDisk, ids: Vec<ObjectId>) {
         if ids.is_empty() {
             return;
         }
         info!(objects = ids.len(), "evicted from the own disk");
         disk.counters.evicted(ids.len() as u64);
         ids.iter().for_each(|id| disk.places.remove(id));
-        let tenant = |id: &ObjectId| TenantId::new(id.tenant()).unwrap_or_default();
-        let tenants: Vec<TenantId> = ids.iter().map(tenant).collect();
-        let items = ids.iter().zip(&tenants).map(|(id, tenant)| EvictDiskItem {
-            object: TenantKey::of(tenant, id.key().as_ref()),
-            generation: Some(id.generation()),
-        });
-        let items: Vec<EvictDiskItem<'_>> = items.collect();
-        for part in items.chunks(DELETIONS) {
-            let kind = ReplicaKind::LocalDisk;
-            // Readers that are told of them find none until the next report.
-            if let Err(error) = self.master.batch_evict_disk_replica(self.id, part, kind).await {
-                debug!(%error, "the master was not told of objects evicted from the own disk");
-            }
+        // Readers that are told of them find none until the next report.
+        if let Err(error) = self.tell_evicted(&ids, ReplicaKind::LocalDisk).await {
+            debug!(%error, "the master was not told of objects evicted from the own disk");
         }
     }
 
@@ -263,7 +232,7 @@ impl Core {
             part.iter().for_each(|id| disk.places.remove(id));
             let (tier, part) = (disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
             let count = part.len() as u64;
-            self.on_disk(move || part.iter().try_for_each(|id| tier.remove(id).map(drop))).await?;
+            self.on_tier(move || part.iter().try_for_each(|id| tier.remove(id).map(drop))).await?;
             disk.counters.deleted(count);
         }
         Ok(())
@@ -274,7 +243,7 @@ impl Core {
         let page = std::num::NonZeroUsize::new(DELETIONS).expect("it is not zero");
         loop {
             let tier = disk.tier().ok_or(WorkError::Ended)?;
-            let page = self.on_disk(move || tier.scan(None, page)).await?;
+            let page = self.on_tier(move || tier.scan(None, page)).await?;
             let ids: Vec<ObjectId> =
                 page.objects.iter().map(|object| object.id().clone()).collect();
             if ids.is_empty() {
@@ -283,21 +252,6 @@ impl Core {
             self.delete_from_disk(disk, ids).await?;
         }
     }
-
-    pub(super) async fn on_disk<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
-    ) -> Result<T, WorkError> {
-        match self.settings.environment.blocking(work).await {
-            Some(Ok(done)) => Ok(done?),
-            _ => Err(WorkError::Ended),
-        }
-    }
-}
-
-/// The object of a job, as the disk knows it.
-pub(super) fn id_of(job: &DiskJob) -> Result<ObjectId, InvalidObject> {
-    ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation)
 }
 
 fn slices_len(object: &mc_tier::ObjectBytes) -> u64 {

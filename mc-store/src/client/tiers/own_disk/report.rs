@@ -2,16 +2,14 @@
 
 use std::num::NonZeroUsize;
 
-use mc_meta::TenantId;
-use mc_rpc::{FoundItem, TenantKey};
+use mc_rpc::RpcError;
 use mc_tier::{ObjectId, StoredObject};
 use mc_types::ErrorCode;
 use tracing::{debug, info};
 
 use super::OwnDisk;
-use super::work::WorkError;
 use crate::client::core::Core;
-use crate::client::shared_tier::objects::slices_of;
+use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
 
 /// Objects that are reported at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
@@ -29,7 +27,7 @@ impl Core {
         let (mut kept, mut deleted, mut after) = (0, 0, None);
         loop {
             let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, after);
-            let page = self.on_disk(move || tier.scan(from.as_ref(), PAGE)).await?;
+            let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
             for error in &page.unreadable {
                 debug!(%error, "an object on the own disk cannot be read");
             }
@@ -55,27 +53,18 @@ impl Core {
         objects: &[StoredObject],
         is_last: bool,
     ) -> Result<Vec<ObjectId>, WorkError> {
-        let tenant =
-            |object: &StoredObject| TenantId::new(object.id().tenant()).unwrap_or_default();
-        let tenants: Vec<TenantId> = objects.iter().map(tenant).collect();
-        let found = objects.iter().zip(&tenants).map(|(object, tenant)| FoundItem {
-            object: TenantKey::of(tenant, object.id().key().as_ref()),
-            generation: object.id().generation(),
-            slices: slices_of(object),
-            address: disk.places.address(object.id(), object.object_len()),
-        });
-        let found: Vec<FoundItem<'_>> = found.collect();
-        let answers = self.master.report_local_disk(self.id, &found, is_last).await?;
+        let found = with_tenants(objects, StoredObject::id);
+        let address = |object: &StoredObject| disk.places.address(object.id(), object.object_len());
+        let items = found_items(&found, address);
+        let answers = self.master.report_local_disk(self.id, &items, is_last).await?;
         let mut useless = Vec::new();
-        for (object, answer) in objects.iter().zip(answers) {
+        for ((_, object), answer) in found.iter().zip(answers) {
             match answer {
-                Ok(()) => {}
                 Err(refusal) if refusal.code == ErrorCode::SegmentNotFound => {
-                    return Err(WorkError::NotMounted);
+                    return Err(RpcError::Refused(refusal).into());
                 }
-                // Whether an object is of use to its tenant may change.
-                Err(refusal) if refusal.code == ErrorCode::TenantNotRegistered => {}
-                Err(_) => useless.push(object.id().clone()),
+                Err(refusal) if is_useless(&refusal) => useless.push(object.id().clone()),
+                _ => {}
             }
         }
         Ok(useless)

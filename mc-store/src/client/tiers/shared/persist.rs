@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::SharedTier;
-use super::objects::{object_of, verified};
 use super::queue::Pending;
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
+use crate::client::tiers::objects::{object_of, verified};
 
 /// Files that are written at a time.
 const WRITERS: usize = 4;

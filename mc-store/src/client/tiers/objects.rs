@@ -1,12 +1,12 @@
 //! Objects of the store as objects of a tier, and back.
 
 use bytes::Bytes;
-use mc_meta::{Slice, Slices};
-use mc_tier::{ObjectBytes, SliceBytes, SliceInfo, StoredObject};
+use mc_rpc::DiskJob;
+use mc_tier::{InvalidObject, ObjectBytes, ObjectId, SliceBytes};
 use mc_types::Checksum;
 
 /// The object of these bytes and slices; `None` when the bytes do not have the slices' checksums.
-pub(in crate::client) fn object_of(
+pub(super) fn object_of(
     mut bytes: Bytes,
     slices: impl Iterator<Item = (u64, Option<Checksum>)> + Clone,
 ) -> Option<ObjectBytes> {
@@ -26,11 +26,12 @@ pub(super) fn verified(
     ObjectBytes::new(parts.map(slice).collect::<Option<_>>()?).ok()
 }
 
-/// The slices of a stored object, as the master knows them.
-pub(in crate::client) fn slices_of(object: &StoredObject) -> Slices {
-    let slice = |info: &SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
-    match object.slices() {
-        [only] => Slices::One(slice(only)),
-        many => Slices::Many(many.iter().map(slice).collect()),
-    }
+/// The object of a job.
+pub(super) fn id_of(job: &DiskJob) -> Result<ObjectId, InvalidObject> {
+    ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation)
+}
+
+/// The objects of jobs.
+pub(super) fn ids_of(jobs: &[DiskJob]) -> Vec<ObjectId> {
+    jobs.iter().filter_map(|job| id_of(job).ok()).collect()
 }

@@ -8,7 +8,7 @@ use mc_transport::{MemorySlice, StagedMemory};
 use tokio::time::Instant;
 
 use super::places::Places;
-use crate::client::shared_tier::TierCounters;
+use crate::client::tiers::TierCounters;
 
 /// The disk's objects at their [places](Places). A reader compares the checksums: it was told them with
 /// the object's place.

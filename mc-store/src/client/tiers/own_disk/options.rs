@@ -17,7 +17,7 @@ const BLOCK: u64 = 4096;
 /// The part of the file system's free space that a new log takes, in percent.
 const USABLE_PERCENT: u64 = 90;
 
-/// Describes a client's own disk; see [`ClientBuilder::own_disk`](super::super::ClientBuilder::own_disk).
+/// Describes a client's own disk; see [`ClientBuilder::own_disk`](crate::ClientBuilder::own_disk).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskOptions {
@@ -49,7 +49,7 @@ impl DiskOptions {
 pub enum DiskError {
     /// The log of objects cannot be opened.
     #[error(transparent)]
-    Tier(TierError),
+    Tier(#[from] TierError),
     /// A file beside it cannot be read or written.
     #[error("cannot {action} {}; check the directory of the own disk", path.display())]
     File {
@@ -80,9 +80,6 @@ pub enum DiskError {
     /// There is no randomness for the disk's name and keys.
     #[error("no randomness for the name of the own disk")]
     NoRandomness(#[source] io::Error),
-    /// The master keeps no objects on clients' disks.
-    #[error("the master uses no disks of clients; start it with --enable_offload")]
-    NotWanted,
     /// The program ends.
     #[error("the program ends")]
     Ending,

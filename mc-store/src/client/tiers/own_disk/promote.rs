@@ -9,9 +9,9 @@ use mc_transport::{BootTime, Operation, RemoteSpan, Source};
 use tracing::debug;
 
 use super::OwnDisk;
-use super::work::id_of;
 use crate::client::core::Core;
 use crate::client::data::Job;
+use crate::client::tiers::objects::id_of;
 
 impl Core {
     /// Reads an object from a disk into memory that the master grants. What goes wrong is logged: the

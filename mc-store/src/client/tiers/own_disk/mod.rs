@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use mc_meta::LocalDiskSpec;
 use mc_rpc::StorageConfig;
-use mc_tier::{FileBackend, LogSettings, LogTier, Tier, TierError};
+use mc_tier::{FileBackend, LogSettings, LogTier, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, DiskId};
 use parking_lot::{Mutex, RwLock};
@@ -25,8 +25,8 @@ use tracing::info;
 
 use self::places::Places;
 use self::region::DiskRegion;
-use super::segments::Segments;
-use super::shared_tier::{TierCounters, TierMetrics};
+use super::{TierCounters, TierMetrics};
+use crate::client::segments::Segments;
 use crate::environment::Environment;
 
 pub use options::{DiskError, DiskOptions};
@@ -36,7 +36,7 @@ const STAGES: usize = 16;
 const STAGE_LEN: usize = 512 << 10;
 
 /// The client's own disk.
-pub(super) struct OwnDisk {
+pub(in crate::client) struct OwnDisk {
     /// `None` once the client has left: the directory is free for the next one.
     tier: RwLock<Option<Arc<dyn Tier>>>,
     places: Arc<Places>,
@@ -44,7 +44,7 @@ pub(super) struct OwnDisk {
     capacity: ByteSize,
     /// `None` once the client has left.
     region: Mutex<Option<Region>>,
-    pub(super) counters: Arc<TierCounters>,
+    pub(in crate::client) counters: Arc<TierCounters>,
 }
 
 impl std::fmt::Debug for OwnDisk {
@@ -58,7 +58,7 @@ impl OwnDisk {
     ///
     /// # Errors
     /// [`DiskError`].
-    pub(super) async fn open(
+    pub(in crate::client) async fn open(
         options: DiskOptions,
         config: &StorageConfig,
         node: &Node,
@@ -88,11 +88,11 @@ impl OwnDisk {
     }
 
     /// The objects on it; `None` once the client has left.
-    pub(super) fn tier(&self) -> Option<Arc<dyn Tier>> {
+    pub(in crate::client) fn tier(&self) -> Option<Arc<dyn Tier>> {
         self.tier.read().clone()
     }
 
-    pub(super) fn metrics(&self) -> TierMetrics {
+    pub(in crate::client) fn metrics(&self) -> TierMetrics {
         self.counters.metrics(0)
     }
 }
@@ -129,10 +129,4 @@ fn open_log(
     }
     let id = options::identity(directory, fresh)?;
     Ok((tier, id))
-}
-
-impl From<TierError> for DiskError {
-    fn from(error: TierError) -> Self {
-        Self::Tier(error)
-    }
 }

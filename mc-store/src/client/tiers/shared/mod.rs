@@ -3,12 +3,11 @@
 //! An object's file is written after its put ([`persist`]) and read when memory does not have the
 //! object any more. What keeps the files in step with the objects is in [`upkeep`].
 
-mod metrics;
-pub(super) mod objects;
 mod persist;
 mod queue;
 mod upkeep;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,40 +16,33 @@ use mc_tier::{DirectoryTier, SyncPolicy, Tier, TierError};
 use mc_types::{ByteSize, ErrorCode};
 use tracing::{info, warn};
 
+use super::{TierCounters, TierMetrics};
 use crate::environment::Environment;
 
-pub(super) use metrics::TierCounters;
-pub use metrics::TierMetrics;
-pub(super) use queue::Pending;
+pub(in crate::client) use queue::Pending;
 
 /// Time to open the tier's directory. A file system whose server does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// The shared tier that a client uses.
-#[derive(Clone, Debug)]
-pub(super) enum SharedTierChoice {
-    /// The directory that the master names, if it names one.
-    OfMaster(SyncPolicy),
-    /// A tier of the application's own.
-    Own(Arc<dyn Tier>),
-}
-
 /// The shared tier of a client.
 #[derive(Debug)]
-pub(super) struct SharedTier {
+pub(in crate::client) struct SharedTier {
     /// `None` when the directory could not be opened: then the client tells the master that it writes
     /// no files.
     tier: Option<Arc<dyn Tier>>,
-    config: StorageConfig,
+    directory: Option<PathBuf>,
+    quota: Option<ByteSize>,
     queue: queue::Queue,
-    pub(super) counters: TierCounters,
+    pub(in crate::client) counters: TierCounters,
 }
 
 /// Asks the master where the client keeps files; older masters do not know, and keep none.
 ///
 /// # Errors
 /// When the master cannot be asked.
-pub(super) async fn storage_config(master: &MasterClient) -> Result<StorageConfig, RpcError> {
+pub(in crate::client) async fn storage_config(
+    master: &MasterClient,
+) -> Result<StorageConfig, RpcError> {
     match master.storage_config().await {
         Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
             Ok(StorageConfig::default())
@@ -60,44 +52,45 @@ pub(super) async fn storage_config(master: &MasterClient) -> Result<StorageConfi
 }
 
 impl SharedTier {
-    /// Opens the tier that the master names, or the application's own; `None` when the master plans no
-    /// files. A directory that cannot be used is logged.
-    pub(super) async fn open(
+    /// Opens the directory that the master names, or takes the application's own tier in its place;
+    /// `None` when there is neither. A directory that cannot be used is logged.
+    pub(in crate::client) async fn open(
         config: &StorageConfig,
         environment: &dyn Environment,
-        choice: SharedTierChoice,
+        own: Option<Arc<dyn Tier>>,
+        sync: SyncPolicy,
     ) -> Option<Self> {
-        let tier = match (choice, &config.settings.root) {
-            (SharedTierChoice::Own(tier), _) => Some(tier),
-            (SharedTierChoice::OfMaster(_), None) => return None,
-            (SharedTierChoice::OfMaster(sync), Some(root)) => {
+        let (tier, directory) = match (own, &config.settings.root) {
+            (Some(own), _) => (Some(own), None),
+            (None, None) => return None,
+            (None, Some(root)) => {
                 let (root, cluster) = (root.to_string(), config.settings.cluster_id.to_string());
-                open_directory(environment, root, cluster, sync).await
+                let directory = Path::new(&root).join(&cluster);
+                (open_directory(environment, root, cluster, sync).await, Some(directory))
             }
         };
         Some(Self {
             tier,
-            config: config.clone(),
+            directory,
+            quota: config.quota.map(ByteSize::bytes),
             queue: queue::Queue::default(),
             counters: TierCounters::default(),
         })
     }
 
     /// The tier, if it could be opened.
-    pub(super) const fn tier(&self) -> Option<&Arc<dyn Tier>> {
+    pub(in crate::client) const fn tier(&self) -> Option<&Arc<dyn Tier>> {
         self.tier.as_ref()
     }
 
-    pub(super) fn metrics(&self) -> TierMetrics {
+    pub(in crate::client) fn metrics(&self) -> TierMetrics {
         self.counters.metrics(self.waiting())
     }
 
-    pub(super) const fn config(&self) -> &StorageConfig {
-        &self.config
-    }
-
-    fn quota(&self) -> Option<ByteSize> {
-        self.config.quota.map(ByteSize::bytes)
+    /// The directory that the files are in, also when it could not be opened; `None` for a tier of the
+    /// application's own.
+    pub(in crate::client) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 }
 

@@ -1,0 +1,12 @@
+//! Storage below memory: the client's [own disk](own_disk), and the [shared](shared) tier.
+//!
+//! Gets read from them what memory does not have: [`super::read`].
+
+mod metrics;
+mod objects;
+pub(super) mod own_disk;
+pub(super) mod shared;
+mod work;
+
+pub(super) use metrics::TierCounters;
+pub use metrics::TierMetrics;

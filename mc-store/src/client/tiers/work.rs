@@ -1,0 +1,98 @@
+//! Work on a tier, and what the master is told of it.
+
+use mc_meta::{ReplicaKind, Slice, Slices, TenantId};
+use mc_rpc::{EvictDiskItem, FoundItem, Refusal, RpcError, TenantKey};
+use mc_tier::{ObjectId, StoredObject, TierError};
+use mc_types::ErrorCode;
+
+use crate::client::core::Core;
+
+/// Objects that one deletion takes, and one call about them.
+pub(super) const DELETIONS: usize = 1024;
+
+/// Why work on a tier is not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WorkError {
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    #[error("the client ends")]
+    Ended,
+}
+
+impl WorkError {
+    /// The master's reason, if it has refused the work.
+    pub(super) const fn refused(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Rpc(RpcError::Refused(refusal)) => Some(refusal.code),
+            _ => None,
+        }
+    }
+}
+
+impl Core {
+    /// Works on a tier in a thread that may block.
+    pub(super) async fn on_tier<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
+    ) -> Result<T, WorkError> {
+        match self.settings.environment.blocking(work).await {
+            Some(Ok(done)) => Ok(done?),
+            _ => Err(WorkError::Ended),
+        }
+    }
+
+    /// Tells the master of objects that were deleted to make room.
+    pub(super) async fn tell_evicted(
+        &self,
+        ids: &[ObjectId],
+        kind: ReplicaKind,
+    ) -> Result<(), RpcError> {
+        for part in ids.chunks(DELETIONS) {
+            let part = with_tenants(part, |id| id);
+            let items = part.iter().map(|(tenant, id)| EvictDiskItem {
+                object: TenantKey::of(tenant, id.key().as_ref()),
+                generation: Some(id.generation()),
+            });
+            let items: Vec<EvictDiskItem<'_>> = items.collect();
+            self.master.batch_evict_disk_replica(self.id, &items, kind).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Objects with their tenants, without those of tenants that no master has.
+pub(super) fn with_tenants<T>(objects: &[T], id: impl Fn(&T) -> &ObjectId) -> Vec<(TenantId, &T)> {
+    let with_tenant = |object| Some((TenantId::new(id(object).tenant()).ok()?, object));
+    objects.iter().filter_map(with_tenant).collect()
+}
+
+/// What the master is told of objects that were found; `address` says where each begins.
+pub(super) fn found_items<'a>(
+    found: &'a [(TenantId, &StoredObject)],
+    address: impl Fn(&StoredObject) -> u64,
+) -> Vec<FoundItem<'a>> {
+    let item = |(tenant, object): &'a (TenantId, &StoredObject)| FoundItem {
+        object: TenantKey::of(tenant, object.id().key().as_ref()),
+        generation: object.id().generation(),
+        slices: slices_of(object),
+        address: address(object),
+    };
+    found.iter().map(item).collect()
+}
+
+/// Returns whether what was found is to be deleted. Other reasons to refuse it may pass: the tenant may get
+/// a quota, and the disk room in the master's books.
+pub(super) fn is_useless(refusal: &Refusal) -> bool {
+    matches!(refusal.code, ErrorCode::ObjectAlreadyExists | ErrorCode::InvalidParams)
+}
+
+/// The slices of a stored object, as the master knows them.
+fn slices_of(object: &StoredObject) -> Slices {
+    let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
+    match object.slices() {
+        [only] => Slices::One(slice(only)),
+        many => Slices::Many(many.iter().map(slice).collect()),
+    }
+}
