@@ -263,12 +263,17 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     assert!(read > 0 && failed > 0, "{read} read, {failed} failed");
     assert_eq!(read + failed, report.disk_put_ends);
     // One file that cannot be deleted keeps no other, and is not counted as deleted.
+    faults.read_fails = 0.0;
+    tier.set(faults);
+    let before = tier.usage().unwrap().objects;
     let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     app.batch_remove(&keys, true).await.unwrap();
-    let is_half_empty = async || {
-        let deleted = app.metrics().shared_tier.unwrap().deleted;
-        deleted > read / 4 && deleted + tier.usage().unwrap().objects == report.disk_put_ends
-    };
-    eventually_async(DEADLINE, "about half of the files to be deleted", is_half_empty).await;
+    let deleted = || app.metrics().shared_tier.unwrap().deleted;
+    let are_deleted = async || deleted() > read / 4;
+    eventually_async(DEADLINE, "about half of the files to be deleted", are_deleted).await;
+    let counted = deleted();
+    let left = tier.usage().unwrap().objects;
+    // Some of the removals that failed have removed the object all the same.
+    assert!(left > 0 && counted <= before - left, "{counted} of {before}, {left} left");
 }

@@ -116,6 +116,14 @@ impl DirectoryTier {
         Ok(tier)
     }
 
+    /// Reads what a tier knows of an object without its bytes; `None` when it has no such object.
+    ///
+    /// # Errors
+    /// As [`get`](Tier::get).
+    pub fn stat(&self, id: &ObjectId) -> Result<Option<StoredObject>, TierError> {
+        Ok(self.open_object(id)?.map(|file| file.object().clone()))
+    }
+
     /// The directory of the cluster.
     #[must_use]
     pub fn directory(&self) -> &Path {

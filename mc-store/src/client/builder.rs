@@ -1,6 +1,7 @@
 //! How a client is described and started.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ pub struct ClientBuilder {
     medium: MediaType,
     device: u32,
     shared_tier: Option<Arc<dyn Tier>>,
+    storage_root: Option<PathBuf>,
     file_sync: SyncPolicy,
     own_disk: Option<DiskOptions>,
     settings: Settings,
@@ -90,6 +92,7 @@ impl Default for ClientBuilder {
             medium: MediaType::Dram,
             device: 0,
             shared_tier: None,
+            storage_root: None,
             file_sync: SyncPolicy::default(),
             own_disk: None,
             settings: Settings {
@@ -275,6 +278,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Where the file system of the shared tier is mounted on this host, instead of at the path that the
+    /// master names; it must exist.
+    ///
+    /// Under a master that names no directory, such as one of Mooncake's first versions, the client
+    /// writes a file for each object that it puts all the same, and reads it when the master does not
+    /// have the object. The master knows nothing of these files: a removal deletes those of the client
+    /// that removes, [`find`](Client::find) and [`describe`](Client::describe) do not see them, and the
+    /// oldest go when less than a tenth of the file system is free.
+    pub fn storage_root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.storage_root = Some(directory.into());
+        self
+    }
+
     /// Keeps the files that the master plans on a tier of the application's own, such as an object
     /// store, and not in the directory that the master names. All clients of the cluster must use the
     /// same.
@@ -424,9 +440,9 @@ impl ClientBuilder {
             None => None,
         };
         let storage = storage_config(&master).await?;
+        let (own_tier, root) = (self.shared_tier, self.storage_root);
         let shared_tier =
-            SharedTier::open(&storage, &*environment, self.shared_tier, self.file_sync);
-        let shared_tier = shared_tier.await;
+            SharedTier::open(&storage, &*environment, own_tier, root, self.file_sync).await;
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),

@@ -50,7 +50,12 @@ impl Client {
     /// ```
     pub async fn exist(&self, key: &str) -> Result<bool, CallError> {
         let timed = self.core.metrics.start(ClientOperation::Exist);
-        let outcome = async { Ok(self.core.request()?.exist(KeyRef::new(key)?).await?) };
+        let outcome = async {
+            let key = KeyRef::new(key)?;
+            let mut exists = [self.core.request()?.exist(key).await?];
+            self.core.exist_unlisted(&[key], &mut exists).await;
+            Ok(exists[0])
+        };
         timed.found(1, outcome.await, |exists| usize::from(!exists))
     }
 
@@ -72,7 +77,9 @@ impl Client {
             let keys = checked(keys)?;
             let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
             let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
-            Ok(unrefused.map_err(RpcError::Refused)?)
+            let mut exist = unrefused.map_err(RpcError::Refused)?;
+            self.core.exist_unlisted(&keys, &mut exist).await;
+            Ok(exist)
         };
         let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
         timed.found(keys.len(), outcome.await, absent)
@@ -95,6 +102,10 @@ impl Client {
         let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
         let outcome = async {
             let master = self.core.request()?;
+            if self.core.has_unlisted() {
+                let exist = self.batch_exist(keys).await?;
+                return Ok(exist.iter().take_while(|exists| **exists).count());
+            }
             let mut found = 0;
             for part in parts(&checked(keys)?) {
                 let there = master.longest_prefix(part).await?;
@@ -160,8 +171,8 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn stat(&self, key: &str) -> Result<Stat, CallError> {
-        let list = self.core.request()?.get_replica_list(KeyRef::new(key)?).await?;
-        Ok(Stat::from(&list))
+        let mut stats = self.batch_stat(&[key]).await?;
+        Ok(stats.remove(0).map_err(RpcError::Refused)?)
     }
 
     /// As [`ObjectStore::batch_stat`](crate::ObjectStore::batch_stat).
@@ -180,8 +191,9 @@ impl Client {
     /// ```
     pub async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError> {
         let keys = checked(keys)?;
-        let lists =
+        let mut lists =
             self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
+        self.core.find_unlisted(&keys, &mut lists).await;
         Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
     }
 
@@ -202,7 +214,16 @@ impl Client {
     /// ```
     pub async fn remove(&self, key: &str, force: bool) -> Result<(), CallError> {
         let timed = self.core.metrics.start(ClientOperation::Remove);
-        let outcome = async { Ok(self.core.request()?.remove(KeyRef::new(key)?, force).await?) };
+        let outcome = async {
+            let key = KeyRef::new(key)?;
+            let mut answer = match self.core.request()?.remove(key, force).await {
+                Err(RpcError::Refused(refusal)) => [Err(refusal)],
+                answer => [Ok(answer?)],
+            };
+            self.core.remove_unlisted(&[key], &mut answer).await;
+            let [answer] = answer;
+            Ok(answer.map_err(RpcError::Refused)?)
+        };
         timed.answered(outcome.await)
     }
 
@@ -226,11 +247,14 @@ impl Client {
         force: bool,
     ) -> Result<Vec<Result<(), Refusal>>, CallError> {
         let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-        let outcome = async {
+        let outcome: Result<_, CallError> = async {
             let keys = checked(keys)?;
-            self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await
-        };
-        let outcome = outcome.await;
+            let mut answers =
+                self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await?;
+            self.core.remove_unlisted(&keys, &mut answers).await;
+            Ok(answers)
+        }
+        .await;
         match &outcome {
             Ok(keys) => timed.ended(keys.iter().map(|key| match key {
                 Ok(()) => Ok(0),
@@ -255,7 +279,12 @@ impl Client {
     /// ```
     pub async fn remove_all(&self, force: bool) -> Result<u64, CallError> {
         let timed = self.core.metrics.start(ClientOperation::RemoveAll);
-        timed.answered(async { Ok(self.core.request()?.remove_all(force).await?) }.await)
+        let outcome = async {
+            let removed = self.core.request()?.remove_all(force).await?;
+            self.core.remove_all_unlisted(None).await;
+            Ok(removed)
+        };
+        timed.answered(outcome.await)
     }
 
     /// As [`ReplicatedStore::describe`](crate::ReplicatedStore::describe).

@@ -94,7 +94,11 @@ impl Client {
     /// ```
     pub async fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, CallError> {
         let timed = self.core.metrics.start(ClientOperation::RemoveAll);
-        let removed = async { Ok(self.core.request()?.remove_by_regex(pattern, force).await?) };
+        let removed = async {
+            let removed = self.core.request()?.remove_by_regex(pattern, force).await?;
+            self.core.remove_all_unlisted(Some(pattern)).await;
+            Ok(removed)
+        };
         timed.answered(removed.await)
     }
 }

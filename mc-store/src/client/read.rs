@@ -275,17 +275,20 @@ impl Core {
             (objects[at].key, ranges.collect())
         });
         let ranges: Vec<(KeyRef<'_>, Vec<Range<u64>>)> = ranges.collect();
-        if ranges.iter().all(|(_, ranges)| ranges.is_empty()) {
-            let keys: Vec<KeyRef<'_>> = ranges.iter().map(|(key, _)| *key).collect();
-            return self.master.batch_get_replica_list(&keys).await;
-        }
-        let answers = ask_for_ranges(&self.master, &ranges).await?;
-        let answers = open.iter().zip(answers).map(|(&at, answer)| {
-            let RangedList { list, spans } = answer?;
-            objects[at].spans = spans;
-            Ok(list)
-        });
-        Ok(answers.collect())
+        let keys: Vec<KeyRef<'_>> = ranges.iter().map(|(key, _)| *key).collect();
+        let mut answers = if ranges.iter().all(|(_, ranges)| ranges.is_empty()) {
+            self.master.batch_get_replica_list(&keys).await?
+        } else {
+            let answers = ask_for_ranges(&self.master, &ranges).await?;
+            let answers = open.iter().zip(answers).map(|(&at, answer)| {
+                let RangedList { list, spans } = answer?;
+                objects[at].spans = spans;
+                Ok(list)
+            });
+            answers.collect()
+        };
+        self.find_unlisted(&keys, &mut answers).await;
+        Ok(answers)
     }
 
     /// What to read of an object that is as `list` says, for those items that do not get their
@@ -463,7 +466,7 @@ impl Core {
         }
         let keys: Vec<KeyRef<'_>> = renewed.iter().map(|read| objects[read.object].key).collect();
         let answers = self.master.batch_get_replica_list(&keys).await;
-        let Ok(answers) = answers else {
+        let Ok(mut answers) = answers else {
             // Without a master no lease is renewed; those that are over are lost.
             let now = self.now();
             for read in renewed {
@@ -471,6 +474,7 @@ impl Core {
             }
             return;
         };
+        self.find_unlisted(&keys, &mut answers).await;
         for (read, answer) in renewed.iter_mut().zip(answers) {
             match answer {
                 Ok(list) if read.is_still_in(&list) => {

@@ -83,8 +83,9 @@ impl Client {
     /// cluster has no directory for files, or the key is none.
     #[must_use]
     pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
-        let directory = self.core.shared_tier.as_ref()?.directory()?;
-        let id = self.core.object_id(KeyRef::new(key).ok()?, generation).ok()?;
+        let shared = self.core.shared_tier.as_ref()?;
+        let directory = shared.directory()?;
+        let id = self.core.file_id(shared, KeyRef::new(key).ok()?, generation).ok()?;
         Some(DirectoryTier::path_in(directory, &id))
     }
 

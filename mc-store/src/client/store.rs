@@ -399,7 +399,7 @@ impl Core {
             if outcome.is_ok() {
                 items[at].add_up();
             }
-            let first = grant.replicas.first().filter(|_| grant.disk);
+            let first = grant.replicas.first().filter(|_| grant.disk || self.has_unlisted());
             let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
             written.push(Written { at, handle: grant.handle, until, outcome, file_of, late });
         }

@@ -77,6 +77,7 @@ impl ClientBuilder {
             segment_name => segment_name,
             segment_medium => segment_medium,
             segment_device => segment_device,
+            storage_root_dir => storage_root,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,

@@ -116,6 +116,9 @@ settings! {
     segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;
     /// The number of the GPU whose memory a segment of `vram` takes.
     segment_device: u32 = "segment_device", "MC_STORE_SEGMENT_DEVICE", value::device_number;
+    /// Where the file system of the shared tier is mounted on this host. Files are kept there also under
+    /// a master that names no directory.
+    storage_root_dir: PathBuf = "storage_root_dir", "MOONCAKE_STORAGE_ROOT_DIR", value::path;
     /// Whether to keep objects on a disk of this host, too, when the master wants that. Needs
     /// `ssd_offload_path`.
     enable_ssd_offload: bool = "enable_ssd_offload", "MOONCAKE_OFFLOAD_ENABLED", value::flag;

@@ -102,6 +102,7 @@ fn every_setting_can_be_said_everywhere() {
         ("segment_file", "/f", "'/f'"),
         ("segment_medium", "SSD", "'ssd'"),
         ("segment_device", "1", "1"),
+        ("storage_root_dir", "/dfs", "'/dfs'"),
         ("enable_ssd_offload", "true", "true"),
         ("ssd_offload_path", "/ssd", "'/ssd'"),
         ("ssd_offload_size", "1GB", "1073741824"),

@@ -96,11 +96,11 @@ impl Settings {
     }
 
     /// Converts the settings for mc-store, with the [`protocol`] of these settings. Of the
-    /// environment only variables named `MC_` apply; the caller of `setup` reads those named
-    /// `MOONCAKE_`.
+    /// environment only variables named `MC_` apply, and the one that Mooncake's client itself reads;
+    /// the caller of `setup` reads others named `MOONCAKE_`.
     pub(super) fn into_config(self, protocol: Protocol) -> Result<ClientConfig, ConfigError> {
-        let variable =
-            |name: &str| name.starts_with("MC_").then(|| std::env::var_os(name)).flatten();
+        let applies = |name: &str| name.starts_with("MC_") || name == "MOONCAKE_STORAGE_ROOT_DIR";
+        let variable = |name: &str| applies(name).then(|| std::env::var_os(name)).flatten();
         let mut config = ClientConfig::default().apply_vars(variable)?;
         // Connectors put less after a failure for lack of space, and expect it at once. A put that
         // waits would evict the first objects of a batch for its last.

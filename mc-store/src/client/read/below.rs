@@ -29,6 +29,7 @@ struct TierSource<'a> {
     tier: Arc<dyn Tier>,
     counters: &'a TierCounters,
     place: ReplicaPlace,
+    id: ObjectId,
 }
 
 /// Why nothing was read from a tier.
@@ -47,27 +48,29 @@ impl Core {
     }
 
     /// The client's own disk, if the object is there.
-    fn own_disk_of(&self, list: &ReplicaList) -> Option<TierSource<'_>> {
+    fn own_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
         let disk = self.own_disk.as_ref()?;
         let is_there = list.local_disks.iter().any(|there| there.client == self.id);
         let tier = disk.tier().filter(|_| is_there)?;
         let place = ReplicaPlace::LocalDisk(self.id);
-        Some(TierSource { tier, counters: &disk.counters, place })
+        let id = self.object_id(key, list.generation).ok()?;
+        Some(TierSource { tier, counters: &disk.counters, place, id })
     }
 
     /// The shared tier, if the object has a file.
-    fn file_of(&self, list: &ReplicaList) -> Option<TierSource<'_>> {
+    fn file_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
         let shared = self.shared_tier.as_ref().filter(|_| list.disk.is_some())?;
         let (tier, counters) = (Arc::clone(shared.tier()?), &shared.counters);
-        Some(TierSource { tier, counters, place: ReplicaPlace::File })
+        let id = self.file_id(shared, key, list.generation).ok()?;
+        Some(TierSource { tier, counters, place: ReplicaPlace::File, id })
     }
 
     /// Reads the parts that no replica in memory gave from the client's own disk, and then from the
     /// disks of others.
     pub(super) async fn read_disks(&self, reads: &mut [Read], objects: &[Object<'_>]) {
         let own = reads.iter_mut().filter(|read| read.is_open()).filter_map(|read| {
-            let source = self.own_disk_of(&read.list)?;
-            Some(self.read_tier(source, objects[read.object].key, read))
+            let key = objects[read.object].key;
+            Some(self.read_tier(self.own_disk_of(key, &read.list)?, key, read))
         });
         join_all(own).await;
         let mut turn = 0;
@@ -133,15 +136,13 @@ impl Core {
     /// Reads from files the parts that nothing else gave.
     pub(super) async fn read_tiers(&self, reads: &mut [Read], objects: &[Object<'_>]) {
         let reads = reads.iter_mut().filter(|read| read.is_open()).filter_map(|read| {
-            let source = self.file_of(&read.list)?;
-            Some(self.read_tier(source, objects[read.object].key, read))
+            let key = objects[read.object].key;
+            Some(self.read_tier(self.file_of(key, &read.list)?, key, read))
         });
         join_all(reads).await;
     }
 
     async fn read_tier(&self, source: TierSource<'_>, key: KeyRef<'_>, read: &mut Read) {
-        let generation = read.list.generation;
-        let Ok(id) = self.object_id(key, generation) else { return };
         let open = read.parts.iter().enumerate().filter(|(_, part)| !part.verified);
         let wanted: Vec<Wanted> = open
             .map(|(at, part)| Wanted {
@@ -150,7 +151,7 @@ impl Core {
                 target: part.target().iter().cloned().collect(),
             })
             .collect();
-        let (tier, slices) = (source.tier, read.list.slices.clone());
+        let (tier, id, slices) = (source.tier, source.id, read.list.slices.clone());
         let _place = self.tier_readers.acquire().await.expect("the semaphore is never closed");
         let begun = Instant::now();
         let reading = self.settings.environment.blocking(move || {
@@ -173,7 +174,7 @@ impl Core {
                 return;
             }
             Err(Failure::Useless(error)) => {
-                self.reports.damaged_on_disk(key, generation, source.place);
+                self.reports.damaged_on_disk(key, read.list.generation, source.place);
                 match error {
                     Some(error) => GetError::Tier(Arc::new(error)),
                     None => GetError::NotFound,

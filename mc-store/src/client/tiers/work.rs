@@ -89,7 +89,7 @@ pub(super) fn is_useless(refusal: &Refusal) -> bool {
 }
 
 /// The slices of a stored object, as the master knows them.
-fn slices_of(object: &StoredObject) -> Slices {
+pub(super) fn slices_of(object: &StoredObject) -> Slices {
     let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
     match object.slices() {
         [only] => Slices::One(slice(only)),

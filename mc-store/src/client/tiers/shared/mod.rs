@@ -1,10 +1,12 @@
 //! The shared tier: a file for each object, on storage that all clients reach.
 //!
 //! An object's file is written after its put ([`persist`]) and read when memory does not have the
-//! object any more. What keeps the files in step with the objects is in [`upkeep`].
+//! object any more. What keeps the files in step with the objects is in [`upkeep`]. Where the master
+//! knows of no files, the client finds them by their names ([`unlisted`]).
 
 mod persist;
 mod queue;
+mod unlisted;
 mod upkeep;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ pub(in crate::client) struct SharedTier {
     /// `None` when the directory could not be opened: then the client tells the master that it writes
     /// no files.
     tier: Option<Arc<dyn Tier>>,
+    /// The same tier, when the master does not know of its files.
+    unlisted: Option<Arc<DirectoryTier>>,
     directory: Option<PathBuf>,
     quota: Option<ByteSize>,
     queue: queue::Queue,
@@ -52,27 +56,37 @@ pub(in crate::client) async fn storage_config(
 }
 
 impl SharedTier {
-    /// Opens the directory that the master names, or takes the application's own tier in its place;
-    /// `None` when there is neither. A directory that cannot be used is logged.
+    /// Takes the application's own tier or opens a directory: in `root`, if it is given, where the file
+    /// system is mounted on this host; otherwise in the one that the master names. `None` when there is
+    /// nothing to open. A directory that cannot be used is logged.
     pub(in crate::client) async fn open(
         config: &StorageConfig,
         environment: &dyn Environment,
         own: Option<Arc<dyn Tier>>,
+        root: Option<PathBuf>,
         sync: SyncPolicy,
     ) -> Option<Self> {
-        let (tier, directory) = match (own, &config.settings.root) {
-            (Some(own), _) => (Some(own), None),
+        let named = config.settings.root.as_deref().map(PathBuf::from);
+        let is_listed = named.is_some();
+        let (tier, unlisted, directory) = match (own, root.or(named)) {
+            (Some(own), _) => (Some(own), None, None),
             (None, None) => return None,
             (None, Some(root)) => {
-                let (root, cluster) = (root.to_string(), config.settings.cluster_id.to_string());
-                let directory = Path::new(&root).join(&cluster);
-                (open_directory(environment, root, cluster, sync).await, Some(directory))
+                let cluster = config.settings.cluster_id.to_string();
+                let directory = root.join(&cluster);
+                let opened = open_directory(environment, root, cluster, sync).await;
+                let unlisted = opened.clone().filter(|_| !is_listed);
+                if opened.is_none() && !is_listed {
+                    return None;
+                }
+                (opened.map(|tier| tier as Arc<dyn Tier>), unlisted, Some(directory))
             }
         };
         Some(Self {
             tier,
+            unlisted,
             directory,
-            quota: config.quota.map(ByteSize::bytes),
+            quota: config.quota.filter(|_| is_listed).map(ByteSize::bytes),
             queue: queue::Queue::default(),
             counters: TierCounters::default(),
         })
@@ -96,10 +110,10 @@ impl SharedTier {
 
 async fn open_directory(
     environment: &dyn Environment,
-    root: String,
+    root: PathBuf,
     cluster: String,
     sync: SyncPolicy,
-) -> Option<Arc<dyn Tier>> {
+) -> Option<Arc<DirectoryTier>> {
     let path = root.clone();
     let opening = environment.blocking(move || DirectoryTier::open(root, &cluster, sync));
     let opened: Result<DirectoryTier, TierError> =
@@ -107,7 +121,7 @@ async fn open_directory(
             Ok(opened) => opened?.ok()?,
             Err(_) => {
                 warn!(
-                    root = path,
+                    root = %path.display(),
                     "the directory of the shared tier did not answer for {OPENING:?}; this client \
                      writes and reads no files"
                 );

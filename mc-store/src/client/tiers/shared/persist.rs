@@ -17,14 +17,14 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::SharedTier;
-use super::queue::Pending;
+use super::queue::{Job, Pending};
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
 use crate::client::tiers::objects::{object_of, verified};
 
 /// Files that are written at a time.
-const WRITERS: usize = 4;
+pub(super) const WRITERS: usize = 4;
 
 /// Files that one call reports.
 const OUTCOMES: usize = 256;
@@ -36,18 +36,24 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// An object and whether its file is written.
 type Written = (Pending, bool);
 
-/// Writes files until the client has gone.
-pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Pending>) {
+/// Writes files, so many at a time, until the client has gone.
+pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>, writers: usize) {
     let mut writing: JoinSet<Written> = JoinSet::new();
     let mut written = Vec::new();
     loop {
         tokio::select! {
             biased;
             Some(done) = writing.join_next() => written.extend(done),
-            pending = queue.recv(), if writing.len() < WRITERS => {
-                let (Some(pending), Some(core)) = (pending, core.upgrade()) else { return };
+            job = queue.recv(), if writing.len() < writers => {
+                let (Some(job), Some(core)) = (job, core.upgrade()) else { return };
+                let mut pending = match job {
+                    Job::Write(pending) => pending,
+                    Job::Delete(deletion) => {
+                        core.delete_unlisted(deletion).await;
+                        continue;
+                    }
+                };
                 writing.spawn(async move {
-                    let mut pending = pending;
                     let is_written = core.write_file(&pending).await;
                     if let Some(shared) = &core.shared_tier {
                         shared.queue.release(&mut pending);
@@ -69,7 +75,7 @@ impl Core {
         let Some(shared) = &self.shared_tier else { return false };
         let (Some(tier), Ok(id)) = (
             shared.tier().cloned(),
-            self.object_id(pending.key.as_ref(), pending.handle.generation),
+            self.file_id(shared, pending.key.as_ref(), pending.handle.generation),
         ) else {
             return false;
         };
@@ -118,6 +124,9 @@ impl Core {
     async fn report_written(&self, written: Vec<Written>) {
         let Some(shared) = &self.shared_tier else { return };
         let count = written.len();
+        if shared.unlisted.is_some() {
+            return shared.queue.ended(count);
+        }
         let refused = std::mem::take(&mut *shared.queue.refused.lock());
         let all: Vec<Written> = written
             .into_iter()

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::SharedTier;
+use super::unlisted::Deletion;
 
 /// Objects whose files wait to be written. Those beyond it get no file.
 const QUEUE: usize = 1 << 16;
@@ -37,12 +38,19 @@ impl Pending {
     }
 }
 
+/// Work on files, in the order in which it was asked for.
+#[derive(Debug)]
+pub(super) enum Job {
+    Write(Pending),
+    Delete(Deletion),
+}
+
 /// The objects whose files wait.
 #[derive(Debug)]
 pub(super) struct Queue {
-    sender: mpsc::Sender<Pending>,
+    sender: mpsc::Sender<Job>,
     /// Taken by the task that writes.
-    receiver: Mutex<Option<mpsc::Receiver<Pending>>>,
+    receiver: Mutex<Option<mpsc::Receiver<Job>>>,
     /// Objects beyond the limit, of which the master is told.
     pub(super) refused: Mutex<Vec<Pending>>,
     /// Objects that wait or are being written.
@@ -68,8 +76,14 @@ impl Default for Queue {
 }
 
 impl Queue {
-    pub(super) fn take(&self) -> Option<mpsc::Receiver<Pending>> {
+    pub(super) fn take(&self) -> Option<mpsc::Receiver<Job>> {
         self.receiver.lock().take()
+    }
+
+    /// Asks for a deletion, after all that was asked for earlier.
+    pub(super) async fn delete(&self, deletion: Deletion) {
+        // Nobody deletes any more when the client ends.
+        let _ = self.sender.send(Job::Delete(deletion)).await;
     }
 
     /// Lets the bytes go that an object holds.
@@ -95,11 +109,14 @@ impl SharedTier {
             pending.bytes = None;
         }
         queue.open.fetch_add(1, Ordering::Relaxed);
-        let Err(refused) = queue.sender.try_send(pending) else { return };
-        let mut refused = refused.into_inner();
+        let Err(refused) = queue.sender.try_send(Job::Write(pending)) else { return };
+        let Job::Write(mut refused) = refused.into_inner() else { return };
         queue.release(&mut refused);
         queue.ended(1);
         self.counters.dropped(queue.sender.max_capacity());
+        if self.unlisted.is_some() {
+            return;
+        }
         // The master is told with the next files; of those that are too many it finds out with time.
         let mut all = queue.refused.lock();
         if all.len() < QUEUE {

@@ -11,7 +11,7 @@ use mc_types::{ByteSize, ErrorCode};
 use tracing::{debug, info, warn};
 
 use super::SharedTier;
-use super::persist::write_files;
+use super::persist::{WRITERS, write_files};
 use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
 use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_EVERY: u32 = 10;
 
 /// Files that are listed at a time.
-const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 
 /// The part of the file system that files may take when there is no quota.
 const USABLE_PERCENT: u64 = 90;
@@ -33,10 +33,14 @@ impl Core {
     pub(in crate::client) fn start_shared_tier(self: &Arc<Self>) {
         let Some(shared) = &self.shared_tier else { return };
         let mut background = self.background.lock();
-        if let Some(pending) = shared.queue.take() {
-            background.spawn_on(write_files(Arc::downgrade(self), pending), &self.runtime);
+        // One name is written and deleted again and again, in turn.
+        let writers = if shared.unlisted.is_some() { 1 } else { WRITERS };
+        if let Some(jobs) = shared.queue.take() {
+            background.spawn_on(write_files(Arc::downgrade(self), jobs, writers), &self.runtime);
         }
-        if shared.tier.is_some() {
+        if shared.unlisted.is_some() {
+            background.spawn_on(make_room(Arc::downgrade(self)), &self.runtime);
+        } else if shared.tier.is_some() {
             background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
         }
     }
@@ -72,6 +76,20 @@ async fn keep(core: Weak<Core>) {
                 return;
             }
             Err(error) => debug!(%error, "the master has no work for the shared tier now"),
+        }
+    }
+}
+
+/// Makes room for files that the master does not know of, until the client has gone.
+async fn make_room(core: Weak<Core>) {
+    let mut timer = tokio::time::interval(INTERVAL * LOOK_EVERY);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        let Some(core) = core.upgrade() else { return };
+        let Some((shared, _)) = core.open_tier() else { return };
+        if let Err(error) = core.evict_files(shared).await {
+            warn!(%error, "files could not be evicted from the shared tier");
         }
     }
 }
@@ -180,6 +198,9 @@ impl Core {
             info!(files = removed.objects, %bytes, "evicted from the shared tier");
         }
         shared.counters.evicted(removed.objects);
+        if shared.unlisted.is_some() {
+            return Ok(());
+        }
         Ok(self.tell_evicted(&ids, ReplicaKind::Disk).await?)
     }
 

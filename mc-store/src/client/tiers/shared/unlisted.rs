@@ -1,0 +1,237 @@
+//! Files that the master does not know of: the client-side mode of Mooncake's first versions.
+//!
+//! A client that is given a directory by a setting of its own, under a master that names none, writes a
+//! file for each object that it puts. A read of an object that the master does not have looks for the
+//! file. Its name follows from tenant and key alone, so that the last put under a key has the file. A client
+//! deletes the files of what it removes itself; of what others remove it knows nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_meta::{DiskReplica, Pattern, TenantId};
+use mc_rpc::{Refusal, ReplicaList};
+use mc_tier::{DirectoryTier, InvalidObject, ObjectId, StoredObject, Tier as _, TierError};
+use mc_types::{ErrorCode, Generation, KeyRef};
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use super::SharedTier;
+use super::upkeep::PAGE;
+use crate::client::core::Core;
+use crate::client::tiers::work::slices_of;
+
+/// In the place of the put that an object came from. No master gives it to one.
+const OF_ANY_PUT: Generation = Generation::new(0);
+
+/// What a reader of such a file has in the place of a lease.
+const NO_LEASE: Duration = Duration::from_secs(3600);
+
+/// Files to delete.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    which: Which,
+    /// Told for each of the objects whether it had a file.
+    done: oneshot::Sender<Vec<bool>>,
+}
+
+#[derive(Debug)]
+enum Which {
+    Objects(Vec<ObjectId>),
+    /// All of a tenant's that match; `None` matches each key.
+    Matching(TenantId, Option<Pattern>),
+}
+
+impl Core {
+    /// The id by which the shared tier knows an object.
+    ///
+    /// # Errors
+    /// When the tenant's name is too long.
+    pub(in crate::client) fn file_id(
+        &self,
+        shared: &SharedTier,
+        key: KeyRef<'_>,
+        generation: Generation,
+    ) -> Result<ObjectId, InvalidObject> {
+        let generation = if shared.unlisted.is_some() { OF_ANY_PUT } else { generation };
+        self.object_id(key, generation)
+    }
+
+    /// Returns whether the client keeps files that the master does not know of.
+    pub(in crate::client) fn has_unlisted(&self) -> bool {
+        self.unlisted().is_some()
+    }
+
+    fn unlisted(&self) -> Option<(&SharedTier, &Arc<DirectoryTier>)> {
+        let shared = self.shared_tier.as_ref()?;
+        Some((shared, shared.unlisted.as_ref()?))
+    }
+
+    /// Answers for objects that the master does not have and that have a file, as it would for files
+    /// that it knows of.
+    pub(in crate::client) async fn find_unlisted(
+        &self,
+        keys: &[KeyRef<'_>],
+        answers: &mut [Result<ReplicaList, Refusal>],
+    ) {
+        let is_missing = |at: usize| answers[at].as_ref().is_err_and(is_not_found);
+        for (at, object) in self.stat_unlisted(keys, is_missing).await {
+            answers[at] = Ok(ReplicaList {
+                generation: OF_ANY_PUT,
+                slices: slices_of(&object),
+                replicas: Vec::new(),
+                suspects: 0,
+                disk: Some(DiskReplica { len: object.object_len() }),
+                local_disks: Vec::new(),
+                lease: NO_LEASE,
+            });
+        }
+    }
+
+    /// Says of those objects that have a file that they exist.
+    pub(in crate::client) async fn exist_unlisted(&self, keys: &[KeyRef<'_>], exist: &mut [bool]) {
+        for (at, _) in self.stat_unlisted(keys, |at| !exist[at]).await {
+            exist[at] = true;
+        }
+    }
+
+    /// Looks at the files of those keys whose places are `wanted`. Returns those that are there.
+    async fn stat_unlisted(
+        &self,
+        keys: &[KeyRef<'_>],
+        wanted: impl Fn(usize) -> bool,
+    ) -> Vec<(usize, StoredObject)> {
+        let Some((_, tier)) = self.unlisted() else { return Vec::new() };
+        let wanted = keys.iter().enumerate().filter(|(at, _)| wanted(*at));
+        let ids = wanted.filter_map(|(at, key)| Some((at, self.object_id(*key, OF_ANY_PUT).ok()?)));
+        let ids: Vec<(usize, ObjectId)> = ids.collect();
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let tier = Arc::clone(tier);
+        let stat = move || {
+            let found = ids.into_iter().filter_map(|(at, id)| match tier.stat(&id) {
+                Ok(object) => Some((at, object?)),
+                Err(error) => {
+                    debug!(%error, "a file that the master does not know of cannot be read");
+                    None
+                }
+            });
+            Ok(found.collect())
+        };
+        self.on_tier(stat).await.unwrap_or_default()
+    }
+
+    /// Deletes the files of objects that the master has removed or does not have. An answer that there
+    /// is no such object becomes one that it is removed, where it had a file.
+    pub(in crate::client) async fn remove_unlisted(
+        &self,
+        keys: &[KeyRef<'_>],
+        answers: &mut [Result<(), Refusal>],
+    ) {
+        if !self.has_unlisted() {
+            return;
+        }
+        let gone = keys.iter().zip(answers).filter(|(_, answer)| match answer {
+            Ok(()) => true,
+            Err(refusal) => is_not_found(refusal),
+        });
+        let gone = gone.filter_map(|(key, answer)| {
+            let id = self.object_id(*key, OF_ANY_PUT).ok()?;
+            Some((id, answer))
+        });
+        let (ids, answers): (Vec<ObjectId>, Vec<_>) = gone.unzip();
+        let had_files = self.ask_to_delete(Which::Objects(ids)).await;
+        for (answer, had_file) in answers.into_iter().zip(had_files) {
+            if had_file {
+                *answer = Ok(());
+            }
+        }
+    }
+
+    /// Deletes the files of all objects whose keys match; of all without a pattern.
+    pub(in crate::client) async fn remove_all_unlisted(&self, pattern: Option<&str>) {
+        if !self.has_unlisted() {
+            return;
+        }
+        // The master would have refused a pattern that is none.
+        if let Ok(pattern) = pattern.map(Pattern::new).transpose() {
+            self.ask_to_delete(Which::Matching(self.tenant.clone(), pattern)).await;
+        }
+    }
+
+    async fn ask_to_delete(&self, which: Which) -> Vec<bool> {
+        let Some((shared, _)) = self.unlisted() else { return Vec::new() };
+        let (done, outcome) = oneshot::channel();
+        shared.queue.delete(Deletion { which, done }).await;
+        outcome.await.unwrap_or_default()
+    }
+
+    /// Deletes files, and tells whoever asked for it.
+    pub(super) async fn delete_unlisted(&self, deletion: Deletion) {
+        let Some((shared, tier)) = self.unlisted() else { return };
+        let tier = Arc::clone(tier);
+        let Deletion { which, done } = deletion;
+        let delete = move || {
+            let mut had_files = Vec::new();
+            let deleted = match which {
+                Which::Objects(ids) => delete(&tier, ids.iter(), &mut had_files),
+                Which::Matching(tenant, pattern) => {
+                    delete_matching(&tier, &tenant, pattern.as_ref(), &mut had_files)
+                }
+            };
+            Ok((had_files, deleted))
+        };
+        let Ok((had_files, deleted)) = self.on_tier(delete).await else { return };
+        if let Err(error) = deleted {
+            shared.counters.complain(|failures| {
+                warn!(%error, failures, "files of removed objects could not be deleted");
+            });
+        }
+        shared.counters.deleted(had_files.iter().filter(|had_file| **had_file).count() as u64);
+        // Whoever asked may have gone.
+        let _ = done.send(had_files);
+    }
+}
+
+fn is_not_found(refusal: &Refusal) -> bool {
+    refusal.code == ErrorCode::ObjectNotFound
+}
+
+/// Deletes the files of objects. Adds for each whether it had one, and returns the first failure.
+fn delete<'a>(
+    tier: &DirectoryTier,
+    ids: impl Iterator<Item = &'a ObjectId>,
+    had_files: &mut Vec<bool>,
+) -> Result<(), TierError> {
+    let mut failure = None;
+    had_files.extend(ids.map(|id| {
+        tier.remove(id).unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            false
+        })
+    }));
+    failure.map_or(Ok(()), Err)
+}
+
+fn delete_matching(
+    tier: &DirectoryTier,
+    tenant: &TenantId,
+    pattern: Option<&Pattern>,
+    had_files: &mut Vec<bool>,
+) -> Result<(), TierError> {
+    let matches = |id: &&ObjectId| {
+        id.tenant() == tenant.as_str()
+            && pattern.is_none_or(|pattern| pattern.is_match(id.key().as_str()))
+    };
+    let mut deleted = Ok(());
+    let mut after = None;
+    loop {
+        let page = tier.scan(after.as_ref(), PAGE)?;
+        let ids = page.objects.iter().map(StoredObject::id).filter(matches);
+        deleted = deleted.and(delete(tier, ids, had_files));
+        after = page.next;
+        if after.is_none() {
+            return deleted;
+        }
+    }
+}
