@@ -1,6 +1,7 @@
 //! Ctrl-C while a running cluster is measured: what was put there is taken back first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use mc_cli::Shutdown;
 
@@ -10,6 +11,9 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The exit code of who was interrupted twice, as of a shell.
 const INTERRUPTED: i32 = 130;
+
+/// How often [`or_asked`] looks.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Listens for SIGINT and SIGTERM from now on. The first ends the load under way in order,
 /// the second the process.
@@ -39,4 +43,23 @@ pub(crate) fn is_asked() -> bool {
 /// [`BenchError::Interrupted`] when the user interrupted the run.
 pub(crate) fn check() -> Result<(), BenchError> {
     if is_asked() { Err(BenchError::Interrupted) } else { Ok(()) }
+}
+
+/// Runs `work` to its end, or drops it when the user interrupts the run.
+///
+/// # Errors
+/// That of `work`, or [`BenchError::Interrupted`].
+pub(crate) async fn or_asked<T>(
+    work: impl Future<Output = Result<T, BenchError>>,
+) -> Result<T, BenchError> {
+    let asked = async {
+        while !is_asked() {
+            tokio::time::sleep(INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        () = asked => Err(BenchError::Interrupted),
+    }
 }

@@ -225,6 +225,14 @@ fn tier_has_its_figures() {
     );
     let sizes = ["65536", "1048576"].map(String::from);
     assert_eq!(values(&figures, "ssd_read_gbps", "size"), sizes.into());
+    let places = ["memory", "node_disk", "own_disk", "shared_tier"].map(String::from);
+    for name in ["get_into_p50_us", "get_into_p99_us", "get_batch_gbps"] {
+        assert_eq!(values(&figures, name, "from"), places.clone().into(), "{name}");
+    }
+    let loads = ["burst", "paced", "saturated"].map(String::from);
+    assert_eq!(values(&figures, "put_latency_ratio", "load"), loads.into());
+    let tiers = ["off", "on"].map(String::from);
+    assert_eq!(values(&figures, "put_p50_us", "shared_tier"), tiers.into());
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing is left");
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use mc_events::PublisherConfig;
 use mc_ha::{DirectoryJournal, Durability};
+use mc_meta::LocalDiskConfig;
 use mc_store::{
-    ByteSize, C2cSettings, Client, ClientBuilder, EventPublisher, JournalConfig, Master,
-    MasterConfig, NodeConfig,
+    ByteSize, C2cSettings, Client, ClientBuilder, DiskOptions, EventPublisher, JournalConfig,
+    Master, MasterConfig, NodeConfig, StorageSettings,
 };
 use mc_transport::TcpConfig;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,10 @@ pub(crate) struct MasterTask {
     c2c: Option<String>,
     /// Where it keeps its metadata, if it does.
     kept: Option<(PathBuf, Keeping)>,
+    /// Where its clients keep a file of each object, if they do.
+    shared_tier: Option<String>,
+    /// Whether objects are written to the disks of its nodes when their puts end.
+    own_disks: bool,
 }
 
 /// When a master that keeps its metadata acknowledges a change.
@@ -84,7 +89,16 @@ pub(crate) enum Keeping {
 impl MasterTask {
     /// A master with its defaults.
     pub(crate) const fn at(place: Placement) -> Self {
-        Self { place, listen: None, lease: None, events: false, c2c: None, kept: None }
+        Self {
+            place,
+            listen: None,
+            lease: None,
+            events: false,
+            c2c: None,
+            kept: None,
+            shared_tier: None,
+            own_disks: false,
+        }
     }
 
     /// The same, which keeps its metadata in this directory.
@@ -116,7 +130,11 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     let raw = raw::serve()?;
     let mut config = MasterConfig::default();
     config.lease_ttl = task.lease.unwrap_or(config.lease_ttl);
+    config.local_disk = task.own_disks.then(LocalDiskConfig::default);
     let mut builder = Master::builder().config(config);
+    if let Some(directory) = &task.shared_tier {
+        builder = builder.storage(StorageSettings::in_directory(directory.as_str()));
+    }
     if let Some(address) = task.listen {
         builder = builder.listen(address);
     }
@@ -160,6 +178,22 @@ pub(crate) struct NodeTask {
     carrier: Carrier,
     /// Where peers are told to reach it; `None` for where it listens.
     advertise: Option<IpAddr>,
+    /// The disk that it has, if any.
+    disk: Option<DiskPlan>,
+}
+
+/// The disk of a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::suite) struct DiskPlan {
+    pub(in crate::suite) directory: PathBuf,
+    /// Bytes that objects may take.
+    pub(in crate::suite) size: u64,
+}
+
+impl DiskPlan {
+    pub(in crate::suite) fn options(&self) -> DiskOptions {
+        DiskOptions::new(&self.directory).size(ByteSize::bytes(self.size))
+    }
 }
 
 /// Where a node listens.
@@ -178,6 +212,9 @@ pub(crate) fn serve_node(task: &NodeTask) -> Result<(), BenchError> {
         .node(task.carrier.node());
     if let Some(address) = task.advertise {
         builder = builder.advertise(address);
+    }
+    if let Some(disk) = &task.disk {
+        builder = builder.own_disk(disk.options());
     }
     let node = runtime
         .block_on(builder.connect())
@@ -209,6 +246,10 @@ pub(in crate::suite) struct Plan {
     pub(super) c2c: Option<String>,
     /// Where the master keeps its metadata, if it does.
     pub(super) kept: Option<(PathBuf, Keeping)>,
+    /// Where clients keep a file of each object, if they do.
+    pub(super) shared_tier: Option<String>,
+    /// The disk of the node, if it has one.
+    pub(super) disk: Option<DiskPlan>,
 }
 
 impl Plan {
@@ -222,7 +263,24 @@ impl Plan {
             events: false,
             c2c: None,
             kept: None,
+            shared_tier: None,
+            disk: None,
         }
+    }
+
+    /// The same with reads that protect an object for this time.
+    pub(in crate::suite) fn with_lease(self, lease: Duration) -> Self {
+        Self { lease: Some(lease), ..self }
+    }
+
+    /// The same with clients that keep a file of each object in this directory.
+    pub(in crate::suite) fn with_shared_tier(self, directory: &str) -> Self {
+        Self { shared_tier: Some(directory.into()), ..self }
+    }
+
+    /// The same with a node that has a disk, on which objects are when their puts have ended.
+    pub(in crate::suite) fn with_disk(self, disk: DiskPlan) -> Self {
+        Self { disk: Some(disk), ..self }
     }
 
     /// The same with a master that keeps its metadata in this directory.
@@ -242,7 +300,16 @@ impl Plan {
 
     fn master_at(&self, listen: Option<SocketAddr>) -> MasterTask {
         let Self { place, lease, events, .. } = *self;
-        MasterTask { place, listen, lease, events, c2c: self.c2c.clone(), kept: self.kept.clone() }
+        MasterTask {
+            place,
+            listen,
+            lease,
+            events,
+            c2c: self.c2c.clone(),
+            kept: self.kept.clone(),
+            shared_tier: self.shared_tier.clone(),
+            own_disks: self.disk.is_some(),
+        }
     }
 
     /// Starts it.
@@ -254,6 +321,7 @@ impl Plan {
             segment: self.segment as u64,
             carrier: self.carrier,
             advertise: self.relay.is_some().then_some(RELAYED.into()),
+            disk: self.disk.clone(),
         };
         let (node, NodePort { port }) = Peer::start(&Role::Node(node))?;
         let relay = match self.relay {
@@ -286,7 +354,7 @@ pub(in crate::suite) struct Cluster {
 
 impl Cluster {
     /// The builder of a client in this process.
-    pub(super) fn builder(&self) -> ClientBuilder {
+    pub(in crate::suite) fn builder(&self) -> ClientBuilder {
         Client::builder().master(self.address.to_string()).node(self.plan.carrier.node())
     }
 
@@ -317,6 +385,6 @@ impl Cluster {
     }
 }
 
-pub(super) async fn connect(builder: ClientBuilder) -> Result<Client, BenchError> {
+pub(in crate::suite) async fn connect(builder: ClientBuilder) -> Result<Client, BenchError> {
     builder.connect().await.map_err(|error| BenchError::start("client")(error.into()))
 }

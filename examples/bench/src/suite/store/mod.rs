@@ -13,7 +13,7 @@ mod ticket;
 
 use std::io::Write;
 
-pub(super) use self::cluster::{Carrier, Cluster, Keeping, Plan};
+pub(super) use self::cluster::{Carrier, Cluster, DiskPlan, Keeping, Plan, connect};
 pub(crate) use self::cluster::{MasterAddress, MasterTask, NodeTask, serve_master, serve_node};
 pub(crate) use self::reference::ReferenceOptions;
 pub(crate) use self::relay::{RelayTask, serve_relay};

@@ -1,12 +1,14 @@
 //! Storage below memory.
 
 mod fio;
+mod gets;
 mod objects;
+mod puts;
 mod rebuild;
 mod ssd;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
@@ -40,5 +42,14 @@ pub(crate) fn run<W: Write>(
     // What is on the disk is removed, also after Ctrl-C.
     interrupt::listen()?;
     ssd::run(scale, options, report)?;
-    rebuild::run(scale, options, report)
+    rebuild::run(scale, options, report)?;
+    puts::run(scale, options, report)?;
+    gets::run(scale, options, report)
+}
+
+/// The path of a directory, as masters tell it to their clients.
+fn as_text(directory: &Path) -> Result<String, BenchError> {
+    let path = directory.canonicalize()?;
+    let text = path.to_str().ok_or_else(|| BenchError::wrong("--tier_dir", "it is not UTF-8"))?;
+    Ok(text.to_owned())
 }
