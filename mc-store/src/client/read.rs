@@ -568,11 +568,16 @@ impl Read {
         part.release();
     }
 
-    /// Takes the tickets of a newer answer that names the same replicas.
+    /// Takes the tickets of a newer answer that names the same replicas and places on disks.
     fn take_tickets(&mut self, newer: &ReplicaList) {
         for replica in &mut self.list.replicas {
             if let Some(same) = newer.replicas.iter().find(|other| *other == replica) {
                 replica.ticket = same.ticket;
+            }
+        }
+        for disk in &mut self.list.local_disks {
+            if let Some(same) = newer.local_disks.iter().find(|other| *other == disk) {
+                disk.ticket = same.ticket;
             }
         }
     }
