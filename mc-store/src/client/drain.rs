@@ -5,6 +5,7 @@ use std::time::Duration;
 use mc_meta::JobStatus;
 use mc_rpc::DrainJob;
 use tokio::time::Instant;
+use tracing::info;
 
 use super::Client;
 use crate::error::CallError;
@@ -15,6 +16,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a job that is canceled may take to end: the moves under way come to their end.
 const LAST_MOVES: Duration = Duration::from_secs(5);
+
+/// How often to log how far a long drain is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// What a [drain](Client::drain) came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,11 +104,17 @@ impl Client {
         let mut deadline = Instant::now() + limit;
         let mut pause = FIRST_PAUSE;
         let mut canceled = false;
+        let mut told = Instant::now();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match master.query_drain_job(id).await {
                 Ok(job) if job.status.is_final() || (left.is_zero() && canceled) => {
                     return Ok(DrainReport::of(job));
+                }
+                Ok(job) if told.elapsed() >= TELL_EVERY => {
+                    told = Instant::now();
+                    let (moved, bytes) = (job.moved, job.moved_bytes);
+                    info!(moved, bytes, blocked = job.blocked, "moving what the segments hold");
                 }
                 Ok(_) => {}
                 Err(error) if error.is_retryable() && !left.is_zero() => {}
