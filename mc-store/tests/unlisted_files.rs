@@ -115,7 +115,8 @@ async fn damaged_and_strange_files_are_no_values() {
     let mut cluster = Cluster::start(&[ByteSize::mib(32)]).await;
     let app = client(&cluster, root.path()).await;
     put(&app, &["flipped", "cut", "empty", "strange"]).await;
-    let damages: [(&str, fn(&mut Vec<u8>)); 4] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 4] = [
         ("flipped", |bytes| *bytes.last_mut().unwrap() ^= 1),
         ("cut", |bytes| bytes.truncate(bytes.len() / 2)),
         ("empty", Vec::clear),

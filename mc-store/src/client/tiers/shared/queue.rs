@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_meta::PutHandle;
-use mc_tier::SliceInfo;
+use mc_meta::{Pattern, PutHandle, TenantId};
+use mc_tier::{ObjectId, SliceInfo};
 use mc_types::{Extent, ObjectKey, RemoteKey};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::SharedTier;
-use super::unlisted::Deletion;
 
 /// Objects whose files wait to be written. Those beyond it get no file.
 const QUEUE: usize = 1 << 16;
@@ -43,6 +42,21 @@ impl Pending {
 pub(super) enum Job {
     Write(Pending),
     Delete(Deletion),
+}
+
+/// Files to delete that the master does not know of.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    pub(super) which: Which,
+    /// Told for each of the objects whether it had a file.
+    pub(super) done: oneshot::Sender<Vec<bool>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Which {
+    Objects(Vec<ObjectId>),
+    /// All of a tenant's that match; `None` matches each key.
+    Matching(TenantId, Option<Box<Pattern>>),
 }
 
 /// The objects whose files wait.

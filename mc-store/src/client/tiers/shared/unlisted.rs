@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::SharedTier;
+use super::queue::{Deletion, Which};
 use super::upkeep::PAGE;
 use crate::client::core::Core;
 use crate::client::tiers::work::slices_of;
@@ -25,21 +26,6 @@ const OF_ANY_PUT: Generation = Generation::new(0);
 
 /// What a reader of such a file has in the place of a lease.
 const NO_LEASE: Duration = Duration::from_secs(3600);
-
-/// Files to delete.
-#[derive(Debug)]
-pub(super) struct Deletion {
-    which: Which,
-    /// Told for each of the objects whether it had a file.
-    done: oneshot::Sender<Vec<bool>>,
-}
-
-#[derive(Debug)]
-enum Which {
-    Objects(Vec<ObjectId>),
-    /// All of a tenant's that match; `None` matches each key.
-    Matching(TenantId, Option<Pattern>),
-}
 
 impl Core {
     /// The id by which the shared tier knows an object.
@@ -155,6 +141,7 @@ impl Core {
         }
         // The master would have refused a pattern that is none.
         if let Ok(pattern) = pattern.map(Pattern::new).transpose() {
+            let pattern = pattern.map(Box::new);
             self.ask_to_delete(Which::Matching(self.tenant.clone(), pattern)).await;
         }
     }
@@ -176,7 +163,7 @@ impl Core {
             let deleted = match which {
                 Which::Objects(ids) => delete(&tier, ids.iter(), &mut had_files),
                 Which::Matching(tenant, pattern) => {
-                    delete_matching(&tier, &tenant, pattern.as_ref(), &mut had_files)
+                    delete_matching(&tier, &tenant, pattern.as_deref(), &mut had_files)
                 }
             };
             Ok((had_files, deleted))
