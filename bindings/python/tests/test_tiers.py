@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from _cluster import Cluster, wait_until
@@ -91,3 +92,72 @@ def test_values_outlast_their_node_on_its_disk(new_cluster: NewCluster, tmp_path
     again = joined(cluster, enable_ssd_offload=True, ssd_offload_path=str(tmp_path))
     wait_until(lambda: again.get("k0") == value(0))
     again.close()
+
+
+def test_values_that_memory_gave_up_come_back_and_all_can_be_removed(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    flags = ["--enable_offload", "--offload_on_evict", "--promotion_on_hit"]
+    cluster = new_cluster(nodes=0, master_flags=flags)
+    store = joined(
+        cluster,
+        global_segment_size=4 * MIB,
+        enable_ssd_offload=True,
+        ssd_offload_path=str(tmp_path),
+    )
+    keys = [f"k{number}" for number in range(100)]
+    for number, key in enumerate(keys):
+        wait_until(lambda key=key, number=number: store.put(key, value(number)) == 0)
+
+    def in_memory(key: str) -> bool:
+        return any(replica.is_memory_replica() for replica in store.get_replica_desc(key))
+
+    on_disk = next(key for key in keys if not in_memory(key))
+    for number, key in enumerate(keys):
+        assert store.get(key) == value(number), key
+    # Memory has room for what is read again and again.
+    for key in keys[-30:]:
+        if key != on_disk:
+            store.remove(key, force=True)
+
+    def is_back() -> bool:
+        assert store.get(on_disk) == value(keys.index(on_disk))
+        return in_memory(on_disk)
+
+    wait_until(is_back)
+    store.remove_all(force=True)
+    assert not any(store.batch_is_exist(keys))
+
+    def is_empty() -> bool:
+        with urlopen(f"{cluster.master.http}/metrics/summary") as page:
+            return "SSD Storage: 0 B" in page.read().decode()
+
+    wait_until(is_empty)
+    store.close()
+
+
+def test_files_that_the_master_does_not_know_of(
+    new_cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOONCAKE_STORAGE_ROOT_DIR", str(tmp_path))
+    cluster = new_cluster(nodes=0)
+    store = joined(cluster)
+    for number in range(20):
+        assert store.put(f"k{number}", value(number)) == 0
+    # It writes what waits.
+    store.close()
+    files = [file for file in (tmp_path / "mooncake_cluster").rglob("o,*") if file.is_file()]
+    assert len(files) == 20
+    reader = joined(cluster, global_segment_size=0)
+    for number in range(20):
+        assert reader.get(f"k{number}") == value(number)
+    assert reader.batch_is_exist(["k0", "absent"]) == [1, 0]
+    assert reader.get_size("k1") == 100_000
+    assert reader.remove("k0") == 0
+    assert reader.get("k0") == b""
+    assert reader.remove("k0") < 0
+    reader.close()
+    monkeypatch.delenv("MOONCAKE_STORAGE_ROOT_DIR")
+    without = joined(cluster)
+    assert without.is_exist("k1") == 0
+    without.close()
