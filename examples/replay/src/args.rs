@@ -10,8 +10,19 @@ use mc_cli::UsageError;
 use mc_store::{NodeConfig, Protocol};
 use mc_types::{ByteSize, ParseByteSizeError};
 
+use crate::tier::{Tier, TierKind};
+
 /// The largest block, which is the largest transfer a node accepts by default.
 const MAX_BLOCK: ByteSize = ByteSize::gib(1);
+
+/// The largest block that a node's own disk takes; see `DiskOptions::size`.
+const MAX_DISK_BLOCK: ByteSize = ByteSize::mib(128);
+
+/// Bytes that a block takes on a disk beside its content, at most.
+const DISK_OVERHEAD: u64 = 4096;
+
+/// The smallest disk of a node.
+const MIN_DISK: u64 = 64 << 20;
 
 /// A pool for more than this many times the trace is a mistake in the command line.
 const MAX_FRACTION: f64 = 1000.0;
@@ -55,7 +66,7 @@ pub(crate) struct Args {
 
     /// Use the running cluster of this master, and start no cluster. Also several masters with ';'
     /// or ',' between them, or etcd://host:port;host:port/cluster
-    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
+    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl", "tier"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
     /// Credentials for that master
@@ -70,6 +81,12 @@ pub(crate) struct Args {
     /// of the trace's distinct blocks that fits (0.2)
     #[arg(long, value_name = "SIZE|PART", default_value = "0.2", help_heading = "Cluster")]
     pub(crate) capacity: Capacity,
+
+    /// Keep the blocks for which memory has no room in a directory: ssd:DIR gives each node a disk
+    /// there, dfs:DIR has all clients share it. The replay makes a directory of its own in DIR and
+    /// removes it at the end; it takes as many bytes as the trace's distinct blocks
+    #[arg(long, value_name = "KIND:DIR", help_heading = "Cluster")]
+    pub(crate) tier: Option<Tier>,
 
     /// Time for which a read protects a block from eviction. It must only outlast a read,
     /// which takes milliseconds here. The replay compresses an hour into seconds: with
@@ -111,6 +128,9 @@ pub(crate) struct Plan {
     pub(crate) nodes: u32,
     /// Memory of each node.
     pub(crate) segment: ByteSize,
+    /// Room on the disk of each node, where nodes have disks: twice its share of all distinct
+    /// blocks, because shares are not equal and a disk deletes its oldest objects when it fills up.
+    pub(crate) disk: ByteSize,
     pub(crate) lease_ttl: Duration,
 }
 
@@ -156,8 +176,29 @@ impl Args {
                  read; write a duration such as 200ms",
             ));
         }
-        let segment = ByteSize::bytes(segment);
-        Ok(Target::Own(Plan { nodes: self.nodes, segment, lease_ttl: self.lease_ttl }))
+        let is_ssd = self.tier.as_ref().is_some_and(|tier| tier.kind == TierKind::Ssd);
+        if is_ssd && self.block_bytes > MAX_DISK_BLOCK {
+            return Err(UsageError::new(format!(
+                "--block_bytes: {} is refused: with --tier=ssd:DIR a block has at most {MAX_DISK_BLOCK}",
+                self.block_bytes
+            )));
+        }
+        Ok(Target::Own(Plan {
+            nodes: self.nodes,
+            segment: ByteSize::bytes(segment),
+            disk: self.disk(distinct_blocks),
+            lease_ttl: self.lease_ttl,
+        }))
+    }
+
+    /// Room on the disk of each node.
+    fn disk(&self, distinct_blocks: u64) -> ByteSize {
+        let block = self.block_bytes.as_u64().saturating_add(DISK_OVERHEAD);
+        let all = distinct_blocks.saturating_mul(block).saturating_mul(self.replicas.into());
+        let share = all.div_ceil(self.nodes.into());
+        // No object may have more than a sixteenth of a disk.
+        let least = block.saturating_mul(32).max(MIN_DISK);
+        ByteSize::bytes(share.saturating_mul(2).max(least))
     }
 
     /// Bytes in a block, as a length in memory.
@@ -313,10 +354,34 @@ mod tests {
     }
 
     #[test]
+    fn disks_have_room_for_all_blocks() {
+        let disk = |args: &[&str], distinct| plan(args, distinct).unwrap().disk.as_u64();
+        assert!(disk(&["--tier=ssd:/d", "--replicas=2"], 3000) >= 2 * 2 * 1000 * (128 << 10));
+        assert_eq!(disk(&["--tier=ssd:/d", "--capacity=2.0"], 10), MIN_DISK);
+        let large = ["--tier=ssd:/d", "--block-bytes=128MB", "--capacity=1GB"];
+        assert!(disk(&large, 1) > 16 * (128 << 20));
+        let larger = ["--tier=ssd:/d", "--block-bytes=129MB", "--capacity=1GB"];
+        let error = plan(&larger, 1).unwrap_err().to_string();
+        assert!(error.contains("at most 128.00 MB"), "{error}");
+        assert!(plan(&["--tier=dfs:/d", "--block-bytes=129MB", "--capacity=1GB"], 1).is_ok());
+    }
+
+    #[test]
+    fn tiers_are_parsed_and_mistakes_are_named() {
+        let tier = parse(&["--tier=dfs:/mnt/dfs"]).unwrap().tier;
+        assert_eq!(tier, Some(Tier { kind: TierKind::Dfs, directory: "/mnt/dfs".into() }));
+        assert_eq!(parse(&[]).unwrap().tier, None);
+        for text in ["--tier=/mnt/ssd", "--tier=disk:/mnt", "--tier=ssd:", "--tier="] {
+            let refusal = parse(&[text]).unwrap_err().to_string();
+            assert!(refusal.contains("ssd:/mnt/ssd"), "{refusal}");
+        }
+    }
+
+    #[test]
     fn a_running_cluster_has_its_own_shape() {
         let args = parse(&["--master=h:1"]).unwrap();
         assert_eq!(args.target(1).unwrap(), Target::Running { master: "h:1".into() });
-        for other in ["--nodes=1", "--capacity=1GB", "--default-kv-lease-ttl=1s"] {
+        for other in ["--nodes=1", "--capacity=1GB", "--default-kv-lease-ttl=1s", "--tier=ssd:/d"] {
             let refusal = parse(&["--master=h:1", other]).unwrap_err().to_string();
             assert!(refusal.contains("cannot be used with"), "{refusal}");
         }

@@ -6,23 +6,41 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use mc_store::{Client, ClientBuilder, ClusterReport, Master, MasterConfig, NodeConfig};
+use mc_store::{
+    Client, ClientBuilder, ClusterReport, DiskOptions, Master, MasterBuilder, MasterConfig,
+    NodeConfig, StorageSettings,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use crate::args::Plan;
 use crate::error::ReplayError;
+use crate::tier::{TierDirectory, TierKind, TierUse};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Time for nodes to have their disks ready, and between two looks.
+const DISKS_READY: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A running cluster; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    master: SocketAddr,
-    // Dropped in this order: nodes say goodbye to a master that still listens.
-    _nodes: Vec<Member>,
-    _master: Member,
+    address: SocketAddr,
+    // Dropped in this order: nodes say goodbye to a master that still listens, and the tier's directory
+    // is removed when no member writes to it any more.
+    nodes: Vec<Node>,
+    master: Member,
+    tier: Option<TierDirectory>,
+}
+
+/// A storage node.
+#[derive(Debug)]
+struct Node {
+    _member: Member,
+    client: Client,
 }
 
 impl Cluster {
@@ -31,28 +49,87 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ReplayError`] names the part that did not start.
-    pub(crate) fn start(plan: &Plan, node: &NodeConfig) -> Result<Self, ReplayError> {
-        let mut config = MasterConfig::default();
-        config.lease_ttl = plan.lease_ttl;
-        let (member, master) = Member::start("the master".into(), async |ready, stop| {
-            let started = Master::builder().listen((LOOPBACK, 0).into()).config(config).start();
-            match started.await {
+    pub(crate) fn start(
+        plan: &Plan,
+        node: &NodeConfig,
+        tier: Option<TierDirectory>,
+    ) -> Result<Self, ReplayError> {
+        let builder = describe_master(plan, tier.as_ref());
+        let (master, (address, state)) =
+            Member::start("the master".into(), async |ready, stop| match builder.start().await {
                 Ok(master) => {
-                    ready.tell(Ok(master.local_addr()));
+                    ready.tell(Ok((master.local_addr(), master.state().clone())));
                     stop.requested().await;
                     master.shutdown().await;
                 }
                 Err(error) => ready.tell(Err(ReplayError::StartMaster(error))),
-            }
-        })?;
-        let nodes = (1..=plan.nodes).map(|number| start_node(number, plan, node, master));
-        let nodes = nodes.collect::<Result<_, _>>()?;
-        Ok(Self { master, _nodes: nodes, _master: member })
+            })?;
+        let start = |number| start_node(number, plan, node, tier.as_ref(), address);
+        let nodes = (1..=plan.nodes).map(start).collect::<Result<_, _>>()?;
+        if tier.as_ref().is_some_and(|tier| tier.kind() == TierKind::Ssd) {
+            await_disks(plan.nodes, || state.report().local_disks.len())?;
+        }
+        Ok(Self { address, nodes, master, tier })
     }
 
     /// Where the master listens.
-    pub(crate) fn master(&self) -> SocketAddr {
-        self.master
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What was read from the disks of the nodes, and what went wrong there.
+    pub(crate) fn disk_use(&self) -> TierUse {
+        let mut all = TierUse::default();
+        for node in &self.nodes {
+            all += TierUse::of(node.client.metrics().own_disk.as_ref());
+        }
+        all
+    }
+
+    /// Ends the cluster and removes what it has on disks.
+    ///
+    /// # Errors
+    /// [`ReplayError::RemoveTier`].
+    pub(crate) fn end(self) -> Result<(), ReplayError> {
+        let Self { nodes, master, tier, .. } = self;
+        drop(nodes);
+        drop(master);
+        tier.map_or(Ok(()), TierDirectory::remove)
+    }
+}
+
+/// Describes a master with the tier. A disk gets a block when it would be evicted, and the block stays
+/// in memory until it is written: none is lost however slow the disk is, because puts wait.
+fn describe_master(plan: &Plan, tier: Option<&TierDirectory>) -> MasterBuilder {
+    let mut config = MasterConfig::default();
+    config.lease_ttl = plan.lease_ttl;
+    let builder = Master::builder().listen((LOOPBACK, 0).into());
+    let builder = match tier {
+        None => builder,
+        Some(tier) => match tier.kind() {
+            TierKind::Ssd => {
+                config.local_disk.get_or_insert_default().on_evict = true;
+                config.promotion.get_or_insert_default();
+                builder
+            }
+            TierKind::Dfs => builder.storage(StorageSettings::in_directory(tier.path())),
+        },
+    };
+    builder.config(config)
+}
+
+/// Waits until the master knows the disks of all nodes: a block that is evicted before would be lost.
+fn await_disks(nodes: u32, mounted: impl Fn() -> usize) -> Result<(), ReplayError> {
+    let deadline = Instant::now() + DISKS_READY;
+    loop {
+        let mounted = mounted();
+        if mounted >= nodes as usize {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(ReplayError::Disks { mounted, nodes, wait: DISKS_READY });
+        }
+        thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -60,27 +137,31 @@ fn start_node(
     number: u32,
     plan: &Plan,
     node: &NodeConfig,
+    tier: Option<&TierDirectory>,
     master: SocketAddr,
-) -> Result<Member, ReplayError> {
-    let (size, node) = (plan.segment, node.clone());
-    let (member, ()) = Member::start(format!("node {number}"), async move |ready, stop| {
-        let joined = Client::builder()
-            .master(master.to_string())
-            .listen((LOOPBACK, 0).into())
-            .segment_size(size)
-            .segment_name(format!("node-{number}"))
-            .node(node)
-            .connect();
-        match joined.await {
+) -> Result<Node, ReplayError> {
+    let size = plan.segment;
+    let builder = Client::builder()
+        .master(master.to_string())
+        .listen((LOOPBACK, 0).into())
+        .segment_size(size)
+        .segment_name(format!("node-{number}"))
+        .node(node.clone());
+    let builder = match tier.filter(|tier| tier.kind() == TierKind::Ssd) {
+        None => builder,
+        Some(tier) => builder.own_disk(DiskOptions::new(tier.of_node(number)).size(plan.disk)),
+    };
+    let (member, client) = Member::start(format!("node {number}"), async move |ready, stop| {
+        match builder.connect().await {
             Ok(client) => {
-                ready.tell(Ok(()));
+                ready.tell(Ok(client.clone()));
                 stop.requested().await;
                 client.shutdown().await;
             }
             Err(source) => ready.tell(Err(ReplayError::StartNode { number, size, source })),
         }
     })?;
-    Ok(member)
+    Ok(Node { _member: member, client })
 }
 
 /// A thread that serves until it is dropped.

@@ -52,6 +52,13 @@ impl BlockContent {
         }
     }
 
+    /// The whole block, of `len` bytes.
+    pub(crate) fn to_vec(self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(0, &mut bytes);
+        bytes
+    }
+
     /// The number of wrong bytes in `source`, which is as long as the block.
     pub(crate) fn count_wrong(self, source: &MemorySlice) -> u64 {
         let mut piece = [0; PIECE];
@@ -158,7 +165,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_right(id: u64, len in 1usize..20_000) {
-            prop_assert_eq!(BlockContent::new(BlockId(id), len).count_wrong(&block(id, len)), 0);
+            let content = BlockContent::new(BlockId(id), len);
+            prop_assert_eq!(content.count_wrong(&block(id, len)), 0);
+            prop_assert_eq!(content.to_vec(len), block(id, len).to_vec());
         }
 
         #[test]

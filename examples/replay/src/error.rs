@@ -1,6 +1,7 @@
 //! Why a replay ends early, or ends badly.
 
 use std::io;
+use std::time::Duration;
 
 use mc_store::{CallError, GetError, MasterStartError, MemoryError, PutError, StartError};
 use mc_types::ByteSize;
@@ -36,6 +37,21 @@ pub(crate) enum ReplayError {
     /// A block cannot be stored, for another cause than lack of room.
     #[error("cannot put '{key}'")]
     Put { key: String, source: PutError },
+    /// The files of blocks on the shared directory.
+    #[error("the files of a worker's blocks were not written within {} s", wait.as_secs())]
+    Files { wait: Duration },
+    /// The disks of nodes.
+    #[error("{mounted} of {nodes} nodes had their disk ready within {} s", wait.as_secs())]
+    Disks { mounted: usize, nodes: u32, wait: Duration },
+    /// The directory below memory.
+    #[error("cannot remove {path}; remove it by hand")]
+    RemoveTier { path: String, source: io::Error },
+    /// The handlers of signals.
+    #[error("cannot listen for Ctrl-C")]
+    Signals(#[source] io::Error),
+    /// Ctrl-C.
+    #[error("interrupted; the blocks on the tier are removed")]
+    Interrupted,
     /// No buffer for a worker.
     #[error("cannot take {size} for a worker's blocks; lower --block_bytes or --workers")]
     Buffer { size: ByteSize, source: MemoryError },

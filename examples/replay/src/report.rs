@@ -9,6 +9,7 @@ use serde::Serialize;
 use mc_cli::Latencies;
 
 use crate::tally::Tally;
+use crate::tier::{TierKind, TierUse};
 
 /// A byte count in the units of data rates.
 const GIGA: f64 = 1e9;
@@ -21,6 +22,18 @@ pub(crate) struct Setting {
     pub(crate) nodes: u64,
     pub(crate) replicas: u32,
     pub(crate) workers: u32,
+    /// What lies below memory; JSON's null without it.
+    pub(crate) tier: Option<TierKind>,
+}
+
+/// Figures of a replay that workers do not count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// See [`Trace::infinite_hits`](crate::trace::Trace::infinite_hits).
+    pub(crate) infinite_hits: u64,
+    pub(crate) evictions: u64,
+    pub(crate) tier: TierUse,
+    pub(crate) elapsed: Duration,
 }
 
 /// The result. Its JSON has these fields, the setting's among them.
@@ -31,6 +44,17 @@ pub(crate) struct Report {
     pub(crate) blocks: u64,
     /// Blocks read as part of a cached prefix, by all blocks.
     pub(crate) prefix_hit_rate: f64,
+    /// The same for a memory that forgets nothing, as the trace alone tells: a block is a hit if it and
+    /// all blocks before it in its request are in earlier requests.
+    pub(crate) infinite_hit_rate: f64,
+    /// Hits by those of that memory; 1 where there are none to be had.
+    ///
+    /// Several workers serve neighbouring requests at a time. A block that one worker is still putting
+    /// when another looks it up is a hit of the infinite memory, which serves one request after the
+    /// other, and a miss here: with more workers the ratio says a little too little, and with one it is
+    /// exact. It can exceed 1 where a later request overtakes an earlier one that shares its prefix, and
+    /// on a running cluster that has blocks from before.
+    pub(crate) hit_ratio: f64,
     /// Bytes of the blocks stored; each counts once, however many replicas it has.
     pub(crate) bytes_put: u64,
     pub(crate) bytes_got: u64,
@@ -47,6 +71,11 @@ pub(crate) struct Report {
     pub(crate) wrong_bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) hit_blocks: u64,
+    /// See [`infinite_hit_rate`](Self::infinite_hit_rate).
+    pub(crate) infinite_hit_blocks: u64,
+    /// See [`TierUse`].
+    pub(crate) tier_bytes_got: u64,
+    pub(crate) tier_failures: u64,
     pub(crate) vanished_blocks: u64,
     pub(crate) stored_blocks: u64,
     pub(crate) existing_blocks: u64,
@@ -59,7 +88,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(setting: Setting, tally: &Tally, evictions: u64, elapsed: Duration) -> Self {
+    pub(crate) fn new(setting: Setting, tally: &Tally, totals: Totals) -> Self {
+        let Totals { infinite_hits, evictions, tier, elapsed } = totals;
         let seconds = elapsed.as_secs_f64();
         let quantiles = |times: &Latencies| (times.quantile_us(0.5), times.quantile_us(0.99));
         let (get_p50_us, get_p99_us) = quantiles(&tally.get);
@@ -69,6 +99,11 @@ impl Report {
             requests: tally.requests,
             blocks: tally.blocks,
             prefix_hit_rate: ratio(tally.hit_blocks as f64, tally.blocks as f64),
+            infinite_hit_rate: ratio(infinite_hits as f64, tally.blocks as f64),
+            hit_ratio: match infinite_hits {
+                0 => 1.0,
+                hits => tally.hit_blocks as f64 / hits as f64,
+            },
             bytes_put: tally.bytes_put,
             bytes_got: tally.bytes_got,
             gbps: ratio((tally.bytes_put + tally.bytes_got) as f64 / GIGA, seconds),
@@ -82,6 +117,9 @@ impl Report {
             wrong_bytes: tally.wrong_bytes,
             seconds,
             hit_blocks: tally.hit_blocks,
+            infinite_hit_blocks: infinite_hits,
+            tier_bytes_got: tier.bytes_got,
+            tier_failures: tier.failures,
             vanished_blocks: tally.vanished_blocks,
             stored_blocks: tally.stored_blocks,
             existing_blocks: tally.existing_blocks,
@@ -101,7 +139,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { block_bytes, capacity_bytes, nodes, replicas, workers } = self.setting;
+        let Setting { block_bytes, capacity_bytes, nodes, replicas, workers, tier } = self.setting;
         let [block, capacity] = [block_bytes, capacity_bytes].map(ByteSize::bytes);
         let mut row = |name: &str, value: String, note: String| {
             writeln!(f, "{}", format!("{name:<18}{value:>14}  {note}").trim_end())
@@ -115,10 +153,25 @@ impl fmt::Display for Report {
             format!("{:.2} %", self.prefix_hit_rate * 100.0),
             format!("{} blocks", grouped(self.hit_blocks)),
         )?;
+        row(
+            "infinite memory",
+            format!("{:.2} %", self.infinite_hit_rate * 100.0),
+            format!(
+                "{} blocks; hit ratio {:.4}",
+                grouped(self.infinite_hit_blocks),
+                self.hit_ratio
+            ),
+        )?;
         let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / GIGA);
         let put = format!("{} blocks", grouped(self.stored_blocks));
         row("bytes put", gigabytes(self.bytes_put), put)?;
         row("bytes got", gigabytes(self.bytes_got), none())?;
+        if let Some(tier) = tier {
+            let got = gigabytes(self.tier_bytes_got);
+            row("bytes from tier", got, format!("{}, part of the bytes got", tier.as_str()))?;
+            let note = "reads and writes, blocks missing or without room".into();
+            row("tier failures", grouped(self.tier_failures), note)?;
+        }
         row(
             "throughput",
             format!("{:.2} GB/s", self.gbps),
@@ -166,8 +219,14 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
 
-    const SETTING: Setting =
-        Setting { block_bytes: 65_536, capacity_bytes: 1 << 31, nodes: 3, replicas: 1, workers: 4 };
+    const SETTING: Setting = Setting {
+        block_bytes: 65_536,
+        capacity_bytes: 1 << 31,
+        nodes: 3,
+        replicas: 1,
+        workers: 4,
+        tier: None,
+    };
 
     fn report() -> Report {
         let mut tally = Tally::new();
@@ -177,7 +236,9 @@ mod tests {
         tally.bytes_put = 3_000_000_000;
         tally.bytes_got = 1_000_000_000;
         tally.get.record(Duration::from_micros(1500));
-        Report::new(SETTING, &tally, 7, Duration::from_secs(2))
+        let tier = TierUse { bytes_got: 500_000_000, failures: 2 };
+        let elapsed = Duration::from_secs(2);
+        Report::new(SETTING, &tally, Totals { infinite_hits: 1250, evictions: 7, tier, elapsed })
     }
 
     #[test]
@@ -199,10 +260,17 @@ mod tests {
             "evictions",
             "wrong_bytes",
             "seconds",
+            "infinite_hit_rate",
+            "hit_ratio",
+            "infinite_hit_blocks",
+            "tier_bytes_got",
+            "tier_failures",
         ] {
             assert!(json[field].is_number(), "{field}");
         }
         assert_eq!(json["prefix_hit_rate"], 0.25);
+        assert_eq!((&json["infinite_hit_rate"], &json["hit_ratio"]), (&0.3125.into(), &0.8.into()));
+        assert!(json["tier"].is_null(), "{json}");
         assert_eq!(json["gbps"], 2.0);
         assert_eq!(json["get_p50_us"], 1500);
         assert_eq!(json["put_p50_us"], 0);
@@ -212,8 +280,9 @@ mod tests {
 
     #[test]
     fn nothing_done_is_zero_and_no_nan() {
-        let report = Report::new(SETTING, &Tally::new(), 0, Duration::ZERO);
+        let report = Report::new(SETTING, &Tally::new(), Totals::default());
         assert_eq!((report.prefix_hit_rate, report.gbps), (0.0, 0.0));
+        assert_eq!((report.infinite_hit_rate, report.hit_ratio), (0.0, 1.0));
     }
 
     #[test]
@@ -223,9 +292,25 @@ mod tests {
             "requests                   1,200  by 4 workers\n",
             "capacity                 2.00 GB  on 3 nodes\n",
             "prefix hit rate          25.00 %  1,000 blocks\n",
+            "infinite memory          31.25 %  1,250 blocks; hit ratio 0.8000\n",
             "bytes put                3.00 GB  0 blocks\n",
             "get                            1  p50     1,500 us   p99     1,500 us\n",
             "wrong bytes                    0\n",
+        ] {
+            assert!(table.contains(line), "{line}{table}");
+        }
+        assert!(!table.contains("tier"), "{table}");
+    }
+
+    #[test]
+    fn a_tier_has_rows_of_its_own() {
+        let mut report = report();
+        report.setting.tier = Some(TierKind::Ssd);
+        assert_eq!(serde_json::to_value(&report).unwrap()["tier"], "ssd");
+        let table = report.to_string();
+        for line in [
+            "bytes from tier          0.50 GB  ssd, part of the bytes got\n",
+            "tier failures                  2  reads and writes, blocks missing or without room\n",
         ] {
             assert!(table.contains(line), "{line}{table}");
         }

@@ -2,6 +2,8 @@
 
 use mc_cli::Latencies;
 
+use crate::tier::TierUse;
+
 /// The counts of one worker, or of several together.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
@@ -20,6 +22,8 @@ pub(crate) struct Tally {
     pub(crate) bytes_got: u64,
     pub(crate) bytes_put: u64,
     pub(crate) wrong_bytes: u64,
+    /// The shared tier, as the workers used it.
+    pub(crate) tier: TierUse,
     pub(crate) lookup: Latencies,
     pub(crate) get: Latencies,
     pub(crate) put: Latencies,
@@ -38,6 +42,7 @@ impl Tally {
             bytes_got: 0,
             bytes_put: 0,
             wrong_bytes: 0,
+            tier: TierUse::default(),
             lookup: Latencies::default(),
             get: Latencies::default(),
             put: Latencies::default(),
@@ -58,6 +63,7 @@ impl Tally {
             bytes_got,
             bytes_put,
             wrong_bytes,
+            tier,
             lookup,
             get,
             put,
@@ -72,6 +78,7 @@ impl Tally {
         self.bytes_got += bytes_got;
         self.bytes_put += bytes_put;
         self.wrong_bytes += wrong_bytes;
+        self.tier += *tier;
         self.lookup.merge(lookup);
         self.get.merge(get);
         self.put.merge(put);

@@ -137,6 +137,18 @@ impl Trace {
     pub(crate) fn distinct_blocks(&self) -> u64 {
         self.distinct_blocks
     }
+
+    /// The hits of a memory that forgets nothing, if the requests are served one after the other: the
+    /// blocks of each request before the first that no earlier request had.
+    pub(crate) fn infinite_hits(&self) -> u64 {
+        let mut put = HashSet::with_capacity(usize::try_from(self.distinct_blocks).unwrap_or(0));
+        let mut hits = 0;
+        for request in &self.requests {
+            hits += request.blocks.iter().take_while(|block| put.contains(*block)).count();
+            put.extend(request.blocks.iter().copied());
+        }
+        hits as u64
+    }
 }
 
 fn parse_line(line: &[u8], number: u64) -> Result<Request, TraceCause> {
@@ -254,6 +266,17 @@ mod tests {
         let some = Trace::builtin(NonZeroU64::new(2)).unwrap();
         assert_eq!(some.requests(), &trace.requests()[..2]);
         assert_eq!(some.distinct_blocks(), 14 + 14);
+        assert_eq!((trace.infinite_hits(), some.infinite_hits()), (105_710, 1));
+    }
+
+    #[test]
+    fn infinite_memory_hits_prefixes_of_earlier_requests() {
+        let hits = |requests: &[&[u64]]| {
+            let text: String = requests.iter().map(|ids| line(1, ids)).collect();
+            read(&text).unwrap().infinite_hits()
+        };
+        assert_eq!(hits(&[&[1, 2], &[1, 2], &[1, 3, 2], &[3, 1]]), 2 + 1 + 2);
+        assert_eq!(hits(&[&[1, 1, 1], &[]]), 0);
     }
 
     #[test]

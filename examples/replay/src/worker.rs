@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mc_store::{
     Client, ClientBuilder, ErrorCode, GetError, GetInto, Memory, MemorySlice, Put, PutError,
-    PutOutcome, ReplicateConfig,
+    PutOutcome, ReplicateConfig, Source,
 };
 use mc_types::ByteSize;
 use tokio::sync::watch;
@@ -15,13 +15,18 @@ use tokio::sync::watch;
 use crate::cluster::runtime;
 use crate::content::{BlockContent, block_key};
 use crate::error::ReplayError;
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::tally::Tally;
+use crate::tier::TierUse;
 use crate::trace::{BlockId, Request};
 
 /// Bytes that a worker moves in one call, unless a single block is larger. Enough
 /// to spread over all nodes and hide round trips, little enough to stay in a cache.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Time for the files of a batch to be written.
+const FILES_WAIT: Duration = Duration::from_secs(120);
 
 /// Most blocks in one call, so that tiny blocks make no huge lists.
 const BATCH_BLOCKS: usize = 1024;
@@ -36,6 +41,11 @@ pub(crate) struct Workload<'a> {
     pub(crate) replicas: u32,
     /// Arrival times are divided by this; zero disregards them.
     pub(crate) speedup: f64,
+    /// Whether clients write a file for each block that they put. Then a put takes until they are
+    /// written: a block cannot be read while it is evicted and its file is not written, which happens
+    /// where memory is small and workers put as fast as they can.
+    pub(crate) has_files: bool,
+    pub(crate) interrupt: &'a Interrupt,
     pub(crate) progress: &'a Progress,
 }
 
@@ -100,19 +110,22 @@ fn work(workload: &Workload<'_>, queue: &Queue, name: &str) -> Result<Tally, Rep
         let client = workload.client.clone().connect().await;
         let mut worker = Worker::new(client.map_err(ReplayError::Join)?, workload)?;
         let mut failed = queue.failed.subscribe();
+        let mut interrupt = workload.interrupt.clone();
         while let Some(request) = queue.take(workload.requests) {
             let arrival = queue.arrival(request, workload.speedup);
             tokio::select! {
                 biased;
                 // The sender outlives the workers, so this ends only by a failure.
                 _ = failed.wait_for(|failed| *failed) => break,
+                () = interrupt.asked() => break,
                 // At once, without giving up the thread, when it is past.
                 () = tokio::time::sleep_until(arrival.into()) => {}
             }
             worker.serve(request).await?;
             workload.progress.request_done();
         }
-        let Worker { client, tally, .. } = worker;
+        let Worker { client, mut tally, .. } = worker;
+        tally.tier = TierUse::of(client.metrics().shared_tier.as_ref());
         client.shutdown().await;
         Ok(tally)
     })
@@ -140,6 +153,7 @@ struct Worker {
     client: Client,
     block_len: usize,
     replicate: ReplicateConfig,
+    has_files: bool,
     /// Room for a batch, block after block.
     blocks: Vec<MemorySlice>,
     tally: Tally,
@@ -158,6 +172,7 @@ impl Worker {
             client,
             block_len,
             replicate: ReplicateConfig::default().replicas(workload.replicas),
+            has_files: workload.has_files,
             blocks: (0..count).map(|at| block(at).expect("the memory has this room")).collect(),
             tally: Tally::new(),
         })
@@ -232,19 +247,33 @@ impl Worker {
         };
     }
 
+    /// The content of a block to be put, which is made in `block` unless a file follows the put. Then the
+    /// client may take the bytes that cannot change for it, and need not read them back: that counts as
+    /// a use, and memory would keep the blocks that have files and evict those that have none yet.
+    fn source(&self, id: BlockId, block: &MemorySlice) -> Source {
+        let content = BlockContent::new(id, self.block_len);
+        if self.has_files {
+            return Source::Bytes(content.to_vec(self.block_len).into());
+        }
+        content.write_to(block);
+        block.clone().into()
+    }
+
     /// Puts blocks. The time of a put is the time that the request needs for all
     /// of them, making their content not included.
     async fn store(&mut self, ids: &[BlockId], keys: &[&str]) -> Result<(), ReplayError> {
         let mut time = Duration::ZERO;
         let batch = self.blocks.len();
         for (ids, keys) in ids.chunks(batch).zip(keys.chunks(batch)) {
-            for (&id, block) in ids.iter().zip(&self.blocks) {
-                BlockContent::new(id, self.block_len).write_to(block);
-            }
-            let puts = keys.iter().zip(&self.blocks);
-            let puts = puts.map(|(key, block)| Put::new(key, block.clone())).collect();
+            let blocks = ids.iter().zip(&self.blocks);
+            let puts = keys.iter().zip(blocks);
+            let puts = puts.map(|(key, (&id, block))| Put::new(key, self.source(id, block)));
+            let puts = puts.collect();
             let asked = Instant::now();
             let outcomes = self.client.batch_put(puts, &self.replicate).await;
+            if self.has_files && !self.client.flush_files(FILES_WAIT).await {
+                return Err(ReplayError::Files { wait: FILES_WAIT });
+            }
             time += asked.elapsed();
             for (key, outcome) in keys.iter().zip(outcomes) {
                 match outcome {

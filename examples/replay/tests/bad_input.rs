@@ -54,6 +54,18 @@ fn values_out_of_range() {
 }
 
 #[test]
+fn tiers_without_a_directory() {
+    assert_refused(&["--tier=/mnt/ssd"], 2, &["--tier", "ssd:DIR or dfs:DIR"]);
+    assert_refused(&["--tier=nvme:/mnt/ssd"], 2, &["--tier", "ssd:DIR or dfs:DIR"]);
+    assert_refused(&["--tier=ssd:"], 2, &["--tier", "no directory"]);
+    assert_refused(&["--tier=ssd:/no/such"], 2, &["--tier", "/no/such", "No such file"]);
+    assert_refused(&["--tier=dfs:/dev/null"], 2, &["--tier", "/dev/null", "Not a directory"]);
+    assert_refused(&["--master=127.0.0.1:1", "--tier=ssd:/tmp"], 2, &["--master", "--tier"]);
+    let huge = ["--tier=ssd:/tmp", "--block-bytes=1GB", "--capacity=4GB", "--limit=1"];
+    assert_refused(&huge, 2, &["--block_bytes", "at most 128.00 MB"]);
+}
+
+#[test]
 fn protocols_without_certificates() {
     assert_refused(&["--protocol=roce"], 2, &["--protocol", "tcp or quic"]);
     assert_refused(&["--protocol=quic"], 2, &["protocol", "transfer_tls_ca", "certificates"]);

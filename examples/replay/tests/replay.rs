@@ -9,9 +9,10 @@ use common::{replay, start};
 use flate2::read::GzDecoder;
 use mc_cluster_testkit::BlockingCluster;
 use mc_store::ByteSize;
+use mc_testkit::Signal;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 /// The first requests of the shipped trace, read by other means than the binary's.
 fn shipped(limit: usize) -> Vec<Vec<u64>> {
@@ -79,6 +80,7 @@ fn ample_room_gives_the_ideal_hit_rate() {
     }
     let rate = report["prefix_hit_rate"].as_f64().expect("a number");
     assert_eq!(rate, ideal.hits as f64 / ideal.blocks as f64);
+    assert_eq!((&report["infinite_hit_rate"], &report["hit_ratio"]), (&rate.into(), &1.0.into()));
     for field in ["gbps", "seconds", "lookup_p50_us", "get_p99_us", "put_p50_us"] {
         assert!(report[field].as_f64().is_some_and(|value| value > 0.0), "{field} in {report}");
     }
@@ -103,6 +105,71 @@ fn a_small_pool_evicts_and_never_lies() {
     let sum: u64 = outcomes.iter().map(|field| number(&report, field)).sum();
     assert_eq!(sum, ideal.blocks, "{report}");
     assert_eq!(number(&report, "bytes_put"), number(&report, "stored_blocks") * 16384);
+}
+
+/// A directory for tiers, and the flag that names it.
+fn tier_directory(kind: &str) -> (TempDir, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let flag = format!("--tier={kind}:{}", directory.path().display());
+    (directory, flag)
+}
+
+fn is_empty(directory: &TempDir) -> bool {
+    std::fs::read_dir(directory.path()).expect("it is still there").next().is_none()
+}
+
+#[test]
+fn a_tier_serves_the_hits_that_memory_has_no_room_for() {
+    let ideal = ideal(&shipped(500));
+    for kind in ["ssd", "dfs"] {
+        let (directory, tier) = tier_directory(kind);
+        let report = report(&[
+            "--workers=1",
+            "--limit=500",
+            "--capacity=0.05",
+            "--block-bytes=16KB",
+            "--default_kv_lease_ttl=1s",
+            &tier,
+        ]);
+        assert_eq!(report["tier"], kind);
+        for (field, expected) in [
+            ("wrong_bytes", 0),
+            ("refused_blocks", 0),
+            ("tier_failures", 0),
+            ("infinite_hit_blocks", ideal.hits),
+        ] {
+            assert_eq!(number(&report, field), expected, "{field} in {report}");
+        }
+        assert!(number(&report, "capacity_bytes") < ideal.distinct * 16384 / 19, "{report}");
+        assert!(number(&report, "evictions") > ideal.distinct * 9 / 10, "{report}");
+        assert!(number(&report, "tier_bytes_got") > 0, "{report}");
+        let ratio = report["hit_ratio"].as_f64().expect("a number");
+        assert!((0.99..=1.0).contains(&ratio), "{report}");
+        assert_eq!(ratio, number(&report, "hit_blocks") as f64 / ideal.hits as f64);
+        assert!(is_empty(&directory), "{kind}");
+    }
+}
+
+#[test]
+fn a_tier_is_removed_when_the_user_interrupts_the_replay() {
+    for kind in ["ssd", "dfs"] {
+        let (directory, tier) = tier_directory(kind);
+        let mut file = NamedTempFile::new().expect("a temporary file");
+        for at in 0..1000 {
+            let line = format!("{{\"timestamp\": {}, \"hash_ids\": [{at}]}}\n", at * 100);
+            file.write_all(line.as_bytes()).expect("room for a trace");
+        }
+        let path = file.path().to_str().expect("a textual path");
+        let replay = start(&["--trace", path, "--speedup=10", &tier]);
+        replay.wait_err(|line| line.contains("100 of 1000").then_some(()));
+        assert!(!is_empty(&directory), "{kind}");
+        let ended = replay.end_by(Signal::INT);
+        assert_eq!(ended.code, Some(1), "{}", ended.err);
+        assert!(ended.out.is_empty());
+        let last = ended.err.lines().last().expect("a line");
+        assert!(last.starts_with("error: interrupted"), "{last}");
+        assert!(is_empty(&directory), "{kind}");
+    }
 }
 
 #[test]
