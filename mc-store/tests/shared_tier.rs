@@ -277,3 +277,72 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     // Some of the removals that failed have removed the object all the same.
     assert!(left > 0 && counted <= before - left, "{counted} of {before}, {left} left");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_and_flipped_bits_cost_files_and_no_wrong_byte() {
+    let mut faults = Faults::default();
+    faults.full = 0.3;
+    faults.flipped_bit = 0.3;
+    let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 11));
+    tier.set(faults);
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::default());
+    let mut cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
+    let app = cluster.client().shared_tier(tier).connect().await.unwrap();
+    let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
+    for key in &keys {
+        app.put(key, content(key, 1000)).await.unwrap();
+    }
+    flush(&app).await;
+    let written = cluster.master.report().disk_put_ends;
+    assert!((20..100).contains(&written), "{written}");
+    for key in &keys {
+        assert_eq!(app.get(key).await.unwrap(), content(key, 1000), "in memory");
+    }
+    lose_memory(&mut cluster).await;
+    let (mut read, mut damaged) = (0, 0);
+    for key in &keys {
+        match app.get(key).await {
+            Ok(value) => {
+                assert_eq!(value, content(key, 1000));
+                read += 1;
+            }
+            Err(GetError::Tier(_)) => damaged += 1,
+            Err(GetError::NotFound) => {}
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+    assert!(read > 0 && damaged > 0, "{read} read, {damaged} damaged");
+    assert_eq!(read + damaged, written);
+    // The master hears of what is damaged, and forgets it.
+    let is_forgotten = async || cluster.master.report().objects == read;
+    eventually_async(DEADLINE, "damaged files to be forgotten", is_forgotten).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_vanishes_for_a_while_costs_files_and_nothing_else() {
+    let root = root();
+    let (here, away) = (root.path().join("cluster"), root.path().join("away"));
+    let mut cluster = cluster(root.path(), ByteSize::mib(32)).await;
+    let app = cluster.app().await;
+    app.put("before", "value").await.unwrap();
+    flush(&app).await;
+    fs::rename(&here, &away).unwrap();
+    app.put("meanwhile", "value").await.unwrap();
+    assert_eq!(app.get("before").await.unwrap(), "value");
+    assert_eq!(app.get("meanwhile").await.unwrap(), "value");
+    flush(&app).await;
+    assert!(!here.exists(), "nothing is written below the mount point");
+    fs::rename(&away, &here).unwrap();
+    app.put("after", "value").await.unwrap();
+    flush(&app).await;
+    assert_eq!(cluster.master.report().disk_put_ends, 2);
+    lose_memory(&mut cluster).await;
+    for (key, there) in [("before", true), ("meanwhile", false), ("after", true)] {
+        match app.get(key).await {
+            Ok(value) => assert!(there && value == "value", "{key}"),
+            Err(GetError::NotFound) => assert!(!there, "{key}"),
+            Err(error) => panic!("{key}: {error}"),
+        }
+    }
+}
