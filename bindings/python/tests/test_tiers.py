@@ -107,7 +107,11 @@ def test_values_that_memory_gave_up_come_back_and_all_can_be_removed(
     )
     keys = [f"k{number}" for number in range(100)]
     for number, key in enumerate(keys):
-        wait_until(lambda key=key, number=number: store.put(key, value(number)) == 0)
+
+        def stored(key: str = key, number: int = number) -> bool:
+            return store.put(key, value(number)) == 0
+
+        wait_until(stored)
 
     def in_memory(key: str) -> bool:
         return any(replica.is_memory_replica() for replica in store.get_replica_desc(key))
