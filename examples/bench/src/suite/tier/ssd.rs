@@ -105,12 +105,15 @@ impl Disk {
         let duration = Duration::from_millis(scale.pick(2000, 700, 100));
         let (mut ours, mut fios, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         let (mut cpu, mut bytes) = (0.0, 0.0);
-        for _ in 0..turns {
+        for turn in 0..turns {
             interrupt::check()?;
-            let fio = fio::measure(reading, duration)?;
+            // Each is the first in every other turn: some disks slow down for who comes second.
+            let is_first = turn % 2 == 1;
+            let before_us = if is_first { None } else { fio::measure(reading, duration)? };
             let before = own_cpu_seconds()?;
             let rate = self.read(duration)?;
             cpu += own_cpu_seconds()? - before;
+            let fio = if is_first { fio::measure(reading, duration)? } else { before_us };
             bytes += rate * duration.as_secs_f64();
             ours.push(rate);
             if let Some(fio) = fio {
