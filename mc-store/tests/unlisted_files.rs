@@ -106,7 +106,30 @@ async fn the_last_put_of_a_key_has_the_file_and_a_removal_deletes_it() {
     assert!(missing(app.remove("removed", true).await));
     app.remove_all(true).await.unwrap();
     assert_eq!(app.batch_exist(&["again", "kept"]).await.unwrap(), [false; 2]);
-    assert_eq!(app.metrics().shared_tier.unwrap().deleted, 7);
+    // Seven that were removed, and one at each upsert but the first.
+    assert_eq!(app.metrics().shared_tier.unwrap().deleted, 7 + 49);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_older_value_is_read_when_a_file_could_not_be_written() {
+    let root = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(&[ByteSize::mib(32)]).await;
+    let app = client(&cluster, root.path()).await;
+    put(&app, &["upserted", "put again"]).await;
+    // Memory has given it up.
+    cluster.app().await.remove("put again", true).await.unwrap();
+    assert_eq!(app.get("put again").await.unwrap(), content("put again", 70_000));
+    // A put makes its file here first.
+    let unfinished = root.path().join("mooncake_cluster/tmp");
+    fs::remove_dir(&unfinished).unwrap();
+    fs::write(&unfinished, "in the way").unwrap();
+    app.upsert("upserted", "new").await.unwrap();
+    app.put("put again", "new").await.unwrap();
+    assert!(app.flush_files(DEADLINE).await);
+    assert_eq!(app.metrics().shared_tier.unwrap().failed_writes, 2);
+    assert_eq!(app.get("upserted").await.unwrap(), "new");
+    lose_memory(&mut cluster).await;
+    assert_eq!(app.batch_exist(&["upserted", "put again"]).await.unwrap(), [false; 2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -283,9 +283,11 @@ impl ClientBuilder {
     ///
     /// Under a master that names no directory, such as one of Mooncake's first versions, the client
     /// writes a file for each object that it puts all the same, and reads it when the master does not
-    /// have the object. The master knows nothing of these files: a removal deletes those of the client
-    /// that removes, [`find`](Client::find) and [`describe`](Client::describe) do not see them, and the
+    /// have the object. The master knows nothing of these files: a removal deletes one only if the client that
+    /// removes has the directory, too, [`find`](Client::find) and [`describe`](Client::describe) do not see them, and the
     /// oldest go when less than a tenth of the file system is free.
+    ///
+    /// Without effect beside [`shared_tier`](Self::shared_tier).
     pub fn storage_root(mut self, directory: impl Into<PathBuf>) -> Self {
         self.storage_root = Some(directory.into());
         self

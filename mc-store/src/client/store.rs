@@ -221,6 +221,9 @@ impl Core {
         let (core, config) = (Arc::clone(self), config.clone());
         let work = Unstoppable::new(&self.runtime, |abandoned| async move {
             for chunk in items.chunks_mut(CHUNK) {
+                if mode == Mode::Upsert {
+                    core.delete_replaced(chunk.iter().map(|item| item.key.as_ref())).await;
+                }
                 core.store_chunk(chunk, &config, mode, &abandoned).await;
                 #[cfg(feature = "c2c")]
                 if let (true, Some(conversions)) = (convert, &core.c2c) {

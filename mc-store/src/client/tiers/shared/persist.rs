@@ -55,6 +55,9 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
                 };
                 writing.spawn(async move {
                     let is_written = core.write_file(&pending).await;
+                    if !is_written {
+                        core.delete_outdated(std::slice::from_ref(&pending)).await;
+                    }
                     if let Some(shared) = &core.shared_tier {
                         shared.queue.release(&mut pending);
                     }
@@ -124,10 +127,11 @@ impl Core {
     async fn report_written(&self, written: Vec<Written>) {
         let Some(shared) = &self.shared_tier else { return };
         let count = written.len();
+        let refused = std::mem::take(&mut *shared.queue.refused.lock());
         if shared.unlisted.is_some() {
+            self.delete_outdated(&refused).await;
             return shared.queue.ended(count);
         }
-        let refused = std::mem::take(&mut *shared.queue.refused.lock());
         let all: Vec<Written> = written
             .into_iter()
             .chain(refused.into_iter().map(|pending| (pending, false)))

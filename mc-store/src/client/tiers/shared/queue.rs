@@ -128,9 +128,6 @@ impl SharedTier {
         queue.release(&mut refused);
         queue.ended(1);
         self.counters.dropped(queue.sender.max_capacity());
-        if self.unlisted.is_some() {
-            return;
-        }
         // The master is told with the next files; of those that are too many it finds out with time.
         let mut all = queue.refused.lock();
         if all.len() < QUEUE {

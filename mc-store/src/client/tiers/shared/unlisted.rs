@@ -2,8 +2,9 @@
 //!
 //! A client that is given a directory by a setting of its own, under a master that names none, writes a
 //! file for each object that it puts. A read of an object that the master does not have looks for the
-//! file. Its name follows from tenant and key alone, so that the last put under a key has the file. A client
-//! deletes the files of what it removes itself; of what others remove it knows nothing.
+//! file. Its name follows from tenant and key alone, so that the last put under a key has the file, or none:
+//! one that is not written leaves no older one there. A client deletes the files of what it removes or
+//! replaces itself; of what others do it knows nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::SharedTier;
-use super::queue::{Deletion, Which};
+use super::queue::{Deletion, Pending, Which};
 use super::upkeep::PAGE;
 use crate::client::core::Core;
 use crate::client::tiers::work::slices_of;
@@ -143,6 +144,27 @@ impl Core {
         if let Ok(pattern) = pattern.map(Pattern::new).transpose() {
             let pattern = pattern.map(Box::new);
             self.ask_to_delete(Which::Matching(self.tenant.clone(), pattern)).await;
+        }
+    }
+
+    /// Deletes the files of objects that are about to be replaced: nobody is to read the old value when
+    /// memory has given up the new one before its file is written.
+    pub(in crate::client) async fn delete_replaced(&self, keys: impl Iterator<Item = KeyRef<'_>>) {
+        if self.has_unlisted() {
+            let ids = keys.filter_map(|key| self.object_id(key, OF_ANY_PUT).ok()).collect();
+            self.ask_to_delete(Which::Objects(ids)).await;
+        }
+    }
+
+    /// Deletes what an earlier put under the same key has left where a file was not written.
+    pub(super) async fn delete_outdated(&self, unwritten: &[Pending]) {
+        let Some((_, tier)) = self.unlisted() else { return };
+        let keys = unwritten.iter().map(|pending| pending.key.as_ref());
+        let ids = keys.filter_map(|key| self.object_id(key, OF_ANY_PUT).ok());
+        let (tier, ids): (_, Vec<ObjectId>) = (Arc::clone(tier), ids.collect());
+        let deleted = self.on_tier(move || delete(&tier, ids.iter(), &mut Vec::new())).await;
+        if let Err(error) = deleted {
+            debug!(%error, "the file of an earlier put could not be deleted");
         }
     }
 
