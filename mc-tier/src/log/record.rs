@@ -23,17 +23,20 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | `MCTR` |
-//! | 4 | 4 | 0 |
+//! | 4 | 4 | the CRC-32C of the bytes behind the header, to the end of its last block |
 //! | 8 | 8 | the segment's nonce |
 //! | 16 | | the object as in a file of its own, see [`object_file`](crate::object_file) |
 //!
 //! The bytes behind the blocks of the header are written first: a process that is killed leaves either
-//! the whole record or none. Several records may be written at once, so there may be gaps.
+//! the whole record or none. So does a write of those blocks that fails in the middle, for they have a
+//! checksum. Several records may be written at once, so there may be gaps.
 //!
 //! A nonce is random and new each time that a segment is used again. A record of another nonce is
 //! the remains of a former use, or bytes that a writer has put to look like a record: writers do not
 //! know nonces. Of two records of an object the one in the later segment counts, and of two in one
 //! segment the one behind; but the one before where the slices of the other do not have their checksums.
+
+use core::ops::Range;
 
 use crate::error::Damage;
 use crate::object::{StoredObject, crc32c};
@@ -49,6 +52,10 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) const MAX_RECORD_HEADER_LEN: usize = PREFIX + MAX_HEADER_LEN;
 
 const PREFIX: usize = 16;
+
+/// Where the checksum is of the bytes behind the header.
+const FIRST_BLOCKS: Range<usize> = 4..8;
+
 const LOG_MAGIC: &[u8; 4] = b"MCTS";
 const RECORD_MAGIC: &[u8; 4] = b"MCTR";
 
@@ -92,7 +99,8 @@ pub(super) fn parse_log(block: &[u8]) -> LogBlock {
     }
 }
 
-/// Writes the part of a record before the object's bytes.
+/// Writes the part of a record before the object's bytes, without the checksum of what is behind it:
+/// see [`seal_first_blocks`].
 pub(super) fn encode_record(nonce: u64, object: &StoredObject) -> Vec<u8> {
     let mut record = [&RECORD_MAGIC[..], &[0; 4], &nonce.to_le_bytes()].concat();
     record.extend_from_slice(&encode_header(object));
@@ -102,6 +110,17 @@ pub(super) fn encode_record(nonce: u64, object: &StoredObject) -> Vec<u8> {
 /// The length of what [`encode_record`] writes.
 pub(super) fn header_len(object: &StoredObject) -> usize {
     PREFIX + object_file::header_len(object)
+}
+
+/// Writes the checksum of the bytes behind the header. `blocks` are those of the header.
+pub(super) fn seal_first_blocks(blocks: &mut [u8], header_len: usize) {
+    let checksum = crc32c(&blocks[header_len..]).as_u32();
+    blocks[FIRST_BLOCKS].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Returns whether the blocks of a header, as [`seal_first_blocks`] has left them, are all there.
+pub(super) fn has_first_blocks(blocks: &[u8], header_len: usize) -> bool {
+    crc32c(&blocks[header_len..]).as_u32().to_le_bytes() == blocks[FIRST_BLOCKS]
 }
 
 /// The part of a record before the object's bytes.

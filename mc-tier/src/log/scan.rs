@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::record::{BLOCK, MAX_RECORD_HEADER_LEN, Record, padded, parse_record, was_record};
+use super::record::{
+    BLOCK, MAX_RECORD_HEADER_LEN, Record, has_first_blocks, padded, parse_record, was_record,
+};
 use super::table::DeadBlocks;
 use crate::backend::{BufferPool, IoBuffer, StorageBackend};
 use crate::error::Damage;
@@ -92,7 +94,12 @@ impl<'a> Records<'a> {
             }
             parsed => parsed,
         };
-        Ok(record.ok().filter(|record| record.len() <= left).ok_or(true))
+        let Some(record) = record.ok().filter(|record| padded(record.len()) <= left) else {
+            return Ok(Err(true));
+        };
+        let len = padded(record.header_len as u64);
+        let is_whole = has_first_blocks(&self.bytes(len)?[..len as usize], record.header_len);
+        Ok(if is_whole { Ok(record) } else { Err(true) })
     }
 
     /// The bytes at the current offset: at least so many, or all that are left.

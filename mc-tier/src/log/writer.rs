@@ -9,7 +9,7 @@ use tracing::warn;
 use super::LogTier;
 use super::footer;
 use super::index::Location;
-use super::record::{BLOCK, encode_record, header_len, padded};
+use super::record::{BLOCK, encode_record, header_len, padded, seal_first_blocks};
 use super::table::{self, DeadBlocks, FooterPlace, SegmentHead, table_len};
 use crate::error::TierError;
 use crate::object::{ObjectId, StoredObject, crc32c};
@@ -171,6 +171,7 @@ impl LogTier {
         let mut bytes = Gather { part: &header, parts: parts.iter() };
         let mut first = self.pool.take(padded(header.len() as u64) as usize);
         bytes.fill(&mut first);
+        seal_first_blocks(&mut first, header.len());
         let (mut at, end) = (first.len() as u64, padded(place.len));
         while at < end {
             let mut next = self.pool.take((end - at).min(MAX_WRITE) as usize);
