@@ -265,6 +265,9 @@ impl LogTier {
             }
         }
         writer.segments[number] = Some(segment);
+        if used.dead.is_torn {
+            writer.stale.insert(number);
+        }
         for (id, record) in found.records {
             if !used.dead.contains(record.block) {
                 self.recover_record(writer, &id, record);

@@ -52,11 +52,13 @@ pub(super) struct DeadBlocks {
     bits: Vec<u8>,
     /// Whether a part could not be read, so that everything there is dead.
     pub(super) is_damaged: bool,
+    /// Whether one copy alone has a part of it, which is lost with that copy.
+    pub(super) is_torn: bool,
 }
 
 impl DeadBlocks {
     pub(super) fn none(segment_len: u64) -> Self {
-        Self { bits: vec![0; sectors(segment_len) * BITS], is_damaged: false }
+        Self { bits: vec![0; sectors(segment_len) * BITS], is_damaged: false, is_torn: false }
     }
 
     /// `block` is counted from the segment's first.
@@ -133,6 +135,7 @@ pub(super) fn parse(bytes: &[u8], segment_len: u64) -> Option<(SegmentHead, Dead
             dead.is_damaged = true;
         }
     }
+    dead.is_torn = one != two && dead.end() > 0;
     Some((head, dead))
 }
 
@@ -180,6 +183,7 @@ mod tests {
     #[test]
     fn a_damaged_sector_costs_nothing_where_its_other_copy_is_whole() {
         let (head, dead, bytes) = table();
+        let dead = DeadBlocks { is_torn: true, ..dead };
         for byte in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[byte] ^= 1 << (byte % 8);

@@ -205,13 +205,16 @@ impl LogTier {
     pub(super) fn remove_record(&self, id: &ObjectId) -> Result<bool, TierError> {
         let mut writer = self.writer.lock();
         self.write_tables(&mut writer)?;
-        let Some(place) = self.index.write().remove(id) else { return Ok(false) };
-        writer.segment(place.segment()).live -= place.space();
-        writer.kill(&place);
-        self.write_tables(&mut writer)?;
+        let place = self.index.write().remove(id);
+        if let Some(place) = &place {
+            writer.segment(place.segment()).live -= place.space();
+            writer.kill(place);
+            self.write_tables(&mut writer)?;
+        }
         drop(writer);
+        // Also where it was not there: another removal may not be durable yet.
         self.sync_change().map_err(|source| self.failure("sync", source))?;
-        Ok(true)
+        Ok(place.is_some())
     }
 
     /// Makes a change durable where the settings want it.
