@@ -120,6 +120,28 @@ async fn more_than_memory_holds_stays_readable() {
     assert!(cluster.master.report().disk_only_objects >= 30);
 }
 
+/// The caller's memory changes after each put, and that of the cluster is given up before the file is
+/// written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn puts_that_outrun_their_files_lose_none() {
+    let root = root();
+    let cluster = cluster(root.path(), ByteSize::mib(8)).await;
+    let app = cluster.app().await;
+    let memory = Memory::allocate(MIB).unwrap().whole();
+    let config = ReplicateConfig::default();
+    for n in 0..200 {
+        let key = format!("k{n}");
+        memory.copy_from(0, &content(&key, MIB)).unwrap();
+        app.put_from(&key, &memory, &config).await.unwrap();
+    }
+    flush(&app).await;
+    for n in 0..200 {
+        let key = format!("k{n}");
+        assert_eq!(app.get(&key).await.unwrap(), content(&key, MIB), "{key}");
+    }
+    assert_eq!(files(root.path()).len(), 200);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_go_with_their_objects() {
     let root = root();

@@ -420,11 +420,27 @@ impl Core {
                 rest.iter().map(|written| items[written.at].end(written.handle)).collect();
             let ends = first_call(&ends);
             let (part, later) = rest.split_at(ends.len());
-            match self.end(ends, mode).await {
+            // While the master answers.
+            let files = async {
+                let mut files = Vec::with_capacity(part.len());
+                for written in part {
+                    let file = self.file(&items[written.at], written);
+                    if file.is_some() {
+                        tokio::task::yield_now().await;
+                    }
+                    files.push(file);
+                }
+                files
+            };
+            let (answers, files) = tokio::join!(self.end(ends, mode), files);
+            match answers {
                 Ok(answers) => {
-                    for (&Written { at, handle, file_of, .. }, answer) in part.iter().zip(answers) {
-                        if let (Some(replica), Ok(())) = (file_of, &answer) {
-                            self.persist(&items[at], handle, replica);
+                    for ((&Written { at, .. }, file), answer) in part.iter().zip(files).zip(answers)
+                    {
+                        if let (Some(file), Some(shared), Ok(())) =
+                            (file, &self.shared_tier, &answer)
+                        {
+                            shared.persist(file);
                         }
                         let answer = answer.map_err(PutError::Refused);
                         items[at].outcome = Some(answer.map(|()| PutOutcome::Stored));
@@ -445,19 +461,16 @@ impl Core {
         self.give_up(items, broken, mode).await;
     }
 
-    /// Has the file of an object written, if the client has the shared tier.
-    fn persist(&self, item: &Item, handle: PutHandle, replica: (RemoteKey, Extent)) {
-        if let (Some(shared), Some(sums)) = (&self.shared_tier, &item.sums) {
-            let (checksums, _) = sums.as_slices();
-            let slices = item.lengths.iter().zip(checksums);
-            let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
-            let bytes = item.slices.iter().map(|source| match source {
-                Source::Bytes(bytes) => Some(bytes.clone()),
-                Source::Memory(_) => None,
-            });
-            let bytes = bytes.collect();
-            shared.persist(Pending { key: item.key.clone(), handle, slices, replica, bytes });
-        }
+    /// The file that is to be written of an object; `None` where it gets none.
+    fn file(&self, item: &Item, written: &Written) -> Option<Pending> {
+        let (shared, replica) = (self.shared_tier.as_ref()?, written.file_of?);
+        let (checksums, _) = item.sums.as_ref()?.as_slices();
+        let slices = item.lengths.iter().zip(checksums);
+        let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
+        // What is in this client's own memory is read there.
+        let is_own = self.segments.local(replica.0, replica.1).is_some();
+        let bytes = shared.hold(&item.slices, (!is_own).then_some(&self.pool));
+        Some(Pending { key: item.key.clone(), handle: written.handle, slices, replica, bytes })
     }
 
     async fn end(

@@ -27,8 +27,7 @@ const VALUES: u64 = 4;
 /// Rest before a window, so that both clusters begin with an idle machine.
 const REST: Duration = Duration::from_millis(50);
 
-/// The time for which a read protects an object: those that the run and `put_from` read are a small part of
-/// the segment.
+/// The time for which a read protects an object: those that the run reads are a small part of the segment.
 const LEASE: Duration = Duration::from_millis(500);
 
 /// Time limit for the files of a window.
@@ -52,7 +51,7 @@ struct Load {
 enum Call {
     /// In [`Bytes`], which the client keeps until the file is written.
     Put,
-    /// In memory that the caller may change after the put: the client reads the object back.
+    /// In memory that the caller may change after the put: the client copies it.
     PutFrom,
 }
 

@@ -1,9 +1,9 @@
 //! Writing files after puts.
 //!
 //! A put that has ended leaves its key here and returns. The caller's memory may change from then on, so
-//! the bytes are taken from the replica where it is in this client's own segment, from the caller's
-//! [`Bytes`] where it gave such, and are read back otherwise. Reading back grants a lease, which keeps
-//! the object in memory for that time.
+//! the put holds the bytes for the file: the caller's [`Bytes`], or a copy. There is none of a replica in
+//! this client's own segment, from which the file is written, and none of what would be too many bytes:
+//! they are read back. That grants a lease, which keeps the object in memory at the cost of others.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -58,9 +58,7 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
                     if !is_written {
                         core.delete_outdated(std::slice::from_ref(&pending)).await;
                     }
-                    if let Some(shared) = &core.shared_tier {
-                        shared.queue.release(&mut pending);
-                    }
+                    pending.bytes = None;
                     (pending, is_written)
                 });
             }
@@ -104,11 +102,11 @@ impl Core {
     /// Where the object's bytes are; `None` when it is gone.
     async fn source(&self, pending: &Pending) -> Option<Source> {
         let (key, extent) = pending.replica;
+        if let Some(bytes) = &pending.bytes {
+            return Some(Source::Slices(bytes.slices.clone()));
+        }
         if let Some(own) = self.segments.local(key, extent) {
             return Some(Source::Own(own));
-        }
-        if let Some(bytes) = &pending.bytes {
-            return Some(Source::Slices(bytes.clone()));
         }
         let generation = Some(pending.handle.generation);
         let mut items = [Item::new(pending.key.as_str(), None, generation, Target::OWNED)];
@@ -179,10 +177,10 @@ impl Core {
 
 /// Where the bytes of an object come from.
 enum Source {
+    /// The slices that were held.
+    Slices(Box<[Bytes]>),
     /// A replica in the client's own segment.
     Own(Held),
-    /// The caller's slices.
-    Slices(Box<[Bytes]>),
     /// A get.
     Whole(Bytes),
 }

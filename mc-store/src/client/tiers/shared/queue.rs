@@ -1,12 +1,14 @@
 //! The objects whose files wait to be written.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use mc_meta::{Pattern, PutHandle, TenantId};
 use mc_tier::{ObjectId, SliceInfo};
+use mc_transport::{BufferPool, MemorySlice, Source};
 use mc_types::{Extent, ObjectKey, RemoteKey};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -16,24 +18,45 @@ use super::SharedTier;
 /// Objects whose files wait to be written. Those beyond it get no file.
 const QUEUE: usize = 1 << 16;
 
-/// Bytes of callers that may be held until their files are written. What is beyond is read back.
+/// Bytes that may be held until their files are written. What is beyond is read back.
 const HELD_BYTES: usize = 256 << 20;
 
+/// Bytes of an object that are copied at most: a thread of the runtime does so for about two
+/// milliseconds.
+const COPIED_BYTES: usize = 16 << 20;
+
 /// An object whose file is to be written.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(in crate::client) struct Pending {
     pub(in crate::client) key: ObjectKey,
     pub(in crate::client) handle: PutHandle,
     pub(in crate::client) slices: Box<[SliceInfo]>,
     /// The first replica.
     pub(in crate::client) replica: (RemoteKey, Extent),
-    /// The slices' bytes, if the caller gave such as cannot change.
-    pub(in crate::client) bytes: Option<Box<[Bytes]>>,
+    /// The slices' bytes, if they are [held](SharedTier::hold).
+    pub(in crate::client) bytes: Option<HeldBytes>,
 }
 
-impl Pending {
-    fn held(&self) -> usize {
-        self.bytes.iter().flatten().map(Bytes::len).sum()
+/// The bytes of slices, and their share of what may be held.
+#[derive(Debug)]
+pub(in crate::client) struct HeldBytes {
+    pub(super) slices: Box<[Bytes]>,
+    len: usize,
+    held: Arc<AtomicUsize>,
+}
+
+impl HeldBytes {
+    /// The share of so many bytes, if there is room.
+    fn take(held: &Arc<AtomicUsize>, len: usize) -> Option<Self> {
+        let before = held.fetch_add(len, Ordering::Relaxed);
+        let held = Self { slices: Box::default(), len, held: Arc::clone(held) };
+        (before + len <= HELD_BYTES).then_some(held)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.len, Ordering::Relaxed);
     }
 }
 
@@ -69,8 +92,8 @@ pub(super) struct Queue {
     pub(super) refused: Mutex<Vec<Pending>>,
     /// Objects that wait or are being written.
     open: AtomicUsize,
-    /// Bytes of callers that these hold.
-    held: AtomicUsize,
+    /// Bytes that are held.
+    held: Arc<AtomicUsize>,
     /// Told when there are none.
     is_empty: Notify,
 }
@@ -83,7 +106,7 @@ impl Default for Queue {
             receiver: Mutex::new(Some(receiver)),
             refused: Mutex::default(),
             open: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
+            held: Arc::default(),
             is_empty: Notify::new(),
         }
     }
@@ -100,12 +123,6 @@ impl Queue {
         let _ = self.sender.send(Job::Delete(deletion)).await;
     }
 
-    /// Lets the bytes go that an object holds.
-    pub(super) fn release(&self, pending: &mut Pending) {
-        self.held.fetch_sub(pending.held(), Ordering::Relaxed);
-        pending.bytes = None;
-    }
-
     pub(super) fn ended(&self, files: usize) {
         if self.open.fetch_sub(files, Ordering::AcqRel) == files {
             self.is_empty.notify_waiters();
@@ -114,18 +131,32 @@ impl Queue {
 }
 
 impl SharedTier {
+    /// The bytes of a put until its file is written. Those that the caller may change are copied to a pool, if
+    /// `copies` has one. `None` when it has not, or they are too many: then they are read back.
+    pub(in crate::client) fn hold(
+        &self,
+        slices: &[Source],
+        copies: Option<&BufferPool>,
+    ) -> Option<HeldBytes> {
+        let len = slices.iter().map(Source::len).sum::<usize>();
+        let mut held = HeldBytes::take(&self.queue.held, len)?;
+        let bytes = |slice: &Source| match slice {
+            Source::Bytes(bytes) => Some(bytes.clone()),
+            Source::Memory(slice) => {
+                copies.filter(|_| len <= COPIED_BYTES).map(|pool| copied(slice, pool))
+            }
+        };
+        held.slices = slices.iter().map(bytes).collect::<Option<_>>()?;
+        Some(held)
+    }
+
     /// Has the file of an object written by and by.
-    pub(in crate::client) fn persist(&self, mut pending: Pending) {
+    pub(in crate::client) fn persist(&self, pending: Pending) {
         let queue = &self.queue;
-        let held = pending.held();
-        if queue.held.fetch_add(held, Ordering::Relaxed) + held > HELD_BYTES {
-            queue.held.fetch_sub(held, Ordering::Relaxed);
-            pending.bytes = None;
-        }
         queue.open.fetch_add(1, Ordering::Relaxed);
         let Err(refused) = queue.sender.try_send(Job::Write(pending)) else { return };
         let Job::Write(mut refused) = refused.into_inner() else { return };
-        queue.release(&mut refused);
+        refused.bytes = None;
         queue.ended(1);
         self.counters.dropped(queue.sender.max_capacity());
         // The master is told with the next files; of those that are too many it finds out with time.
@@ -154,4 +185,11 @@ impl SharedTier {
     pub(super) fn waiting(&self) -> usize {
         self.queue.open.load(Ordering::Relaxed)
     }
+}
+
+/// A copy in the pool's memory, where no page is touched for the first time, or else elsewhere.
+fn copied(slice: &MemorySlice, pool: &BufferPool) -> Bytes {
+    let block = pool.take(slice.len()).filter(|block| slice.copy_to_slice(&block.whole()).is_ok());
+    let bytes = block.and_then(|block| block.try_into_bytes(slice.len()).ok());
+    bytes.unwrap_or_else(|| slice.to_vec().into())
 }
