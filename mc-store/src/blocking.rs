@@ -24,7 +24,7 @@
 //! itself writes to the sockets of peers and waits at them, which spares it the way to
 //! another thread and back; of several threads that do so at the same time, one waits at the
 //! sockets for all. What such a client does by itself, as logging its figures, it does during
-//! calls only. A client that accepts peers, because it has a segment or an address to listen
+//! calls only. One that keeps objects in files has a thread, which writes them between calls. A client that accepts peers, because it has a segment or an address to listen
 //! at, or that has pages for readers, has two threads, which serve them all the time.
 //!
 //! ```
@@ -43,8 +43,10 @@
 //! # Ok(()) }
 //! ```
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -60,6 +62,7 @@ use mc_transport::cuda::VramBuffer;
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, StoreEventInfo, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
 #[cfg(feature = "c2c")]
 use crate::client::{C2cError, Conversions};
@@ -113,7 +116,9 @@ pub struct Store<S: ?Sized = dyn ObjectStore> {
 /// Drives futures on the threads that wait for them.
 struct Driver {
     /// Taken only when this is dropped.
-    runtime: Option<Runtime>,
+    runtime: Option<Arc<Runtime>>,
+    /// Ends the thread that drives the runtime between calls, if there is one.
+    between_calls: Option<oneshot::Sender<Infallible>>,
     /// What a thread drives while nobody else does.
     #[cfg(feature = "c2c")]
     conversions: Option<Arc<Conversions>>,
@@ -125,10 +130,16 @@ impl Drop for Driver {
         if let Some(conversions) = &self.conversions {
             conversions.close();
         }
-        if let Some(runtime) = self.runtime.take() {
-            // Waits for nothing, so that a client may be dropped on any thread.
-            runtime.shutdown_background();
-        }
+        self.between_calls = None;
+        self.runtime.take().map(end);
+    }
+}
+
+/// Ends a runtime that no other thread drives. Waits for nothing, so that a client may be dropped on
+/// any thread.
+fn end(runtime: Arc<Runtime>) {
+    if let Some(runtime) = Arc::into_inner(runtime) {
+        runtime.shutdown_background();
     }
 }
 
@@ -170,7 +181,8 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     pub fn connect_blocking_unless(self, give_up: fn() -> bool) -> Result<Client, StartError> {
-        let mut builder = if self.serves() {
+        let has_threads = self.serves();
+        let mut builder = if has_threads {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(THREADS).thread_name("mc-client");
             builder
@@ -182,7 +194,13 @@ impl ClientBuilder {
         let runtime = builder.enable_all().build().map_err(StartError::Runtime)?;
         let connected = runtime.block_on(unless(give_up, self.connect()));
         match connected.map_err(StartError::from).flatten() {
-            Ok(client) => Ok(Client { driver: Driver::of_client(runtime, &client)?, client }),
+            Ok(client) => {
+                let mut driver = Driver::new(runtime);
+                if !has_threads && client.writes_files() {
+                    driver.drive_between_calls().map_err(StartError::Thread)?;
+                }
+                Ok(Client { driver: driver.of_client(&client)?, client })
+            }
             Err(error) => {
                 // A name may still be looked up, which nobody waits for.
                 runtime.shutdown_background();
@@ -296,7 +314,7 @@ impl<S: ?Sized> Store<S> {
     /// as the store needs them.
     #[must_use]
     pub fn new(runtime: Runtime, store: Arc<S>) -> Self {
-        Self { driver: Driver::new(runtime), store }
+        Self { driver: Arc::new(Driver::new(runtime)), store }
     }
 
     /// The same store as another type, as `Arc<dyn ObjectStore>`.
@@ -327,23 +345,37 @@ impl<S: ?Sized> fmt::Debug for Store<S> {
 }
 
 impl Driver {
-    fn new(runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self {
-            runtime: Some(runtime),
+    fn new(runtime: Runtime) -> Self {
+        Self {
+            runtime: Some(Arc::new(runtime)),
+            between_calls: None,
             #[cfg(feature = "c2c")]
             conversions: None,
-        })
+        }
+    }
+
+    /// Has a thread drive the runtime while no call does.
+    fn drive_between_calls(&mut self) -> io::Result<()> {
+        let (keep, ended) = oneshot::channel::<Infallible>();
+        let runtime = Arc::clone(self.shared());
+        let drive = move || {
+            let _ = runtime.block_on(ended);
+            end(runtime);
+        };
+        std::thread::Builder::new().name("mc-files".into()).spawn(drive)?;
+        self.between_calls = Some(keep);
+        Ok(())
     }
 
     /// A driver whose conversions go on between the calls of the application: a thread drives the
     /// runtime while there are any.
     #[cfg(feature = "c2c")]
-    fn of_client(runtime: Runtime, client: &crate::Client) -> Result<Arc<Self>, StartError> {
+    fn of_client(mut self, client: &crate::Client) -> Result<Arc<Self>, StartError> {
         let Some(conversions) = client.conversions().cloned() else {
-            return Ok(Self::new(runtime));
+            return Ok(Arc::new(self));
         };
-        let own = Some(Arc::clone(&conversions));
-        let driver = Arc::new(Self { runtime: Some(runtime), conversions: own });
+        self.conversions = Some(Arc::clone(&conversions));
+        let driver = Arc::new(self);
         let driven = Arc::downgrade(&driver);
         let drive = move || {
             while conversions.wait_for_work() {
@@ -357,8 +389,8 @@ impl Driver {
     }
 
     #[cfg(not(feature = "c2c"))]
-    fn of_client(runtime: Runtime, _: &crate::Client) -> Result<Arc<Self>, StartError> {
-        Ok(Self::new(runtime))
+    fn of_client(self, _: &crate::Client) -> Result<Arc<Self>, StartError> {
+        Ok(Arc::new(self))
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -394,6 +426,10 @@ impl Driver {
     }
 
     fn runtime(&self) -> &Runtime {
+        self.shared()
+    }
+
+    fn shared(&self) -> &Arc<Runtime> {
         self.runtime.as_ref().expect("taken only when nobody holds a client")
     }
 }

@@ -142,6 +142,32 @@ async fn puts_that_outrun_their_files_lose_none() {
     assert_eq!(files(root.path()).len(), 200);
 }
 
+/// Such a client has no threads otherwise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocking_client_writes_files_between_its_calls() {
+    let root = root();
+    let mut cluster = cluster(root.path(), ByteSize::mib(64)).await;
+    let builder = cluster.client();
+    let app = tokio::task::spawn_blocking(move || {
+        let app = builder.connect_blocking().unwrap();
+        for n in 0..20 {
+            app.put(&format!("k{n}"), content(&format!("k{n}"), MIB)).unwrap();
+        }
+        app
+    });
+    let app = app.await.unwrap();
+    eventually_async(DEADLINE, "20 files", async || files(root.path()).len() == 20).await;
+    lose_memory(&mut cluster).await;
+    let reader = cluster.app().await;
+    let is_there = async || reader.get("k19").await.is_ok();
+    eventually_async(DEADLINE, "the master knows of the last one", is_there).await;
+    for n in 0..20 {
+        let key = format!("k{n}");
+        assert_eq!(reader.get(&key).await.unwrap(), content(&key, MIB), "{key}");
+    }
+    tokio::task::spawn_blocking(move || drop(app)).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_go_with_their_objects() {
     let root = root();

@@ -67,6 +67,21 @@ def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: P
     reader.close()
 
 
+def test_a_store_without_memory_writes_files_while_nothing_is_called(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    cluster = new_cluster(nodes=1, master_flags=[f"--root_fs_dir={tmp_path}"])
+    store = joined(cluster, global_segment_size=0)
+    for number in range(20):
+        assert store.put(f"k{number}", value(number)) == 0
+
+    def written() -> bool:
+        return sum(1 for file in tmp_path.rglob("o,*") if file.is_file()) == 20
+
+    wait_until(written)
+    store.close()
+
+
 def test_values_outlast_their_node_on_its_disk(new_cluster: NewCluster, tmp_path: Path) -> None:
     cluster = new_cluster(nodes=0, master_flags=["--enable_offload", "--offload_on_evict"])
     store = joined(

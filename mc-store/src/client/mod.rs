@@ -142,6 +142,11 @@ impl Client {
         self.core.admission.role(!self.core.segments.list().is_empty())
     }
 
+    /// Returns whether it keeps objects in files, of which it writes and deletes some by itself.
+    pub(crate) fn writes_files(&self) -> bool {
+        self.core.shared_tier.is_some()
+    }
+
     /// What it converts for other models.
     #[cfg(feature = "c2c")]
     pub(crate) fn conversions(&self) -> Option<&Arc<Conversions>> {
