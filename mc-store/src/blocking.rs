@@ -131,7 +131,9 @@ impl Drop for Driver {
             conversions.close();
         }
         self.between_calls = None;
-        self.runtime.take().map(end);
+        if let Some(runtime) = self.runtime.take() {
+            end(runtime);
+        }
     }
 }
 
