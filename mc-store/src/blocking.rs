@@ -24,8 +24,9 @@
 //! itself writes to the sockets of peers and waits at them, which spares it the way to
 //! another thread and back; of several threads that do so at the same time, one waits at the
 //! sockets for all. What such a client does by itself, as logging its figures, it does during
-//! calls only. One that keeps objects in files has a thread, which writes them between calls. A client that accepts peers, because it has a segment or an address to listen
-//! at, or that has pages for readers, has two threads, which serve them all the time.
+//! calls only. One that keeps objects in files has a thread, which writes them between calls. A
+//! client that accepts peers, because it has a segment or an address to listen at, or that has
+//! pages for readers, has two threads, which serve them all the time.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
