@@ -24,9 +24,9 @@ const PLACES: usize = 128;
 /// Held by each test: what one of them measures is not the load of another.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A quiet server is not asked to be quicker: below this the scheduler is measured. Where two processors
-/// serve those who come, too, a call takes up to four times of a tenth of a millisecond; who is
-/// locked out waits for seconds.
+/// A quiet server is not asked to be quicker: below this the scheduler is measured. On two processors,
+/// which also serve the flood, 99 of 100 calls end within 0.5 ms. A client that is locked out waits for
+/// seconds.
 const QUICK: Duration = Duration::from_micros(200);
 
 /// Calls of one look at how fast answers come.

@@ -283,9 +283,10 @@ impl ClientBuilder {
     ///
     /// Under a master that names no directory, such as one of Mooncake's first versions, the client
     /// writes a file for each object that it puts all the same, and reads it when the master does not
-    /// have the object. The master knows nothing of these files: a removal deletes one only if the client that
-    /// removes has the directory, too, [`find`](Client::find) and [`describe`](Client::describe) do not see them, and the
-    /// oldest go when less than a tenth of the file system is free.
+    /// have the object. The master knows nothing of these files: a removal deletes one only if the
+    /// client that removes has the directory, too, [`find`](Client::find) and
+    /// [`describe`](Client::describe) do not see them, and the oldest go when less than a tenth of the
+    /// file system is free.
     ///
     /// Without effect beside [`shared_tier`](Self::shared_tier).
     pub fn storage_root(mut self, directory: impl Into<PathBuf>) -> Self {

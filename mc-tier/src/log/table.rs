@@ -17,8 +17,10 @@
 //! The sectors behind it have a bit for each block of the segment, beginning with the lowest bit of the
 //! first byte: 1 when a record that begins there is dead. A sector has 508 bytes of bits, and the
 //! CRC-32C of the nonce and these bits. Bits only ever become 1 in one use of a segment: a bit counts
-//! when it is 1 in one copy. Where both copies of a sector are damaged, all of its records are
-//! dead, because a removed object must not come back.
+//! when it is 1 in one copy. A table that is found with one such copy is written again before the next
+//! change: the bit would be lost with that copy when the segment is released and power fails. Where
+//! both copies of a sector are damaged, all of its records are dead, because a removed object must not
+//! come back.
 
 use super::record::{BLOCK, array, is_sealed, padded, sealed};
 use crate::object::crc32c;

@@ -100,6 +100,23 @@ fn a_flipped_bit_in_a_table_costs_nothing() {
     }
 }
 
+/// Power has failed while a table was written, and fails again while its segment is released.
+#[test]
+fn a_removal_that_one_copy_of_a_table_has_is_not_lost_with_it() {
+    let medium = several();
+    let (one, two) = (used(&medium)[0], used(&medium)[0] + BLOCK);
+    let before = read(&medium, two, BLOCK as usize);
+    assert!(open(medium.clone()).remove(&id(1)).unwrap());
+    medium.write(two, &before).unwrap();
+    let tier = open(medium.clone());
+    assert!(!is_there(&tier, 1));
+    assert!(!tier.remove(&id(1)).unwrap());
+    drop(tier);
+    medium.write(one, &[0; BLOCK as usize]).unwrap();
+    let tier = open(medium);
+    assert!(!is_there(&tier, 1) && is_there(&tier, 2));
+}
+
 /// Objects that were removed must not come back: those with them go, and no others.
 #[test]
 fn a_table_that_is_damaged_twice_costs_the_objects_of_its_segment() {

@@ -131,19 +131,20 @@ impl Queue {
 }
 
 impl SharedTier {
-    /// The bytes of a put until its file is written. Those that the caller may change are copied to a pool, if
-    /// `copies` has one. `None` when it has not, or they are too many: then they are read back.
+    /// The bytes of a put until its file is written. Those that the caller may change are copied to
+    /// `pool`, or elsewhere where that is full. `None` when they are too many, or would have to be copied
+    /// without a pool: then the file's bytes are read from memory.
     pub(in crate::client) fn hold(
         &self,
         slices: &[Source],
-        copies: Option<&BufferPool>,
+        pool: Option<&BufferPool>,
     ) -> Option<HeldBytes> {
         let len = slices.iter().map(Source::len).sum::<usize>();
         let mut held = HeldBytes::take(&self.queue.held, len)?;
         let bytes = |slice: &Source| match slice {
             Source::Bytes(bytes) => Some(bytes.clone()),
             Source::Memory(slice) => {
-                copies.filter(|_| len <= COPIED_BYTES).map(|pool| copied(slice, pool))
+                pool.filter(|_| len <= COPIED_BYTES).map(|pool| copied(slice, pool))
             }
         };
         held.slices = slices.iter().map(bytes).collect::<Option<_>>()?;
