@@ -420,15 +420,15 @@ impl Core {
                 rest.iter().map(|written| items[written.at].end(written.handle)).collect();
             let ends = first_call(&ends);
             let (part, later) = rest.split_at(ends.len());
-            // While the master answers.
+            // Bytes are copied while the master answers. The task that sends the call may wait for this
+            // thread, and goes first.
             let files = async {
                 let mut files = Vec::with_capacity(part.len());
                 for written in part {
-                    let file = self.file(&items[written.at], written);
-                    if file.is_some() {
+                    if written.file_of.is_some() {
                         tokio::task::yield_now().await;
                     }
-                    files.push(file);
+                    files.push(self.file(&items[written.at], written));
                 }
                 files
             };
