@@ -26,7 +26,12 @@ impl Oracle {
             Event::Abandoned { key, generation } => (key, generation, false),
             _ => return false,
         };
-        let Some(lost) = self.lost.remove(&(key.clone(), *generation)) else { return false };
+        let lost = (key.clone(), *generation);
+        if self.lost.contains_key(&lost) {
+            // The same command may have offered others of its group before it came to this one.
+            self.note_held();
+        }
+        let Some(lost) = self.lost.remove(&lost) else { return false };
         assert_eq!(lost.complete, complete, "{event:?}");
         if let Some(transfer) = lost.transfer {
             let writer = (transfer.client, transfer.id);
