@@ -1,58 +1,67 @@
-//! Learns which things are used again, and when.
+//! Follows the rule that would have found most.
 
-mod cells;
+mod arbiter;
+mod classes;
 mod ghosts;
-mod history;
+mod rule;
+mod shadow;
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use self::cells::{CELLS, CLASSES, Cells};
+use self::arbiter::Arbiter;
+use self::classes::{Classes, Node, mark_of};
 use self::ghosts::Ghosts;
-use self::history::History;
-use crate::policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict, mark};
+use self::rule::{RULES, Victim};
+use self::shadow::Shadow;
+use crate::policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict};
 
-/// Something goes in the place of the least recently used when it is worth less than
-/// this part of it.
-const DOUBT: f32 = 0.75;
-/// Uses between two looks at what has come of age, and how much is moved then. No more
-/// than one thing for each use and age range comes of age.
-const AGING: u32 = 16;
-const MOVES: u32 = 1024;
+/// Things that the shadows of one rule hold, in all parts of a cache together, and the
+/// fewest in one part.
+const SAMPLE: usize = 4096;
+const LEAST: usize = 64;
 
-/// Gives up first what is worth least: what has the fewest uses to expect for the time
-/// for which it would have to be held. How likely things are to be used again, by how
-/// often and how long ago they were used, is learned from a sample of all things, those
-/// that were given up included.
+/// Gives up what the best of six rules gives up. Which rule is best is measured all the
+/// time, in small copies of the cache that hold no more than the names of a sample of what
+/// is used.
 ///
-/// * Each thing is in one of four classes (used once, twice, three times, more often)
-///   and in a range of age. What was given up is remembered with its class, so things
-///   that come back are known.
-/// * The worth of a cell (class and age) is its Gittins index (Gittins 1979): the
-///   largest ratio of expected uses to expected time over all ages up to which things
-///   can be held. LHD (Beckmann, Chen and Cidon, NSDI 2018) ranks by such densities too.
-/// * The least recently used thing goes unless another is worth less than three
-///   quarters of it. So where recency is all there is to know, this is LRU; where
-///   things are used once, or again only after longer than they can be held, most of
-///   what is new passes through and the rest stays to be found.
+/// * Each thing is in one of eight classes: how often it was used, lately and before it
+///   was given up. Uses in quick succession count once (the correlated references of
+///   LRU-K; O'Neil, O'Neil and Weikum 1993).
+/// * The rules differ in how much longer a thing is kept that was used more often: not at
+///   all (LRU), in proportion (as in hyperbolic caching; Blankstein, Sen and Freedman 2017),
+///   or with its fourth power (almost LFU). In three of them what was used once is on
+///   probation: it has a tenth of the room, or none while there is anything else to keep,
+///   or goes again at once, which is best for a loop that is longer than the cache.
+/// * A shadow of a rule sees the uses of a sample of all things and holds as large a part of
+///   them as the cache does (miniature simulations; Waldspurger et al. 2017). The rule whose
+///   shadow has found most of late is the one by which the cache gives things up.
+/// * What was given up is remembered for about five times as many new things as are held.
 ///
-/// It needs no parents and tells no chains apart, but takes care not to break them:
-/// blocks that were used together have the same age, and those before others in a chain
-/// are used at least as often.
+/// It knows nothing of chains. A cache that uses the blocks of a prompt in the order from
+/// the last to the first has each given up before those it needs: they are of the same or
+/// of a higher class, and were used later.
 ///
-/// About 40 bytes for each thing, and 40 kB. No call does work that grows with what is
-/// held.
+/// 32 bytes for each thing, and at most 1.6 MB for the shadows of all parts of a cache. No
+/// call does work that grows with what is held.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
-    things: Cells,
+    things: Classes,
     ghosts: Ghosts,
-    history: History,
-    ranks: Box<[f32; CELLS]>,
-    /// Uses, wrapping around.
+    /// Uses of all parts of the cache, wrapping around.
     now: u32,
-    observe_at: u32,
-    rank_at: u32,
+    /// Uses of this part that the others do not know of.
+    untold: u32,
+    /// One for each rule.
+    shadows: Vec<Shadow>,
+    /// Things that a shadow may hold.
+    most: usize,
+    /// One mark in `1 << rarity` is in the shadows.
+    rarity: u32,
     /// The most held of late.
     size: usize,
+    /// Shared by all parts of a cache.
+    arbiter: Arc<Arbiter>,
 }
 
 impl Default for Adaptive {
@@ -65,48 +74,76 @@ impl Adaptive {
     /// An empty order.
     #[must_use]
     pub fn new() -> Self {
+        Self::part(Arc::default(), SAMPLE)
+    }
+
+    /// Empty orders for the parts of one cache, which learn from each other: each sees the
+    /// things of its part alone, as where a cache is divided by the hash of a key.
+    pub fn parts(count: usize) -> impl Iterator<Item = Self> {
+        let arbiter = Arc::default();
+        let most = (SAMPLE / count.max(1)).max(LEAST);
+        (0..count).map(move |_| Self::part(Arc::clone(&arbiter), most))
+    }
+
+    fn part(arbiter: Arc<Arbiter>, most: usize) -> Self {
         Self {
-            things: Cells::new(),
-            ghosts: Ghosts::new(),
-            history: History::new(),
-            ranks: Box::new([0.0; CELLS]),
+            things: Classes::new(),
+            ghosts: Ghosts::new(most),
             now: 0,
-            observe_at: 0,
-            rank_at: 0,
+            untold: 0,
+            shadows: RULES.iter().map(|rule| Shadow::new(*rule, most)).collect(),
+            most,
+            rarity: 0,
             size: 0,
+            arbiter,
         }
     }
 
-    /// One use more, and the work that is due with it.
+    /// The time of a use. Parts of a large cache tell each other now and then.
     fn tick(&mut self) -> u32 {
+        self.untold += 1;
         self.now = self.now.wrapping_add(1);
-        let now = self.now;
-        if now.is_multiple_of(AGING) {
-            self.things.age(now, MOVES);
+        if self.untold as usize > (self.things.len() / 64).min(64) {
+            self.now = self.arbiter.tell(core::mem::take(&mut self.untold));
         }
-        if is_due(self.observe_at, now) {
-            self.observe_at = now.wrapping_add((self.size / 16).clamp(8, 1024) as u32);
-            self.history.observe(now);
-        }
-        if is_due(self.rank_at, now) {
-            self.size = self.things.len().max(self.size / 8 * 7);
-            self.rank_at = now.wrapping_add((self.size / 8).clamp(64, 1 << 16) as u32);
-            self.history.fit(self.size, now);
-            self.history.rank(&mut self.ranks);
-        }
-        now
+        self.now
     }
 
-    fn victim(&self) -> Option<Handle> {
-        let oldest = self.things.oldest(self.now)?;
-        let cell = self.things.get(oldest)?.cell();
-        let (mut victim, mut worth) = (None, DOUBT * self.ranks[cell]);
-        for (cell, _) in self.things.occupied() {
-            if self.ranks[cell] < worth {
-                (victim, worth) = (Some(cell), self.ranks[cell]);
+    fn is_sampled(&self, mark: u32) -> bool {
+        mark != 0 && scatter(mark).trailing_zeros() >= self.rarity
+    }
+
+    /// Shows the use of something to the shadows.
+    fn show(&mut self, mark: u32) {
+        if !self.is_sampled(mark) {
+            return;
+        }
+        let room = (self.things.len().max(self.size) >> self.rarity).max(1);
+        let mut found = 0;
+        for (at, shadow) in self.shadows.iter_mut().enumerate() {
+            found |= u32::from(shadow.shows(mark, room)) << at;
+        }
+        self.arbiter.record(found);
+    }
+
+    /// Notes how much is held, and samples less where that is more.
+    fn measure(&mut self) {
+        self.size = self.things.len().max(self.size - self.size / 64);
+        let before = self.rarity;
+        while self.size >> self.rarity >= self.most {
+            self.rarity += 1;
+        }
+        if self.rarity > before {
+            let rarity = self.rarity;
+            for shadow in &mut self.shadows {
+                shadow
+                    .thin_out(self.most >> rarity, |mark| scatter(mark).trailing_zeros() >= rarity);
             }
         }
-        victim.map_or(Some(oldest), |cell| self.things.coldest_of(cell))
+    }
+
+    fn victim(&self) -> Option<Victim> {
+        RULES[self.arbiter.choice()].victim(&self.things, self.now)
     }
 }
 
@@ -118,37 +155,38 @@ impl EvictionPolicy for Adaptive {
         if self.things.get(handle).is_some() {
             return self.access(handle);
         }
+        if self.things.len() >> self.rarity >= self.most {
+            self.measure();
+        }
         let now = self.tick();
-        let mark = mark(item.hash);
-        self.ghosts.count_new(self.things.len(), now);
-        let class = self.ghosts.find(mark).map_or(0, above);
-        self.things.put(handle, class, mark, now);
-        self.history.used(mark, class, now);
+        let mark = mark_of(item.hash);
+        let class = self.ghosts.class_of_new(mark, self.things.len(), now);
+        self.things.put(handle, Node::new(mark, class, now));
+        self.show(mark);
     }
 
     fn access(&mut self, handle: Handle) {
-        if self.things.get(handle).is_none() {
-            return;
-        }
         let now = self.tick();
-        if let Some(node) = self.things.take(handle) {
-            let class = above(node.class());
-            self.things.put(handle, class, node.mark, now);
-            self.history.used(node.mark, class, now);
+        if let Some(mark) = self.things.renew(handle, now) {
+            self.show(mark);
         }
     }
 
     fn remove(&mut self, handle: Handle) {
-        if let Some(node) = self.things.take(handle) {
-            self.ghosts.forget(node.mark);
-            self.history.forget(node.mark);
+        let Some(node) = self.things.take(handle) else { return };
+        self.ghosts.forget(node.mark());
+        if self.is_sampled(node.mark()) {
+            self.shadows.iter_mut().for_each(|shadow| shadow.forget(node.mark()));
         }
     }
 
     fn give_up(&mut self, handle: Handle) {
+        if self.things.len() > self.size || self.now.is_multiple_of(64) {
+            self.measure();
+        }
+        let held = self.things.len();
         if let Some(node) = self.things.take(handle) {
-            let held = self.things.len() + 1;
-            self.ghosts.put(node.mark, node.class(), node.used, self.now, held);
+            self.ghosts.put(&node, self.now, held);
         }
     }
 
@@ -157,23 +195,28 @@ impl EvictionPolicy for Adaptive {
             return;
         }
         let now = self.tick();
-        let mark = mark(item.hash);
+        let mark = mark_of(item.hash);
         let class = self.ghosts.find(mark).unwrap_or(0);
-        self.things.put(handle, class, mark, now);
+        self.things.put(handle, Node::new(mark, class, now));
     }
 
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict) {
-        while let Some(victim) = self.victim() {
-            if verdict(victim) == Verdict::Stop {
+        while let Some(Victim { handle, .. }) = self.victim() {
+            if verdict(handle) == Verdict::Stop {
                 return;
             }
             // One that is set aside is as often used when it comes back.
-            self.give_up(victim);
+            self.give_up(handle);
         }
     }
 
     fn coldest(&self) -> Option<Handle> {
-        self.victim()
+        self.victim().map(|victim| victim.handle)
+    }
+
+    fn urgency(&self) -> Option<u64> {
+        let now = self.arbiter.now();
+        RULES[self.arbiter.choice()].victim(&self.things, now).map(|victim| victim.urgency)
     }
 
     fn len(&self) -> usize {
@@ -181,11 +224,8 @@ impl EvictionPolicy for Adaptive {
     }
 }
 
-const fn above(class: usize) -> usize {
-    if class + 1 < CLASSES { class + 1 } else { class }
-}
-
-/// Returns whether `due` is not after `now`.
-const fn is_due(due: u32, now: u32) -> bool {
-    now.wrapping_sub(due) < 1 << 31
+/// Bits of a mark that say nothing of where its ghost is.
+const fn scatter(mark: u32) -> u32 {
+    let mixed = (mark ^ (mark >> 15)).wrapping_mul(0x2c1b_3c6d);
+    mixed ^ (mixed >> 13)
 }

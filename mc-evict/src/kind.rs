@@ -1,6 +1,7 @@
 //! The policies by name.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
@@ -34,7 +35,7 @@ pub enum PolicyKind {
     WTinyLfu,
     /// [`Prefix`]: least recently used, leaves first.
     Prefix,
-    /// [`Adaptive`]: learns how likely things are to be used again.
+    /// [`Adaptive`]: follows the rule that would have found most.
     Adaptive,
 }
 
@@ -64,9 +65,19 @@ impl PolicyKind {
         }
     }
 
+    /// An empty policy of this kind for each of the parts of a cache, whose things are divided among
+    /// them by the hash of their key. Those that learn learn together.
+    #[must_use]
+    pub fn build_parts(self, count: usize) -> Vec<Box<dyn EvictionPolicy>> {
+        match self {
+            Self::Adaptive => Adaptive::parts(count).map(|part| Box::new(part) as _).collect(),
+            _ => (0..count).map(|_| self.build()).collect(),
+        }
+    }
+
     /// An empty policy of this kind.
     #[must_use]
-    pub fn build(self) -> Box<dyn EvictionPolicy + Send> {
+    pub fn build(self) -> Box<dyn EvictionPolicy> {
         match self {
             Self::Lru => Box::new(Lru::new()),
             Self::Fifo => Box::new(Fifo::new()),

@@ -4,13 +4,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Entries of a page.
-const PAGE: usize = 256;
-
+/// Pages of so many entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Pages<T>(Vec<Option<Box<[T]>>>);
+pub(crate) struct Pages<T, const PAGE: usize = 256>(Vec<Option<Box<[T]>>>);
 
-impl<T: Copy> Pages<T> {
+impl<T: Copy, const PAGE: usize> Pages<T, PAGE> {
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }
@@ -46,7 +44,8 @@ impl<T: Copy> Pages<T> {
 /// that is split is copied, and what is never found in one of the copies ages there.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets<T> {
-    pages: Pages<T>,
+    /// Small ones: buckets are cache lines, and there are many small tables of them.
+    pages: Pages<T, 16>,
     len: usize,
     empty: T,
 }

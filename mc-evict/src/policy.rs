@@ -103,6 +103,14 @@ pub trait EvictionPolicy: Debug + Send {
     /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;
 
+    /// How urgently the thing that would be offered first should go, to be compared among the
+    /// parts of one cache that each have a policy: the part with most of it should evict. `None`
+    /// when nothing is held, or when the policy has no measure but the time of the thing's last
+    /// use, which the cache knows better. Costs O(1).
+    fn urgency(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns whether the policy looks at the [`Item`]s that it is given. One that does not is
     /// given [`Item::UNKNOWN`] where a cache would have to look a thing's key up.
     fn uses_items(&self) -> bool {

@@ -1,15 +1,14 @@
-//! The adaptive policy beside LRU, on requests of many kinds.
+//! The adaptive policy beside the others, on requests of many kinds.
 
 mod workload;
 
-use mc_evict::{Adaptive, EvictionPolicy, Handle, Item, Lru, Verdict};
+use mc_evict::{Adaptive, EvictionPolicy, Handle, Item, PolicyKind, Verdict};
 
 use workload::Workload;
 
-/// A cache for numbered blocks.
-struct Cache<P> {
-    policy: P,
-    room: usize,
+/// A cache for numbered blocks, divided into parts.
+struct Cache {
+    parts: Vec<Box<dyn EvictionPolicy>>,
     /// For each block, the handle that it is held under.
     handles: Vec<Option<Handle>>,
     /// For each handle, the block that it names.
@@ -17,91 +16,125 @@ struct Cache<P> {
     free: Vec<Handle>,
 }
 
-impl<P: EvictionPolicy> Cache<P> {
-    fn new(policy: P, room: usize, blocks: usize) -> Self {
+impl Cache {
+    fn new(parts: Vec<Box<dyn EvictionPolicy>>, room: usize, blocks: usize) -> Self {
         let free = (0..room as Handle).rev().collect();
-        Self { policy, room, handles: vec![None; blocks], blocks: vec![0; room], free }
+        Self { parts, handles: vec![None; blocks], blocks: vec![0; room], free }
     }
 
     fn use_block(&mut self, block: u32) {
+        let hash = (u64::from(block) + 1).wrapping_mul(MIX);
+        let part = (hash >> 40) as usize % self.parts.len();
         if let Some(handle) = self.handles[block as usize] {
-            return self.policy.access(handle);
+            return self.parts[part].access(handle);
         }
-        let Self { policy, handles, blocks, free, .. } = self;
-        policy.evict(&mut |handle| {
-            if !free.is_empty() {
-                return Verdict::Stop;
-            }
-            handles[blocks[handle as usize] as usize] = None;
-            free.push(handle);
-            Verdict::Evict
-        });
+        if self.free.is_empty() {
+            let urgent = self.parts.iter_mut().max_by_key(|part| part.urgency());
+            let urgent = urgent.expect("a cache has a part");
+            urgent.evict(&mut |handle| {
+                if !self.free.is_empty() {
+                    return Verdict::Stop;
+                }
+                self.handles[self.blocks[handle as usize] as usize] = None;
+                self.free.push(handle);
+                Verdict::Evict
+            });
+        }
         let handle = self.free.pop().expect("a full cache has a victim");
         self.blocks[handle as usize] = block;
         self.handles[block as usize] = Some(handle);
-        self.policy.insert(handle, Item::new((u64::from(block) + 1).wrapping_mul(MIX)));
+        self.parts[part].insert(handle, Item::new(hash));
     }
 }
 
 /// The odd number closest to the golden part of 2^64.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The part of all blocks that were found with all before them in their request.
-fn prefix_hits(policy: impl EvictionPolicy, room: usize, workload: &Workload) -> f64 {
-    let mut cache = Cache::new(policy, room, workload.unique);
+/// The part of all blocks that were found with all before them in their request. The blocks of a
+/// request are used from the last to the first.
+fn prefix_hits(
+    parts: Vec<Box<dyn EvictionPolicy>>,
+    room: usize,
+    Workload { requests, unique, .. }: &Workload,
+) -> f64 {
+    let mut cache = Cache::new(parts, room, *unique);
     let (mut hits, mut blocks) = (0, 0);
-    for request in &workload.requests {
+    for request in requests {
         let is_held = |block: &&u32| cache.handles[**block as usize].is_some();
         hits += request.iter().take_while(is_held).count();
         blocks += request.len();
-        for block in request {
+        for block in request.iter().rev() {
             cache.use_block(*block);
         }
-        assert!(cache.policy.len() <= cache.room);
     }
     hits as f64 / blocks as f64
 }
 
-fn gain(workload: &Workload, room: usize) -> f64 {
-    let adaptive = prefix_hits(Adaptive::new(), room, workload);
-    let lru = prefix_hits(Lru::new(), room, workload);
-    adaptive - lru
+fn hits(kind: PolicyKind, room: usize, workload: &Workload) -> f64 {
+    prefix_hits(vec![kind.build()], room, workload)
 }
 
 #[test]
-fn it_is_nowhere_worse_than_lru() {
+fn it_is_as_good_as_the_best_of_the_others() {
     for workload in Workload::all(1, 60_000) {
-        for part in [0.1, 0.2, 0.4] {
-            let gain = gain(&workload, (workload.unique as f64 * part) as usize);
-            assert!(gain >= -0.005, "{} at {part}: {gain:.4}", workload.name);
+        for part in [0.02, 0.1, 0.4] {
+            let room = (workload.unique as f64 * part) as usize;
+            let adaptive = hits(PolicyKind::Adaptive, room, &workload);
+            for other in [PolicyKind::Lru, PolicyKind::S3Fifo, PolicyKind::Sieve] {
+                let hits = hits(other, room, &workload);
+                let name = workload.name;
+                assert!(
+                    adaptive >= hits - 0.02,
+                    "{name} at {part}: {adaptive:.4}, {other} {hits:.4}"
+                );
+            }
         }
     }
 }
 
 #[test]
-fn it_is_far_better_where_recency_misleads() {
+fn it_is_far_better_than_recency_where_that_misleads() {
+    let workloads = Workload::all(2, 60_000);
     for (name, part, least) in [
-        ("zipf", 0.05, 0.07),
+        ("zipf", 0.05, 0.09),
         ("loop", 0.4, 0.3),
-        ("zipf_scan", 0.1, 0.06),
-        ("one_hit", 0.05, 0.08),
-        ("documents", 0.05, 0.06),
-        ("bursts", 0.1, 0.015),
+        ("zipf_scan", 0.1, 0.08),
+        ("one_hit", 0.05, 0.1),
+        ("documents", 0.05, 0.08),
+        ("bursts", 0.1, 0.02),
+        ("shared_prompts", 0.02, 0.1),
+        ("tenants", 0.1, 0.05),
+        ("chat_scan", 0.1, 0.04),
     ] {
-        let workloads = Workload::all(2, 60_000);
         let workload = workloads.iter().find(|workload| workload.name == name).unwrap();
-        let gain = gain(workload, (workload.unique as f64 * part) as usize);
+        let room = (workload.unique as f64 * part) as usize;
+        let gain =
+            hits(PolicyKind::Adaptive, room, workload) - hits(PolicyKind::Lru, room, workload);
         assert!(gain >= least, "{name}: {gain:.4}");
     }
 }
 
-/// A master of 64 shards has 64 small policies.
 #[test]
-fn it_serves_small_shares_too() {
+fn it_is_nowhere_far_worse_than_recency_with_little_room() {
     for workload in Workload::all(3, 6_000) {
         for room in [1, 2, 30] {
-            let gain = gain(&workload, room);
-            assert!(gain >= -0.015, "{} with room for {room}: {gain:.4}", workload.name);
+            let adaptive = hits(PolicyKind::Adaptive, room, &workload);
+            let lru = hits(PolicyKind::Lru, room, &workload);
+            let gain = adaptive - lru;
+            // Where a prompt alone fills the cache there is little to learn from.
+            assert!(gain >= -0.12, "{} with room for {room}: {gain:.4}", workload.name);
         }
+    }
+}
+
+/// A master of 16 shards has as many policies, which learn from each other.
+#[test]
+fn the_parts_of_a_cache_find_what_the_whole_would() {
+    for workload in Workload::all(4, 60_000) {
+        let room = workload.unique / 5;
+        let parts = Adaptive::parts(16).map(|part| Box::new(part) as _).collect();
+        let (parts, whole) =
+            (prefix_hits(parts, room, &workload), hits(PolicyKind::Adaptive, room, &workload));
+        assert!(parts >= whole - 0.03, "{}: {parts:.4} of {whole:.4}", workload.name);
     }
 }

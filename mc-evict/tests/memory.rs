@@ -60,6 +60,9 @@ fn cost(kind: PolicyKind, held: u32) -> (f64, usize) {
     (bytes, LARGEST.load(Relaxed))
 }
 
+/// What the shadows of the adaptive policy take at most.
+const SHADOWS: f64 = 1.6e6;
+
 #[test]
 fn bytes_for_each_thing() {
     let _alone = ALONE.lock().unwrap();
@@ -69,7 +72,8 @@ fn bytes_for_each_thing() {
         (PolicyKind::Sieve, 9.5),
         (PolicyKind::S3Fifo, 31.0),
         (PolicyKind::WTinyLfu, 21.0),
-        (PolicyKind::Adaptive, 40.5),
+        // Beside what the shadows of a large cache take.
+        (PolicyKind::Adaptive, 32.0 + SHADOWS / 200_000.0),
     ] {
         let (bytes, largest) = cost(kind, 200_000);
         assert!(bytes <= most, "{kind}: {bytes:.1} bytes for each thing");
@@ -82,7 +86,7 @@ fn bytes_for_each_thing() {
 fn small_caches_cost_little() {
     let _alone = ALONE.lock().unwrap();
     let (bytes, _) = cost(PolicyKind::Adaptive, 30);
-    assert!(bytes * 30.0 <= 64.0 * 1024.0, "{bytes:.0} bytes for each of 30");
+    assert!(bytes * 30.0 <= 128.0 * 1024.0, "{bytes:.0} bytes for each of 30");
     let (bytes, _) = cost(PolicyKind::Adaptive, 10_000);
-    assert!(bytes <= 45.0, "{bytes:.1} bytes for each of ten thousand");
+    assert!(bytes <= 34.0 + SHADOWS / 10_000.0, "{bytes:.1} bytes for each of ten thousand");
 }

@@ -141,24 +141,17 @@ impl Master {
             Quotas::off()
         });
         let labels = Labels::new(config.shards);
-        let shard = |number| {
-            let (hasher, policy) = (hasher.clone(), config.eviction_policy);
+        let shard = |(number, policy)| {
+            let hasher = hasher.clone();
             let (files, local) = (Arc::clone(&files), Arc::clone(&local));
             let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
-            Mutex::new(Shard::new(ShardConfig {
-                number,
-                labels,
-                terms,
-                policy,
-                hasher,
-                files,
-                local,
-                ttl_after_get,
-                quotas,
-            }))
+            let shard =
+                ShardConfig { number, labels, terms, hasher, files, local, ttl_after_get, quotas };
+            Mutex::new(Shard::new(shard, policy))
         };
+        let policies = config.eviction_policy.build_parts(config.shards);
         Ok(Self {
-            shards: (0..config.shards as u32).map(shard).collect(),
+            shards: (0..).zip(policies).map(shard).collect(),
             terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
             segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),

@@ -21,8 +21,8 @@ use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
 use crate::object::{Object, PendingPut};
-use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
+use crate::shard::{Fresh, Shard};
 use crate::tenant::quota::Charge;
 
 impl Master {
@@ -163,12 +163,28 @@ impl Master {
         put: &PutEnd<'_>,
     ) -> Result<(), PutFinishError> {
         let key = self.hashed(put.key);
-        let emit = self.emit(now);
         let mut shard = self.shard_of(key);
+        if let Some(fresh) = self.end_in(&mut shard, key, now, client, put)? {
+            shard.enter_order(fresh);
+        }
+        Ok(())
+    }
+
+    /// [`put_end`](Self::put_end) in the shard of the key. An object that was made readable and
+    /// belongs into an order of eviction is left to be entered there.
+    pub(crate) fn end_in(
+        &self,
+        shard: &mut Shard,
+        key: HashedKey<'_>,
+        now: Time,
+        client: ClientId,
+        put: &PutEnd<'_>,
+    ) -> Result<Option<Fresh>, PutFinishError> {
+        let emit = self.emit(now);
         let putter = self.putter(client, put.handle);
         let (slot, open) = shard.find_put(key, putter, emit)?;
         if !open {
-            return Ok(());
+            return Ok(None);
         }
         let object = shard.get_mut(slot);
         if !object.has_memory() {
@@ -187,8 +203,7 @@ impl Master {
         if let Some(until) = shard.supersede(slot, emit) {
             self.release_not_before(until);
         }
-        shard.complete(slot, key.hash, put.event_info, emit);
-        Ok(())
+        Ok(shard.complete(slot, key.hash, put.event_info, emit))
     }
 
     /// Gives up what is not finished of a put, memory and file. A file that is written

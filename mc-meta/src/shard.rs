@@ -19,20 +19,20 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_alloc::Label;
-use mc_evict::{Item, PolicyKind};
+use mc_evict::{EvictionPolicy, Item};
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
 
 use crate::command::LateWrites;
-use crate::evict::order::Order;
 use crate::evict::order::choice::Eviction;
+use crate::evict::order::{Class, Order};
 use crate::evict::room::Labels;
 use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::view::{ObjectView, SpaceView};
-use crate::object::{Object, PendingPut};
+use crate::object::{Object, PendingPut, Queue};
 use crate::query::explain::{History, KeyEvent, KeyEventKind};
 use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
@@ -103,7 +103,6 @@ pub(crate) struct ShardConfig {
     pub(crate) number: u32,
     pub(crate) labels: Labels,
     pub(crate) terms: Terms,
-    pub(crate) policy: PolicyKind,
     pub(crate) hasher: KeyHasher,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<Files>,
@@ -111,6 +110,16 @@ pub(crate) struct ShardConfig {
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) ttl_after_get: Option<Duration>,
     pub(crate) quotas: Arc<Quotas>,
+}
+
+/// An object that can be read since a moment ago and is not in its order of eviction yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    slot: ObjectSlot,
+    generation: Generation,
+    class: Class,
+    /// That of its key.
+    hash: u64,
 }
 
 #[derive(Debug)]
@@ -164,14 +173,14 @@ impl Retired {
 }
 
 impl Shard {
-    pub(crate) fn new(config: ShardConfig) -> Self {
+    pub(crate) fn new(config: ShardConfig, policy: Box<dyn EvictionPolicy>) -> Self {
         Self {
             totals: Totals::default(),
             index: Index::new(),
             objects: Objects::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
-            order: Order::new(config.policy, config.quotas.is_on()),
+            order: Order::new(policy, config.quotas.is_on()),
             history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
@@ -510,14 +519,15 @@ impl Shard {
         slot
     }
 
-    /// Makes the memory of an object readable. `hash` is that of its key.
+    /// Makes the memory of an object readable. `hash` is that of its key. What it returns is to be
+    /// [entered](Self::enter_order) into its order.
     pub(crate) fn complete(
         &mut self,
         slot: ObjectSlot,
         hash: u64,
         event_info: Option<&StoreEventInfo>,
         emit: Emit<'_>,
-    ) {
+    ) -> Option<Fresh> {
         let object = &mut self.objects[slot];
         let stored = object.is_stored();
         // Readers of its file were promised a lease.
@@ -531,11 +541,26 @@ impl Shard {
         } else {
             self.emit_stored(slot, event_info, emit);
         }
-        let item = item_of(&self.objects[slot], hash);
-        self.order.insert(slot, &mut self.objects[slot], item);
+        let class = self.order.admit(slot, &mut self.objects[slot]);
         if self.config.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit.now);
+        }
+        class.map(|class| Fresh { slot, generation, class, hash })
+    }
+
+    /// Enters an object into the order that it was admitted to, as the one that was used last. One
+    /// that is gone since, or was given up, is left out.
+    pub(crate) fn enter_order(&mut self, fresh: Fresh) {
+        let Fresh { slot, generation, class, hash } = fresh;
+        let queue = match class {
+            Class::Ordinary => Queue::Main,
+            Class::SoftPinned => Queue::Pinned,
+        };
+        let is_there = |object: &Object| object.generation == generation && object.queue() == queue;
+        if let Some(object) = self.objects.get(slot).filter(|object| is_there(object)) {
+            let item = item_of(object, hash);
+            self.order.append(slot, class, item);
         }
     }
 

@@ -61,6 +61,14 @@ pub(crate) enum BenchError {
         /// The problem.
         source: io::Error,
     },
+    /// A picture could not be written.
+    #[error("cannot write the picture {}", path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        source: io::Error,
+    },
     /// Mooncake is not there, or fails.
     #[error("cannot {what} Mooncake: {found}")]
     Reference {

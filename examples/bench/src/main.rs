@@ -47,6 +47,9 @@ struct Args {
     /// one]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Draw the evict suite's hit rates as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     reference: ReferenceOptions,
     #[command(flatten)]
@@ -83,7 +86,7 @@ fn main() -> ExitCode {
         }
         let options = Options {
             scale: args.scale(),
-            trace: TraceSource { path: args.trace },
+            trace: TraceSource { path: args.trace, plot: args.plot },
             reference: args.reference,
             load: args.load,
             tier: args.tier,

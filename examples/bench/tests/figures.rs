@@ -36,7 +36,7 @@ fn figures(suite: &str, more: &[&str]) -> BTreeMap<String, Vec<Value>> {
         assert_eq!(members, BTreeSet::from(["suite", "name", "value", "unit", "params"]), "{line}");
         assert_eq!(figure["suite"], suite, "{line}");
         // The only difference among the figures.
-        let least = if figure["name"] == "adaptive_minus_lru_min" { -1.0 } else { 0.0 };
+        let least = if figure["name"] == "adaptive_minus_best_min" { -1.0 } else { 0.0 };
         assert!(figure["value"].as_f64().unwrap() >= least, "{line}");
         assert!(figure["unit"].is_string(), "{line}");
         let name = figure["name"].as_str().unwrap().to_owned();
@@ -90,7 +90,11 @@ fn evict_replays_the_trace_that_is_named() {
     let path = format!("{dir}/short_trace.jsonl");
     let requests = "{\"hash_ids\": [1, 2, 3]}\n{\"hash_ids\": [1, 2, 4]}\n";
     std::fs::write(&path, requests).unwrap();
-    let figures = figures("evict", &["--trace", &path]);
+    let plot = format!("{dir}/hit_rates.svg");
+    let figures = figures("evict", &["--trace", &path, "--plot", &plot]);
+    let picture = std::fs::read_to_string(&plot).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("short_trace"), "{picture}");
+    assert_eq!(figures["made_up_hit"].len(), 19 * 6 * 9);
     assert_eq!(figures["prefix_hit"].len(), 6 * 9);
     let capacities = ["0.01", "0.02", "0.05", "0.1", "0.2", "0.4"].map(String::from);
     assert_eq!(values(&figures, "prefix_hit", "capacity"), capacities.into());

@@ -1,11 +1,12 @@
 //! Records of evicted things, in two bytes each.
 
+use super::classes::{CLASSES, Node, above};
 use crate::pages::Buckets;
 
 /// Ghosts of a bucket, which is a cache line.
 const WAYS: usize = 32;
 /// Room for ghosts, for each thing held.
-const ROOM: usize = 9;
+const ROOM: usize = 8;
 
 /// Spans of time that are told apart.
 const SPANS: u32 = 8;
@@ -16,14 +17,14 @@ const LIFE: u32 = 6;
 type Bucket = [u16; WAYS];
 
 /// The number of uses of things before they were evicted, and in which span of time the
-/// last use was. A span lasts for as many new things as seven eighths of what is held.
+/// last use was. A span lasts for as many new things as three quarters of what is held.
 ///
 /// A ghost lives by the clock, not until there is no room: blocks that were used
 /// together are forgotten together, so that what comes back of a chain is its whole.
 /// For the same reason a ghost that is found stays: it may have been a stranger's.
 ///
-/// A ghost is eleven bits of the thing's mark, three of time and two of its class. A
-/// full bucket takes a stranger for one of its own in one of 64 cases, and then takes
+/// A ghost is ten bits of the thing's mark, three of time and three of its class. A
+/// full bucket takes a stranger for one of its own in one of 32 cases, and then takes
 /// it to have been used more often than it was.
 #[derive(Clone, Debug)]
 pub(super) struct Ghosts {
@@ -35,47 +36,60 @@ pub(super) struct Ghosts {
     new: usize,
     /// The bucket that is swept next.
     swept: usize,
+    /// Ghosts that there is room for beside those for what is held.
+    spare: usize,
 }
 
 impl Ghosts {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(spare: usize) -> Self {
         let begun = [0; SPANS as usize];
-        Self { buckets: Buckets::new([0; WAYS]), begun, span: 0, new: 0, swept: 0 }
+        Self { buckets: Buckets::new([0; WAYS]), begun, span: 0, new: 0, swept: 0, spare }
     }
 
-    /// Counts a thing that is new to a cache that holds `held`.
-    pub(super) fn count_new(&mut self, held: usize, now: u32) {
+    pub(super) const fn set_spare(&mut self, spare: usize) {
+        self.spare = spare;
+    }
+
+    /// The class of a thing that is new to a cache that holds `held`: it may have been there
+    /// before.
+    pub(super) fn class_of_new(&mut self, mark: u32, held: usize, now: u32) -> usize {
+        let span = (held / 4 * 3).max(1);
         self.new += 1;
-        if self.new > held.saturating_mul(7) / 8 {
+        if self.new > span {
             self.new = 0;
             self.span = (self.span + 1) % SPANS;
             self.begun[self.span as usize] = now;
         }
-        // There is one bucket for four or five things held, so that all are swept in
-        // each span.
-        if self.new.is_multiple_of(2) {
-            self.swept = if self.swept < self.buckets.len() { self.swept } else { 0 };
-            let span = self.span;
-            if let Some(bucket) = self.buckets.nth_mut(self.swept) {
-                for ghost in bucket.iter_mut().filter(|ghost| age(**ghost, span) > LIFE) {
-                    *ghost = 0;
-                }
-            }
-            self.swept += 1;
+        // All are swept in each span.
+        for _ in 0..self.buckets.len().div_ceil(span) {
+            self.sweep();
         }
+        self.find(mark).map_or(0, above)
     }
 
-    /// Remembers that something with this mark was of `class` and last used at `used`,
-    /// when the cache holds `held`.
-    pub(super) fn put(&mut self, mark: u32, class: usize, used: u32, now: u32, held: usize) {
-        let span = self.span_of(used, now);
+    fn sweep(&mut self) {
+        self.swept = if self.swept < self.buckets.len() { self.swept } else { 0 };
+        let span = self.span;
+        if let Some(bucket) = self.buckets.nth_mut(self.swept) {
+            for ghost in bucket.iter_mut().filter(|ghost| age(**ghost, span) > LIFE) {
+                *ghost = 0;
+            }
+        }
+        self.swept += 1;
+    }
+
+    /// Remembers what was given up, when the cache held `held`.
+    pub(super) fn put(&mut self, node: &Node, now: u32, held: usize) {
+        let mark = index(node.mark());
+        let span = self.span_of(node.used, now);
         let current = self.span;
         if mark == 0 || current.wrapping_sub(span) % SPANS > LIFE {
             return;
         }
-        self.buckets.step_towards(held.saturating_mul(ROOM).div_ceil(WAYS));
+        let room = held.saturating_mul(ROOM).saturating_add(self.spare);
+        self.buckets.step_towards(room.div_ceil(WAYS));
         let Some(bucket) = self.buckets.get_mut(mark) else { return };
-        let mut class = class as u16;
+        let mut class = node.class() as u16;
         let own = bucket.iter().position(|ghost| ghost & TAG == tag(mark));
         let place = own.or_else(|| {
             // The oldest makes room.
@@ -88,12 +102,13 @@ impl Ghosts {
             if own.is_some() {
                 class = class.max(bucket[place] & CLASS);
             }
-            bucket[place] = tag(mark) | (span << 2) as u16 | class;
+            bucket[place] = tag(mark) | (span as u16) << CLASS_BITS | class;
         }
     }
 
     /// Of which class something with this mark was.
     pub(super) fn find(&self, mark: u32) -> Option<usize> {
+        let mark = index(mark);
         if mark == 0 {
             return None;
         }
@@ -103,6 +118,7 @@ impl Ghosts {
 
     /// Forgets something.
     pub(super) fn forget(&mut self, mark: u32) {
+        let mark = index(mark);
         if let Some(bucket) = self.buckets.get_mut(mark)
             && let Some(ghost) = bucket.iter_mut().find(|ghost| **ghost & TAG == tag(mark))
         {
@@ -120,17 +136,23 @@ impl Ghosts {
     }
 }
 
-/// The bits of a ghost that are from the mark, and those that are its class.
-const TAG: u16 = !31;
-const CLASS: u16 = 3;
+/// The bits of a ghost that are its class and those that are from the mark.
+const CLASS: u16 = CLASSES as u16 - 1;
+const CLASS_BITS: u32 = CLASSES.trailing_zeros();
+const TAG: u16 = !(SPANS as u16 * CLASSES as u16 - 1);
 
 /// Spans since the thing was last used.
 const fn age(ghost: u16, span: u32) -> u32 {
-    span.wrapping_sub(ghost as u32 >> 2) % SPANS
+    span.wrapping_sub(ghost as u32 >> CLASS_BITS) % SPANS
 }
 
-/// Eleven bits, never all zero.
+/// A mark with the bits in front that differ between marks.
+const fn index(mark: u32) -> u32 {
+    mark.rotate_right(CLASS_BITS)
+}
+
+/// Ten bits, never all zero.
 const fn tag(mark: u32) -> u16 {
     let tag = (mark.wrapping_mul(0x9e37_79b1) >> 16) as u16 & TAG;
-    if tag == 0 { 32 } else { tag }
+    if tag == 0 { !TAG + 1 } else { tag }
 }

@@ -44,6 +44,13 @@ impl Workload {
             Self::new("documents", documents(random, accesses)),
             Self::new("bursts", bursts(random, accesses)),
             Self::new("phases", phases(random, accesses)),
+            Self::new("shared_prompts", shared_prompts(random, accesses)),
+            Self::new("agents", agents(random, accesses)),
+            Self::new("one_shot", one_shot(random, accesses)),
+            Self::new("chat_scan", chat_with_scans(random, accesses)),
+            Self::new("day_night", day_and_night(random, accesses)),
+            Self::new("tenants", tenants(random, accesses)),
+            Self::new("sudden", sudden_change(random, accesses)),
         ]
     }
 }
@@ -252,6 +259,260 @@ fn phases(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
         // Each phase has blocks of its own.
         requests
             .extend(blocks.into_iter().map(|r| r.into_iter().map(|b| b + (phase << 24)).collect()));
+    }
+    requests
+}
+
+/// New blocks, numbered one after the other.
+struct Fresh(u32);
+
+impl Fresh {
+    fn take(&mut self, count: usize) -> std::ops::Range<u32> {
+        let first = self.0;
+        self.0 += count as u32;
+        first..self.0
+    }
+}
+
+/// Prompts of different lengths, of which some are used more often than others.
+struct Prompts {
+    prompts: Vec<Vec<u32>>,
+    popularity: Zipf,
+}
+
+impl Prompts {
+    fn new(
+        random: &mut Random,
+        fresh: &mut Fresh,
+        count: usize,
+        (least, most): (usize, usize),
+        exponent: f64,
+    ) -> Self {
+        let mut prompt = |_| fresh.take(least + random.below(most - least + 1)).collect();
+        Self {
+            prompts: (0..count).map(&mut prompt).collect(),
+            popularity: Zipf::new(count, exponent),
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> Vec<u32> {
+        self.prompts[self.popularity.draw(random) as usize].clone()
+    }
+}
+
+/// Things that happen later, the next first.
+struct Agenda<T>(std::collections::BTreeMap<(u64, u64), T>, u64);
+
+impl<T> Agenda<T> {
+    fn new() -> Self {
+        Self(std::collections::BTreeMap::new(), 0)
+    }
+
+    fn add(&mut self, at: u64, what: T) {
+        self.1 += 1;
+        self.0.insert((at, self.1), what);
+    }
+
+    fn next(&mut self) -> Option<(u64, T)> {
+        let ((at, _), what) = self.0.pop_first()?;
+        Some((at, what))
+    }
+}
+
+/// A pause with this mean, most of them shorter.
+fn pause(random: &mut Random, mean: f64) -> u64 {
+    (-mean * (1.0 - random.unit()).ln()) as u64
+}
+
+/// Applications with a system prompt each, some far more popular than others; a request is the
+/// prompt and a question that comes once.
+fn shared_prompts(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    let fresh = &mut Fresh(0);
+    let prompts = Prompts::new(random, fresh, accesses / 1000 + 20, (2, 24), 1.0);
+    let (mut requests, mut done) = (Vec::new(), 0);
+    while done < accesses {
+        let mut request = prompts.draw(random);
+        request.extend(fresh.take(1 + random.below(8)));
+        done += request.len();
+        requests.push(request);
+    }
+    requests
+}
+
+/// Agents that call tools: each run has instructions of one of a few kinds, a task of its own, and
+/// up to 40 steps in quick succession that each add a tool's answer; then it is over.
+fn agents(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    let fresh = &mut Fresh(0);
+    let kinds = Prompts::new(random, fresh, 12, (10, 40), 0.8);
+    let mut agenda = Agenda::new();
+    agenda.add(0, None);
+    let (mut requests, mut done) = (Vec::new(), 0);
+    while done < accesses {
+        let Some((now, run)) = agenda.next() else { break };
+        let (mut blocks, left) = run.unwrap_or_else(|| {
+            agenda.add(now + pause(random, 150.0), None);
+            let mut blocks = kinds.draw(random);
+            blocks.extend(fresh.take(1 + random.below(4)));
+            (blocks, 1 + random.below(40))
+        });
+        let request = blocks.clone();
+        done += request.len();
+        requests.push(request);
+        blocks.extend(fresh.take(1 + random.below(6)));
+        if left > 1 {
+            agenda.add(now + 5 + pause(random, 40.0), Some((blocks, left - 1)));
+        }
+    }
+    requests
+}
+
+/// Long documents, most of them asked about once; one in four is asked about a few times more,
+/// soon after.
+fn one_shot(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    let fresh = &mut Fresh(0);
+    let mut agenda = Agenda::new();
+    agenda.add(0, None);
+    let (mut requests, mut done) = (Vec::new(), 0);
+    while done < accesses {
+        let Some((now, document)) = agenda.next() else { break };
+        let document: Vec<u32> = document.unwrap_or_else(|| {
+            agenda.add(now + pause(random, 100.0), None);
+            let document: Vec<u32> = fresh.take(20 + random.below(120)).collect();
+            if random.chance(0.25) {
+                for _ in 0..1 + random.below(4) {
+                    agenda.add(now + pause(random, 2000.0), Some(document.clone()));
+                }
+            }
+            document
+        });
+        let mut request = document;
+        request.extend(fresh.take(1 + random.below(3)));
+        done += request.len();
+        requests.push(request);
+    }
+    requests
+}
+
+/// Chats that go on for some turns with pauses for thought, behind the system prompts given.
+/// `at` is when each request is made.
+fn chats(
+    random: &mut Random,
+    fresh: &mut Fresh,
+    prompts: &Prompts,
+    accesses: usize,
+    (between, thought, turns): (f64, f64, f64),
+) -> Vec<(u64, Vec<u32>)> {
+    let mut agenda = Agenda::new();
+    agenda.add(0, None);
+    let (mut requests, mut done) = (Vec::new(), 0);
+    while done < accesses {
+        let Some((now, chat)) = agenda.next() else { break };
+        let mut blocks: Vec<u32> = chat.unwrap_or_else(|| {
+            agenda.add(now + pause(random, between), None);
+            prompts.draw(random)
+        });
+        blocks.extend(fresh.take(1 + random.below(6)));
+        let mut request = blocks.clone();
+        // The last block is not full: the next turn's is another one.
+        request.extend(fresh.take(1));
+        done += request.len();
+        requests.push((now, request));
+        blocks.extend(fresh.take(1 + random.below(4)));
+        if random.chance(1.0 - 1.0 / turns) && blocks.len() < 200 {
+            agenda.add(now + pause(random, thought), Some(blocks));
+        }
+    }
+    requests
+}
+
+/// Chats, and from time to time a job that goes over many documents once.
+fn chat_with_scans(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    let fresh = &mut Fresh(0);
+    let prompts = Prompts::new(random, fresh, 20, (2, 12), 1.0);
+    let talk = chats(random, fresh, &prompts, accesses / 3 * 2, (10.0, 1500.0, 5.0));
+    let each = talk.len() / 8 + 1;
+    let mut requests = Vec::new();
+    for (at, (_, request)) in talk.into_iter().enumerate() {
+        requests.push(request);
+        if at % each == each / 2 {
+            let mut left = accesses / 24;
+            while left > 0 {
+                let document: Vec<u32> = fresh.take(10 + random.below(60)).collect();
+                left = left.saturating_sub(document.len());
+                requests.push(document);
+            }
+        }
+    }
+    requests
+}
+
+/// Chats by day. By night there are few, and a job that goes over the same documents each night.
+fn day_and_night(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    const DAYS: usize = 6;
+    let fresh = &mut Fresh(0);
+    let prompts = Prompts::new(random, fresh, 30, (2, 12), 1.0);
+    let corpus: Vec<Vec<u32>> =
+        (0..accesses / 2400 + 1).map(|_| fresh.take(10 + random.below(60)).collect()).collect();
+    let mut requests = Vec::new();
+    for _ in 0..DAYS {
+        let day = chats(random, fresh, &prompts, accesses / 10 * 8 / DAYS, (8.0, 1500.0, 5.0));
+        requests.extend(day.into_iter().map(|(_, request)| request));
+        let night = chats(random, fresh, &prompts, accesses / 10 / DAYS, (80.0, 1500.0, 5.0));
+        let mut night = night.into_iter().map(|(_, request)| request);
+        for document in &corpus {
+            requests.push(document.clone());
+            if random.chance(0.3) {
+                requests.extend(night.next());
+            }
+        }
+    }
+    requests
+}
+
+/// Four tenants: one with a few hot prompts, one with many of about the same popularity, one that
+/// chats, and one whose every request is new.
+fn tenants(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    let fresh = &mut Fresh(0);
+    let hot = Prompts::new(random, fresh, 200, (4, 20), 1.2);
+    let flat = Prompts::new(random, fresh, accesses / 300 + 10, (4, 20), 0.3);
+    let system = Prompts::new(random, fresh, 6, (2, 12), 1.0);
+    let mut talk = chats(random, fresh, &system, accesses, (10.0, 1200.0, 6.0))
+        .into_iter()
+        .map(|(_, request)| request);
+    let (mut requests, mut done) = (Vec::new(), 0);
+    while done < accesses {
+        let request = match random.below(10) {
+            0..3 => [hot.draw(random), fresh.take(1 + random.below(4)).collect()].concat(),
+            3..5 => [flat.draw(random), fresh.take(1 + random.below(4)).collect()].concat(),
+            5..8 => talk.next().unwrap_or_default(),
+            _ => fresh.take(5 + random.below(30)).collect(),
+        };
+        done += request.len();
+        requests.push(request);
+    }
+    requests
+}
+
+/// Popular prompts with questions, and chats; three times all prompts and chats give way to others
+/// at once, and what is popular turns into what is talked about.
+fn sudden_change(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
+    const PARTS: usize = 4;
+    let fresh = &mut Fresh(0);
+    let mut requests = Vec::new();
+    for part in 0..PARTS {
+        let prompts = Prompts::new(random, fresh, accesses / 1500 + 20, (2, 24), 0.9);
+        let share = if part % 2 == 0 { 0.2 } else { 0.8 };
+        let mut talk =
+            chats(random, fresh, &prompts, accesses / PARTS, (10.0, 1000.0, 6.0)).into_iter();
+        let mut done = 0;
+        while done < accesses / PARTS {
+            let request = match talk.next() {
+                Some((_, request)) if random.chance(share) => request,
+                _ => [prompts.draw(random), fresh.take(1 + random.below(8)).collect()].concat(),
+            };
+            done += request.len();
+            requests.push(request);
+        }
     }
     requests
 }

@@ -12,7 +12,7 @@ pub(crate) mod victims;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use mc_evict::{EvictionPolicy, Item, Lru, PolicyKind, Verdict};
+use mc_evict::{EvictionPolicy, Item, Lru, Verdict};
 use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{Generation, Time};
 
@@ -54,7 +54,7 @@ const NOTED: usize = 64;
 /// The orders over the objects of one shard.
 #[derive(Debug)]
 pub(crate) struct Order {
-    main: Box<dyn EvictionPolicy + Send>,
+    main: Box<dyn EvictionPolicy>,
     pinned: Lru,
     /// These compete with `main` by their last use.
     lapsed: Lru,
@@ -101,9 +101,9 @@ impl Waiting {
 }
 
 impl Order {
-    pub(crate) fn new(policy: PolicyKind, with_tenants: bool) -> Self {
+    pub(crate) fn new(policy: Box<dyn EvictionPolicy>, with_tenants: bool) -> Self {
         Self {
-            main: policy.build(),
+            main: policy,
             pinned: Lru::new(),
             lapsed: Lru::new(),
             noted: Vec::new(),
@@ -151,6 +151,11 @@ impl Order {
         if let Some(tenants) = &mut self.tenants {
             tenants.insert(slot, class);
         }
+    }
+
+    /// Objects that can be victims.
+    fn len(&self) -> usize {
+        self.main.len() + self.pinned.len() + self.lapsed.len()
     }
 
     /// The ordinary object that the policy would evict first.

@@ -1,5 +1,6 @@
 //! Taking space back: eviction, deadlines, lost segments.
 
+use core::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use mc_types::Time;
@@ -169,7 +170,7 @@ impl Master {
         }
     }
 
-    /// The shard whose coldest object is the coldest of a sample; of all shards,
+    /// The shard of a sample that should lose an object most urgently; of all shards,
     /// when the sample has no object.
     fn coldest_shard(&self, pool: Pool, now: Time, draw: u64) -> Option<usize> {
         let shards = self.shards().len();
@@ -177,9 +178,9 @@ impl Master {
             let mut shard = self.shards()[at].lock();
             // A few are enough, unless none of them is still there.
             while shard.readmit_due(now, READMISSIONS) == READMISSIONS
-                && shard.coldest(pool).is_none()
+                && shard.coldest_slot(pool).is_none()
             {}
-            shard.coldest(pool).map(|touched| (touched, at))
+            shard.urgency(pool, now).map(|urgency| (Reverse(urgency), at))
         };
         let draws = (0..SAMPLE as u64).map(|n| mix(draw ^ n) as usize % shards);
         let sampled = if shards <= SAMPLE {

@@ -69,7 +69,7 @@ struct State {
     by_key: HashMap<Box<str>, Handle>,
     entries: Vec<Option<Entry>>,
     free: Vec<Handle>,
-    policy: Box<dyn EvictionPolicy + Send>,
+    policy: Box<dyn EvictionPolicy>,
     frequencies: FrequencySketch<COUNTERS>,
 }
 

@@ -107,9 +107,15 @@ enum Judgement {
     Unfit,
 }
 
+/// The part of its objects that one shard may lose before others are looked at: the next victim
+/// may be colder there.
+const PART: usize = 32;
+
 /// What one eviction may still do.
 struct Budget<'a> {
     offers: u64,
+    /// Objects that may still be chosen.
+    victims: usize,
     /// Bytes still to be freed.
     bytes: u64,
     /// The room that one object is to make.
@@ -119,22 +125,24 @@ struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    const fn new(aim: Aim<'a>) -> Self {
+    fn new(aim: Aim<'a>, held: usize) -> Self {
         let bytes = match aim {
             Aim::Free { bytes, .. } => bytes,
             Aim::Room(_) => 1,
         };
-        Self { offers: 0, bytes, room: aim.room(), is_over: false }
+        let victims = (held / PART).max(1);
+        Self { offers: 0, victims, bytes, room: aim.room(), is_over: false }
     }
 
     fn is_spent(&self) -> bool {
-        self.is_over || self.bytes == 0 || self.offers >= MAX_OFFERS
+        self.is_over || self.bytes == 0 || self.victims == 0 || self.offers >= MAX_OFFERS
     }
 
     fn plan(&mut self, object: &Object) {
         let freed =
             object.replicas().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()));
         self.bytes = self.bytes.saturating_sub(freed);
+        self.victims = self.victims.saturating_sub(1);
         // What has nothing left makes no room, and goes all the same.
         self.is_over |= self.room.is_some() && freed > 0;
     }
@@ -177,6 +185,11 @@ impl<'a> Eviction<'a> {
         }
     }
 
+    /// How urgently the policy would evict an object; `None` when it has no measure for that.
+    pub(super) fn urgency(&self) -> Option<u64> {
+        self.order.main.urgency()
+    }
+
     /// Returns the object whose soft pin has lapsed and that goes before any ordinary one.
     fn coldest_lapsed(&self) -> Option<ObjectSlot> {
         let touched =
@@ -190,7 +203,7 @@ impl<'a> Eviction<'a> {
     /// for one time.
     pub(super) fn choose(&mut self, pool: Pool, aim: Aim<'_>, now: Time) -> (Chosen, u64) {
         let mut chosen = Chosen::default();
-        let mut budget = Budget::new(aim);
+        let mut budget = Budget::new(aim, self.order.len());
         self.order.tell();
         if let Some(tenant) = pool.tenant {
             let next = |all: &mut Self| all.order.coldest_of(tenant, pool.class);

@@ -6,19 +6,30 @@ use mc_evict::{EvictionPolicy, Item};
 use mc_types::{Generation, Time};
 
 use super::choice::Chosen;
-use crate::evict::order::Pool;
 use crate::evict::order::choice::{Aim, Evicted};
+use crate::evict::order::{Class, Pool};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
+use crate::object::Queue;
 use crate::object::slot::ObjectSlot;
 use crate::shard::{RemovedObject, Shard};
 use crate::tier::offload::OffloadDecision;
 
 impl Shard {
-    /// Returns when the object that this pool would lose first was last used.
-    pub(crate) fn coldest(&mut self, pool: Pool) -> Option<Time> {
+    /// Returns how urgently this pool should lose an object here, to be compared with other
+    /// shards.
+    pub(crate) fn urgency(&mut self, pool: Pool, now: Time) -> Option<u64> {
         let slot = self.coldest_slot(pool)?;
-        self.object(slot).map(|object| object.protection().last_touched())
+        let object = self.object(slot)?;
+        let idle = now.as_millis().saturating_sub(object.protection().last_touched().as_millis());
+        if pool.tenant.is_some() || pool.class == Class::SoftPinned {
+            return Some(idle);
+        }
+        // An object whose soft pin has lapsed is here when it goes before all ordinary ones; a
+        // policy's measure says nothing of it.
+        let is_lapsed = object.queue() == Queue::Lapsed;
+        let own = self.eviction().urgency();
+        Some(own.map_or(idle, |own| if is_lapsed { u64::MAX } else { own }))
     }
 
     /// Returns the object that this pool would lose first.

@@ -1,0 +1,146 @@
+//! Things by how often they were used, and of each class by when.
+
+use crate::pages::Pages;
+use crate::policy::{Handle, mark};
+
+/// Classes: used once, twice, and so on; eight times or more often.
+pub(super) const CLASSES: usize = 8;
+
+/// The bits of a node's word that are its class; those of its mark are the others.
+const CLASS: u32 = CLASSES as u32 - 1;
+
+/// Something that is used again before one in so many others were is not of a higher class.
+const QUICK: usize = 64;
+
+const NONE: Handle = Handle::MAX;
+const ABSENT: Handle = Handle::MAX - 1;
+
+/// 29 bits for a hash, the lowest of 32 being zero; all are zero for nothing alone.
+pub(super) const fn mark_of(hash: u64) -> u32 {
+    let mark = mark(hash) & !CLASS;
+    if mark == 0 && hash != 0 { CLASS + 1 } else { mark }
+}
+
+/// The class of something that was used once more.
+pub(super) const fn above(class: usize) -> usize {
+    if class + 1 < CLASSES { class + 1 } else { class }
+}
+
+/// The record of one thing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    colder: Handle,
+    hotter: Handle,
+    /// When it was last used, in uses of the cache.
+    pub(super) used: u32,
+    word: u32,
+}
+
+const _: () = assert!(size_of::<Node>() == 16, "kept once for each thing");
+
+impl Node {
+    const VACANT: Self = Self { colder: NONE, hotter: ABSENT, used: 0, word: 0 };
+
+    pub(super) const fn new(mark: u32, class: usize, used: u32) -> Self {
+        Self { colder: NONE, hotter: NONE, used, word: mark | class as u32 }
+    }
+
+    pub(super) const fn mark(&self) -> u32 {
+        self.word & !CLASS
+    }
+
+    pub(super) const fn class(&self) -> usize {
+        (self.word & CLASS) as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    coldest: Handle,
+    hottest: Handle,
+    len: u32,
+}
+
+/// For each class, a list of the things in it in the order of their last use.
+#[derive(Clone, Debug)]
+pub(super) struct Classes {
+    nodes: Pages<Node>,
+    lists: [List; CLASSES],
+    len: usize,
+}
+
+impl Classes {
+    pub(super) const fn new() -> Self {
+        let empty = List { coldest: NONE, hottest: NONE, len: 0 };
+        Self { nodes: Pages::new(), lists: [empty; CLASSES], len: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn len_of(&self, class: usize) -> usize {
+        self.lists[class].len as usize
+    }
+
+    /// The record of a thing that is held.
+    pub(super) fn get(&self, handle: Handle) -> Option<&Node> {
+        self.nodes.get(handle as usize).filter(|node| node.hotter != ABSENT)
+    }
+
+    /// The least recently used thing of a class.
+    pub(super) fn coldest(&self, class: usize) -> Option<Handle> {
+        Some(self.lists[class].coldest).filter(|handle| *handle != NONE)
+    }
+
+    /// The most recently used thing of a class.
+    pub(super) fn hottest(&self, class: usize) -> Option<Handle> {
+        Some(self.lists[class].hottest).filter(|handle| *handle != NONE)
+    }
+
+    /// Adds a thing that is not held, as used later than all others.
+    pub(super) fn put(&mut self, handle: Handle, node: Node) {
+        let list = &mut self.lists[node.class()];
+        let colder = core::mem::replace(&mut list.hottest, handle);
+        list.len += 1;
+        if colder == NONE {
+            list.coldest = handle;
+        } else {
+            self.node(colder).hotter = handle;
+        }
+        *self.nodes.entry(handle as usize, Node::VACANT) = Node { colder, hotter: NONE, ..node };
+        self.len += 1;
+    }
+
+    /// Takes a thing out, and says what was known of it.
+    pub(super) fn take(&mut self, handle: Handle) -> Option<Node> {
+        let node = *self.get(handle)?;
+        let class = node.class();
+        match node.colder {
+            NONE => self.lists[class].coldest = node.hotter,
+            colder => self.node(colder).hotter = node.hotter,
+        }
+        match node.hotter {
+            NONE => self.lists[class].hottest = node.colder,
+            hotter => self.node(hotter).colder = node.colder,
+        }
+        self.node(handle).hotter = ABSENT;
+        self.lists[class].len -= 1;
+        self.len -= 1;
+        Some(node)
+    }
+
+    /// Notes that a thing was used, later than all others. Returns its mark; `None` when it is
+    /// not held.
+    pub(super) fn renew(&mut self, handle: Handle, now: u32) -> Option<u32> {
+        let node = self.take(handle)?;
+        let age = now.wrapping_sub(node.used) as usize;
+        let class = if age > self.len / QUICK { above(node.class()) } else { node.class() };
+        self.put(handle, Node::new(node.mark(), class, now));
+        Some(node.mark())
+    }
+
+    fn node(&mut self, handle: Handle) -> &mut Node {
+        self.nodes.get_mut(handle as usize).expect("handles in lists have nodes")
+    }
+}
