@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mc_cli::UsageError;
+use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_store::{NodeConfig, Protocol};
 use mc_types::{ByteSize, ParseByteSizeError};
 
@@ -66,7 +67,7 @@ pub(crate) struct Args {
 
     /// Use the running cluster of this master, and start no cluster. Also several masters with ';'
     /// or ',' between them, or etcd://host:port;host:port/cluster
-    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl", "tier"], help_heading = "Cluster")]
+    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl", "tier", "eviction_policy"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
     /// Credentials for that master
@@ -94,6 +95,10 @@ pub(crate) struct Args {
     /// blocks would be evicted in its place
     #[arg(id = "lease_ttl", long = "default_kv_lease_ttl", value_name = "TIME", default_value = "200ms", value_parser = mc_cli::parse_duration, help_heading = "Cluster")]
     pub(crate) lease_ttl: Duration,
+
+    /// Which blocks make room for others: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive
+    #[arg(id = "eviction_policy", long = "eviction_policy", value_name = "NAME", default_value_t = PolicyKind::default(), value_parser = parse_policy, help_heading = "Cluster")]
+    pub(crate) eviction_policy: PolicyKind,
 
     /// Transfer all bytes over this protocol, tcp or quic, also where memory could be shared; quic
     /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
@@ -132,6 +137,7 @@ pub(crate) struct Plan {
     /// blocks, because shares are not equal and a disk deletes its oldest objects when it fills up.
     pub(crate) disk: ByteSize,
     pub(crate) lease_ttl: Duration,
+    pub(crate) eviction_policy: PolicyKind,
 }
 
 impl Args {
@@ -188,6 +194,7 @@ impl Args {
             segment: ByteSize::bytes(segment),
             disk: self.disk(distinct_blocks),
             lease_ttl: self.lease_ttl,
+            eviction_policy: self.eviction_policy,
         }))
     }
 
@@ -286,6 +293,10 @@ pub(crate) enum ParseCapacityError {
     PartTooLarge,
 }
 
+fn parse_policy(name: &str) -> Result<PolicyKind, UnknownPolicy> {
+    name.trim().parse()
+}
+
 fn parse_speedup(text: &str) -> Result<f64, ParseSpeedupError> {
     match text.trim().parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
@@ -381,7 +392,13 @@ mod tests {
     fn a_running_cluster_has_its_own_shape() {
         let args = parse(&["--master=h:1"]).unwrap();
         assert_eq!(args.target(1).unwrap(), Target::Running { master: "h:1".into() });
-        for other in ["--nodes=1", "--capacity=1GB", "--default-kv-lease-ttl=1s", "--tier=ssd:/d"] {
+        for other in [
+            "--nodes=1",
+            "--capacity=1GB",
+            "--default-kv-lease-ttl=1s",
+            "--tier=ssd:/d",
+            "--eviction-policy=fifo",
+        ] {
             let refusal = parse(&["--master=h:1", other]).unwrap_err().to_string();
             assert!(refusal.contains("cannot be used with"), "{refusal}");
         }

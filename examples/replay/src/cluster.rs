@@ -103,6 +103,7 @@ impl Cluster {
 fn describe_master(plan: &Plan, tier: Option<&TierDirectory>) -> MasterBuilder {
     let mut config = MasterConfig::default();
     config.lease_ttl = plan.lease_ttl;
+    config.eviction_policy = plan.eviction_policy;
     let builder = Master::builder().listen((LOOPBACK, 0).into());
     let builder = match tier {
         None => builder,
