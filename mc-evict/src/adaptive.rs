@@ -42,8 +42,9 @@ const LEAST: usize = 64;
 /// the last to the first has each given up before those it needs: they are of the same or
 /// of a higher class, and were used later.
 ///
-/// 32 bytes for each thing, and at most 1.6 MB for the shadows of all parts of a cache. No
-/// call does work that grows with what is held.
+/// 32 bytes for each thing, and at most 1.6 MB for the shadows of all parts of a cache, or
+/// 25 kB for each part where there are more than 64. No call does work that grows with what
+/// is held. A clone goes on learning together with the original, as the parts of a cache do.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     things: Classes,

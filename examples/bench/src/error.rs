@@ -62,7 +62,7 @@ pub(crate) enum BenchError {
         source: io::Error,
     },
     /// A picture could not be written.
-    #[error("cannot write the picture {}", path.display())]
+    #[error("cannot write the picture {}; name another with --plot", path.display())]
     Plot {
         /// The file.
         path: PathBuf,

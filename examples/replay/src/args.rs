@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mc_cli::UsageError;
-use mc_evict::{PolicyKind, UnknownPolicy};
+use mc_evict::PolicyKind;
 use mc_store::{NodeConfig, Protocol};
 use mc_types::{ByteSize, ParseByteSizeError};
 
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     pub(crate) lease_ttl: Duration,
 
     /// Which blocks make room for others: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive
-    #[arg(id = "eviction_policy", long = "eviction_policy", value_name = "NAME", default_value_t = PolicyKind::default(), value_parser = parse_policy, help_heading = "Cluster")]
+    #[arg(id = "eviction_policy", long = "eviction_policy", value_name = "NAME", default_value_t = PolicyKind::default(), help_heading = "Cluster")]
     pub(crate) eviction_policy: PolicyKind,
 
     /// Transfer all bytes over this protocol, tcp or quic, also where memory could be shared; quic
@@ -291,10 +291,6 @@ pub(crate) enum ParseCapacityError {
         "more than {MAX_FRACTION} times the trace; write a size such as 2GB or a part such as 0.2"
     )]
     PartTooLarge,
-}
-
-fn parse_policy(name: &str) -> Result<PolicyKind, UnknownPolicy> {
-    name.trim().parse()
 }
 
 fn parse_speedup(text: &str) -> Result<f64, ParseSpeedupError> {

@@ -12,8 +12,8 @@ const LOOK: u32 = 64;
 
 /// What the shadows of each rule have found, and the rule that is followed.
 ///
-/// The parts of a cache share one and lock nothing: a count that is lost to another part's
-/// changes nothing.
+/// The parts of a cache share one and lock nothing: what one counts while another halves the
+/// counts may count half or whole, and decides nothing.
 #[derive(Debug)]
 pub(super) struct Arbiter {
     found: [AtomicU32; RULES.len()],

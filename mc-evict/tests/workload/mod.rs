@@ -393,15 +393,15 @@ fn one_shot(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     requests
 }
 
-/// Chats that go on for some turns with pauses for thought, behind the system prompts given.
-/// `at` is when each request is made.
+/// Chats that go on for some turns behind the system prompts given. `between` is the mean time
+/// from one chat's beginning to the next one's, `thought` that between two turns of a chat.
 fn chats(
     random: &mut Random,
     fresh: &mut Fresh,
     prompts: &Prompts,
     accesses: usize,
     (between, thought, turns): (f64, f64, f64),
-) -> Vec<(u64, Vec<u32>)> {
+) -> Vec<Vec<u32>> {
     let mut agenda = Agenda::new();
     agenda.add(0, None);
     let (mut requests, mut done) = (Vec::new(), 0);
@@ -416,7 +416,7 @@ fn chats(
         // The last block is not full: the next turn's is another one.
         request.extend(fresh.take(1));
         done += request.len();
-        requests.push((now, request));
+        requests.push(request);
         blocks.extend(fresh.take(1 + random.below(4)));
         if random.chance(1.0 - 1.0 / turns) && blocks.len() < 200 {
             agenda.add(now + pause(random, thought), Some(blocks));
@@ -432,7 +432,7 @@ fn chat_with_scans(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     let talk = chats(random, fresh, &prompts, accesses / 3 * 2, (10.0, 1500.0, 5.0));
     let each = talk.len() / 8 + 1;
     let mut requests = Vec::new();
-    for (at, (_, request)) in talk.into_iter().enumerate() {
+    for (at, request) in talk.into_iter().enumerate() {
         requests.push(request);
         if at % each == each / 2 {
             let mut left = accesses / 24;
@@ -456,9 +456,9 @@ fn day_and_night(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     let mut requests = Vec::new();
     for _ in 0..DAYS {
         let day = chats(random, fresh, &prompts, accesses / 10 * 8 / DAYS, (8.0, 1500.0, 5.0));
-        requests.extend(day.into_iter().map(|(_, request)| request));
+        requests.extend(day);
         let night = chats(random, fresh, &prompts, accesses / 10 / DAYS, (80.0, 1500.0, 5.0));
-        let mut night = night.into_iter().map(|(_, request)| request);
+        let mut night = night.into_iter();
         for document in &corpus {
             requests.push(document.clone());
             if random.chance(0.3) {
@@ -476,9 +476,7 @@ fn tenants(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     let hot = Prompts::new(random, fresh, 200, (4, 20), 1.2);
     let flat = Prompts::new(random, fresh, accesses / 300 + 10, (4, 20), 0.3);
     let system = Prompts::new(random, fresh, 6, (2, 12), 1.0);
-    let mut talk = chats(random, fresh, &system, accesses, (10.0, 1200.0, 6.0))
-        .into_iter()
-        .map(|(_, request)| request);
+    let mut talk = chats(random, fresh, &system, accesses, (10.0, 1200.0, 6.0)).into_iter();
     let (mut requests, mut done) = (Vec::new(), 0);
     while done < accesses {
         let request = match random.below(10) {
@@ -507,7 +505,7 @@ fn sudden_change(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
         let mut done = 0;
         while done < accesses / PARTS {
             let request = match talk.next() {
-                Some((_, request)) if random.chance(share) => request,
+                Some(request) if random.chance(share) => request,
                 _ => [prompts.draw(random), fresh.take(1 + random.below(8)).collect()].concat(),
             };
             done += request.len();

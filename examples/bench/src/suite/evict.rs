@@ -72,6 +72,14 @@ pub(crate) fn run<W: Write>(
         let Workload { name, requests, unique } = workload;
         (name.to_owned(), Trace { requests, unique })
     }));
+    // A file that cannot be written is found before the work and not after it.
+    let picture = match &source.plot {
+        Some(path) => {
+            let refused = |source| BenchError::Plot { path: path.clone(), source };
+            Some((File::create(path).map_err(refused)?, path))
+        }
+        None => None,
+    };
     let results = replay_all(&traces)?;
     let mut least = f64::INFINITY;
     for (at, ((name, _), result)) in traces.iter().zip(&results).enumerate() {
@@ -96,16 +104,16 @@ pub(crate) fn run<W: Write>(
     }
     let figure = Figure::new("adaptive_minus_best_min", least, "ratio");
     report.add(figure.with("accesses", accesses))?;
-    if let Some(path) = &source.plot {
+    if let Some((mut file, path)) = picture {
         let charts: Vec<_> = traces.iter().map(|(name, _)| name.as_str()).zip(&results).collect();
-        std::fs::write(path, plot::draw(&charts))
+        file.write_all(plot::draw(&charts).as_bytes())
             .map_err(|source| BenchError::Plot { path: path.clone(), source })?;
     }
     Ok(())
 }
 
 /// The part of all blocks that were hits, with the room of one capacity.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Hits {
     /// In the order of [`PolicyKind::ALL`].
     by_kind: Vec<f64>,
@@ -140,10 +148,9 @@ fn replay_all(traces: &[(String, Trace)]) -> Result<Vec<Vec<Hits>>, BenchError> 
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((at, (trace, room))) = {
+                loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    jobs.get(at).map(|job| (at, job))
-                } {
+                    let Some((trace, room)) = jobs.get(at) else { break };
                     let _ = results[at].set(trace.hits(*room));
                 }
             });
