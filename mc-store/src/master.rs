@@ -478,7 +478,7 @@ impl MasterBuilder {
 }
 
 impl Assembled {
-    fn serve(self, server: Server<MasterService<SinceStart>>) -> Master {
+    fn serve(self, server: Server) -> Master {
         if let Some(access) = &self.access {
             access.warn();
         }

@@ -1,6 +1,7 @@
 //! The server itself: listens, takes connections, and stops in good order.
 
 use core::future::Future;
+use core::pin::Pin;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -40,13 +41,13 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// the runtime's blocking threads, a bounded number at a time, and hold up no other call; their
 /// answers come when they are there.
 #[derive(Debug)]
-pub struct Server<S> {
+pub struct Server {
     listeners: Vec<Listener>,
     local_addr: SocketAddr,
-    shared: Arc<Shared<S>>,
+    shared: Arc<Shared>,
 }
 
-impl<S: Service> Server<S> {
+impl Server {
     /// Listens at `addr` (`host:port`; port 0 lets the system choose). Needs a
     /// tokio runtime with its I/O and time drivers.
     ///
@@ -56,14 +57,18 @@ impl<S: Service> Server<S> {
     ///
     /// # Panics
     /// When the operating system gives no random numbers.
-    pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
+    pub async fn bind(
+        addr: &str,
+        service: impl Service,
+        config: ServerConfig,
+    ) -> Result<Self, BindError> {
         config.validate()?;
         let config = config.within_descriptors();
         let (listener, local_addr) = Listener::tcp(addr).await?;
         config.warn_of_exposure(local_addr);
         let mut listeners = vec![listener];
         let local_socket = offer(&config, &mut listeners);
-        let shared = Arc::new(Shared::new(service, config, local_socket));
+        let shared = Arc::new(Shared::new(Arc::new(service), config, local_socket));
         Ok(Self { listeners, local_addr, shared })
     }
 
@@ -94,11 +99,14 @@ impl<S: Service> Server<S> {
     ///
     /// # Panics
     /// When the operating system gives no random numbers.
-    pub fn over_streams(service: S, config: ServerConfig) -> Result<(Self, Streams), BindError> {
+    pub fn over_streams(
+        service: impl Service,
+        config: ServerConfig,
+    ) -> Result<(Self, Streams), BindError> {
         config.validate()?;
         let (sender, listener) = Listener::handed();
         let local_addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let shared = Arc::new(Shared::new(service, config, None));
+        let shared = Arc::new(Shared::new(Arc::new(service), config, None));
         Ok((Self { listeners: vec![listener], local_addr, shared }, Streams { sender }))
     }
 
@@ -134,17 +142,35 @@ impl<S: Service> Server<S> {
     ///
     /// Dropping the future closes every connection at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let (stop, stopped) = oneshot::channel();
+        let mut serving = self.run(stopped);
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = &mut serving => return,
+        }
+        drop(stop);
+        serving.await;
+    }
+
+    /// [`serve`](Self::serve)s until `stopped` resolves. In a box, so that this is compiled here and
+    /// not once in each program.
+    fn run(self, stopped: oneshot::Receiver<()>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.serve_until(stopped))
+    }
+
+    async fn serve_until(self, mut stopped: oneshot::Receiver<()>) {
         let Self { listeners, local_addr, shared } = self;
         let (drain, draining) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let mut shutdown = core::pin::pin!(shutdown);
         let interval = SWEEP.min(shared.config.idle_timeout / 4).max(Duration::from_millis(1));
         let mut sweep = tokio::time::interval(interval);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                () = &mut shutdown => break,
+                // Either way it is time to stop: asked for, or whoever may ask is gone.
+                _ = &mut stopped => break,
                 Some(ended) = connections.join_next() => log_panic(&ended),
                 accepted = listener::accept_any(&listeners) => match accepted {
                     Ok(accepted) => accept(accepted, &shared, &draining, &mut connections),
@@ -182,10 +208,7 @@ impl<S: Service> Server<S> {
     pub fn spawn(self) -> ServerHandle {
         let (local_addr, watch) = (self.local_addr, self.watch());
         let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(self.serve(async {
-            // Either way it is time to stop: asked for, or the handle is gone.
-            drop(stopped.await);
-        }));
+        let task = tokio::spawn(self.run(stopped));
         ServerHandle { local_addr, watch, stop, task }
     }
 }
@@ -209,9 +232,9 @@ fn offer(_: &ServerConfig, _: &mut Vec<Listener>) -> Option<Box<str>> {
     None
 }
 
-fn accept<S: Service>(
+fn accept(
     (stream, peer, source): Accepted,
-    shared: &Arc<Shared<S>>,
+    shared: &Arc<Shared>,
     draining: &watch::Receiver<bool>,
     connections: &mut JoinSet<()>,
 ) {

@@ -86,9 +86,9 @@ enum Input {
     Broken(FrameError),
 }
 
-pub(super) struct Connection<S> {
+pub(super) struct Connection {
     stream: Guarded,
-    shared: Arc<Shared<S>>,
+    shared: Arc<Shared>,
     asker: CallSource,
     /// How long requests that say when they were sent have waited.
     transit: Transit,
@@ -121,17 +121,17 @@ pub(super) struct Connection<S> {
     leaving_since: Option<Instant>,
 }
 
-impl<S> Drop for Connection<S> {
+impl Drop for Connection {
     fn drop(&mut self) {
         let max = self.shared.config.max_buffered;
         self.buffered.set(0, &self.shared.buffered, max);
     }
 }
 
-impl<S: Service> Connection<S> {
+impl Connection {
     pub(super) fn new(
         stream: Stream,
-        shared: Arc<Shared<S>>,
+        shared: Arc<Shared>,
         (asker, transit): (CallSource, Transit),
         seat: Seat,
     ) -> Self {

@@ -30,8 +30,8 @@ pub(super) struct CallSource {
 
 /// Appends the frame that answers a call, and returns when it may be sent. `payload` is all of the
 /// call's payload; it has waited for so long.
-pub(super) fn answer_call<S: Service>(
-    shared: &Shared<S>,
+pub(super) fn answer_call(
+    shared: &Shared,
     asker: &CallSource,
     header: FrameHeader,
     payload: &[u8],
@@ -45,8 +45,8 @@ pub(super) fn answer_call<S: Service>(
     execute(shared, asker, header, payload, out)
 }
 
-fn execute<S: Service>(
-    shared: &Shared<S>,
+fn execute(
+    shared: &Shared,
     asker: &CallSource,
     header: FrameHeader,
     payload: &[u8],
@@ -86,8 +86,8 @@ fn execute<S: Service>(
     }
 }
 
-fn call<S: Service>(
-    shared: &Shared<S>,
+fn call(
+    shared: &Shared,
     asker: &CallSource,
     header: FrameHeader,
     method: Method,
@@ -108,8 +108,8 @@ fn refuse(out: &mut BytesMut, header: FrameHeader, refusal: &Refusal) -> Complet
 }
 
 /// Has the service append its answer, and counts the call.
-pub(super) fn answer<S: Service>(
-    shared: &Shared<S>,
+pub(super) fn answer(
+    shared: &Shared,
     call: Call<'_>,
     out: &mut BytesMut,
 ) -> Result<Completion, Refusal> {

@@ -32,14 +32,13 @@ use crate::frame::{
 use crate::handshake::{read_exactly, read_preface};
 use crate::refusal::Refusal;
 use crate::server::shared::Shared;
-use crate::service::Service;
 use crate::stream::Stream;
 
 /// Serves a connection to its end, and says once why a bad one ended.
-pub(super) async fn serve<S: Service>(
+pub(super) async fn serve(
     stream: Stream,
     (peer, source): (Peer, Source),
-    shared: Arc<Shared<S>>,
+    shared: Arc<Shared>,
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) {
@@ -81,10 +80,10 @@ impl Drop for Open<'_> {
     }
 }
 
-async fn greet_and_serve<S: Service>(
+async fn greet_and_serve(
     stream: Stream,
     (peer, source): (Peer, Source),
-    shared: Arc<Shared<S>>,
+    shared: Arc<Shared>,
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) -> Result<(), CloseReason> {
@@ -195,12 +194,12 @@ enum Known {
 }
 
 /// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
-async fn greet<S: Service>(
+async fn greet(
     stream: &mut Stream,
     (peer, source): (Peer, Source),
     begun: &[u8],
     shown: &Shown,
-    shared: &Shared<S>,
+    shared: &Shared,
 ) -> Result<Known, CloseReason> {
     let preface: [u8; PREFACE_LEN] = read_preface(stream, begun).await?;
     let client = ClientPreface::parse(&preface)?;

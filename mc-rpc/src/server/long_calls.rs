@@ -15,7 +15,7 @@ use super::held_answers::HeldAnswers;
 use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::Method;
 use crate::server::shared::Shared;
-use crate::service::{Completion, Service};
+use crate::service::Completion;
 
 /// Calls of one connection that have a turn or ask for one. The others wait here, so that
 /// connections take turns however many calls each has.
@@ -81,9 +81,9 @@ impl LongCalls {
     }
 
     /// Takes a call in; `frame` is its whole frame.
-    pub(super) fn add<S: Service>(
+    pub(super) fn add(
         &mut self,
-        shared: &Arc<Shared<S>>,
+        shared: &Arc<Shared>,
         asker: &CallSource,
         header: FrameHeader,
         frame: Bytes,
@@ -94,7 +94,7 @@ impl LongCalls {
         self.run_next(shared, asker);
     }
 
-    fn run_next<S: Service>(&mut self, shared: &Arc<Shared<S>>, asker: &CallSource) {
+    fn run_next(&mut self, shared: &Arc<Shared>, asker: &CallSource) {
         while self.running.len() < AT_A_TIME
             && let Some(Waiting { header, frame, arrived }) = self.waiting.pop_front()
         {
@@ -128,10 +128,10 @@ impl LongCalls {
 
     /// Appends the answers that are there to `out`, and has those held that are to wait; returns
     /// whether there were any.
-    pub(super) fn poll_ended<S: Service>(
+    pub(super) fn poll_ended(
         &mut self,
         cx: &mut Context<'_>,
-        shared: &Arc<Shared<S>>,
+        shared: &Arc<Shared>,
         asker: &CallSource,
         (out, held): (&mut BytesMut, &mut Option<Box<HeldAnswers>>),
     ) -> Result<bool, Panicked> {

@@ -1,6 +1,6 @@
 //! What the connections of a server share.
 
-use core::mem;
+use core::{fmt, mem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,9 +19,11 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 
 /// What the connections of a server share.
-#[derive(Debug)]
-pub(super) struct Shared<S> {
-    pub(super) service: S,
+///
+/// It is of one type whatever the service is, so that all that serves connections is compiled here and
+/// not once in each program and each test.
+pub(super) struct Shared {
+    pub(super) service: Arc<dyn Service>,
     pub(super) config: Arc<ServerConfig>,
     /// The name of the socket that TCP clients of this host are offered.
     pub(super) local_socket: Option<Box<str>>,
@@ -38,8 +40,12 @@ pub(super) struct Shared<S> {
     pub(super) reflection: Reflection,
 }
 
-impl<S> Shared<S> {
-    pub(super) fn new(service: S, config: ServerConfig, local_socket: Option<Box<str>>) -> Self {
+impl Shared {
+    pub(super) fn new(
+        service: Arc<dyn Service>,
+        config: ServerConfig,
+        local_socket: Option<Box<str>>,
+    ) -> Self {
         Self {
             service,
             local_socket,
@@ -59,16 +65,12 @@ impl<S> Shared<S> {
             config: Arc::new(config),
         }
     }
-}
 
-impl<S> Shared<S> {
     /// The term in which the server answers.
     pub(super) fn epoch(&self) -> Option<Epoch> {
         self.config.term.as_ref().map(|term| term.epoch)
     }
-}
 
-impl<S: Service> Shared<S> {
     /// Refuses what a master must not answer whose term is over.
     pub(super) fn check_term(&self) -> Result<(), Refusal> {
         self.config.term.as_ref().map_or(Ok(()), Term::check)
@@ -78,6 +80,12 @@ impl<S: Service> Shared<S> {
     pub(super) fn check_leads(&self) -> Result<(), Refusal> {
         self.check_term()?;
         self.service.takes_calls()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
     }
 }
 

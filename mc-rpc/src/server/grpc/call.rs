@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::server::shared::Shared;
 use crate::service::{Call, Completion, JournalEnded, Service};
 
-impl<S: Service> Connection<S> {
+impl Connection {
     /// Answers a call of `MasterService`.
     pub(super) async fn answer(
         &self,
@@ -71,7 +71,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Everything about a call but its message.
-    fn prepare(&self, request: &Request<Incoming>, arrived: Instant) -> Result<Ready<S>, Refusal> {
+    fn prepare(&self, request: &Request<Incoming>, arrived: Instant) -> Result<Ready, Refusal> {
         let name = request.uri().path().strip_prefix(MASTER_SERVICE).unwrap_or_default();
         let method = Method::from_name(name).ok_or_else(|| {
             let message =
@@ -115,7 +115,7 @@ impl<S: Service> Connection<S> {
     /// client gave the call up or is gone, the call is not executed.
     async fn run_long(
         &self,
-        ready: Ready<S>,
+        ready: Ready,
         payload: BytesMut,
         held: Reservation,
     ) -> Result<(Answer, Reservation), Refusal> {
@@ -151,8 +151,8 @@ impl<S: Service> Connection<S> {
 type Answer = (BytesMut, Completion);
 
 /// A call of which only the message is missing.
-struct Ready<S> {
-    shared: Arc<Shared<S>>,
+struct Ready {
+    shared: Arc<Shared>,
     method: Method,
     caller: Arc<Caller>,
     from: Option<IpAddr>,
@@ -160,7 +160,7 @@ struct Ready<S> {
     max_reply: usize,
 }
 
-impl<S: Service> Ready<S> {
+impl Ready {
     fn execute(&self, payload: &[u8]) -> Result<Answer, Refusal> {
         if is_late(self.deadline) {
             return Err(too_late(&self.shared.counters));

@@ -38,7 +38,6 @@ use crate::server::identity::Shown;
 use crate::server::long_calls::AT_A_TIME;
 use crate::server::shared::Shared;
 use crate::server::term::Guarded;
-use crate::service::Service;
 
 /// What every HTTP/2 connection begins with.
 pub(in crate::server) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -79,17 +78,16 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// Why this side, or the network, ended the connection.
-pub(in crate::server) async fn serve_connection<IO, S>(
+pub(in crate::server) async fn serve_connection<IO>(
     begun: Bytes,
     io: IO,
-    shared: Arc<Shared<S>>,
+    shared: Arc<Shared>,
     shown: Shown,
     mut seat: Seat,
     mut draining: watch::Receiver<bool>,
 ) -> Result<(), CloseReason>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service,
 {
     let config = Arc::clone(&shared.config);
     let preface = timeout(config.handshake_timeout, read_preface(begun, io)).await;
@@ -192,8 +190,8 @@ fn end_of(error: hyper::Error) -> CloseReason {
 }
 
 /// One connection.
-pub(super) struct Connection<S> {
-    pub(super) shared: Arc<Shared<S>>,
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
     /// What the connection itself shows of its peer.
     pub(super) shown: Shown,
     pub(super) memory_budget: Arc<MemoryBudget>,
@@ -211,7 +209,7 @@ pub(super) struct Connection<S> {
 /// The response metadata with the leader's term.
 const EPOCH: &str = "mc-epoch";
 
-impl<S: Service> Connection<S> {
+impl Connection {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let _open = self.place.call();
         self.shared.places.saw(&self.place);

@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(super) type Wellness = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Tells whether the master of this server answers calls; `None` when it always does.
-pub(super) fn wellness<S: Service>(shared: &Arc<Shared<S>>) -> Option<Wellness> {
+pub(super) fn wellness(shared: &Arc<Shared>) -> Option<Wellness> {
     let config = &shared.config;
     let always = config.liveness.is_none() && config.term.is_none();
     if always && shared.service.takes_calls().is_ok() {

@@ -60,7 +60,7 @@ impl Service for Gate {
 
 struct Peer {
     gate: Arc<Gate>,
-    shared: Arc<Shared<Arc<Gate>>>,
+    shared: Arc<Shared>,
     send: SendRequest<Bytes>,
     drain: watch::Sender<bool>,
     served: JoinHandle<Result<(), CloseReason>>,
@@ -68,7 +68,7 @@ struct Peer {
 
 async fn serve(config: ServerConfig) -> Peer {
     let gate = Arc::<Gate>::default();
-    let shared = Arc::new(Shared::new(Arc::clone(&gate), config, None));
+    let shared = Arc::new(Shared::new(Arc::<Gate>::clone(&gate), config, None));
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (drain, draining) = watch::channel(false);
     let here = Source::of("127.0.0.1:1".parse().unwrap());
