@@ -67,7 +67,7 @@ pub(crate) struct Args {
 
     /// Use the running cluster of this master, and start no cluster. Also several masters with ';'
     /// or ',' between them, or etcd://host:port;host:port/cluster
-    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl", "tier", "eviction_policy"], help_heading = "Cluster")]
+    #[arg(long, visible_alias = "master_server_address", value_name = "ADDRESS", conflicts_with_all = ["capacity", "nodes", "lease_ttl", "tier", "eviction_policy", "high_watermark"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
     /// Credentials for that master
@@ -96,9 +96,13 @@ pub(crate) struct Args {
     #[arg(id = "lease_ttl", long = "default_kv_lease_ttl", value_name = "TIME", default_value = "200ms", value_parser = mc_cli::parse_duration, help_heading = "Cluster")]
     pub(crate) lease_ttl: Duration,
 
-    /// Which blocks make room for others: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive
+    /// Which blocks make room for others: adaptive, lru, fifo, s3_fifo, sieve, w_tinylfu or prefix
     #[arg(id = "eviction_policy", long = "eviction_policy", value_name = "NAME", default_value_t = PolicyKind::default(), help_heading = "Cluster")]
     pub(crate) eviction_policy: PolicyKind,
+
+    /// Evict when more than this fraction of the memory is in use; with 1, when a put finds no room
+    #[arg(id = "high_watermark", long = "eviction_high_watermark_ratio", value_name = "0..1", default_value_t = 0.95, value_parser = mc_cli::parse_fraction, help_heading = "Cluster")]
+    pub(crate) high_watermark: f64,
 
     /// Transfer all bytes over this protocol, tcp or quic, also where memory could be shared; quic
     /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
@@ -138,6 +142,8 @@ pub(crate) struct Plan {
     pub(crate) disk: ByteSize,
     pub(crate) lease_ttl: Duration,
     pub(crate) eviction_policy: PolicyKind,
+    /// The part of the memory above which the master evicts.
+    pub(crate) high_watermark: f64,
 }
 
 impl Args {
@@ -195,6 +201,7 @@ impl Args {
             disk: self.disk(distinct_blocks),
             lease_ttl: self.lease_ttl,
             eviction_policy: self.eviction_policy,
+            high_watermark: self.high_watermark,
         }))
     }
 

@@ -104,6 +104,7 @@ fn describe_master(plan: &Plan, tier: Option<&TierDirectory>) -> MasterBuilder {
     let mut config = MasterConfig::default();
     config.lease_ttl = plan.lease_ttl;
     config.eviction_policy = plan.eviction_policy;
+    config.eviction_high_watermark_ratio = plan.high_watermark;
     let builder = Master::builder().listen((LOOPBACK, 0).into());
     let builder = match tier {
         None => builder,
