@@ -6,20 +6,17 @@ mod ghosts;
 mod rule;
 mod shadow;
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::arbiter::Arbiter;
 use self::classes::{Classes, Node, mark_of};
 use self::ghosts::Ghosts;
-use self::rule::{RULES, Victim};
+use self::rule::RULES;
 use self::shadow::Shadow;
 use crate::policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict};
 
-/// Things that the shadows of one rule hold, in all parts of a cache together, and the
-/// fewest in one part.
+/// Things that the shadow of a rule may hold.
 const SAMPLE: usize = 4096;
-const LEAST: usize = 64;
 
 /// Gives up what the best of six rules gives up. Which rule is best is measured all the
 /// time, in small copies of the cache that hold no more than the names of a sample of what
@@ -42,27 +39,21 @@ const LEAST: usize = 64;
 /// the last to the first has each given up before those it needs: they are of the same or
 /// of a higher class, and were used later.
 ///
-/// 32 bytes for each thing, and at most 1.6 MB for the shadows of all parts of a cache, or
-/// 25 kB for each part where there are more than 64. No call does work that grows with what
-/// is held. A clone goes on learning together with the original, as the parts of a cache do.
+/// 32 bytes for each thing, and at most 1.6 MB for the shadows. No call does work that grows
+/// with what is held.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     things: Classes,
     ghosts: Ghosts,
-    /// Uses of all parts of the cache, wrapping around.
+    /// Uses, wrapping around.
     now: u32,
-    /// Uses of this part that the others do not know of.
-    untold: u32,
     /// One for each rule.
     shadows: Vec<Shadow>,
-    /// Things that a shadow may hold.
-    most: usize,
     /// One mark in `1 << rarity` is in the shadows.
     rarity: u32,
     /// The most held of late.
     size: usize,
-    /// Shared by all parts of a cache.
-    arbiter: Arc<Arbiter>,
+    arbiter: Arbiter,
 }
 
 impl Default for Adaptive {
@@ -75,38 +66,20 @@ impl Adaptive {
     /// An empty order.
     #[must_use]
     pub fn new() -> Self {
-        Self::part(Arc::default(), SAMPLE)
-    }
-
-    /// Empty orders for the parts of one cache, which learn from each other: each sees the
-    /// things of its part alone, as where a cache is divided by the hash of a key.
-    pub fn parts(count: usize) -> impl Iterator<Item = Self> {
-        let arbiter = Arc::default();
-        let most = (SAMPLE / count.max(1)).max(LEAST);
-        (0..count).map(move |_| Self::part(Arc::clone(&arbiter), most))
-    }
-
-    fn part(arbiter: Arc<Arbiter>, most: usize) -> Self {
         Self {
             things: Classes::new(),
-            ghosts: Ghosts::new(most),
+            ghosts: Ghosts::new(SAMPLE),
             now: 0,
-            untold: 0,
-            shadows: RULES.iter().map(|rule| Shadow::new(*rule, most)).collect(),
-            most,
+            shadows: RULES.iter().map(|rule| Shadow::new(*rule, SAMPLE)).collect(),
             rarity: 0,
             size: 0,
-            arbiter,
+            arbiter: Arbiter::default(),
         }
     }
 
-    /// The time of a use. Parts of a large cache tell each other now and then.
-    fn tick(&mut self) -> u32 {
-        self.untold += 1;
+    /// The time of a use.
+    const fn tick(&mut self) -> u32 {
         self.now = self.now.wrapping_add(1);
-        if self.untold as usize > (self.things.len() / 64).min(64) {
-            self.now = self.arbiter.tell(core::mem::take(&mut self.untold));
-        }
         self.now
     }
 
@@ -131,38 +104,41 @@ impl Adaptive {
     fn measure(&mut self) {
         self.size = self.things.len().max(self.size - self.size / 64);
         let before = self.rarity;
-        while self.size >> self.rarity >= self.most {
+        while self.size >> self.rarity >= SAMPLE {
             self.rarity += 1;
         }
         if self.rarity > before {
             let rarity = self.rarity;
             for shadow in &mut self.shadows {
-                shadow
-                    .thin_out(self.most >> rarity, |mark| scatter(mark).trailing_zeros() >= rarity);
+                shadow.thin_out(SAMPLE >> rarity, |mark| scatter(mark).trailing_zeros() >= rarity);
             }
         }
     }
 
-    fn victim(&self) -> Option<Victim> {
+    fn victim(&self) -> Option<Handle> {
         RULES[self.arbiter.choice()].victim(&self.things, self.now)
     }
 }
 
 impl EvictionPolicy for Adaptive {
     fn insert(&mut self, handle: Handle, item: Item) {
+        self.insert_below(handle, item, Handle::MAX);
+    }
+
+    fn insert_below(&mut self, handle: Handle, item: Item, other: Handle) {
         if handle > MAX_HANDLE {
             return;
         }
         if self.things.get(handle).is_some() {
             return self.access(handle);
         }
-        if self.things.len() >> self.rarity >= self.most {
+        if self.things.len() >> self.rarity >= SAMPLE {
             self.measure();
         }
         let now = self.tick();
         let mark = mark_of(item.hash);
         let class = self.ghosts.class_of_new(mark, self.things.len(), now);
-        self.things.put(handle, Node::new(mark, class, now));
+        self.things.put_below(handle, Node::new(mark, class, now), other);
         self.show(mark);
     }
 
@@ -202,7 +178,7 @@ impl EvictionPolicy for Adaptive {
     }
 
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict) {
-        while let Some(Victim { handle, .. }) = self.victim() {
+        while let Some(handle) = self.victim() {
             if verdict(handle) == Verdict::Stop {
                 return;
             }
@@ -212,12 +188,7 @@ impl EvictionPolicy for Adaptive {
     }
 
     fn coldest(&self) -> Option<Handle> {
-        self.victim().map(|victim| victim.handle)
-    }
-
-    fn urgency(&self) -> Option<u64> {
-        let now = self.arbiter.now();
-        RULES[self.arbiter.choice()].victim(&self.things, now).map(|victim| victim.urgency)
+        self.victim()
     }
 
     fn len(&self) -> usize {

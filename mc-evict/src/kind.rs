@@ -1,7 +1,6 @@
 //! The policies by name.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
@@ -62,16 +61,6 @@ impl PolicyKind {
             Self::WTinyLfu => "w_tinylfu",
             Self::Prefix => "prefix",
             Self::Adaptive => "adaptive",
-        }
-    }
-
-    /// An empty policy of this kind for each of the parts of a cache, whose things are divided among
-    /// them by the hash of their key. Those that learn learn together.
-    #[must_use]
-    pub fn build_parts(self, count: usize) -> Vec<Box<dyn EvictionPolicy>> {
-        match self {
-            Self::Adaptive => Adaptive::parts(count).map(|part| Box::new(part) as _).collect(),
-            _ => (0..count).map(|_| self.build()).collect(),
         }
     }
 

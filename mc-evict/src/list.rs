@@ -96,6 +96,17 @@ impl List {
         self.len += 1;
     }
 
+    /// Puts a handle that is in no list next to one that is in this list, on its colder side.
+    pub(crate) fn link_below(&mut self, links: &mut Links, handle: Handle, other: Handle) {
+        let colder = core::mem::replace(&mut links.link(other).colder, handle);
+        *links.link(handle) = Link { colder, hotter: other };
+        match colder {
+            NONE => self.coldest = handle,
+            colder => links.link(colder).hotter = handle,
+        }
+        self.len += 1;
+    }
+
     /// Moves a handle that is in this list to the hot end.
     pub(crate) fn refresh(&mut self, links: &mut Links, handle: Handle) {
         if self.hottest != handle {

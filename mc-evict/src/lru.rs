@@ -34,6 +34,14 @@ impl EvictionPolicy for Lru {
         }
     }
 
+    fn insert_below(&mut self, handle: Handle, item: Item, other: Handle) {
+        if self.links.holds(other) && self.links.admits(handle) {
+            self.list.link_below(&mut self.links, handle, other);
+        } else {
+            self.insert(handle, item);
+        }
+    }
+
     fn access(&mut self, handle: Handle) {
         if self.links.holds(handle) {
             self.list.refresh(&mut self.links, handle);
@@ -84,6 +92,7 @@ mod tests {
     enum Op {
         Insert(Handle),
         Access(Handle),
+        InsertBelow(Handle, Handle),
         Remove(Handle),
         Readmit(Handle),
         Evict(usize),
@@ -94,6 +103,7 @@ mod tests {
         prop_oneof![
             handle.clone().prop_map(Op::Insert),
             handle.clone().prop_map(Op::Access),
+            (handle.clone(), handle.clone()).prop_map(|(one, other)| Op::InsertBelow(one, other)),
             handle.clone().prop_map(Op::Remove),
             handle.prop_map(Op::Readmit),
             (0usize..5).prop_map(Op::Evict),
@@ -112,6 +122,13 @@ mod tests {
                         lru.insert(handle, Item::UNKNOWN);
                         model.retain(|h| *h != handle);
                         model.push(handle);
+                    }
+                    Op::InsertBelow(handle, other) => {
+                        lru.insert_below(handle, Item::UNKNOWN, other);
+                        let is_new = !model.contains(&handle);
+                        let place = model.iter().position(|h| *h == other).filter(|_| is_new);
+                        model.retain(|h| *h != handle);
+                        model.insert(place.unwrap_or(model.len()), handle);
                     }
                     Op::Access(handle) => {
                         lru.access(handle);

@@ -74,6 +74,15 @@ pub trait EvictionPolicy: Debug + Send {
     /// as accessed.
     fn insert(&mut self, handle: Handle, item: Item);
 
+    /// A new thing that is of no use without another one, which was inserted a moment ago: in an
+    /// order of last use it goes just before that one, and not after it. So the blocks of a chain that
+    /// are inserted one after the other are given up from the last to the first. The same as
+    /// [`insert`](Self::insert) when the other is not held, or in a policy with another order.
+    fn insert_below(&mut self, handle: Handle, item: Item, other: Handle) {
+        let _ = other;
+        self.insert(handle, item);
+    }
+
     /// The thing was used. Without effect when the policy does not hold it.
     fn access(&mut self, handle: Handle);
 
@@ -102,14 +111,6 @@ pub trait EvictionPolicy: Debug + Send {
     /// The thing that would be offered first, or a good guess at it; `None` only
     /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;
-
-    /// How urgently the thing that would be offered first should go, to be compared among the
-    /// parts of one cache that each have a policy: the part with most of it should evict. `None`
-    /// when nothing is held, or when the policy has no measure but the time of the thing's last
-    /// use, which the cache knows better. Costs O(1).
-    fn urgency(&self) -> Option<u64> {
-        None
-    }
 
     /// Returns whether the policy looks at the [`Item`]s that it is given. One that does not is
     /// given [`Item::UNKNOWN`] where a cache would have to look a thing's key up.

@@ -2,13 +2,13 @@
 
 mod workload;
 
-use mc_evict::{Adaptive, EvictionPolicy, Handle, Item, PolicyKind, Verdict};
+use mc_evict::{EvictionPolicy, Handle, Item, PolicyKind, Verdict};
 
 use workload::Workload;
 
-/// A cache for numbered blocks, divided into parts.
+/// A cache for numbered blocks.
 struct Cache {
-    parts: Vec<Box<dyn EvictionPolicy>>,
+    policy: Box<dyn EvictionPolicy>,
     /// For each block, the handle that it is held under.
     handles: Vec<Option<Handle>>,
     /// For each handle, the block that it names.
@@ -17,21 +17,18 @@ struct Cache {
 }
 
 impl Cache {
-    fn new(parts: Vec<Box<dyn EvictionPolicy>>, room: usize, blocks: usize) -> Self {
+    fn new(kind: PolicyKind, room: usize, blocks: usize) -> Self {
         let free = (0..room as Handle).rev().collect();
-        Self { parts, handles: vec![None; blocks], blocks: vec![0; room], free }
+        Self { policy: kind.build(), handles: vec![None; blocks], blocks: vec![0; room], free }
     }
 
     fn use_block(&mut self, block: u32) {
         let hash = (u64::from(block) + 1).wrapping_mul(MIX);
-        let part = (hash >> 40) as usize % self.parts.len();
         if let Some(handle) = self.handles[block as usize] {
-            return self.parts[part].access(handle);
+            return self.policy.access(handle);
         }
         if self.free.is_empty() {
-            let urgent = self.parts.iter_mut().max_by_key(|part| part.urgency());
-            let urgent = urgent.expect("a cache has a part");
-            urgent.evict(&mut |handle| {
+            self.policy.evict(&mut |handle| {
                 if !self.free.is_empty() {
                     return Verdict::Stop;
                 }
@@ -43,7 +40,7 @@ impl Cache {
         let handle = self.free.pop().expect("a full cache has a victim");
         self.blocks[handle as usize] = block;
         self.handles[block as usize] = Some(handle);
-        self.parts[part].insert(handle, Item::new(hash));
+        self.policy.insert(handle, Item::new(hash));
     }
 }
 
@@ -52,12 +49,8 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The part of all blocks that were found with all before them in their request. The blocks of a
 /// request are used from the last to the first.
-fn prefix_hits(
-    parts: Vec<Box<dyn EvictionPolicy>>,
-    room: usize,
-    Workload { requests, unique, .. }: &Workload,
-) -> f64 {
-    let mut cache = Cache::new(parts, room, *unique);
+fn hits(kind: PolicyKind, room: usize, Workload { requests, unique, .. }: &Workload) -> f64 {
+    let mut cache = Cache::new(kind, room, *unique);
     let (mut hits, mut blocks) = (0, 0);
     for request in requests {
         let is_held = |block: &&u32| cache.handles[**block as usize].is_some();
@@ -68,10 +61,6 @@ fn prefix_hits(
         }
     }
     hits as f64 / blocks as f64
-}
-
-fn hits(kind: PolicyKind, room: usize, workload: &Workload) -> f64 {
-    prefix_hits(vec![kind.build()], room, workload)
 }
 
 #[test]
@@ -124,17 +113,5 @@ fn it_is_nowhere_far_worse_than_recency_with_little_room() {
             // Where a prompt alone fills the cache there is little to learn from.
             assert!(gain >= -0.12, "{} with room for {room}: {gain:.4}", workload.name);
         }
-    }
-}
-
-/// A master of 16 shards has as many policies, which learn from each other.
-#[test]
-fn the_parts_of_a_cache_find_what_the_whole_would() {
-    for workload in Workload::all(4, 60_000) {
-        let room = workload.unique / 5;
-        let parts = Adaptive::parts(16).map(|part| Box::new(part) as _).collect();
-        let (parts, whole) =
-            (prefix_hits(parts, room, &workload), hits(PolicyKind::Adaptive, room, &workload));
-        assert!(parts >= whole - 0.03, "{}: {parts:.4} of {whole:.4}", workload.name);
     }
 }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Op {
     Insert(Handle, Item),
+    InsertBelow(Handle, Item, Handle),
     Access(Handle),
     Remove(Handle),
     Readmit(Handle, Item),
@@ -25,6 +26,8 @@ fn op() -> impl Strategy<Value = Op> {
     let handle = prop_oneof![9 => 0u32..24, 1 => 100_000u32..100_003];
     prop_oneof![
         4 => (handle.clone(), item()).prop_map(|(handle, item)| Op::Insert(handle, item)),
+        1 => (handle.clone(), item(), handle.clone())
+            .prop_map(|(handle, item, other)| Op::InsertBelow(handle, item, other)),
         4 => handle.clone().prop_map(Op::Access),
         1 => handle.clone().prop_map(Op::Remove),
         1 => (handle, item()).prop_map(|(handle, item)| Op::Readmit(handle, item)),
@@ -88,6 +91,10 @@ proptest! {
                         policy.insert(handle, item);
                         held.insert(handle);
                     }
+                    Op::InsertBelow(handle, item, other) => {
+                        policy.insert_below(handle, item, other);
+                        held.insert(handle);
+                    }
                     Op::Access(handle) => policy.access(handle),
                     Op::Remove(handle) => {
                         policy.remove(handle);
@@ -123,6 +130,7 @@ fn offers(kind: PolicyKind, ops: &[Op]) -> Vec<Handle> {
     for op in ops {
         match *op {
             Op::Insert(handle, item) => policy.insert(handle, item),
+            Op::InsertBelow(handle, item, other) => policy.insert_below(handle, item, other),
             Op::Access(handle) => policy.access(handle),
             Op::Remove(handle) => policy.remove(handle),
             Op::Readmit(handle, item) => policy.readmit(handle, item),

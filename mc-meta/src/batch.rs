@@ -5,48 +5,150 @@
 //! item's failure is that item's alone. Between two items other threads'
 //! commands may take effect; a batch is no transaction.
 
-use core::cmp::Reverse;
+use core::fmt;
 
 use mc_types::{ClientId, KeyRef, Time};
+use smallvec::SmallVec;
 
 use crate::command::{PutEnd, PutGrant, PutRevoke, PutStart};
 use crate::error::{PutFinishError, PutStartError, RemoveError};
-use crate::master::Master;
+use crate::evict::order::common::{Chain, Fresh, Note};
+use crate::master::{Attempt, Master};
+
+/// Puts that begin or end in one call. Each is done at once, but for its place in the order of
+/// eviction, which all get when this is dropped: the first of them count as used last. The keys of a
+/// call are mostly those of the blocks of a prompt, in which each is of no use without those before it.
+///
+/// ```
+/// # use mc_meta::{Master, MasterConfig, PutEnd, PutStart, PutFinishError};
+/// # use mc_types::{ClientId, Time};
+/// fn end_all(
+///     master: &Master,
+///     now: Time,
+///     client: ClientId,
+///     puts: &[PutEnd<'_>],
+/// ) -> Vec<Result<(), PutFinishError>> {
+///     let mut batch = master.batch();
+///     puts.iter().map(|put| batch.put_end(now, client, put)).collect()
+/// }
+/// # let master = Master::new(MasterConfig::default(), 1)?;
+/// # assert!(end_all(&master, Time::ORIGIN, ClientId::from_u128(1), &[]).is_empty());
+/// # Ok::<(), mc_meta::ConfigError>(())
+/// ```
+pub struct Batch<'a> {
+    master: &'a Master,
+    fresh: SmallVec<[(Fresh, Chain); 1]>,
+    used: SmallVec<[Note; 1]>,
+}
+
+impl Batch<'_> {
+    /// Returns the master, for its other commands.
+    #[must_use]
+    pub const fn master(&self) -> &Master {
+        self.master
+    }
+
+    /// [`Master::put_start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_start(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.put_start_as(now, client, put, Attempt::First)
+    }
+
+    /// [`Master::put_start_again`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_start_again(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.put_start_as(now, client, put, Attempt::Further)
+    }
+
+    fn put_start_as(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+        attempt: Attempt,
+    ) -> Result<PutGrant, PutStartError> {
+        let answer = self.master.put_start_as(now, client, put, attempt);
+        if matches!(answer, Err(PutStartError::AlreadyExists)) {
+            let key = self.master.hashed(put.key);
+            let mut shard = self.master.shard_of(key);
+            self.used.extend(shard.find(key).and_then(|slot| shard.count_as_used(slot)));
+        }
+        answer
+    }
+
+    /// [`Master::put_end`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_end(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        put: &PutEnd<'_>,
+    ) -> Result<(), PutFinishError> {
+        let key = self.master.hashed(put.key);
+        let mut shard = self.master.shard_of(key);
+        self.fresh.extend(self.master.end_in(&mut shard, key, now, client, put)?);
+        Ok(())
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.used.reverse();
+        self.master.order.access(&self.used);
+        self.fresh.reverse();
+        self.master.order.enter_put(&self.fresh);
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}
 
 impl Master {
-    /// [`put_start`](Self::put_start) for each of `puts`.
+    /// Begins a call with several puts.
+    #[must_use]
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { master: self, fresh: SmallVec::new(), used: SmallVec::new() }
+    }
+
+    /// [`put_start`](Self::put_start) for each of `puts`, in a [`Batch`].
     pub fn batch_put_start(
         &self,
         now: Time,
         client: ClientId,
         puts: &[PutStart<'_>],
     ) -> Vec<Result<PutGrant, PutStartError>> {
-        puts.iter().map(|put| self.put_start(now, client, put)).collect()
+        let mut batch = self.batch();
+        puts.iter().map(|put| batch.put_start(now, client, put)).collect()
     }
 
-    /// [`put_end`](Self::put_end) for each of `puts`. The first count as used last: where the
-    /// list is the blocks of a prompt, each of them is of no use without those before it.
+    /// [`put_end`](Self::put_end) for each of `puts`, in a [`Batch`].
     pub fn batch_put_end(
         &self,
         now: Time,
         client: ClientId,
         puts: &[PutEnd<'_>],
     ) -> Vec<Result<(), PutFinishError>> {
-        let shards = self.shards().len();
-        let mut fresh = Vec::with_capacity(puts.len());
-        let mut end = |(at, put): (usize, &PutEnd<'_>)| {
-            let key = self.hashed(put.key);
-            let ended = self.end_in(&mut self.shard_of(key), key, now, client, put)?;
-            fresh.extend(ended.map(|object| (key.shard(shards), Reverse(at), object)));
-            Ok(())
-        };
-        let ends = puts.iter().enumerate().map(&mut end).collect();
-        fresh.sort_unstable_by_key(|(shard, at, _)| (*shard, *at));
-        for run in fresh.chunk_by(|a, b| a.0 == b.0) {
-            let mut shard = self.shards()[run[0].0].lock();
-            run.iter().for_each(|(_, _, object)| shard.enter_order(*object));
-        }
-        ends
+        let mut batch = self.batch();
+        puts.iter().map(|put| batch.put_end(now, client, put)).collect()
     }
 
     /// [`put_revoke`](Self::put_revoke) for each of `puts`.

@@ -26,6 +26,7 @@ pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
 pub use query::report::MasterReport;
 pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
+pub use batch::Batch;
 pub use command::{
     CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
     MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo, Placement, Placements, Pong,

@@ -30,8 +30,10 @@ pub(crate) mod rank {
     pub(crate) const FILES: u8 = 13;
     /// The tenants' accounts.
     pub(crate) const ACCOUNTS: u8 = 14;
+    /// The orders of eviction.
+    pub(crate) const ORDER: u8 = 15;
     /// The order of effects; locked for as long as the sinks are told of one.
-    pub(crate) const EFFECTS: u8 = 15;
+    pub(crate) const EFFECTS: u8 = 16;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.

@@ -2,11 +2,12 @@
 
 use core::fmt;
 use core::num::NonZeroU64;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_alloc::strategy::DynAllocationStrategy;
-use mc_evict::{EvictionPolicy, Watermark};
+use mc_evict::{EvictionPolicy, Item, Watermark};
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{Generation, KeyRef, Time, TransferId};
@@ -15,12 +16,14 @@ use crate::clients::Clients;
 use crate::command::{PutHandle, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
 use crate::evict::group::Groups;
+use crate::evict::order::common::CommonOrder;
 use crate::evict::room::{Hopeless, Labels};
 use crate::health::damage::Damage;
 use crate::health::suspicion::Suspicion;
 use crate::journal::effect::EffectSink;
 use crate::journal::emit::{Effects, Emit};
 use crate::lock::{Mutex, MutexGuard, RwLock, rank};
+use crate::object::slot::ObjectSlot;
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
@@ -59,6 +62,8 @@ pub struct Master {
     /// Held while a policy is changed and told of.
     pub(crate) policies: Mutex<(), { rank::POLICIES }>,
     pub(crate) counters: Counters,
+    /// The orders of eviction of all shards.
+    pub(crate) order: Arc<CommonOrder>,
     shards: Box<[Mutex<Shard, { rank::SHARD }>]>,
     hasher: KeyHasher,
     pub(crate) effects: Option<Effects>,
@@ -141,17 +146,19 @@ impl Master {
             Quotas::off()
         });
         let labels = Labels::new(config.shards);
-        let shard = |(number, policy)| {
+        let policy = config.eviction_policy.build();
+        let order = Arc::new(CommonOrder::new(policy, config.shards));
+        let shard = |number| {
             let hasher = hasher.clone();
             let (files, local) = (Arc::clone(&files), Arc::clone(&local));
             let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
             let shard =
                 ShardConfig { number, labels, terms, hasher, files, local, ttl_after_get, quotas };
-            Mutex::new(Shard::new(shard, policy))
+            Mutex::new(Shard::new(shard, Arc::clone(&order)))
         };
-        let policies = config.eviction_policy.build_parts(config.shards);
         Ok(Self {
-            shards: (0..).zip(policies).map(shard).collect(),
+            shards: (0..).take(config.shards).map(shard).collect(),
+            order,
             terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
             segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),
@@ -190,8 +197,7 @@ impl Master {
         self
     }
 
-    /// Evicts in the order of the caller's own policy: `build` is called once for each shard,
-    /// and the policy is told of the objects that are there, the coldest first. What is soft-pinned
+    /// Evicts in the order of the caller's own policy: `build` is called once, and the policy is told of the objects that are there, the coldest first. What is soft-pinned
     /// and what is protected stays out of its hands.
     ///
     /// ```
@@ -205,13 +211,15 @@ impl Master {
     /// # Ok::<(), mc_meta::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn with_eviction_policy(
-        mut self,
-        mut build: impl FnMut() -> Box<dyn EvictionPolicy>,
-    ) -> Self {
+    pub fn with_eviction_policy(mut self, build: impl FnOnce() -> Box<dyn EvictionPolicy>) -> Self {
+        let mut items: Vec<HashMap<ObjectSlot, Item>> = Vec::new();
         for shard in &mut self.shards {
-            shard.get_mut().use_policy(build());
+            let shard = shard.get_mut();
+            let item = |slot| Some((slot, shard.known_item(shard.object(slot)?)));
+            items.push(ObjectSlot::range(0..shard.end()).filter_map(item).collect());
         }
+        let item = |shard: usize, slot| items[shard].get(&slot).copied();
+        self.order.use_policy(build(), |shard, slot| item(shard, slot).unwrap_or(Item::UNKNOWN));
         self
     }
 

@@ -51,13 +51,10 @@ pub(crate) enum Queue {
 
 impl Queue {
     /// Returns whether an object may be in `next` after this. One is taken out of an order before
-    /// it enters another, but for two that it changes to where it is.
+    /// it enters another, but for one that it changes to where it is.
     const fn can_become(self, next: Self) -> bool {
-        use Queue::{Aside, Held, Lapsed, Main, None, Pinned};
-        matches!(
-            (self, next),
-            (None, _) | (_, None) | (Main, Aside | Held) | (Held, Aside) | (Lapsed, Pinned)
-        )
+        use Queue::{Aside, Held, None};
+        matches!((self, next), (None, _) | (_, None) | (Held, Aside))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::command::{
     PutHandle, PutStart, Slice, Slices,
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
+use crate::evict::order::common::{Chain, Fresh};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
@@ -21,8 +22,8 @@ use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
 use crate::object::{Object, PendingPut};
+use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::{Fresh, Shard};
 use crate::tenant::quota::Charge;
 
 impl Master {
@@ -31,10 +32,10 @@ impl Master {
     /// worth keeping are evicted until one has.
     ///
     /// A value whose holders are all away does not stand in its way: it is replaced when the put
-    /// ends.
+    /// ends. A value that does was wanted again: it counts as used, without a lease.
     ///
     /// # Errors
-    /// [`PutStartError`]; nothing is changed then, except that objects may have
+    /// [`PutStartError`]; nothing else is changed then, except that objects may have
     /// been evicted.
     pub fn put_start(
         &self,
@@ -42,7 +43,7 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
     ) -> Result<PutGrant, PutStartError> {
-        self.put_start_as(now, client, put, Attempt::First)
+        self.batch().put_start(now, client, put)
     }
 
     /// [`put_start`](Self::put_start) once more of one that was refused for lack of space and
@@ -56,10 +57,10 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
     ) -> Result<PutGrant, PutStartError> {
-        self.put_start_as(now, client, put, Attempt::Further)
+        self.batch().put_start_again(now, client, put)
     }
 
-    fn put_start_as(
+    pub(crate) fn put_start_as(
         &self,
         now: Time,
         client: ClientId,
@@ -162,16 +163,11 @@ impl Master {
         client: ClientId,
         put: &PutEnd<'_>,
     ) -> Result<(), PutFinishError> {
-        let key = self.hashed(put.key);
-        let mut shard = self.shard_of(key);
-        if let Some(fresh) = self.end_in(&mut shard, key, now, client, put)? {
-            shard.enter_order(fresh);
-        }
-        Ok(())
+        self.batch().put_end(now, client, put)
     }
 
     /// [`put_end`](Self::put_end) in the shard of the key. An object that was made readable and
-    /// belongs into an order of eviction is left to be entered there.
+    /// belongs into an order of eviction is left to be entered there by the caller.
     pub(crate) fn end_in(
         &self,
         shard: &mut Shard,
@@ -179,7 +175,7 @@ impl Master {
         now: Time,
         client: ClientId,
         put: &PutEnd<'_>,
-    ) -> Result<Option<Fresh>, PutFinishError> {
+    ) -> Result<Option<(Fresh, Chain)>, PutFinishError> {
         let emit = self.emit(now);
         let putter = self.putter(client, put.handle);
         let (slot, open) = shard.find_put(key, putter, emit)?;

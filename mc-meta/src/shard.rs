@@ -19,20 +19,21 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_alloc::Label;
-use mc_evict::{EvictionPolicy, Item};
+use mc_evict::Item;
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
 
 use crate::command::LateWrites;
+use crate::evict::order::Order;
 use crate::evict::order::choice::Eviction;
-use crate::evict::order::{Class, Order};
+use crate::evict::order::common::{Chain, CommonOrder, Fresh, Note};
 use crate::evict::room::Labels;
 use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::view::{ObjectView, SpaceView};
-use crate::object::{Object, PendingPut, Queue};
+use crate::object::{Object, PendingPut};
 use crate::query::explain::{History, KeyEvent, KeyEventKind};
 use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
@@ -93,7 +94,6 @@ pub(crate) struct Census {
     pub(crate) open_puts: usize,
     pub(crate) transfers: usize,
     pub(crate) open_files: usize,
-    pub(crate) soft_pinned: usize,
     pub(crate) on_disk: usize,
 }
 
@@ -110,16 +110,6 @@ pub(crate) struct ShardConfig {
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) ttl_after_get: Option<Duration>,
     pub(crate) quotas: Arc<Quotas>,
-}
-
-/// An object that can be read since a moment ago and is not in its order of eviction yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fresh {
-    slot: ObjectSlot,
-    generation: Generation,
-    class: Class,
-    /// That of its key.
-    hash: u64,
 }
 
 #[derive(Debug)]
@@ -173,14 +163,14 @@ impl Retired {
 }
 
 impl Shard {
-    pub(crate) fn new(config: ShardConfig, policy: Box<dyn EvictionPolicy>) -> Self {
+    pub(crate) fn new(config: ShardConfig, order: Arc<CommonOrder>) -> Self {
         Self {
             totals: Totals::default(),
             index: Index::new(),
             objects: Objects::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
-            order: Order::new(policy, config.quotas.is_on()),
+            order: Order::new(order, config.number, config.quotas.is_on()),
             history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
@@ -225,7 +215,6 @@ impl Shard {
             open_puts: self.open.len(),
             transfers: self.transfers.len(),
             open_files: self.files.len(),
-            soft_pinned: self.order.soft_pinned(),
             on_disk: self.order.on_disk(),
         }
     }
@@ -519,49 +508,50 @@ impl Shard {
         slot
     }
 
-    /// Makes the memory of an object readable. `hash` is that of its key. What it returns is to be
-    /// [entered](Self::enter_order) into its order.
+    /// Makes the memory of an object readable. `hash` is that of its key. What it returns is to
+    /// enter the orders.
     pub(crate) fn complete(
         &mut self,
         slot: ObjectSlot,
         hash: u64,
         event_info: Option<&StoreEventInfo>,
         emit: Emit<'_>,
-    ) -> Option<Fresh> {
+    ) -> Option<(Fresh, Chain)> {
         let object = &mut self.objects[slot];
         let stored = object.is_stored();
         // Readers of its file were promised a lease.
         object.complete(emit.now, stored);
         object.release_group();
-        let generation = object.generation;
-        self.open.ended(generation);
+        self.open.ended(object.generation);
         self.totals.put_ends += 1;
         if stored {
             self.emit_changed(slot, emit);
         } else {
             self.emit_stored(slot, event_info, emit);
         }
-        let class = self.order.admit(slot, &mut self.objects[slot]);
+        let item = item_of(&self.objects[slot], hash);
+        let fresh = self.order.admit(slot, &mut self.objects[slot], item);
         if self.config.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit.now);
         }
-        class.map(|class| Fresh { slot, generation, class, hash })
+        fresh.map(|fresh| (fresh, self.chain_of(item, event_info)))
     }
 
-    /// Enters an object into the order that it was admitted to, as the one that was used last. One
-    /// that is gone since, or was given up, is left out.
-    pub(crate) fn enter_order(&mut self, fresh: Fresh) {
-        let Fresh { slot, generation, class, hash } = fresh;
-        let queue = match class {
-            Class::Ordinary => Queue::Main,
-            Class::SoftPinned => Queue::Pinned,
+    /// The names of an object in chains: its key with the parent that its put named, and the hashes
+    /// that its engine gave.
+    fn chain_of(&self, item: Item, event_info: Option<&StoreEventInfo>) -> Chain {
+        let mut chain = Chain { own: [item.hash, 0], parent: item.parent };
+        let Some(info) = event_info else { return chain };
+        let name = |block: &str| match block {
+            "" => 0,
+            block => self.config.hasher.hash_of_block(&info.model_name, block),
         };
-        let is_there = |object: &Object| object.generation == generation && object.queue() == queue;
-        if let Some(object) = self.objects.get(slot).filter(|object| is_there(object)) {
-            let item = item_of(object, hash);
-            self.order.append(slot, class, item);
+        chain.own[1] = name(&info.block_hash);
+        if chain.parent == 0 {
+            chain.parent = name(&info.parent_block_hash);
         }
+        chain
     }
 
     /// Grants a lease and makes the object one of those used last. False when it was
@@ -582,6 +572,22 @@ impl Shard {
         object.access(now);
         self.order.access(slot, object, terms, now);
         true
+    }
+
+    /// Notes accesses until they are [taken](Self::take_note), for a command that tells the orders
+    /// of them itself.
+    pub(crate) fn collect_notes(&mut self, is_collecting: bool) {
+        self.order.collect(is_collecting);
+    }
+
+    /// Counts an object as used, without a lease; returns what the orders are to be told.
+    pub(crate) fn count_as_used(&mut self, slot: ObjectSlot) -> Option<Note> {
+        self.order.note(slot, &self.objects[slot], &self.config.terms)
+    }
+
+    /// Takes what was noted last.
+    pub(crate) fn take_note(&mut self) -> Option<Note> {
+        self.order.take_note()
     }
 
     /// Takes an object out of every table and gives its space back. For one that had

@@ -5,6 +5,7 @@
 
 use core::time::Duration;
 
+use mc_evict::PolicyKind;
 use mc_meta::{
     Master, MasterConfig, PutEnd, PutStart, PutStartError, ReplicateConfig, SegmentSpec,
 };
@@ -94,10 +95,11 @@ fn leased_objects_are_looked_at_once_for_each_lease() {
 
 #[test]
 fn soft_pinned_objects_stay_while_one_call_cannot_look_at_all_others() {
-    const OBJECTS: u64 = 300_000;
+    const OBJECTS: u64 = 100_000;
     let config = ReplicateConfig::default();
     let mut settings = MasterConfig::default();
     settings.shards = 1;
+    settings.eviction_policy = PolicyKind::Lru;
     let master = full_master(settings, OBJECTS, &config);
     // Both are put after the others were read, so they are warmer than those.
     for n in OBJECTS - 2..OBJECTS {

@@ -112,6 +112,26 @@ impl Classes {
         self.len += 1;
     }
 
+    /// Adds a thing that is not held, as used just before one that is held and in its class.
+    pub(super) fn put_below(&mut self, handle: Handle, node: Node, other: Handle) {
+        let Some(&Node { colder, used, .. }) =
+            self.get(other).filter(|other| other.class() == node.class())
+        else {
+            return self.put(handle, node);
+        };
+        self.node(other).colder = handle;
+        let list = &mut self.lists[node.class()];
+        list.len += 1;
+        if colder == NONE {
+            list.coldest = handle;
+        } else {
+            self.node(colder).hotter = handle;
+        }
+        *self.nodes.entry(handle as usize, Node::VACANT) =
+            Node { colder, hotter: other, used, ..node };
+        self.len += 1;
+    }
+
     /// Takes a thing out, and says what was known of it.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Node> {
         let node = *self.get(handle)?;

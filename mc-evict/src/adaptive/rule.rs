@@ -38,32 +38,15 @@ const fn powers(exponent: u32) -> [u32; CLASSES] {
     weights
 }
 
-/// What a rule gives up first.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Victim {
-    pub(super) handle: Handle,
-    /// Of two parts of a cache, the one whose victim has more of it loses it.
-    pub(super) urgency: u64,
-}
-
-/// The urgency of what goes before all that is ranked by its age.
-const FIRST: u64 = 1 << 63;
-
 impl Rule {
     /// The thing that goes first; `None` only when there is none.
-    pub(super) fn victim(&self, things: &Classes, now: u32) -> Option<Victim> {
+    pub(super) fn victim(&self, things: &Classes, now: u32) -> Option<Handle> {
         match self {
-            Self::Newest => (0..CLASSES).find_map(|class| {
-                let handle = things.hottest(class)?;
-                let rank = (CLASSES - class) as u64;
-                Some(Victim { handle, urgency: rank << 32 | u64::from(!age(things, handle, now)) })
-            }),
+            Self::Newest => (0..CLASSES).find_map(|class| things.hottest(class)),
             Self::Oldest { weights, probation } => {
                 let over = |part: u32| things.len_of(0) * 256 > things.len() * part as usize;
                 if probation.is_some_and(over) {
-                    let handle = things.coldest(0)?;
-                    let urgency = FIRST | u64::from(age(things, handle, now));
-                    return Some(Victim { handle, urgency });
+                    return things.coldest(0);
                 }
                 oldest(weights, things, now)
             }
@@ -71,21 +54,18 @@ impl Rule {
     }
 }
 
-fn age(things: &Classes, handle: Handle, now: u32) -> u32 {
-    things.get(handle).map_or(0, |node| now.wrapping_sub(node.used))
-}
-
-fn oldest(weights: &[u32; CLASSES], things: &Classes, now: u32) -> Option<Victim> {
-    let mut oldest: Option<Victim> = None;
+fn oldest(weights: &[u32; CLASSES], things: &Classes, now: u32) -> Option<Handle> {
+    let mut oldest = None;
     for (class, weight) in weights.iter().enumerate() {
         let Some(handle) = things.coldest(class) else { continue };
-        // With as many digits after the point as leave it below `FIRST`.
-        let urgency = (u64::from(age(things, handle, now)) << 24) / u64::from(*weight);
-        if oldest.is_none_or(|oldest| urgency > oldest.urgency) {
-            oldest = Some(Victim { handle, urgency });
+        let age = things.get(handle).map_or(0, |node| now.wrapping_sub(node.used));
+        // The quotient of two numbers below 2^32, with as many digits after the point.
+        let age = (u64::from(age) << 32) / u64::from(*weight);
+        if oldest.is_none_or(|(_, most)| age > most) {
+            oldest = Some((handle, age));
         }
     }
-    oldest
+    oldest.map(|(handle, _)| handle)
 }
 
 #[cfg(test)]
@@ -106,8 +86,7 @@ mod tests {
     /// What each rule gives up first at `now`.
     fn victims(classes: &[usize], now: u32) -> Vec<Handle> {
         let things = things(classes);
-        let victim = |rule: &Rule| rule.victim(&things, now).map(|victim| victim.handle);
-        RULES.iter().map(|rule| victim(rule).unwrap()).collect()
+        RULES.iter().map(|rule| rule.victim(&things, now).unwrap()).collect()
     }
 
     #[test]
@@ -128,19 +107,5 @@ mod tests {
         assert_eq!(victims(&classes, 32)[3..5], [0, 28]);
         classes[27] = 0;
         assert_eq!(victims(&classes, 32)[3..5], [27, 27]);
-    }
-
-    #[test]
-    fn the_part_with_the_more_urgent_victim_is_known() {
-        let (young, old) = (things(&[0, 1]), things(&[0, 0, 1]));
-        for rule in &RULES[..5] {
-            let urgency = |things: &Classes, now| rule.victim(things, now).unwrap().urgency;
-            assert!(urgency(&old, 9) > urgency(&young, 8), "{rule:?}");
-        }
-        // What is on probation goes before all that is not.
-        let urgency = |things: &Classes, now| RULES[3].victim(things, now).unwrap().urgency;
-        assert!(urgency(&things(&[0]), 2) > urgency(&things(&[1; 20]), u32::MAX));
-        let newest = |things: &Classes| RULES[5].victim(things, 9).unwrap().urgency;
-        assert!(newest(&things(&[0])) > newest(&things(&[1, 1, 1])));
     }
 }

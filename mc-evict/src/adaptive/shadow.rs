@@ -47,7 +47,7 @@ impl Shadow {
             && let Some(victim) = self.rule.victim(&self.things, self.now)
         {
             let held = self.things.len();
-            if let Some(node) = self.take(victim.handle) {
+            if let Some(node) = self.take(victim) {
                 self.ghosts.put(&node, self.now, held);
             }
         }

@@ -1,21 +1,24 @@
-//! Which objects of a shard go first.
+//! Which objects go first.
 //!
 //! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those whose soft
-//! pin has lapsed each in an order of last use of their own, and objects that were offered as
-//! victims while something protected them wait aside until they can be victims again. So each
-//! protected object is looked at once for each time it was protected, and eviction costs O(victims)
-//! however many objects are protected.
+//! pin has lapsed each in an order of last use of their own; all shards share these ([`common`]).
+//! Objects that were offered as victims while something protected them wait aside, in their shard,
+//! until they can be victims again. So each protected object is looked at once for each time it was
+//! protected, and eviction costs O(victims) however many objects are protected.
 
 pub(crate) mod choice;
+pub(crate) mod common;
 pub(crate) mod victims;
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use mc_evict::{EvictionPolicy, Item, Lru, Verdict};
+use mc_evict::{Item, Verdict};
 use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{Generation, Time};
 
+use crate::evict::order::common::{CommonOrder, Entry, Fresh, List, Lists, Note};
 use crate::evict::tenant_order::TenantOrder;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
@@ -46,27 +49,34 @@ struct Aside {
     slot: ObjectSlot,
 }
 
-/// Accesses that are noted before the policy is told of them. Moving one object in an
+/// Accesses that are noted before the orders are told of them, at most. Moving one object in an
 /// order touches three others somewhere in memory; many at a time, the processor waits
-/// for all of them at once. Measured at ten million objects: 1.6 × the gets.
+/// for all of them at once. Measured at ten million objects: 1.6 × the gets. And the lock of the
+/// orders is taken once for all of them.
 const NOTED: usize = 64;
 
-/// The orders over the objects of one shard.
+/// Of so many objects one may be further ahead in its order than it should, because its use is noted
+/// and not told.
+const PRECISION: usize = 16;
+
+/// The orders as one shard has them.
 #[derive(Debug)]
 pub(crate) struct Order {
-    main: Box<dyn EvictionPolicy>,
-    pinned: Lru,
-    /// These compete with `main` by their last use.
-    lapsed: Lru,
-    /// Objects accessed since the policy was last told, in that order. They are in
-    /// `main`: whatever takes an object out of it tells the policy first.
-    noted: Vec<ObjectSlot>,
+    common: Arc<CommonOrder>,
+    /// The number of the shard.
+    shard: u32,
+    /// Accesses that the orders were not told of.
+    noted: Vec<Note>,
+    /// How many there may be.
+    most_noted: usize,
+    /// Whether they are those of a command on many keys, which will tell of them itself.
+    is_collecting: bool,
     aside: Waiting,
     /// Objects in [`Queue::OnDisk`].
     on_disk: usize,
     /// Objects in [`Queue::Offloading`].
     offloading: usize,
-    /// What is in `main`, `pinned` or `lapsed`, by tenant; `None` without tenants.
+    /// What is in one of the orders, by tenant; `None` without tenants.
     tenants: Option<Box<TenantOrder>>,
 }
 
@@ -101,12 +111,13 @@ impl Waiting {
 }
 
 impl Order {
-    pub(crate) fn new(policy: Box<dyn EvictionPolicy>, with_tenants: bool) -> Self {
+    pub(crate) fn new(common: Arc<CommonOrder>, shard: u32, with_tenants: bool) -> Self {
         Self {
-            main: policy,
-            pinned: Lru::new(),
-            lapsed: Lru::new(),
+            common,
+            shard,
             noted: Vec::new(),
+            most_noted: 0,
+            is_collecting: false,
             aside: Waiting::default(),
             on_disk: 0,
             offloading: 0,
@@ -114,20 +125,14 @@ impl Order {
         }
     }
 
-    /// Has ordinary objects evicted by another policy, which is given those that are there,
-    /// the coldest first, as what `item` says.
-    fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>, item: impl Fn(ObjectSlot) -> Item) {
-        self.tell();
-        let mut before = core::mem::replace(&mut self.main, policy);
-        before.evict(&mut |slot| {
-            self.main.insert(slot, item(ObjectSlot::new(slot)));
-            Verdict::SetAside
-        });
-    }
-
     /// Returns whether the policy of ordinary objects looks at the items that it is given.
     pub(crate) fn uses_items(&self) -> bool {
-        self.main.uses_items()
+        self.common.uses_items()
+    }
+
+    /// An object of this shard in the orders.
+    fn entry(&self, slot: ObjectSlot) -> Entry {
+        self.common.entry(self.shard, slot)
     }
 
     /// Says whose the object in a slot is from now on.
@@ -147,32 +152,10 @@ impl Order {
         self.tenants.as_ref()?.coldest(tenant, class)
     }
 
-    fn list(&mut self, slot: ObjectSlot, class: Class) {
+    fn list_for_tenant(&mut self, slot: ObjectSlot, list: List) {
         if let Some(tenants) = &mut self.tenants {
-            tenants.insert(slot, class);
+            tenants.insert(slot, class_of(list));
         }
-    }
-
-    /// Objects that can be victims.
-    fn len(&self) -> usize {
-        self.main.len() + self.pinned.len() + self.lapsed.len()
-    }
-
-    /// The ordinary object that the policy would evict first.
-    fn coldest_main(&self) -> Option<ObjectSlot> {
-        self.main.coldest().map(ObjectSlot::new)
-    }
-
-    fn coldest_pinned(&self) -> Option<ObjectSlot> {
-        self.pinned.coldest().map(ObjectSlot::new)
-    }
-
-    fn coldest_lapsed(&self) -> Option<ObjectSlot> {
-        self.lapsed.coldest().map(ObjectSlot::new)
-    }
-
-    pub(crate) fn soft_pinned(&self) -> usize {
-        self.pinned.len()
     }
 
     /// Objects that are on disks only.
@@ -188,58 +171,50 @@ impl Order {
 
     /// A new object.
     pub(crate) fn insert(&mut self, slot: ObjectSlot, object: &mut Object, item: Item) {
-        if let Some(class) = self.admit(slot, object) {
-            self.append(slot, class, item);
+        if let Some(fresh) = self.admit(slot, object, item) {
+            self.change(|lists| lists.insert(fresh));
         }
     }
 
-    /// Notes with a new object where it belongs; returns what it has to be
-    /// [appended](Self::append) to, if that is an order.
-    pub(crate) fn admit(&mut self, slot: ObjectSlot, object: &mut Object) -> Option<Class> {
+    /// Puts a new object into the queue that it belongs to. What it returns is to
+    /// enter the orders.
+    pub(crate) fn admit(
+        &mut self,
+        slot: ObjectSlot,
+        object: &mut Object,
+        item: Item,
+    ) -> Option<Fresh> {
         if !object.has_memory() {
             self.leave_memory(slot, object);
-            None
-        } else if object.hard_pin {
+            return None;
+        }
+        if object.hard_pin {
             object.enter(Queue::None);
-            None
-        } else if object.protection().wants_soft_pin() {
-            object.enter(Queue::Pinned);
-            Some(Class::SoftPinned)
-        } else {
-            object.enter(Queue::Main);
-            Some(Class::Ordinary)
+            return None;
         }
-    }
-
-    /// Puts an object that was [admitted](Self::admit) behind all others of its class.
-    pub(crate) fn append(&mut self, slot: ObjectSlot, class: Class, item: Item) {
-        match class {
-            Class::SoftPinned => self.pinned.insert(slot.as_u32(), Item::UNKNOWN),
-            Class::Ordinary => {
-                self.tell();
-                self.main.insert(slot.as_u32(), item);
-            }
-        }
-        self.list(slot, class);
+        let (queue, list) = match object.protection().wants_soft_pin() {
+            true => (Queue::Pinned, List::Pinned),
+            false => (Queue::Main, List::Main),
+        };
+        object.enter(queue);
+        self.list_for_tenant(slot, list);
+        Some(Fresh { entry: self.entry(slot), list, item })
     }
 
     /// An object comes back from aside, as one that was just used.
     fn readmit(&mut self, slot: ObjectSlot, object: &mut Object, pinned: bool, item: Item) {
-        if pinned {
-            object.enter(Queue::Pinned);
-            self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
-            self.list(slot, Class::SoftPinned);
+        let (queue, list) = if pinned {
+            (Queue::Pinned, List::Pinned)
         } else if object.protection().wants_soft_pin() {
             // Where an access finds it whose pin is in force again with it.
-            object.enter(Queue::Lapsed);
-            self.lapsed.insert(slot.as_u32(), Item::UNKNOWN);
-            self.list(slot, Class::Ordinary);
+            (Queue::Lapsed, List::Lapsed)
         } else {
-            self.tell();
-            object.enter(Queue::Main);
-            self.main.readmit(slot.as_u32(), item);
-            self.list(slot, Class::Ordinary);
-        }
+            (Queue::Main, List::Main)
+        };
+        object.enter(queue);
+        self.list_for_tenant(slot, list);
+        let entry = self.entry(slot);
+        self.change(|lists| lists.readmit(list, entry, item));
     }
 
     /// An object was used.
@@ -251,35 +226,75 @@ impl Order {
         now: Time,
     ) {
         match object.queue() {
-            Queue::Main => {
-                if self.noted.len() == NOTED {
-                    self.tell();
-                }
-                self.noted.push(slot);
-            }
-            // Pins that count from the commit lapse in the order in which they began.
-            Queue::Pinned if terms.soft_pin_from == SoftPinFrom::Commit => {}
-            Queue::Pinned => {
-                self.pinned.access(slot.as_u32());
-                self.list(slot, Class::SoftPinned);
-            }
             Queue::Lapsed if object.protection().is_soft_pinned(terms, now) => {
-                self.lapsed.remove(slot.as_u32());
-                self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
-                object.enter(Queue::Pinned);
-                self.list(slot, Class::SoftPinned);
-            }
-            Queue::Lapsed => {
-                self.lapsed.access(slot.as_u32());
-                self.list(slot, Class::Ordinary);
+                self.move_to(slot, object, Queue::Pinned);
+                self.list_for_tenant(slot, List::Pinned);
             }
             // It is leased now, whatever else keeps it.
             Queue::Held => {
                 object.enter(Queue::Aside);
                 self.aside.leased += 1;
             }
-            Queue::Aside | Queue::None | Queue::OnDisk | Queue::Offloading => {}
+            _ => {
+                let Some(note) = self.note(slot, object, terms) else { return };
+                self.noted.push(note);
+                if self.noted.len() > self.most_noted && !self.is_collecting {
+                    self.tell();
+                }
+            }
         }
+    }
+
+    /// What the orders are to be told of the use of an object.
+    pub(crate) fn note(
+        &mut self,
+        slot: ObjectSlot,
+        object: &Object,
+        terms: &Terms,
+    ) -> Option<Note> {
+        let list = List::of(object.queue())?;
+        if list == List::Pinned && terms.soft_pin_from == SoftPinFrom::Commit {
+            // Such pins lapse in the order in which they began.
+            return None;
+        }
+        if let Some(tenants) = &mut self.tenants {
+            tenants.access(slot);
+        }
+        Some(Note { entry: self.entry(slot), list })
+    }
+
+    /// Moves an object from the order it is in to the end of another.
+    fn move_to(&mut self, slot: ObjectSlot, object: &mut Object, queue: Queue) {
+        let (from, entry) = (List::of(object.queue()), self.entry(slot));
+        object.enter(Queue::None);
+        object.enter(queue);
+        self.change(|lists| {
+            if let Some(from) = from {
+                lists.remove(from, entry);
+            }
+            if let Some(list) = List::of(queue) {
+                lists.readmit(list, entry, Item::UNKNOWN);
+            }
+        });
+    }
+
+    /// An object's soft pin has lapsed.
+    fn lapse(&mut self, slot: ObjectSlot, object: &mut Object) {
+        self.move_to(slot, object, Queue::Lapsed);
+        if let Some(tenants) = &mut self.tenants {
+            tenants.insert_coldest(slot, Class::Ordinary);
+        }
+    }
+
+    /// Notes accesses until they are [taken](Self::take_note), and tells the orders of none.
+    pub(crate) fn collect(&mut self, is_collecting: bool) {
+        self.tell();
+        self.is_collecting = is_collecting;
+    }
+
+    /// Takes what was noted last.
+    pub(crate) fn take_note(&mut self) -> Option<Note> {
+        self.noted.pop()
     }
 
     /// An object has nothing left in memory, and stays for what is on disks.
@@ -300,32 +315,36 @@ impl Order {
 
     /// An object is offered again then.
     fn put_aside(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
-        self.remove(slot, object);
+        self.leave(slot, object, |lists, list, entry| lists.take(list, entry, Verdict::SetAside));
         self.aside.add(slot, object, until, leased);
     }
 
-    /// Takes an object out of its order that is evicted although it was not offered.
+    /// Takes an object out of its order that is evicted.
     fn give_up(&mut self, slot: ObjectSlot, object: &mut Object) {
-        if object.queue() == Queue::Main {
-            self.tell();
-            self.main.give_up(slot.as_u32());
-        }
-        self.remove(slot, object);
+        self.leave(slot, object, |lists, list, entry| lists.take(list, entry, Verdict::Evict));
     }
 
     /// Takes an object out of its order.
     pub(crate) fn remove(&mut self, slot: ObjectSlot, object: &mut Object) {
+        self.leave(slot, object, |lists, list, entry| lists.remove(list, entry));
+    }
+
+    fn leave(
+        &mut self,
+        slot: ObjectSlot,
+        object: &mut Object,
+        take: impl FnOnce(&mut Lists, List, Entry),
+    ) {
         match object.queue() {
-            Queue::Main => {
-                self.tell();
-                self.main.remove(slot.as_u32());
-            }
-            Queue::Pinned => self.pinned.remove(slot.as_u32()),
-            Queue::Lapsed => self.lapsed.remove(slot.as_u32()),
             Queue::Aside => self.aside.leased -= 1,
             Queue::OnDisk => self.on_disk -= 1,
             Queue::Offloading => self.offloading -= 1,
-            Queue::Held | Queue::None => {}
+            queue => {
+                if let Some(list) = List::of(queue) {
+                    let entry = self.entry(slot);
+                    self.change(|lists| take(lists, list, entry));
+                }
+            }
         }
         if let Some(tenants) = &mut self.tenants {
             tenants.remove(slot);
@@ -333,13 +352,26 @@ impl Order {
         object.enter(Queue::None);
     }
 
-    /// Tells the policy what was accessed.
-    fn tell(&mut self) {
-        for slot in self.noted.drain(..) {
-            self.main.access(slot.as_u32());
-            if let Some(tenants) = &mut self.tenants {
-                tenants.access(slot);
-            }
+    /// Tells the orders what was accessed.
+    pub(crate) fn tell(&mut self) {
+        if !self.noted.is_empty() {
+            self.change(|_| ());
         }
+    }
+
+    /// Changes the orders, after they were told what was accessed.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Lists) -> T) -> T {
+        let mut lists = self.common.lock();
+        self.noted.drain(..).for_each(|note| lists.access(note));
+        self.most_noted = (lists.ordinary() / self.common.shards() / PRECISION).min(NOTED);
+        change(&mut lists)
+    }
+}
+
+/// The class that an order is of.
+pub(crate) const fn class_of(list: List) -> Class {
+    match list {
+        List::Main | List::Lapsed => Class::Ordinary,
+        List::Pinned => Class::SoftPinned,
     }
 }

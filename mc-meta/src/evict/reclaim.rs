@@ -1,26 +1,30 @@
 //! Taking space back: eviction, deadlines, lost segments.
 
-use core::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use mc_types::Time;
 
 use crate::evict::order::choice::{Aim, Evicted};
+use crate::evict::order::common::{Entry, List};
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::shard::hash::mix;
 use crate::tenant::ledger::TenantSlot;
 
-/// Shards compared when a victim is wanted. The coldest object of the coldest of
+/// Shards compared when a victim of one tenant is wanted, and of which some objects whose protection
+/// has ended are readmitted before a victim is chosen. The coldest object of the coldest of
 /// a few random shards is close to the coldest of all, and a fixed number keeps
 /// the cost of a victim independent of the number of shards.
 const SAMPLE: usize = 8;
 
-/// Objects readmitted before a shard's coldest is asked for.
+/// Objects readmitted in a shard before a victim is chosen.
 const READMISSIONS: usize = 8;
 
 /// What one tick may do in one shard before it lets go of its lock.
 const TICK_BATCH: usize = 512;
+
+/// Soft pins whose lapse one tick notes.
+const TICK_LAPSES: usize = 4096;
 
 /// Victims that one tick takes for the watermark. What is left over is for the
 /// next tick.
@@ -47,6 +51,7 @@ impl Master {
             more |= shard.sweep_step(TICK_BATCH as u32, emit);
             more |= shard.readmit_due(now, TICK_BATCH) == TICK_BATCH;
         }
+        more |= self.lapse_pins(now, TICK_LAPSES) == TICK_LAPSES;
         more | self.evict_above_watermark(now)
     }
 
@@ -146,6 +151,86 @@ impl Master {
 
     /// Evicts the coldest objects of a pool.
     pub(crate) fn evict_pool(&self, pool: Pool, now: Time, aim: Aim<'_>) -> Evicted {
+        self.lapse_pins(now, READMISSIONS);
+        match pool.tenant {
+            Some(tenant) => self.evict_of_tenant(tenant, pool.class, now, aim),
+            None => self.evict_class(pool.class, now, aim),
+        }
+    }
+
+    fn evict_class(&self, class: Class, now: Time, aim: Aim<'_>) -> Evicted {
+        let mut outcome = Evicted::default();
+        self.sample(self.draw()).for_each(|at| _ = self.readmit_some(at, now));
+        let mut offers = 0;
+        while let Some(rest) = aim.after(&outcome) {
+            let Some((list, first)) = self.first(class) else {
+                // Those that were readmitted above may have been none although there are some.
+                let readmitted = (0..self.shards().len()).map(|at| self.readmit_some(at, now));
+                let readmitted: usize = readmitted.sum();
+                if readmitted + self.lapse_pins(now, TICK_BATCH) == 0 {
+                    break;
+                }
+                continue;
+            };
+            if offers == MAX_OFFERS {
+                outcome.cut_short = true;
+                break;
+            }
+            offers += 1;
+            let (at, slot) = self.order.place(first);
+            outcome += self.shards()[at].lock().evict_first(list, slot, rest, self.emit(now));
+            self.evict_condemned(now, &mut outcome);
+        }
+        outcome
+    }
+
+    /// The object of a class that goes first.
+    fn first(&self, class: Class) -> Option<(List, Entry)> {
+        let (main, lapsed) = {
+            let mut lists = self.order.lock();
+            match class {
+                Class::SoftPinned => return Some((List::Pinned, lists.first(List::Pinned)?)),
+                Class::Ordinary => (lists.first(List::Main), lists.first(List::Lapsed)),
+            }
+        };
+        let touched = |entry| {
+            let (at, slot) = self.order.place(entry);
+            self.shards()[at].lock().last_touched(slot)
+        };
+        match (main, lapsed) {
+            (main, None) => Some((List::Main, main?)),
+            (Some(main), Some(lapsed)) if touched(main) < touched(lapsed) => {
+                Some((List::Main, main))
+            }
+            (_, Some(lapsed)) => Some((List::Lapsed, lapsed)),
+        }
+    }
+
+    /// Readmits a few objects of a shard whose protection has ended.
+    fn readmit_some(&self, at: usize, now: Time) -> usize {
+        self.shards()[at].lock().readmit_due(now, READMISSIONS)
+    }
+
+    /// Puts up to `limit` soft-pinned objects whose pin has lapsed among the ordinary; returns
+    /// their number.
+    fn lapse_pins(&self, now: Time, limit: usize) -> usize {
+        for done in 0..limit {
+            let first = self.order.lock().first(List::Pinned);
+            let Some((at, slot)) = first.map(|first| self.order.place(first)) else { return done };
+            if !self.shards()[at].lock().lapse_pin(slot, now) {
+                return done;
+            }
+        }
+        limit
+    }
+
+    fn evict_of_tenant(
+        &self,
+        tenant: TenantSlot,
+        class: Class,
+        now: Time,
+        aim: Aim<'_>,
+    ) -> Evicted {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
@@ -154,9 +239,13 @@ impl Master {
                 outcome.cut_short = true;
                 break;
             }
-            let Some(at) = self.coldest_shard(pool, now, mix(draw ^ turn)) else { break };
+            let Some(at) = self.coldest_shard(tenant, class, now, mix(draw ^ turn)) else { break };
             turn += 1;
-            outcome += self.shards()[at].lock().evict(pool, rest.share(), self.emit(now));
+            let mut shard = self.shards()[at].lock();
+            let more = shard.evict_of_tenant(tenant, class, rest.share(), self.emit(now));
+            drop(shard);
+            // What is left there is for the next turn.
+            outcome += Evicted { cut_short: false, ..more };
             self.evict_condemned(now, &mut outcome);
         }
         outcome
@@ -170,26 +259,34 @@ impl Master {
         }
     }
 
-    /// The shard of a sample that should lose an object most urgently; of all shards,
-    /// when the sample has no object.
-    fn coldest_shard(&self, pool: Pool, now: Time, draw: u64) -> Option<usize> {
-        let shards = self.shards().len();
+    /// The shard of a sample in which a tenant has the object that was not used for the longest time;
+    /// of all shards, when it has none in the sample.
+    fn coldest_shard(
+        &self,
+        tenant: TenantSlot,
+        class: Class,
+        now: Time,
+        draw: u64,
+    ) -> Option<usize> {
         let peek = |at: usize| {
             let mut shard = self.shards()[at].lock();
             // A few are enough, unless none of them is still there.
             while shard.readmit_due(now, READMISSIONS) == READMISSIONS
-                && shard.coldest_slot(pool).is_none()
+                && shard.coldest_of(tenant, class).is_none()
             {}
-            shard.urgency(pool, now).map(|urgency| (Reverse(urgency), at))
+            let slot = shard.coldest_of(tenant, class)?;
+            shard.last_touched(slot).map(|touched| (touched, at))
         };
-        let draws = (0..SAMPLE as u64).map(|n| mix(draw ^ n) as usize % shards);
-        let sampled = if shards <= SAMPLE {
-            (0..shards).filter_map(peek).min()
-        } else {
-            draws.filter_map(peek).min()
-        };
+        let sampled = self.sample(draw).filter_map(peek).min();
         // The sample may have had none although there is one.
-        sampled.or_else(|| (0..shards).find_map(peek)).map(|(_, at)| at)
+        sampled.or_else(|| (0..self.shards().len()).find_map(peek)).map(|(_, at)| at)
+    }
+
+    /// The numbers of a few shards drawn at random, or of all if they are few.
+    fn sample(&self, draw: u64) -> impl Iterator<Item = usize> {
+        let shards = self.shards().len();
+        (0..shards.min(SAMPLE))
+            .map(move |n| if shards <= SAMPLE { n } else { mix(draw ^ n as u64) as usize % shards })
     }
 
     /// Returns whether anything waits for its lease to end before it can be evicted, or gives its
@@ -208,6 +305,7 @@ impl Master {
     }
 }
 
-/// Shards visited in one eviction. More work than this is left to the next
-/// round, so that no single command pauses for long.
+/// Objects looked at in one eviction, or shards visited for one of a tenant's. More work than this
+/// is left to the next round, so that no single command pauses for long.
+const MAX_OFFERS: usize = 1 << 16;
 const MAX_TURNS: u64 = 1024;

@@ -114,7 +114,8 @@ impl Master {
     pub fn report(&self) -> MasterReport {
         let segments: Vec<SegmentInfo> =
             self.segments.read().all().map(|segment| segment.info()).collect();
-        let mut report = MasterReport::default();
+        let soft_pinned = self.order.soft_pinned() as u64;
+        let mut report = MasterReport { soft_pinned, ..MasterReport::default() };
         for shard in self.shards() {
             let shard = shard.lock();
             report.objects += shard.len() as u64;
@@ -122,7 +123,6 @@ impl Master {
             let census = shard.census();
             report.processing += census.open_puts as u64;
             report.transfers += census.transfers as u64;
-            report.soft_pinned += census.soft_pinned as u64;
             report.disk_only_objects += census.on_disk as u64;
             report.disk_processing += census.open_files as u64;
             let totals = shard.totals();

@@ -6,6 +6,7 @@ use mc_types::{Generation, KeyRef, Time};
 
 use crate::command::{RangeRead, RangedList, ReplicaList};
 use crate::error::GetError;
+use crate::evict::order::common::Note;
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
@@ -106,7 +107,7 @@ impl Master {
     /// object is looked at: the processor then waits for many places in memory at a time.
     ///
     /// Lists of keys are mostly those of the blocks of a prompt, in which each is of no use without
-    /// those before it. So the last of a list is asked about first: it is used less lately than
+    /// those before it. So the orders are told of the last of a list first: it is used less lately than
     /// those that it needs, and evicted before them.
     fn look_up<'k, I, T>(
         &self,
@@ -119,21 +120,26 @@ impl Master {
         let shards = self.shards().len();
         let hashed: Vec<HashedKey<'_>> =
             items.iter().map(|item| self.hashed(key_of(item))).collect();
-        let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), Reverse(at));
-        let mut order: Vec<(usize, Reverse<usize>)> =
-            hashed.iter().enumerate().map(place).collect();
+        let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), at);
+        let mut order: Vec<(usize, usize)> = hashed.iter().enumerate().map(place).collect();
         order.sort_unstable();
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        let mut found = Vec::new();
+        let (mut found, mut used) = (Vec::new(), Vec::new());
         for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
             let mut shard = self.shards()[run[0].0].lock();
+            shard.collect_notes(true);
             found.clear();
-            found.extend(run.iter().map(|(_, Reverse(at))| shard.find_generation(hashed[*at])));
-            for ((_, Reverse(at)), &found) in run.iter().zip(&found) {
+            found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
+            for ((_, at), &found) in run.iter().zip(&found) {
                 let slot = found.and_then(|found| shard.live_still(hashed[*at], found, emit));
                 answers[*at] = Some(each(&mut shard, slot, &items[*at]));
+                used.extend(shard.take_note().map(|note| (Reverse(*at), note)));
             }
+            shard.collect_notes(false);
         }
+        used.sort_unstable_by_key(|(at, _)| *at);
+        let used: Vec<Note> = used.into_iter().map(|(_, note)| note).collect();
+        self.order.access(&used);
         answers.into_iter().map(|answer| answer.expect("each key is in one run")).collect()
     }
 

@@ -27,6 +27,17 @@ impl KeyHasher {
     }
 }
 
+impl KeyHasher {
+    /// The hash of a block that an engine names so. No key has the same bytes.
+    pub(crate) fn hash_of_block(&self, model: &str, block: &str) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(model.as_bytes());
+        hasher.write(&[0xff]);
+        hasher.write(block.as_bytes());
+        hasher.finish()
+    }
+}
+
 /// A key with its hash, which is computed once for each command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashedKey<'a> {

@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use mc_meta::{Master, PutStartError, Removal, RemoveError, ReplicateConfig};
-use mc_types::Time;
+use mc_evict::PolicyKind;
+use mc_meta::{Master, PutEnd, PutStartError, Removal, RemoveError, ReplicateConfig};
+use mc_types::{StoreEventInfo, Time};
 
 use crate::*;
 
@@ -36,22 +37,81 @@ fn with_one_shard_the_least_recently_used_go_first() {
 }
 
 #[test]
-fn with_many_shards_the_order_is_nearly_kept() {
+fn shards_share_one_order() {
     const OBJECTS: u64 = 20_000;
     let mut config = settings();
     config.shards = 64;
+    config.eviction_policy = PolicyKind::Lru;
     let (master, events) = watched(config, OBJECTS);
     for n in 0..OBJECTS {
         put(&master, at(n), &format!("{n}"), 1).unwrap();
     }
+    let names: Vec<String> = (0..OBJECTS / 4).map(|n| n.to_string()).collect();
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|name| key(name)).collect();
+    // Of a list the end is used first.
+    assert!(master.batch_exist(at(OBJECTS), &keys).into_iter().all(|there| there));
+    for n in 0..OBJECTS {
+        put(&master, secs(100), &format!("new-{n}"), 1).unwrap();
+    }
+    let order = (OBJECTS / 4..OBJECTS).chain((0..OBJECTS / 4).rev());
+    let order: Vec<String> = order.map(|n| n.to_string()).collect();
+    assert_eq!(events.removals(Removal::Evicted), order);
+}
+
+#[test]
+fn accesses_are_told_before_long() {
+    const OBJECTS: u64 = 50_000;
+    let mut config = settings();
+    config.shards = 64;
+    config.eviction_policy = PolicyKind::Lru;
+    let (master, events) = watched(config, OBJECTS);
+    for n in 0..OBJECTS {
+        put(&master, at(n), &format!("{n}"), 1).unwrap();
+    }
+    for n in (0..OBJECTS).rev() {
+        master.get_replica_list(at(OBJECTS), key(&n.to_string())).unwrap();
+    }
     for n in 0..OBJECTS / 2 {
-        put(&master, at(OBJECTS), &format!("new-{n}"), 1).unwrap();
+        put(&master, secs(100), &format!("new-{n}"), 1).unwrap();
     }
     let victims = events.removals(Removal::Evicted);
-    let rank = |key: &String| key.parse::<u64>().unwrap_or(u64::MAX);
-    let early = victims.iter().filter(|key| rank(key) < OBJECTS / 2).count();
-    assert_eq!(victims.len() as u64, OBJECTS / 2);
-    assert!(early * 100 >= victims.len() * 95, "{early} of {} were cold", victims.len());
+    let rank = |key: &String| OBJECTS - 1 - key.parse::<u64>().unwrap();
+    let furthest = (0..).zip(&victims).map(|(n, key)| rank(key).abs_diff(n)).max();
+    assert!(furthest.unwrap() < OBJECTS / 8, "one went {furthest:?} from its place");
+}
+
+/// The blocks of prompts, put one by one, in turns.
+#[test]
+fn what_continues_another_goes_before_it() {
+    let mut config = settings();
+    config.shards = 64;
+    for by_info in [false, true] {
+        let (master, events) = watched(config.clone(), 20);
+        for n in 0..10i32 {
+            for chain in ["a", "b"] {
+                let (name, parent) = (format!("{chain}{n}"), format!("{chain}{}", n - 1));
+                let mut config = ReplicateConfig::default();
+                if n > 0 && !by_info {
+                    config = config.parent(key(&parent).to_owned());
+                }
+                let grant = start_as(&master, at(0), &name, 1, &config).unwrap();
+                let info = StoreEventInfo {
+                    block_hash: format!("hash of {name}"),
+                    parent_block_hash: format!("hash of {parent}"),
+                    ..StoreEventInfo::default()
+                };
+                let end = PutEnd::new(key(&name), grant.handle);
+                let end = PutEnd { event_info: by_info.then_some(&info), ..end };
+                master.put_end(at(0), WRITER, &end).unwrap();
+            }
+        }
+        for n in 0..20 {
+            put(&master, secs(100), &format!("new-{n}"), 1).unwrap();
+        }
+        let chain = |chain| (0..10).rev().map(move |n| format!("{chain}{n}"));
+        let order: Vec<String> = chain("a").chain(chain("b")).collect();
+        assert_eq!(events.removals(Removal::Evicted), order, "by what events say: {by_info}");
+    }
 }
 
 #[test]

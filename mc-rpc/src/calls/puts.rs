@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use mc_meta::{
-    LateWrites, Master, PutEnd, PutFinishError, PutHandle, PutStart, PutStartError, ReplicateConfig,
+    Batch, LateWrites, PutEnd, PutFinishError, PutHandle, PutStart, PutStartError, ReplicateConfig,
 };
 use mc_types::{ClientId, KeyRef, Time};
 
@@ -107,7 +107,8 @@ pub(super) fn total(lengths: &[u64]) -> u64 {
 }
 
 /// A command that begins a put.
-type Start = fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<mc_meta::PutGrant, PutStartError>;
+type Start =
+    fn(&mut Batch<'_>, Time, ClientId, &PutStart<'_>) -> Result<mc_meta::PutGrant, PutStartError>;
 
 /// A command that begins a put, and the one for a put that was refused before and waits.
 pub(super) struct Starts {
@@ -121,16 +122,20 @@ impl Starts {
     }
 }
 
-const START: Starts = Starts { first: Master::put_start, again: Master::put_start_again };
+const START: Starts = Starts {
+    first: |batch, now, client, put| batch.put_start(now, client, put),
+    again: |batch, now, client, put| batch.put_start_again(now, client, put),
+};
 
 /// A command that ends or gives up a put; only the latter looks at what may arrive late.
 pub(super) type Finish =
-    fn(&Master, Time, ClientId, &PutEnd<'_>, LateWrites) -> Result<(), PutFinishError>;
+    fn(&mut Batch<'_>, Time, ClientId, &PutEnd<'_>, LateWrites) -> Result<(), PutFinishError>;
 
-const END: Finish = |master, now, client, put, _| master.put_end(now, client, put);
+const END: Finish = |batch, now, client, put, _| batch.put_end(now, client, put);
 
-const REVOKE: Finish =
-    |master, now, client, put, late| master.put_revoke(now, client, put.key, put.handle, late);
+const REVOKE: Finish = |batch, now, client, put, late| {
+    batch.master().put_revoke(now, client, put.key, put.handle, late)
+};
 
 impl CallContext<'_> {
     pub(crate) fn put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -163,7 +168,8 @@ impl CallContext<'_> {
         self.scope_parent(&mut put.config)?;
         let key = self.scoped(put.key)?;
         let command = PutStart { key: key.as_ref(), ..put.command() };
-        let grant = starts.attempt(put.again)(self.master, self.now, put.client, &command)?;
+        let grant =
+            starts.attempt(put.again)(&mut self.master.batch(), self.now, put.client, &command)?;
         reply::write_grant(out, &grant, self.signer);
         Ok(())
     }
@@ -173,15 +179,16 @@ impl CallContext<'_> {
         let put = PutFinishRequest::parse(self.payload)?;
         let key = self.scoped(put.key)?;
         let end = PutEnd { key: key.as_ref(), ..put.end() };
-        Ok(finish(self.master, self.now, put.client, &end, put.late)?)
+        Ok(finish(&mut self.master.batch(), self.now, put.client, &end, put.late)?)
     }
 
     /// Answers `BatchPutStartRequest`.
     pub(super) fn batch_start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
         let mut batch = BatchPutStartRequest::parse(self.payload)?;
         self.scope_parent(&mut batch.config)?;
-        let (puts, max_reply) = (batch.puts.len(), self.max_reply);
-        let mut reply = PlacedReply::new(out, [2, 3], puts, max_reply, self.signer)?;
+        let (count, max_reply) = (batch.puts.len(), self.max_reply);
+        let mut reply = PlacedReply::new(out, [2, 3], count, max_reply, self.signer)?;
+        let mut puts = self.master.batch();
         batch.for_each(|put| {
             // Asked before space is taken: a grant that cannot be told would
             // block its key until the put is discarded.
@@ -191,7 +198,7 @@ impl CallContext<'_> {
             let grant = put.and_then(|(put, again)| {
                 let key = self.scoped(put.key)?;
                 let command = PutStart { key: key.as_ref(), ..put };
-                Ok(starts.attempt(again)(self.master, self.now, batch.client, &command)?)
+                Ok(starts.attempt(again)(&mut puts, self.now, batch.client, &command)?)
             });
             match grant {
                 Ok(grant) => reply.grant(&grant),
@@ -205,11 +212,12 @@ impl CallContext<'_> {
     pub(super) fn batch_finish(self, out: &mut BytesMut, finish: Finish) -> Result<(), Refusal> {
         let batch = BatchPutFinishRequest::parse(self.payload)?;
         let mut reply = BatchReply::new(out, 2, batch.puts.len(), self.max_reply)?;
+        let mut puts = self.master.batch();
         batch.for_each(|end| {
             let finished = end.and_then(|(end, late)| {
                 let key = self.scoped(end.key)?;
                 let end = PutEnd { key: key.as_ref(), ..end };
-                Ok(finish(self.master, self.now, batch.client, &end, late)?)
+                Ok(finish(&mut puts, self.now, batch.client, &end, late)?)
             });
             reply.item(finished);
         });

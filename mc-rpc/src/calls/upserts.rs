@@ -1,7 +1,7 @@
 //! Upserts: new values of keys. Their messages are those of a put.
 
 use bytes::BytesMut;
-use mc_meta::{LateWrites, Master, PutEnd, PutHandle, PutStart, ReplicateConfig};
+use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
 use mc_types::{ClientId, KeyRef};
 
 use super::puts::{
@@ -63,12 +63,16 @@ calls! {
     }
 }
 
-const START: Starts = Starts { first: Master::upsert_start, again: Master::upsert_start_again };
+const START: Starts = Starts {
+    first: |batch, now, client, put| batch.master().upsert_start(now, client, put),
+    again: |batch, now, client, put| batch.master().upsert_start_again(now, client, put),
+};
 
-const END: Finish = |master, now, client, put, _| master.upsert_end(now, client, put);
+const END: Finish = |batch, now, client, put, _| batch.put_end(now, client, put);
 
-const REVOKE: Finish =
-    |master, now, client, put, late| master.upsert_revoke(now, client, put.key, put.handle, late);
+const REVOKE: Finish = |batch, now, client, put, late| {
+    batch.master().upsert_revoke(now, client, put.key, put.handle, late)
+};
 
 impl CallContext<'_> {
     pub(crate) fn upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {

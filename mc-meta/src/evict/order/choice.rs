@@ -1,21 +1,18 @@
 //! The choice of the objects that one shard loses.
 
-use mc_evict::{EvictionPolicy, Item, Verdict};
+use mc_evict::Item;
 use mc_lease::Terms;
 use mc_types::{Generation, Time};
-use smallvec::SmallVec;
 
 use super::Order;
 use crate::evict::group::{Member, Protected};
-use crate::evict::order::{Class, Pool};
+use crate::evict::order::Class;
+use crate::evict::order::common::{Fresh, List};
 use crate::evict::room::Wanted;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
 use crate::shard::objects::Objects;
-
-/// Offers after which one eviction call lets go of the shard, so that commands
-/// waiting for its lock wait microseconds.
-const MAX_OFFERS: u64 = 256;
+use crate::tenant::ledger::TenantSlot;
 
 /// What an eviction is to achieve.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +48,8 @@ impl<'a> Aim<'a> {
         }
     }
 
-    const fn room(self) -> Option<&'a Wanted<'a>> {
+    /// The room that one object is to make.
+    pub(crate) const fn room(self) -> Option<&'a Wanted<'a>> {
         match self {
             Self::Free { .. } => None,
             Self::Room(wanted) => Some(wanted),
@@ -107,47 +105,6 @@ enum Judgement {
     Unfit,
 }
 
-/// The part of its objects that one shard may lose before others are looked at: the next victim
-/// may be colder there.
-const PART: usize = 32;
-
-/// What one eviction may still do.
-struct Budget<'a> {
-    offers: u64,
-    /// Objects that may still be chosen.
-    victims: usize,
-    /// Bytes still to be freed.
-    bytes: u64,
-    /// The room that one object is to make.
-    room: Option<&'a Wanted<'a>>,
-    /// Whether nothing else is to be offered.
-    is_over: bool,
-}
-
-impl<'a> Budget<'a> {
-    fn new(aim: Aim<'a>, held: usize) -> Self {
-        let bytes = match aim {
-            Aim::Free { bytes, .. } => bytes,
-            Aim::Room(_) => 1,
-        };
-        let victims = (held / PART).max(1);
-        Self { offers: 0, victims, bytes, room: aim.room(), is_over: false }
-    }
-
-    fn is_spent(&self) -> bool {
-        self.is_over || self.bytes == 0 || self.victims == 0 || self.offers >= MAX_OFFERS
-    }
-
-    fn plan(&mut self, object: &Object) {
-        let freed =
-            object.replicas().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()));
-        self.bytes = self.bytes.saturating_sub(freed);
-        self.victims = self.victims.saturating_sub(1);
-        // What has nothing left makes no room, and goes all the same.
-        self.is_over |= self.room.is_some() && freed > 0;
-    }
-}
-
 /// The orders of a shard with the objects that are in them: what an eviction chooses from.
 pub(crate) struct Eviction<'a> {
     order: &'a mut Order,
@@ -155,11 +112,11 @@ pub(crate) struct Eviction<'a> {
     terms: &'a Terms,
 }
 
-/// Objects that were taken out of their order to be evicted, with what is known of the eviction so
-/// far.
+/// An object that was taken out of its order to be evicted, if one was, with what is known of the
+/// eviction so far.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
-    pub(super) victims: SmallVec<[ObjectSlot; 16]>,
+    pub(super) victim: Option<ObjectSlot>,
     pub(super) outcome: Evicted,
 }
 
@@ -172,122 +129,48 @@ impl<'a> Eviction<'a> {
         Self { order, objects, terms }
     }
 
-    /// Returns the object that this pool would lose first.
-    pub(super) fn coldest(&mut self, pool: Pool) -> Option<ObjectSlot> {
-        // What was accessed is no longer the coldest.
-        self.order.tell();
-        if let Some(tenant) = pool.tenant {
-            return self.order.coldest_of(tenant, pool.class);
-        }
-        match pool.class {
-            Class::SoftPinned => self.order.coldest_pinned(),
-            Class::Ordinary => self.coldest_lapsed().or_else(|| self.order.coldest_main()),
-        }
+    /// Returns the object that this tenant would lose first.
+    pub(super) fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
+        self.order.coldest_of(tenant, class)
     }
 
-    /// How urgently the policy would evict an object; `None` when it has no measure for that.
-    pub(super) fn urgency(&self) -> Option<u64> {
-        self.order.main.urgency()
-    }
-
-    /// Returns the object whose soft pin has lapsed and that goes before any ordinary one.
-    fn coldest_lapsed(&self) -> Option<ObjectSlot> {
-        let touched =
-            |slot| self.objects.get(slot).map(|object| object.protection().last_touched());
-        let slot = self.order.coldest_lapsed()?;
-        let main = self.order.coldest_main().and_then(touched);
-        (main.is_none() || touched(slot) <= main).then_some(slot)
-    }
-
-    /// Chooses objects of `pool` until `aim` is met, none is left or enough have been looked at
-    /// for one time.
-    pub(super) fn choose(&mut self, pool: Pool, aim: Aim<'_>, now: Time) -> (Chosen, u64) {
-        let mut chosen = Chosen::default();
-        let mut budget = Budget::new(aim, self.order.len());
-        self.order.tell();
-        if let Some(tenant) = pool.tenant {
-            let next = |all: &mut Self| all.order.coldest_of(tenant, pool.class);
-            self.offer_all(next, &mut budget, &mut chosen, now);
-        } else if pool.class == Class::SoftPinned {
-            self.offer_all(|all| all.order.coldest_pinned(), &mut budget, &mut chosen, now);
-        } else {
-            self.offer_all(|all| all.coldest_lapsed(), &mut budget, &mut chosen, now);
-            self.offer_main(&mut budget, &mut chosen, now);
-            self.offer_all(|all| all.order.coldest_lapsed(), &mut budget, &mut chosen, now);
-        }
-        chosen.outcome.cut_short = budget.offers >= MAX_OFFERS;
-        (chosen, budget.offers)
-    }
-
-    /// Offers ordinary objects in the order of the policy.
-    fn offer_main(&mut self, budget: &mut Budget<'_>, chosen: &mut Chosen, now: Time) {
-        let Order { main, aside, tenants, .. } = &mut *self.order;
-        let (objects, terms) = (&mut *self.objects, self.terms);
-        main.evict(&mut |handle| {
-            if budget.is_spent() {
-                return Verdict::Stop;
+    /// Returns whether an object that went first in its order a moment ago still does. What is in
+    /// the order and not in the shard is taken out.
+    pub(super) fn is_first(&mut self, list: List, slot: ObjectSlot) -> bool {
+        let entry = self.order.entry(slot);
+        let queue = self.objects.get(slot).map_or(Queue::None, Object::queue);
+        self.order.change(|lists| {
+            let is_first = lists.first(list) == Some(entry);
+            let belongs = List::of(queue) == Some(list);
+            if is_first && !belongs {
+                lists.remove(list, entry);
             }
-            let slot = ObjectSlot::new(handle);
-            budget.offers += 1;
-            let object = &mut objects[slot];
-            let judgement = judge(object, terms, budget.room, now);
-            if let Some(tenants) = tenants
-                && !matches!(judgement, Judgement::Unfit)
-            {
-                tenants.remove(slot);
-            }
-            match judgement {
-                Judgement::Unfit => {
-                    budget.is_over = true;
-                    chosen.outcome.unfit = true;
-                    Verdict::Stop
-                }
-                Judgement::Stays { until, leased } => {
-                    chosen.outcome.leased += u64::from(leased);
-                    aside.add(slot, object, until, leased);
-                    Verdict::SetAside
-                }
-                Judgement::Goes(members) => {
-                    object.enter(Queue::None);
-                    budget.plan(object);
-                    chosen.outcome.condemned.extend(members);
-                    chosen.victims.push(slot);
-                    Verdict::Evict
-                }
-            }
-        });
+            is_first && belongs
+        })
     }
 
-    /// Offers the objects that `next` names, one after the other.
-    fn offer_all(
+    /// Offers an object, which is chosen or put aside.
+    pub(super) fn offer(
         &mut self,
-        next: impl Fn(&mut Self) -> Option<ObjectSlot>,
-        budget: &mut Budget<'_>,
-        chosen: &mut Chosen,
+        slot: ObjectSlot,
+        room: Option<&Wanted<'_>>,
         now: Time,
-    ) {
-        while !budget.is_spent()
-            && let Some(slot) = next(self)
-        {
-            budget.offers += 1;
-            let object = &mut self.objects[slot];
-            match judge(object, self.terms, budget.room, now) {
-                Judgement::Unfit => {
-                    budget.is_over = true;
-                    chosen.outcome.unfit = true;
-                }
-                Judgement::Stays { until, leased } => {
-                    chosen.outcome.leased += u64::from(leased);
-                    self.order.put_aside(slot, object, until, leased);
-                }
-                Judgement::Goes(members) => {
-                    self.order.remove(slot, object);
-                    budget.plan(object);
-                    chosen.outcome.condemned.extend(members);
-                    chosen.victims.push(slot);
-                }
+    ) -> Chosen {
+        let mut chosen = Chosen::default();
+        let object = &mut self.objects[slot];
+        match judge(object, self.terms, room, now) {
+            Judgement::Unfit => chosen.outcome.unfit = true,
+            Judgement::Stays { until, leased } => {
+                chosen.outcome.leased = u64::from(leased);
+                self.order.put_aside(slot, object, until, leased);
+            }
+            Judgement::Goes(members) => {
+                self.order.give_up(slot, object);
+                chosen.outcome.condemned = members;
+                chosen.victim = Some(slot);
             }
         }
+        chosen
     }
 
     /// Chooses the object in a slot, for where it lies. Chooses nothing when it is another object,
@@ -306,7 +189,7 @@ impl<'a> Eviction<'a> {
             Judgement::Goes(members) => {
                 self.order.give_up(slot, object);
                 chosen.outcome.condemned = members;
-                chosen.victims.push(slot);
+                chosen.victim = Some(slot);
             }
         }
         Some(chosen)
@@ -327,28 +210,14 @@ impl<'a> Eviction<'a> {
         self.order.insert(slot, &mut self.objects[slot], item);
     }
 
-    /// Notes with an object where it belongs; returns what it has to be appended to.
-    pub(crate) fn admit(&mut self, slot: ObjectSlot) -> Option<Class> {
-        self.order.admit(slot, &mut self.objects[slot])
-    }
-
-    /// Puts an object that was admitted behind all others of its class.
-    pub(crate) fn append(&mut self, slot: ObjectSlot, class: Class, item: Item) {
-        self.order.append(slot, class, item);
+    /// Puts an object into the queue that it belongs to; returns what is to enter the orders.
+    pub(crate) fn admit(&mut self, slot: ObjectSlot, item: Item) -> Option<Fresh> {
+        self.order.admit(slot, &mut self.objects[slot], item)
     }
 
     /// Puts an object back that was set aside, as one that was just used.
     pub(super) fn readmit(&mut self, slot: ObjectSlot, is_pinned: bool, item: Item) {
         self.order.readmit(slot, &mut self.objects[slot], is_pinned, item);
-    }
-
-    /// Has ordinary objects evicted by another policy.
-    pub(super) fn use_policy(
-        &mut self,
-        policy: Box<dyn EvictionPolicy>,
-        item: impl Fn(ObjectSlot) -> Item,
-    ) {
-        self.order.use_policy(policy, item);
     }
 
     /// Notes that an object has nothing left in memory, and stays for what is on disks.
@@ -380,24 +249,18 @@ impl<'a> Eviction<'a> {
         Some(Some((entry.slot, object.protection().is_soft_pinned(self.terms, now))))
     }
 
-    /// Puts up to `limit` soft-pinned objects whose pin has lapsed among the ordinary; returns
-    /// their number.
-    pub(super) fn lapse_pins(&mut self, now: Time, limit: usize) -> usize {
-        let mut done = 0;
-        while done < limit
-            && let Some(slot) = self.order.coldest_pinned()
-            && let Some(object) = self.objects.get_mut(slot)
-            && !object.protection().is_soft_pinned(self.terms, now)
-        {
-            done += 1;
-            self.order.remove(slot, object);
-            self.order.lapsed.insert(slot.as_u32(), Item::UNKNOWN);
-            if let Some(tenants) = &mut self.order.tenants {
-                tenants.insert_coldest(slot, Class::Ordinary);
-            }
-            object.enter(Queue::Lapsed);
+    /// Puts the soft-pinned object that goes first among the ordinary if its pin has lapsed; `false`
+    /// when it has not, and so none has.
+    pub(super) fn lapse_pin(&mut self, slot: ObjectSlot, now: Time) -> bool {
+        if !self.is_first(List::Pinned, slot) {
+            return true;
         }
-        done
+        let object = &mut self.objects[slot];
+        let has_lapsed = !object.protection().is_soft_pinned(self.terms, now);
+        if has_lapsed {
+            self.order.lapse(slot, object);
+        }
+        has_lapsed
     }
 }
 

@@ -1,48 +1,71 @@
 //! The eviction of objects from one shard.
 
-use std::collections::HashMap;
-
-use mc_evict::{EvictionPolicy, Item};
 use mc_types::{Generation, Time};
 
 use super::choice::Chosen;
+use crate::evict::order::Class;
 use crate::evict::order::choice::{Aim, Evicted};
-use crate::evict::order::{Class, Pool};
+use crate::evict::order::common::List;
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
-use crate::object::Queue;
 use crate::object::slot::ObjectSlot;
 use crate::shard::{RemovedObject, Shard};
+use crate::tenant::ledger::TenantSlot;
 use crate::tier::offload::OffloadDecision;
 
+/// Offers after which the eviction of a tenant's objects lets go of the shard, so that commands
+/// waiting for its lock wait microseconds.
+const MAX_OFFERS: u64 = 256;
+
 impl Shard {
-    /// Returns how urgently this pool should lose an object here, to be compared with other
-    /// shards.
-    pub(crate) fn urgency(&mut self, pool: Pool, now: Time) -> Option<u64> {
-        let slot = self.coldest_slot(pool)?;
-        let object = self.object(slot)?;
-        let idle = now.as_millis().saturating_sub(object.protection().last_touched().as_millis());
-        if pool.tenant.is_some() || pool.class == Class::SoftPinned {
-            return Some(idle);
+    /// When an object was used last, if it is there.
+    pub(crate) fn last_touched(&self, slot: ObjectSlot) -> Option<Time> {
+        self.object(slot).map(|object| object.protection().last_touched())
+    }
+
+    /// Returns the object that this tenant would lose first.
+    pub(crate) fn coldest_of(&mut self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
+        self.eviction().coldest_of(tenant, class)
+    }
+
+    /// Evicts an object if it still goes first in its order, and may.
+    pub(crate) fn evict_first(
+        &mut self,
+        list: List,
+        slot: ObjectSlot,
+        aim: Aim<'_>,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        if self.eviction().is_first(list, slot) {
+            self.offer(slot, aim, emit)
+        } else {
+            Evicted::default()
         }
-        // An object whose soft pin has lapsed is here when it goes before all ordinary ones; a
-        // policy's measure says nothing of it.
-        let is_lapsed = object.queue() == Queue::Lapsed;
-        let own = self.eviction().urgency();
-        Some(own.map_or(idle, |own| if is_lapsed { u64::MAX } else { own }))
     }
 
-    /// Returns the object that this pool would lose first.
-    pub(crate) fn coldest_slot(&mut self, pool: Pool) -> Option<ObjectSlot> {
-        self.eviction().coldest(pool)
-    }
-
-    /// Evicts objects of `pool` until `aim` is met, none is left or enough have been looked at for
+    /// Evicts objects of a tenant until `aim` is met, none is left or enough have been looked at for
     /// one time.
-    pub(crate) fn evict(&mut self, pool: Pool, aim: Aim<'_>, emit: Emit<'_>) -> Evicted {
-        let (chosen, offers) = self.eviction().choose(pool, aim, emit.now);
-        self.totals_mut().eviction_offers += offers;
-        self.take_victims(chosen, emit)
+    pub(crate) fn evict_of_tenant(
+        &mut self,
+        tenant: TenantSlot,
+        class: Class,
+        aim: Aim<'_>,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        for _ in 0..MAX_OFFERS {
+            let Some(rest) = aim.after(&outcome) else { return outcome };
+            let Some(slot) = self.coldest_of(tenant, class) else { return outcome };
+            outcome += self.offer(slot, rest, emit);
+        }
+        outcome.cut_short = true;
+        outcome
+    }
+
+    fn offer(&mut self, slot: ObjectSlot, aim: Aim<'_>, emit: Emit<'_>) -> Evicted {
+        self.totals_mut().eviction_offers += 1;
+        let chosen = self.eviction().offer(slot, aim.room(), emit.now);
+        self.take_chosen(chosen, emit)
     }
 
     /// Evicts an object that was chosen for where it lies; nothing when it is another one,
@@ -56,15 +79,15 @@ impl Shard {
         match self.eviction().choose_one(slot, generation, emit.now) {
             Some(chosen) => {
                 self.totals_mut().eviction_offers += 1;
-                self.take_victims(chosen, emit)
+                self.take_chosen(chosen, emit)
             }
             None => Evicted::default(),
         }
     }
 
-    fn take_victims(&mut self, chosen: Chosen, emit: Emit<'_>) -> Evicted {
-        let Chosen { victims, mut outcome } = chosen;
-        for slot in victims {
+    fn take_chosen(&mut self, chosen: Chosen, emit: Emit<'_>) -> Evicted {
+        let Chosen { victim, mut outcome } = chosen;
+        if let Some(slot) = victim {
             self.take_victim(slot, &mut outcome, emit);
         }
         outcome
@@ -108,9 +131,8 @@ impl Shard {
         outcome
     }
 
-    /// Puts objects whose protection has ended back where victims are taken from, and
-    /// soft-pinned ones whose pin has lapsed among the ordinary; at most `limit`. Returns
-    /// how many were looked at.
+    /// Puts objects whose protection has ended back where victims are taken from, at most `limit`.
+    /// Returns how many were looked at.
     pub(crate) fn readmit_due(&mut self, now: Time, limit: usize) -> usize {
         let mut done = 0;
         while done < limit
@@ -125,7 +147,13 @@ impl Shard {
                 self.eviction().readmit(slot, is_pinned, item);
             }
         }
-        done + self.eviction().lapse_pins(now, limit - done)
+        done
+    }
+
+    /// Puts the soft-pinned object that goes first among the ordinary if its pin has lapsed; `false`
+    /// when it has not, and so none has.
+    pub(crate) fn lapse_pin(&mut self, slot: ObjectSlot, now: Time) -> bool {
+        self.eviction().lapse_pin(slot, now)
     }
 
     /// Takes the memory of a complete object. One that has nothing else goes with it.
@@ -138,15 +166,6 @@ impl Shard {
             return self.remove(slot, Removal::Evicted, emit);
         }
         self.leave_on_disk(slot, emit)
-    }
-
-    /// Has ordinary objects evicted by another policy.
-    pub(crate) fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>) {
-        let items: HashMap<ObjectSlot, Item> = ObjectSlot::range(0..self.end())
-            .filter_map(|slot| Some((slot, self.known_item(self.object(slot)?))))
-            .collect();
-        let item = |slot| items.get(&slot).copied().unwrap_or(Item::UNKNOWN);
-        self.eviction().use_policy(policy, item);
     }
 
     /// An object can be evicted as one that was just put.

@@ -9,7 +9,8 @@ use super::run::{Piece, Run, Stake, Victim};
 use super::{HOPELESS, Hopeless, Labels, Wanted, bytes_of};
 use crate::command::ReplicateConfig;
 use crate::evict::order::choice::{Aim, Evicted};
-use crate::evict::order::{Class, Pool};
+use crate::evict::order::common::List;
+use crate::evict::order::{Class, Pool, class_of};
 use crate::master::Master;
 use crate::object::Queue;
 use crate::object::slot::ObjectSlot;
@@ -18,8 +19,9 @@ use crate::shard::hash::mix;
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
 
-/// Shards around whose coldest objects runs are looked for.
+/// Shards of which runs are looked for around a cold object, and objects of each that are compared.
 const COLD: usize = 8;
+const COMPARED: u64 = 32;
 
 /// Places drawn at random around which runs are looked for: at least, and as long as that is
 /// little work.
@@ -184,18 +186,22 @@ impl Master {
         }
     }
 
-    /// The places of the coldest objects of a few shards, in segments that the put can use.
+    /// The places of cold objects of a few shards, in segments that the put can use.
     fn cold_places(&self, search: &Search<'_>, draw: u64) -> Vec<(Arc<Segment>, Place)> {
         let shards = self.shards().len();
         let mut places: Vec<(Arc<Segment>, Place)> = Vec::new();
         for n in 0..shards.min(COLD) {
             let at = if shards <= COLD { n } else { mix(draw ^ n as u64) as usize % shards };
             let mut shard = self.shards()[at].lock();
-            let classes = [Class::Ordinary, Class::SoftPinned];
-            for class in classes.into_iter().filter(|class| *class <= search.terms.class) {
-                let pool = Pool { class, tenant: search.terms.over_quota };
-                let Some(slot) = shard.coldest_slot(pool) else { continue };
-                let Some(object) = shard.object(slot) else { continue };
+            for class in [Class::Ordinary, Class::SoftPinned] {
+                if class > search.terms.class {
+                    continue;
+                }
+                let cold = match search.terms.over_quota {
+                    Some(tenant) => shard.coldest_of(tenant, class),
+                    None => shard.cold_one(class, mix(draw ^ at as u64)),
+                };
+                let Some(object) = cold.and_then(|slot| shard.object(slot)) else { continue };
                 let usable = object.replicas().filter(|it| search.wanted.is_usable(&it.segment));
                 for replica in usable {
                     let place = (Arc::clone(&replica.segment), replica.allocation.place());
@@ -306,6 +312,17 @@ enum Obstacle {
 }
 
 impl Shard {
+    /// The object of a class that was not used for the longest time, among some drawn at random.
+    fn cold_one(&self, class: Class, draw: u64) -> Option<ObjectSlot> {
+        let drawn = (0..COMPARED).filter_map(|n| {
+            let slot = mix(draw ^ n).checked_rem(self.end().into())?;
+            let slot = ObjectSlot::new(slot as u32); // below the end, which is one
+            let list = List::of(self.object(slot)?.queue())?;
+            (class_of(list) == class).then_some((self.last_touched(slot)?, slot))
+        });
+        drawn.min().map(|(_, slot)| slot)
+    }
+
     /// The object in a slot as part of a run, if it has the space at this place and may be
     /// evicted.
     fn victim(

@@ -11,9 +11,11 @@ use super::corrections::Corrections;
 use super::divide::{Divided, Plan};
 use super::executor::{Executor, for_each, one_by_one};
 use super::layout::{Claim, Holder, Layout};
+use super::sort::sort;
 use super::space::{Fate, Mounted};
 use super::take_up::TakenUp;
 use super::{Dropped, GAP, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt};
+use crate::evict::order::common::Fresh;
 use crate::evict::room::Labels;
 use crate::journal::emit::Emit;
 use crate::journal::record::Location;
@@ -21,6 +23,9 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::shard::retained::RetainedSpace;
 use crate::tenant::quota::PolicyError;
+
+/// Objects that enter the orders of eviction at a time.
+const ENTER: usize = 4096;
 
 /// Space that belongs to no object, by segment and offset.
 type Kept = BTreeMap<(u32, u64), KeptSpace>;
@@ -99,12 +104,16 @@ impl Rebuild {
         }
         let take_up = |(mut part, replicas): (RebuildPart<'_>, _)| part.take_up(replicas, now);
         let parts = self.parts().into_iter().zip(by_part);
+        let (mut fresh, mut used) = (Vec::new(), Vec::new());
         for taken in for_each(executor, parts, take_up) {
+            fresh.extend(taken.fresh);
+            used.extend(taken.used);
             report.objects += taken.objects;
             report.unfinished += taken.unfinished;
             report.dropped.malformed += taken.dropped.len() as u64;
             corrections.removed.extend(taken.dropped);
         }
+        self.enter_orders(&fresh, &used);
         report.kept_bytes = self.keep_all(space, &kept, now, &mut corrections);
         for part in collected {
             report.lost += part.lost;
@@ -116,6 +125,18 @@ impl Rebuild {
             }));
         }
         self.end(now, report, corrections)
+    }
+
+    /// Enters objects into the orders of eviction, those used last at the end.
+    fn enter_orders(&self, fresh: &[Fresh], used: &[u64]) {
+        let mut order: Vec<(u64, u32)> = used.iter().copied().zip(0..).collect();
+        sort(&mut order);
+        let mut some = Vec::with_capacity(ENTER);
+        for run in order.chunks(ENTER) {
+            some.clear();
+            some.extend(run.iter().map(|(_, at)| fresh[*at as usize]));
+            self.master.order.enter(&some);
+        }
     }
 
     /// Sets what concerns no object.
@@ -343,6 +364,8 @@ impl RebuildPart<'_> {
             }
             drop(claims);
             let own = shard.take_up(now);
+            taken.fresh.extend(own.fresh);
+            taken.used.extend(own.used);
             taken.objects += own.objects;
             taken.unfinished += own.unfinished;
             taken.dropped.extend(own.dropped);

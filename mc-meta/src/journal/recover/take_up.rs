@@ -2,8 +2,7 @@
 
 use mc_types::{Generation, ObjectKey, Time};
 
-use super::sort::sort;
-use crate::evict::order::Class;
+use crate::evict::order::common::Fresh;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::tenant::id::{TenantId, unscoped};
@@ -17,6 +16,9 @@ pub(super) struct TakenUp {
     pub(super) unfinished: u64,
     /// Objects that cannot be.
     pub(super) dropped: Vec<(ObjectKey, Generation)>,
+    /// What is to enter the orders of eviction, and when each of that was used last.
+    pub(super) fresh: Vec<Fresh>,
+    pub(super) used: Vec<u64>,
 }
 
 impl Shard {
@@ -24,9 +26,6 @@ impl Shard {
     /// belong to.
     pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
         let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
-        // When objects were used that can be evicted. Everything of an object is done when its slot
-        // is come by, and not in this order, which leads all over memory.
-        let (mut ordinary, mut pinned) = (Vec::new(), Vec::new());
         let mut taken = TakenUp::default();
         let mut is_any_file_open = false;
         for slot in ObjectSlot::range(0..self.end()) {
@@ -49,17 +48,10 @@ impl Shard {
                 self.note_lost_memory(slot, now);
                 continue;
             }
-            match self.eviction().admit(slot) {
-                Some(Class::Ordinary) => ordinary.push((used, slot.as_u32())),
-                Some(Class::SoftPinned) => pinned.push((used, slot.as_u32())),
-                None => {}
-            }
-        }
-        for (mut slots, class) in [(ordinary, Class::Ordinary), (pinned, Class::SoftPinned)] {
-            sort(&mut slots);
-            for slot in slots.into_iter().map(|(_, slot)| ObjectSlot::new(slot)) {
-                let item = self.item(slot);
-                self.eviction().append(slot, class, item);
+            let item = self.item(slot);
+            if let Some(fresh) = self.eviction().admit(slot, item) {
+                taken.fresh.push(fresh);
+                taken.used.push(used);
             }
         }
         open.sort_unstable();
