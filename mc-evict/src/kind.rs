@@ -21,8 +21,10 @@ use crate::{Adaptive, EvictionPolicy, Fifo, Lru, Prefix, S3Fifo, Sieve, WTinyLfu
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PolicyKind {
-    /// [`Lru`]: least recently used.
+    /// [`Adaptive`]: follows the rule that would have found most.
     #[default]
+    Adaptive,
+    /// [`Lru`]: least recently used.
     Lru,
     /// [`Fifo`]: first in, first out.
     Fifo,
@@ -34,20 +36,18 @@ pub enum PolicyKind {
     WTinyLfu,
     /// [`Prefix`]: least recently used, leaves first.
     Prefix,
-    /// [`Adaptive`]: follows the rule that would have found most.
-    Adaptive,
 }
 
 impl PolicyKind {
     /// Every kind, the default one first.
     pub const ALL: &[Self] = &[
+        Self::Adaptive,
         Self::Lru,
         Self::Fifo,
         Self::S3Fifo,
         Self::Sieve,
         Self::WTinyLfu,
         Self::Prefix,
-        Self::Adaptive,
     ];
 
     /// The name of the kind, as [`FromStr`] reads it.

@@ -49,7 +49,7 @@ pub struct MasterConfig {
     /// comes back when the last lease has ended. Objects put with a pin stay. Default:
     /// none goes for being read.
     pub ttl_after_get: Option<Duration>,
-    /// Which objects are evicted first. Default: the least recently used.
+    /// Which objects are evicted first. Default: [`PolicyKind::Adaptive`].
     pub eviction_policy: PolicyKind,
     /// The event from which the time of a soft pin is counted. Default: the last access.
     pub soft_pin_from: SoftPinFrom,

@@ -196,8 +196,9 @@ pub(crate) struct Args {
     )]
     allocation_strategy: AllocationStrategy,
 
-    /// Eviction policy: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix (blocks
-    /// that no other block continues, least recently used first) or adaptive.
+    /// Eviction policy: adaptive (follows the best of six rules, lru among them), lru, fifo,
+    /// s3_fifo, sieve, w_tinylfu or prefix (blocks that no other block continues, least recently
+    /// used first).
     #[arg(
         long = "eviction_policy",
         value_name = "NAME",
@@ -574,7 +575,7 @@ mod tests {
             assert_eq!(config.eviction_policy, policy);
         }
         let refusal = parse(&["--eviction_policy=best"]).unwrap_err().to_string();
-        assert!(refusal.contains("there are lru, fifo"), "{refusal}");
+        assert!(refusal.contains("there are adaptive, lru, fifo"), "{refusal}");
         let refusal = parse(&["--soft_pin_from=birth"]).unwrap_err().to_string();
         assert!(refusal.contains("choose last_access or commit"), "{refusal}");
         // Given without a need, the default is what holds anyway.

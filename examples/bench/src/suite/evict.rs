@@ -31,9 +31,6 @@ mod plot;
 
 use self::workload::Workload;
 
-/// The policy by which the master evicts.
-const DEFAULT: PolicyKind = PolicyKind::Lru;
-
 /// Parts of all different blocks that the cache holds.
 const CAPACITIES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4];
 
@@ -93,7 +90,7 @@ pub(crate) fn run<W: Write>(
                 report.add(figure.maybe_versus("optimal", mark))
             };
             for (kind, value) in PolicyKind::ALL.iter().zip(&hits.by_kind) {
-                if *kind == DEFAULT {
+                if *kind == PolicyKind::default() {
                     add("default", *value)?;
                 }
                 add(kind.as_str(), *value)?;
