@@ -197,7 +197,8 @@ impl Master {
         self
     }
 
-    /// Evicts in the order of the caller's own policy: `build` is called once, and the policy is told of the objects that are there, the coldest first. What is soft-pinned
+    /// Evicts in the order of the caller's own policy: `build` is called once, and the policy is
+    /// told of the objects that are there, the coldest first. What is soft-pinned
     /// and what is protected stays out of its hands.
     ///
     /// ```

@@ -33,7 +33,7 @@ use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::view::{ObjectView, SpaceView};
-use crate::object::{Object, PendingPut};
+use crate::object::{Object, PendingPut, Queue};
 use crate::query::explain::{History, KeyEvent, KeyEventKind};
 use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
@@ -580,9 +580,14 @@ impl Shard {
         self.order.collect(is_collecting);
     }
 
-    /// Counts an object as used, without a lease; returns what the orders are to be told.
+    /// Counts an ordinary object as used, without a lease; returns what the orders are to be told.
+    /// Those that were put with a soft pin stay where they are: in the order in which the pins lapse.
     pub(crate) fn count_as_used(&mut self, slot: ObjectSlot) -> Option<Note> {
-        self.order.note(slot, &self.objects[slot], &self.config.terms)
+        let object = &self.objects[slot];
+        if object.queue() != Queue::Main {
+            return None;
+        }
+        self.order.note(slot, object, &self.config.terms)
     }
 
     /// Takes what was noted last.

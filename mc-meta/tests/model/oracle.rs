@@ -67,6 +67,8 @@ struct Object {
     touched: Time,
     /// Which use of all uses the last one was.
     turn: u64,
+    /// When a put of its key was refused since then: it moved in the order of eviction.
+    wanted: Option<Time>,
     leased: bool,
     /// Until when readers were told that they may read.
     promised: Time,

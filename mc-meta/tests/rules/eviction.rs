@@ -36,16 +36,22 @@ fn with_one_shard_the_least_recently_used_go_first() {
     assert_eq!(events.removals(Removal::Evicted), order);
 }
 
-#[test]
-fn shards_share_one_order() {
-    const OBJECTS: u64 = 20_000;
+/// A master by LRU that is full of objects of one byte, named by their numbers, the coldest first.
+fn full_of_64_shards(objects: u64) -> (Master, Recorder) {
     let mut config = settings();
     config.shards = 64;
     config.eviction_policy = PolicyKind::Lru;
-    let (master, events) = watched(config, OBJECTS);
-    for n in 0..OBJECTS {
-        put(&master, at(n), &format!("{n}"), 1).unwrap();
+    let (master, events) = watched(config, objects);
+    for n in 0..objects {
+        put(&master, at(n), &n.to_string(), 1).unwrap();
     }
+    (master, events)
+}
+
+#[test]
+fn shards_share_one_order() {
+    const OBJECTS: u64 = 20_000;
+    let (master, events) = full_of_64_shards(OBJECTS);
     let names: Vec<String> = (0..OBJECTS / 4).map(|n| n.to_string()).collect();
     let keys: Vec<KeyRef<'_>> = names.iter().map(|name| key(name)).collect();
     // Of a list the end is used first.
@@ -61,13 +67,7 @@ fn shards_share_one_order() {
 #[test]
 fn accesses_are_told_before_long() {
     const OBJECTS: u64 = 50_000;
-    let mut config = settings();
-    config.shards = 64;
-    config.eviction_policy = PolicyKind::Lru;
-    let (master, events) = watched(config, OBJECTS);
-    for n in 0..OBJECTS {
-        put(&master, at(n), &format!("{n}"), 1).unwrap();
-    }
+    let (master, events) = full_of_64_shards(OBJECTS);
     for n in (0..OBJECTS).rev() {
         master.get_replica_list(at(OBJECTS), key(&n.to_string())).unwrap();
     }

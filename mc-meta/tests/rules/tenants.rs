@@ -639,3 +639,23 @@ fn changes_of_quotas_are_told() {
     master.delete_tenant_quota(at(0), &tenant("c")).unwrap();
     assert_eq!(told(), [("c".into(), None)]);
 }
+
+/// The objects are in other slots than in the order of their last use.
+#[test]
+fn a_rebuilt_master_evicts_a_tenants_objects_by_their_last_use() {
+    let master = shared_by(&[("a", 30)], &[100]);
+    for (second, name) in (0..).zip(["gone", "1", "2"]) {
+        put(&master, secs(second), &of("a", name), 10).unwrap();
+    }
+    master.remove(secs(3), key(&of("a", "gone")), false).unwrap();
+    put(&master, secs(4), &of("a", "3"), 10).unwrap();
+
+    let events = Recorder::default();
+    let again = recovery::restart(&master, secs(5)).with_sink(events.clone());
+    again.mount_segment(secs(5), NODE, segment(0, 100)).unwrap();
+    for name in ["4", "5", "6"] {
+        put(&again, secs(100), &of("a", name), 10).unwrap();
+    }
+    let order = ["1", "2", "3"].map(|name| of("a", name));
+    assert_eq!(events.removals(Removal::Evicted), order);
+}

@@ -2,6 +2,7 @@
 
 use mc_types::{Generation, ObjectKey, Time};
 
+use super::sort::sort;
 use crate::evict::order::common::Fresh;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
@@ -26,6 +27,8 @@ impl Shard {
     /// belong to.
     pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
         let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
+        // When objects were used that are in memory.
+        let mut in_memory: Vec<(u64, u32)> = Vec::new();
         let mut taken = TakenUp::default();
         let mut is_any_file_open = false;
         for slot in ObjectSlot::range(0..self.end()) {
@@ -48,6 +51,14 @@ impl Shard {
                 self.note_lost_memory(slot, now);
                 continue;
             }
+            in_memory.push((used, slot.as_u32()));
+        }
+        if self.config().quotas.is_on() {
+            // Each tenant's objects are in the order of their last use as soon as they are admitted.
+            sort(&mut in_memory);
+        }
+        for (used, slot) in in_memory {
+            let slot = ObjectSlot::new(slot);
             let item = self.item(slot);
             if let Some(fresh) = self.eviction().admit(slot, item) {
                 taken.fresh.push(fresh);

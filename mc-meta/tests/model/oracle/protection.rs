@@ -60,8 +60,9 @@ impl Oracle {
 
     /// The latest that it may rank at among uses.
     pub(super) fn last_rank(&self, object: &Object) -> (Time, u64) {
-        let latest = self.latest_rank(object);
-        (latest, if latest == object.touched { object.turn } else { u64::MAX })
+        let latest = self.latest_rank(object).max(object.wanted.unwrap_or(Time::ORIGIN));
+        let is_use = latest == object.touched && object.wanted.is_none();
+        (latest, if is_use { object.turn } else { u64::MAX })
     }
 
     /// Whether it may still be behind soft-pinned objects in the order of eviction.

@@ -60,6 +60,8 @@ impl Oracle {
         let mut gone = Vec::new();
         while let Some(object) = self.objects.get(key) {
             if self.is_readable(object) {
+                let now = self.now;
+                self.objects.get_mut(key).unwrap().wanted = Some(now);
                 return (gone, Some(PutStartError::AlreadyExists));
             }
             let open = if object.complete { self.replacements.get(key) } else { Some(object) };
@@ -208,6 +210,7 @@ impl Oracle {
             held: None,
             transfer: None,
             settled: None,
+            wanted: None,
         }
     }
 

@@ -68,7 +68,7 @@ impl Oracle {
         object.promised = object.promised.max(now + lease);
         object.turn = turn;
         object.leased = true;
-        object.settled = None;
+        (object.settled, object.wanted) = (None, None);
         if let Some(group) = object.group {
             let group = self.groups.get_mut(&group).unwrap();
             group.leased = group.leased.max(now + lease);
