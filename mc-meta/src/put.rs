@@ -32,7 +32,8 @@ impl Master {
     /// worth keeping are evicted until one has.
     ///
     /// A value whose holders are all away does not stand in its way: it is replaced when the put
-    /// ends. A value that does was wanted again: it counts as used, without a lease.
+    /// ends. A value that does was wanted again: it counts as used, without a lease,
+    /// unless it is soft-pinned.
     ///
     /// # Errors
     /// [`PutStartError`]; nothing else is changed then, except that objects may have
