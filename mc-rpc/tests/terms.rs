@@ -167,12 +167,15 @@ async fn process() {
     config.term = Some(Term { epoch: Epoch::new(7), authority });
     let (durable, server) = with_journal(config).await;
     role::say(server.local_addr());
-    let renewing = std::thread::spawn(move || {
-        while lease.may_answer() {
+    let renewed = Arc::clone(&lease);
+    std::thread::spawn(move || {
+        while renewed.may_answer() {
             std::thread::sleep(LEASE / 20);
-            let mut until = lease.0.lock().unwrap();
-            if Instant::now() < *until {
-                *until = Instant::now() + LEASE;
+            let mut until = renewed.0.lock().unwrap();
+            // Read once: the process may be stopped between any two lines.
+            let now = Instant::now();
+            if now < *until {
+                *until = now + LEASE;
             }
         }
     });
@@ -180,7 +183,7 @@ async fn process() {
         if line == "durable" {
             durable.advance(Sequence::new(u64::MAX));
         }
-        role::say(renewing.is_finished());
+        role::say(!lease.may_answer());
     }
 }
 
