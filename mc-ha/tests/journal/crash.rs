@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use mc_ha::{DirectoryJournal, Durability, WriterSettings};
 use mc_meta::RemoveError;
-use mc_testkit::{Input, Program, Random, role};
+use mc_testkit::{Input, Program, Random, eventually_blocking, role};
 use mc_types::{KeyRef, Sequence};
 
 use crate::life::{LONG, Life, NOW, config, keys, put, recover};
@@ -26,7 +26,11 @@ fn play(mode: &str, directory: &Path) {
         "sync" => Durability::Sync,
         _ => Durability::Async(BOUND),
     };
-    let life = Life::with_segment(Arc::new(DirectoryJournal::open(directory).unwrap()), settings);
+    // The parent has closed it. A process that another of its threads started in that moment holds
+    // the lock as well, until it runs its own program.
+    let journal =
+        eventually_blocking(LONG, "the directory is free", || DirectoryJournal::open(directory));
+    let life = Life::with_segment(Arc::new(journal), settings);
     assert_eq!(life.report.damaged, 0, "{:?}", life.report);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
