@@ -149,6 +149,11 @@ impl EvictionPolicy for Adaptive {
         }
     }
 
+    fn access_all(&mut self, handles: &[Handle]) {
+        self.things.load(handles);
+        handles.iter().for_each(|handle| self.access(*handle));
+    }
+
     fn remove(&mut self, handle: Handle) {
         let Some(node) = self.things.take(handle) else { return };
         self.ghosts.forget(node.mark());

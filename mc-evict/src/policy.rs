@@ -86,6 +86,13 @@ pub trait EvictionPolicy: Debug + Send {
     /// The thing was used. Without effect when the policy does not hold it.
     fn access(&mut self, handle: Handle);
 
+    /// Things were used, the last one last: the same as [`access`](Self::access) for each of them. A
+    /// policy may look at the records of all of them first, so that the processor waits for memory
+    /// once and not for each.
+    fn access_all(&mut self, handles: &[Handle]) {
+        handles.iter().for_each(|handle| self.access(*handle));
+    }
+
     /// The thing is gone for another reason than eviction, so nothing is to be
     /// learned from its coming back. Without effect when the policy does not hold
     /// it.

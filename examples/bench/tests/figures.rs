@@ -81,6 +81,8 @@ fn meta_has_its_figures() {
         &figures,
         &["bytes_per_key", "put_pairs_per_s", "gets_per_s", "evict_scale_ratio", "max_pause_us"],
     );
+    let commands = values(&figures, "policy_ratio", "command");
+    assert_eq!(commands, ["put", "get", "batch_get"].map(String::from).into());
     assert_eq!(values(&figures, "gets_per_s", "threads"), ["1", "2"].map(String::from).into());
 }
 

@@ -150,6 +150,18 @@ impl Classes {
         Some(node)
     }
 
+    /// Reads the records that moving these things will change, and does nothing with them. These
+    /// reads do not depend on each other, so the processor has many of them under way at once.
+    pub(super) fn load(&self, handles: &[Handle]) {
+        let neighbours = |handle: &Handle| {
+            self.get(*handle).map_or(0, |node| {
+                let of = |other| self.nodes.get(other as usize).map_or(0, |node| node.word);
+                of(node.colder) ^ of(node.hotter)
+            })
+        };
+        core::hint::black_box(handles.iter().map(neighbours).fold(0, |all, word| all ^ word));
+    }
+
     /// Notes that a thing was used, later than all others. Returns its mark; `None` when it is
     /// not held.
     pub(super) fn renew(&mut self, handle: Handle, now: u32) -> Option<u32> {

@@ -60,6 +60,9 @@ impl Ghosts {
             self.span = (self.span + 1) % SPANS;
             self.begun[self.span as usize] = now;
         }
+        if self.buckets.len() == 0 {
+            return 0;
+        }
         // All are swept in each span.
         for _ in 0..self.buckets.len().div_ceil(span) {
             self.sweep();

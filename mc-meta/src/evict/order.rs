@@ -362,7 +362,8 @@ impl Order {
     /// Changes the orders, after they were told what was accessed.
     fn change<T>(&mut self, change: impl FnOnce(&mut Lists) -> T) -> T {
         let mut lists = self.common.lock();
-        self.noted.drain(..).for_each(|note| lists.access(note));
+        lists.access(&self.noted);
+        self.noted.clear();
         self.most_noted = (lists.ordinary() / self.common.shards() / PRECISION).min(NOTED);
         change(&mut lists)
     }

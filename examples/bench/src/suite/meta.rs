@@ -1,6 +1,8 @@
 //! The master's state machine, in process: memory per object, commands per
 //! second, and what eviction costs.
 
+mod policies;
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Barrier;
@@ -39,6 +41,7 @@ pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     report.add(Figure::new("bytes_per_key", bytes, "B").with("keys", keys))?;
     puts(scale, report)?;
     gets(scale, report)?;
+    policies::run(scale, report)?;
     evictions(scale, report)
 }
 

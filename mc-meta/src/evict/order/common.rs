@@ -82,6 +82,9 @@ pub(crate) struct Lists {
 #[derive(Debug)]
 struct Recent(Box<[(u64, Handle)]>);
 
+/// Accesses of which the policy learns at once.
+const TOGETHER: usize = 64;
+
 /// Objects whose next ones find them.
 const RECENT: usize = 4096;
 
@@ -136,9 +139,22 @@ impl Lists {
         self.list(list).readmit(entry.0, item);
     }
 
-    /// One was used. Without effect when it is not in that order.
-    pub(crate) fn access(&mut self, Note { entry, list }: Note) {
-        self.list(list).access(entry.0);
+    /// Objects were used, in this order. Without effect for those that are not in their order.
+    pub(crate) fn access(&mut self, notes: &[Note]) {
+        let mut main = [0; TOGETHER];
+        for some in notes.chunks(TOGETHER) {
+            let mut len = 0;
+            for Note { entry, list } in some {
+                match list {
+                    List::Main => {
+                        main[len] = entry.0;
+                        len += 1;
+                    }
+                    List::Pinned | List::Lapsed => self.list(*list).access(entry.0),
+                }
+            }
+            self.main.access_all(&main[..len]);
+        }
     }
 
     /// One is gone for another reason than eviction.
@@ -245,7 +261,7 @@ impl CommonOrder {
     pub(crate) fn access(&self, notes: &[Note]) {
         for some in notes.chunks(HELD) {
             let mut lists = self.lock();
-            some.iter().for_each(|note| lists.access(*note));
+            lists.access(some);
         }
     }
 
