@@ -102,8 +102,27 @@ impl Batch<'_> {
     ) -> Result<(), PutFinishError> {
         let key = self.master.hashed(put.key);
         let mut shard = self.master.shard_of(key);
-        self.fresh.extend(self.master.end_in(&mut shard, key, now, client, put)?);
+        if let Some((fresh, chain)) = self.master.end_in(&mut shard, key, now, client, put)? {
+            self.fresh.push(self.continued(fresh, chain));
+        }
         Ok(())
+    }
+}
+
+impl Batch<'_> {
+    /// One that names nothing that it continues continues the one before it.
+    fn continued(&self, mut fresh: Fresh, mut chain: Chain) -> (Fresh, Chain) {
+        if let Some((_, before)) = self.fresh.last() {
+            if chain.parent == 0 {
+                chain.parent = before.own[0];
+                fresh.item = fresh.item.with_parent(chain.parent);
+            }
+            // What a chain in this call continues all of it goes before.
+            if before.own.contains(&chain.parent) {
+                chain.parent = before.parent;
+            }
+        }
+        (fresh, chain)
     }
 }
 

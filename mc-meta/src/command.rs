@@ -46,7 +46,8 @@ pub struct ReplicateConfig {
     /// [`MAX_GROUP_NAME_LEN`] bytes.
     pub group: Option<Box<str>>,
     /// The key of the object that this one continues: the block before it in a
-    /// prompt. Policies that know of prefixes go by it.
+    /// prompt, which is evicted after this one. Objects whose puts end in one [`Batch`](crate::Batch)
+    /// and name none continue each other in their order.
     pub parent: Option<ObjectKey>,
     /// Names of segments to try first, in this order.
     pub preferred_segments: Vec<Box<str>>,

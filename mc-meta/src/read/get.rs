@@ -144,20 +144,27 @@ impl Master {
     }
 
     /// How many of the leading keys can be read. Looks no further than the first
-    /// that cannot, grants no lease and changes no order of eviction.
+    /// that cannot, and grants no lease. Ordinary objects that are found count as used, in the order
+    /// from the last to the first: it is the blocks of a prompt that are looked for like this.
     pub fn longest_prefix<'a>(
         &self,
         now: Time,
         keys: impl IntoIterator<Item = KeyRef<'a>>,
     ) -> usize {
         let emit = self.emit(now);
+        let mut used = Vec::new();
         let readable = |key: &KeyRef<'a>| {
             let key = self.hashed(*key);
             let mut shard = self.shard_of(key);
-            let found = shard.find_live(key, emit).is_some_and(|(_, object)| object.is_readable());
-            shard.totals_mut().asked(found)
+            let found = shard.find_live(key, emit).filter(|(_, object)| object.is_readable());
+            let slot = found.map(|(slot, _)| slot);
+            used.extend(slot.and_then(|slot| shard.count_as_used(slot)));
+            shard.totals_mut().asked(slot.is_some())
         };
-        keys.into_iter().take_while(readable).count()
+        let found = keys.into_iter().take_while(readable).count();
+        used.reverse();
+        self.order.access(&used);
+        found
     }
 }
 

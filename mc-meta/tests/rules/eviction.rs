@@ -114,6 +114,90 @@ fn what_continues_another_goes_before_it() {
     }
 }
 
+/// Puts objects in one call, the first of which continues another one.
+fn put_together(master: &Master, now: Time, names: &[String], parent: Option<&str>) {
+    let config = ReplicateConfig::default();
+    let mut batch = master.batch();
+    let handles: Vec<PutHandle> = names
+        .iter()
+        .enumerate()
+        .map(|(n, name)| {
+            let mut config = config.clone();
+            config.parent = parent.filter(|_| n == 0).map(|parent| key(parent).to_owned());
+            let put = PutStart { key: key(name), slice_lengths: &[1], config: &config };
+            batch.put_start(now, WRITER, &put).unwrap().handle
+        })
+        .collect();
+    for (name, handle) in names.iter().zip(handles) {
+        batch.put_end(now, WRITER, &PutEnd::new(key(name), handle)).unwrap();
+    }
+}
+
+fn names(prefix: &str, numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|n| format!("{prefix}{n}")).collect()
+}
+
+/// A long prompt is put while it is computed, in several calls.
+#[test]
+fn what_continues_another_call_goes_before_it() {
+    for policy in [PolicyKind::Adaptive, PolicyKind::Lru, PolicyKind::Prefix] {
+        let mut config = settings();
+        (config.shards, config.eviction_policy) = (64, policy);
+        let (master, events) = watched(config, 22);
+        for first in (0..10).step_by(5) {
+            for prompt in ["a", "b"] {
+                let parent = format!("{prompt}{}", first.max(1) - 1);
+                let parent = (first > 0).then_some(&*parent);
+                put_together(&master, at(0), &names(prompt, first..first + 5), parent);
+            }
+        }
+        put_together(&master, at(0), &names("alone", 0..2), None);
+        put_together(&master, at(0), &names("new", 0..22), None);
+        let prompt = |prompt| names(prompt, 0..10).into_iter().rev();
+        let mut order: Vec<String> = prompt("a").chain(prompt("b")).collect();
+        if policy == PolicyKind::Prefix {
+            // Of two leaves it is the one that was put first; then there are the leaves above.
+            order = names("a", 5..10).into_iter().rev().collect();
+        }
+        assert!(events.removals(Removal::Evicted).starts_with(&order), "{policy}");
+    }
+}
+
+/// The policy that knows of prefixes learns them from the order of a call.
+#[test]
+fn leaves_go_first_although_nobody_named_a_parent() {
+    let mut config = settings();
+    config.eviction_policy = PolicyKind::Prefix;
+    let (master, events) = watched(config, 10);
+    put_together(&master, at(0), &names("a", 0..5), None);
+    put_together(&master, at(0), &names("b", 0..5), None);
+    // The last ones are used last, and are leaves all the same.
+    for n in 0..5 {
+        master.exist(at(1), key(&format!("a{n}")));
+    }
+    put_together(&master, secs(100), &names("new", 0..8), None);
+    let order = ["b4", "b3", "b2", "b1", "b0", "a4", "a3", "a2"];
+    assert_eq!(events.removals(Removal::Evicted), order);
+}
+
+/// Blocks that were put by somebody who did not know what they belong to.
+#[test]
+fn a_question_for_a_prefix_tells_what_continues_what() {
+    let mut config = settings();
+    config.shards = 64;
+    let (master, events) = watched(config, 10);
+    for name in names("a", 0..5).iter().chain(&names("b", 0..5)) {
+        put(&master, at(0), name, 1).unwrap();
+    }
+    let asked = [names("a", 0..4), names("absent", 0..1), names("a", 4..5)].concat();
+    assert_eq!(master.longest_prefix(at(0), asked.iter().map(|name| key(name))), 4);
+    for name in names("new", 0..10) {
+        put(&master, at(0), &name, 1).unwrap();
+    }
+    let order = ["a4", "b0", "b1", "b2", "b3", "b4", "a3", "a2", "a1", "a0"];
+    assert_eq!(events.removals(Removal::Evicted), order);
+}
+
 #[test]
 fn what_comes_back_from_a_lease_keeps_its_order() {
     let (master, events) = watched(settings(), 50);

@@ -42,9 +42,10 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    AllocationStrategy, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites, Master,
-    MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart, PutStartError,
-    PutToken, Record, Removal, ReplicateConfig, SegmentSpec, Slice, Slices, TransferHandle,
+    AllocationStrategy, BufferStatus, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites,
+    Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart,
+    PutStartError, PutToken, Record, Removal, ReplicaStatus, ReplicateConfig, SegmentSpec, Slice,
+    Slices, TransferHandle,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time, TransferId};
 
@@ -175,9 +176,13 @@ fn put(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, Put
     put_as(master, now, name, len, &ReplicateConfig::default())
 }
 
-/// Whether the object is there, asked without granting it a lease.
+/// Whether the object can be read, asked without using it.
 fn has(master: &Master, name: &str) -> bool {
-    master.longest_prefix(at(0), [key(name)]) == 1
+    master.describe(at(0), key(name)).is_ok_and(|object| {
+        object.replicas.iter().any(|replica| replica.buffer == BufferStatus::Complete)
+            || object.disk == Some(ReplicaStatus::Complete)
+            || !object.local_disks.is_empty()
+    })
 }
 
 /// Keeps the keys of removed objects and why they went.

@@ -39,7 +39,7 @@ fn a_longest_prefix_ends_at_the_first_key_that_cannot_be_read() {
     assert_eq!(prefix(&["c", "a"]), 0);
     assert_eq!(prefix(&["a", "open", "b"]), 1);
     assert_eq!(prefix(&["a", "a", "b"]), 3);
-    // No lease, no access.
+    // No lease.
     assert_eq!(master.remove_all(at(1), false), 3);
 }
 

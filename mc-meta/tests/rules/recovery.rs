@@ -110,7 +110,7 @@ fn state(master: &Master, now: Time) -> State {
                 if object.replicas.is_empty() {
                     // An object that lost its memory is noticed at the next look.
                     object.group = None;
-                    object.complete |= object.disk == Some(mc_meta::ReplicaStatus::Complete);
+                    object.complete |= object.disk == Some(ReplicaStatus::Complete);
                 }
                 state.objects.push(object);
             }
@@ -317,7 +317,7 @@ fn what_administrators_see_is_the_same_when_the_clients_are_back() {
                 (r.status, r.buffer, r.placement.segment.spec().id, r.placement.extent)
             };
             // What is being copied is not copied any more.
-            let complete = |r: &&mc_meta::ReplicaInfo| r.status == mc_meta::ReplicaStatus::Complete;
+            let complete = |r: &&mc_meta::ReplicaInfo| r.status == ReplicaStatus::Complete;
             let is_complete = info.replicas.iter().any(|r| complete(&r));
             info.replicas.iter().filter(|r| complete(r) || !is_complete).map(place).collect()
         };

@@ -57,6 +57,9 @@ impl Oracle {
         assert_eq!(self.master.longest_prefix(self.now, refs), expected);
         self.totals.exist_hits += expected as u64;
         self.totals.exist_misses += u64::from(expected < keys.len());
+        for key in &keys[..expected] {
+            self.objects.get_mut(key).unwrap().wanted = Some(self.now);
+        }
         assert_eq!(self.take_events(), []);
     }
 
