@@ -196,10 +196,7 @@ async fn batches(client: &MasterClient) -> Result<(), Failure> {
     let names: Vec<String> = (0..1000).map(|i| format!("{KEY}-{i:08}")).collect();
     let keys: Vec<KeyRef<'_>> =
         names.iter().map(|name| KeyRef::new(name)).collect::<Result<_, _>>()?;
-    let items: Vec<_> = keys
-        .iter()
-        .map(|&key| PutStartItem { key, slice_lengths: &[65_536], again: false })
-        .collect();
+    let items: Vec<_> = keys.iter().map(|&key| PutStartItem::new(key, &[65_536])).collect();
     let (config, begin, mut puts) = (ReplicateConfig::default(), Instant::now(), 0);
     while begin.elapsed() < RUN {
         client.batch_remove(&keys, true).await?;

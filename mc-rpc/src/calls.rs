@@ -51,7 +51,7 @@ pub(crate) use ha::answer_standby;
 pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
 pub use patterns::ReplicaPage;
 pub use promotion::PromotionGrant;
-pub use puts::{PutRevokeItem, PutStartItem};
+pub use puts::PutRevokeItem;
 pub use report::{ClusterReport, SegmentReport};
 pub use storage::{FileJobs, FileOutcome, StorageConfig};
 pub use tasks::{FetchedTasks, Task, TaskReport};

@@ -32,7 +32,8 @@ use crate::answer;
 use crate::calls::read_replica_page;
 use crate::proto;
 use crate::request::{
-    self, BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+    self, BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartItem,
+    PutStartRequest,
 };
 use crate::service::{Call, Clock, MasterService, Service};
 use crate::{Caller, Method, Refusal};
@@ -279,6 +280,7 @@ fn a_batch_answer_describes_each_segment_once() {
         value_length: 64,
         slice_lengths: vec![],
         again: false,
+        parent: String::new(),
     });
     let start = proto::BatchPutStartRequest {
         client_id: me(),
@@ -398,15 +400,27 @@ proptest! {
         let lengths: Vec<Vec<u64>> = puts.iter()
             .map(|(_, lengths, _)| lengths.iter().map(|length| 1 + u64::from(*length)).chain([1]).collect())
             .collect();
-        let starts = puts.iter().zip(&lengths).zip([false, true].into_iter().cycle());
-        let starts = starts.map(|(((name, ..), lengths), again)| (key(name), &lengths[..], again));
-        let config = ReplicateConfig::default();
-        let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, starts));
+        let starts: Vec<PutStartItem<'_>> = puts.iter().zip(&lengths).enumerate()
+            .map(|(at, ((name, ..), slice_lengths))| PutStartItem {
+                again: at % 2 == 1,
+                parent: (at % 3 == 1).then(|| key(&puts[at - 1].0)),
+                ..PutStartItem::new(key(name), slice_lengths)
+            })
+            .collect();
+        let config = ReplicateConfig::default().parent(key("of the first").to_owned());
+        let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, &starts));
         let message = proto::BatchPutStartRequest::decode(&bytes[..]).unwrap();
         prop_assert_eq!(message.encode_to_vec(), &bytes[..]);
         let mut at = 0;
-        BatchPutStartRequest::parse(&bytes).unwrap().for_each(|put| {
+        let scoped = |parent: KeyRef<'_>| Ok(key(&format!("t/{parent}")).to_owned());
+        BatchPutStartRequest::parse(&bytes).unwrap().for_each(scoped, |put| {
             let (put, again) = put.unwrap();
+            let parent = match starts[at].parent {
+                Some(parent) => Some(format!("t/{parent}")),
+                None => (at == 0).then(|| "of the first".to_owned()),
+            };
+            let read = put.config.parent.as_ref().map(|parent| parent.as_str().to_owned());
+            assert_eq!(read, parent);
             assert_eq!((put.key.as_str(), put.slice_lengths), (&*puts[at].0, &lengths[at][..]));
             assert_eq!(again, at % 2 == 1);
             at += 1;

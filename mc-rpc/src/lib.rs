@@ -38,9 +38,9 @@ pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
     ClusterReport, DiskDeletions, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure,
     FetchedTasks, FileJobs, FileOutcome, FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription,
-    ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, PutStartItem,
-    ReplicaDescription, ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport,
-    TenantQuotas, TransferGrant,
+    ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, ReplicaDescription,
+    ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport, TenantQuotas,
+    TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,
@@ -53,7 +53,7 @@ pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
 pub use refusal::{MAX_MESSAGE_LEN, Refusal};
-pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
+pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
     Authority, Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics,
     ServerWatch, Standby, Streams, TakeStream, Taking, Term,

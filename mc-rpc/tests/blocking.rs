@@ -97,8 +97,7 @@ fn every_family_of_calls() {
     assert_eq!((list.generation, list.replicas.len()), (grant.handle.generation, 1));
     assert_eq!(client.describe(key("a")).unwrap().owner, ME);
 
-    let items =
-        [key("b"), key("c")].map(|key| PutStartItem { key, slice_lengths: &[7], again: false });
+    let items = [key("b"), key("c")].map(|key| PutStartItem::new(key, &[7]));
     let grants = client.batch_put_start(ME, &config, &items).unwrap();
     let handle = |at: usize| grants[at].as_ref().unwrap().handle;
     let late = LateWrites::Impossible;

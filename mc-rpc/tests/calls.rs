@@ -210,10 +210,7 @@ async fn batches_answer_item_by_item() {
     let keys: Vec<KeyRef<'_>> = names.iter().map(|name| key(name)).collect();
     put(&client, "batch/7", &[10]).await;
 
-    let puts: Vec<_> = keys
-        .iter()
-        .map(|&key| PutStartItem { key, slice_lengths: &[1000, 24], again: false })
-        .collect();
+    let puts: Vec<_> = keys.iter().map(|&key| PutStartItem::new(key, &[1000, 24])).collect();
     let config = ReplicateConfig::default().replicas(2);
     let grants = client.batch_put_start(ME, &config, &puts).await.unwrap();
     assert_eq!(grants.len(), 100);
@@ -440,7 +437,7 @@ async fn every_way_to_a_segment_reaches_its_readers_and_writers() {
     let single = client.put_start(ME, &start).await.unwrap();
     let end = PutEnd::new(key("one"), single.handle);
     client.put_end(ME, &end).await.unwrap();
-    let puts = [PutStartItem { key: key("two"), slice_lengths: &[1], again: false }];
+    let puts = [PutStartItem::new(key("two"), &[1])];
     let batch = client.batch_put_start(ME, &config, &puts).await.unwrap().remove(0).unwrap();
     let got = client.get_replica_list(key("one")).await.unwrap();
     let many = client.batch_get_replica_list(&[key("one")]).await.unwrap().remove(0).unwrap();

@@ -261,10 +261,7 @@ async fn a_call_that_takes_long_waits_beside_the_others() {
     // Large enough to run beside the connection.
     let names: Vec<String> = (0..1000).map(|number| format!("{number:0>100}")).collect();
     let (config, lengths) = (ReplicateConfig::default(), [1]);
-    let items: Vec<_> = names
-        .iter()
-        .map(|name| PutStartItem { key: key(name), slice_lengths: &lengths, again: false })
-        .collect();
+    let items: Vec<_> = names.iter().map(|name| PutStartItem::new(key(name), &lengths)).collect();
     let mut begin = Box::pin(client.batch_put_start(ME, &config, &items));
     waits(&mut begin).await;
     world.journal.hears(1001).await;

@@ -113,7 +113,7 @@ async fn a_put_whose_answer_was_lost_is_settled_by_a_task() {
     let client = MasterClient::connect("master:1", config(&network)).await.unwrap();
     client.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     network.is_mute.store(true, Relaxed);
-    let puts = [PutStartItem { key: key("k"), slice_lengths: &[100], again: false }];
+    let puts = [PutStartItem::new(key("k"), &[100])];
     let lost = client.batch_put_start(ME, &ReplicateConfig::default(), &puts).await;
     assert!(matches!(lost, Err(RpcError::TimedOut { .. })), "{lost:?}");
     assert_eq!(master.report().processing, 1, "the master has begun it");

@@ -76,10 +76,8 @@ async fn many_values_are_replaced_item_by_item() {
     let config = ReplicateConfig::default().replicas(2);
     let mut last = Vec::new();
     for round in 0..2 {
-        let puts: Vec<_> = names
-            .iter()
-            .map(|name| PutStartItem { key: key(name), slice_lengths: &[64, 36], again: false })
-            .collect();
+        let puts: Vec<_> =
+            names.iter().map(|name| PutStartItem::new(key(name), &[64, 36])).collect();
         let grants = client.batch_upsert_start(ME, &config, &puts).await.unwrap();
         let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();
         assert!(grants.iter().all(|grant| grant.replicas.len() == 2));

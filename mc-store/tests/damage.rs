@@ -30,7 +30,7 @@ fn content(len: usize) -> Bytes {
 async fn put_damaged(client: &Client, key: &str, value: &Bytes, replicas: u32, damaged: &[usize]) {
     let (id, key, master) = (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
     let lengths = [value.len() as u64];
-    let put = PutStartItem { key, slice_lengths: &lengths, again: false };
+    let put = PutStartItem::new(key, &lengths);
     let config = ReplicateConfig::default().replicas(replicas);
     let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
     let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();

@@ -240,7 +240,7 @@ async fn a_put_whose_start_nobody_waits_for_frees_its_key() {
     cluster.losses.starts.store(true, Ordering::SeqCst);
     cluster.losses.answers.store(1, Ordering::SeqCst);
     let key = KeyRef::new("one").unwrap();
-    let puts = [mc_rpc::PutStartItem { key, slice_lengths: &[5], again: false }];
+    let puts = [mc_rpc::PutStartItem::new(key, &[5])];
     let (me, config) = (ClientId::from_u128(1), ReplicateConfig::default());
     let start = master.batch_put_start(me, &config, &puts);
     let none_left = || cluster.losses.answers.load(Ordering::SeqCst) == 0;

@@ -58,7 +58,7 @@ impl Damaged {
         let (id, key, master) =
             (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
         let slice_lengths: Vec<u64> = self.slices.iter().map(|slice| slice.len() as u64).collect();
-        let put = PutStartItem { key, slice_lengths: &slice_lengths, again: false };
+        let put = PutStartItem::new(key, &slice_lengths);
         let config = ReplicateConfig::default();
         let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
         let replica = &grant.replicas[0];

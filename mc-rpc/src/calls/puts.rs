@@ -11,21 +11,9 @@ use crate::answer::PutGrant;
 use crate::refusal::Refusal;
 use crate::reply::{BatchReply, PlacedReply};
 use crate::request::{
-    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartItem, PutStartRequest,
 };
 use crate::{answer, reply};
-
-/// One object of [`MasterClient::batch_put_start`](crate::MasterClient::batch_put_start).
-#[derive(Clone, Copy, Debug)]
-pub struct PutStartItem<'a> {
-    /// The object's key.
-    pub key: KeyRef<'a>,
-    /// Lengths of its slices in bytes; the object is their concatenation.
-    pub slice_lengths: &'a [u64],
-    /// Whether it was refused for lack of space before and waits: the master counts a refusal
-    /// as a retry then.
-    pub again: bool,
-}
 
 /// One object of [`MasterClient::batch_put_revoke`](crate::MasterClient::batch_put_revoke).
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +53,7 @@ calls! {
     /// [`put_start`](Self::put_start) of many objects.
     fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
         BatchPutStart "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
-        |out: &mut BytesMut| write_starts(out, client, config, puts),
+        |out: &mut BytesMut| BatchPutStartRequest::write(out, client, config, puts),
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 
@@ -82,17 +70,6 @@ calls! {
         |out: &mut BytesMut| write_revokes(out, client, puts),
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
-}
-
-/// `BatchPutStartRequest`, and `BatchUpsertStartRequest`, which has the same fields.
-pub(super) fn write_starts(
-    out: &mut BytesMut,
-    client: ClientId,
-    config: &ReplicateConfig,
-    puts: &[PutStartItem<'_>],
-) {
-    let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again));
-    BatchPutStartRequest::write(out, client, config, puts);
 }
 
 /// `BatchPutRevokeRequest`, and `BatchUpsertRevokeRequest`, which has the same fields.
@@ -165,7 +142,9 @@ impl CallContext<'_> {
     /// Answers `PutStartRequest`, whatever begins the put.
     pub(super) fn start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
         let mut put = PutStartRequest::parse(self.payload)?;
-        self.scope_parent(&mut put.config)?;
+        if let Some(parent) = &put.config.parent {
+            put.config.parent = Some(self.scoped(parent.as_ref())?.as_ref().to_owned());
+        }
         let key = self.scoped(put.key)?;
         let command = PutStart { key: key.as_ref(), ..put.command() };
         let grant =
@@ -185,11 +164,14 @@ impl CallContext<'_> {
     /// Answers `BatchPutStartRequest`.
     pub(super) fn batch_start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
         let mut batch = BatchPutStartRequest::parse(self.payload)?;
-        self.scope_parent(&mut batch.config)?;
+        let scoped = |parent: KeyRef<'_>| Ok(self.scoped(parent)?.as_ref().to_owned());
+        if let Some(parent) = &batch.config.parent {
+            batch.config.parent = Some(scoped(parent.as_ref())?);
+        }
         let (count, max_reply) = (batch.puts.len(), self.max_reply);
         let mut reply = PlacedReply::new(out, [2, 3], count, max_reply, self.signer)?;
         let mut puts = self.master.batch();
-        batch.for_each(|put| {
+        batch.for_each(scoped, |put| {
             // Asked before space is taken: a grant that cannot be told would
             // block its key until the put is discarded.
             if !reply.has_room_for_grant(batch.config.replica_num) {
@@ -221,15 +203,6 @@ impl CallContext<'_> {
             });
             reply.item(finished);
         });
-        Ok(())
-    }
-
-    /// Makes the key that a put names as its parent one of the caller's tenant.
-    fn scope_parent(self, config: &mut ReplicateConfig) -> Result<(), Refusal> {
-        if let Some(parent) = &config.parent {
-            let scoped = self.scoped(parent.as_ref())?.as_ref().to_owned();
-            config.parent = Some(scoped);
-        }
         Ok(())
     }
 }

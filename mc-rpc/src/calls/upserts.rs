@@ -4,14 +4,14 @@ use bytes::BytesMut;
 use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
 use mc_types::{ClientId, KeyRef};
 
-use super::puts::{
-    Finish, PutRevokeItem, PutStartItem, Starts, total, write_revokes, write_starts,
-};
+use super::puts::{Finish, PutRevokeItem, Starts, total, write_revokes};
 use super::{CallContext, calls};
 use crate::answer;
 use crate::answer::PutGrant;
 use crate::refusal::Refusal;
-use crate::request::{BatchPutFinishRequest, PutFinishRequest, PutStartRequest};
+use crate::request::{
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartItem, PutStartRequest,
+};
 
 calls! {
     /// Grants space to write a new value of a key into, whether it has one or not. The value
@@ -44,7 +44,7 @@ calls! {
     /// [`upsert_start`](Self::upsert_start) of many objects.
     fn batch_upsert_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
         BatchUpsertStart "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
-        |out: &mut BytesMut| write_starts(out, client, config, puts),
+        |out: &mut BytesMut| BatchPutStartRequest::write(out, client, config, puts),
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 

@@ -203,6 +203,7 @@ fn batch_answers_have_a_ticket_for_each_range() {
                 value_length: 64,
                 slice_lengths: vec![],
                 again: false,
+                parent: String::new(),
             })
             .into(),
     };

@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::{ME, call, call_as, key, me, named, service, service_with, written};
 use crate::request::{
-    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartItem, PutStartRequest,
 };
 use crate::{Caller, Method, Role, answer, proto};
 
@@ -81,8 +81,9 @@ fn the_requests_of_an_upsert_are_the_messages() {
     assert_eq!((revokes.puts[0].put_token, revokes.puts[0].late_writes), (9, true));
 
     let config = ReplicateConfig::default().group("g");
-    let puts = [(key("a"), &[1, 2][..], false), (key("b"), &[3], true)];
-    let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, puts));
+    let again = PutStartItem { again: true, ..PutStartItem::new(key("b"), &[3]) };
+    let puts = [PutStartItem::new(key("a"), &[1, 2]), again];
+    let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, &puts));
     let message = proto::BatchUpsertStartRequest::decode(&bytes[..]).unwrap();
     assert_eq!((&message.client_id, message.puts.len()), (&me(), 2));
     assert_eq!(message.encode_to_vec(), &bytes[..]);
@@ -173,7 +174,7 @@ fn the_parent_is_a_key_of_the_callers_tenant() {
     let tenant = TenantId::new(&"t".repeat(128)).unwrap();
     service.master().set_tenant_quota(mc_types::Time::ORIGIN, &tenant, 1 << 20).unwrap();
     let caller = Caller::new("t", Role::Writer).of_tenant(tenant);
-    let ask = |parent: usize| {
+    let ask = |parent: usize, of_item: usize| {
         let config = proto::ReplicateConfig { parent: "p".repeat(parent), ..Default::default() };
         let request = proto::UpsertStartRequest { config: Some(config.clone()), ..start("k", 64) };
         let batch = proto::BatchUpsertStartRequest {
@@ -184,6 +185,7 @@ fn the_parent_is_a_key_of_the_callers_tenant() {
                 value_length: 64,
                 slice_lengths: vec![],
                 again: false,
+                parent: "p".repeat(of_item),
             }],
         };
         let one =
@@ -194,11 +196,13 @@ fn the_parent_is_a_key_of_the_callers_tenant() {
             Method::BatchUpsertStart,
             &batch,
         );
-        (one.map(|_| ()), many.map(|_| ()))
+        (one.map(|_| ()), many.map(|many| many.items[0].status_code))
     };
     let room = 1024 - 128 - 2;
-    assert_eq!(ask(room), (Ok(()), Ok(())));
-    let (one, many) = ask(room + 1);
+    assert_eq!(ask(room, 0), (Ok(()), Ok(0)));
+    let (one, many) = ask(room + 1, 0);
     assert_eq!(one.unwrap_err().code, ErrorCode::InvalidKey);
     assert_eq!(many.unwrap_err().code, ErrorCode::InvalidKey);
+    let (_, many) = ask(0, room + 1);
+    assert_eq!(many.unwrap(), ErrorCode::InvalidKey.code(), "the item alone is refused");
 }

@@ -9,7 +9,7 @@ use mc_meta::{
 use mc_ticket::PutToken;
 use mc_types::{
     Checksum, ClientId, Generation, InfoTooLong, KeyRef, MAX_BLOCK_HASH, MAX_MODEL_NAME,
-    MAX_TOKEN_IDS, MediaType, StoreEventInfo,
+    MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo,
 };
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
@@ -222,6 +222,30 @@ fn write_lengths(out: &mut BytesMut, lengths: &[u64], number: u32) {
     }
 }
 
+/// One object of [`MasterClient::batch_put_start`](crate::MasterClient::batch_put_start).
+#[derive(Clone, Copy, Debug)]
+pub struct PutStartItem<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// Lengths of its slices in bytes; the object is their concatenation.
+    pub slice_lengths: &'a [u64],
+    /// Whether it was refused for lack of space before and waits: the master counts a refusal
+    /// as a retry then.
+    pub again: bool,
+    /// The key of the object that this one continues, such as the block before it in a prompt. `None`:
+    /// the object before it in the call; for the first one,
+    /// [`ReplicateConfig::parent`](mc_meta::ReplicateConfig::parent).
+    pub parent: Option<KeyRef<'a>>,
+}
+
+impl<'a> PutStartItem<'a> {
+    /// An object that was not refused before, and continues the one before it in the call.
+    #[must_use]
+    pub const fn new(key: KeyRef<'a>, slice_lengths: &'a [u64]) -> Self {
+        Self { key, slice_lengths, again: false, parent: None }
+    }
+}
+
 /// `BatchPutStartRequest` and `BatchUpsertStartRequest`.
 #[derive(Debug)]
 pub(crate) struct BatchPutStartRequest<'a> {
@@ -245,14 +269,28 @@ impl<'a> BatchPutStartRequest<'a> {
     }
 
     /// Calls `each` for every put, in order, with the put and whether it was refused before
-    /// and waits, or why it is none.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<(PutStart<'_>, bool), Refusal>)) {
+    /// and waits, or why it is none. `scoped` makes the keys of parents those of the caller's tenant;
+    /// the one of the whole call is one already.
+    pub(crate) fn for_each(
+        &self,
+        scoped: impl Fn(KeyRef<'_>) -> Result<ObjectKey, Refusal>,
+        mut each: impl FnMut(Result<(PutStart<'_>, bool), Refusal>),
+    ) {
         let mut lengths = Vec::new();
+        let mut config = self.config.clone();
+        let mut first = config.parent.take();
         for message in self.puts.messages() {
             lengths.clear();
-            let parsed = Self::parse_item(message, &mut lengths);
+            config.parent = first.take();
+            let parsed =
+                Self::parse_item(message, &mut lengths).and_then(|(key, again, parent)| {
+                    if let Some(parent) = parent {
+                        config.parent = Some(scoped(parent)?);
+                    }
+                    Ok((key, again))
+                });
             each(parsed.map(|(key, again)| {
-                (PutStart { key, slice_lengths: &lengths, config: &self.config }, again)
+                (PutStart { key, slice_lengths: &lengths, config: &config }, again)
             }));
         }
     }
@@ -260,36 +298,41 @@ impl<'a> BatchPutStartRequest<'a> {
     fn parse_item<'m>(
         message: &'m [u8],
         lengths: &mut Vec<u64>,
-    ) -> Result<(KeyRef<'m>, bool), Refusal> {
+    ) -> Result<(KeyRef<'m>, bool, Option<KeyRef<'m>>), Refusal> {
         let (mut fields, mut shape) = (Fields::new(message), Shape::default());
-        let mut again = false;
+        let (mut again, mut parent) = (false, None);
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => shape.key(field)?,
                 2 => shape.value_length(field)?,
                 3 => Shape::slice_lengths(field, lengths)?,
                 4 => again = field.bool()?,
+                5 if field.bytes()?.is_empty() => parent = None,
+                5 => parent = Some(key(field, "parent")?),
                 _ => {}
             }
         }
-        Ok((shape.finish(lengths)?, again))
+        Ok((shape.finish(lengths)?, again, parent))
     }
 
-    pub(crate) fn write<'k>(
+    pub(crate) fn write(
         out: &mut BytesMut,
         client: ClientId,
         config: &ReplicateConfig,
-        puts: impl IntoIterator<Item = (KeyRef<'k>, &'k [u64], bool)>,
+        puts: &[PutStartItem<'_>],
     ) {
         put_bytes(out, 1, &client.to_bytes());
         if !is_default(config) {
             write_config(out, 2, config);
         }
-        for (key, lengths, again) in puts {
+        for put in puts {
             put_message(out, 3, |out| {
-                write_key(out, key);
-                write_lengths(out, lengths, 3);
-                put_u64(out, 4, again.into());
+                write_key(out, put.key);
+                write_lengths(out, put.slice_lengths, 3);
+                put_u64(out, 4, put.again.into());
+                if let Some(parent) = put.parent {
+                    put_bytes(out, 5, parent.as_str().as_bytes());
+                }
             });
         }
     }

@@ -349,12 +349,19 @@ impl Core {
     ) -> Result<(BootTime, Vec<Result<PutGrant, Refusal>>), RpcError> {
         let mut tries_left = PLACEMENTS;
         loop {
+            let mut before = None;
             let puts: Vec<PutStartItem<'_>> = open
                 .iter()
-                .map(|&at| PutStartItem {
-                    key: items[at].key.as_ref(),
-                    slice_lengths: &items[at].lengths,
-                    again: items[at].was_refused,
+                .map(|&at| {
+                    let in_front = at.checked_sub(1).filter(|at| before != Some(*at));
+                    before = Some(at);
+                    PutStartItem {
+                        key: items[at].key.as_ref(),
+                        slice_lengths: &items[at].lengths,
+                        again: items[at].was_refused,
+                        // Where the item before it is not asked for any more.
+                        parent: in_front.map(|at| items[at].key.as_ref()),
+                    }
                 })
                 .collect();
             // The master counts from later on.

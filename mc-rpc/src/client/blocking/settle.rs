@@ -190,7 +190,8 @@ impl Asked {
             Method::BatchPutStart => {
                 let batch = BatchPutStartRequest::parse(message)?;
                 let mut sound = Ok(());
-                batch.for_each(|item| match item {
+                let parent = |key: mc_types::KeyRef<'_>| Ok(key.to_owned());
+                batch.for_each(parent, |item| match item {
                     Ok((item, _)) => put(item.key, item.slice_lengths),
                     Err(refusal) => sound = Err(refusal),
                 });

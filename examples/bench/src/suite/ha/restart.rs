@@ -126,8 +126,7 @@ async fn put(
     let names: Vec<KeyRef<'_>> =
         writers.iter_mut().zip(numbers).map(|(names, number)| names.key(number)).collect();
     let slice_lengths = &[BOOKED];
-    let puts: Vec<_> =
-        names.iter().map(|key| PutStartItem { key: *key, slice_lengths, again: false }).collect();
+    let puts: Vec<_> = names.iter().map(|key| PutStartItem::new(*key, slice_lengths)).collect();
     let config = ReplicateConfig::default();
     let grants = client.batch_put_start(writer, &config, &puts).await?;
     let mut ends = Vec::with_capacity(grants.len());

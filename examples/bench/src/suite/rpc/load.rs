@@ -408,10 +408,8 @@ impl Caller {
         outcome: &mut Outcome,
     ) -> Result<(), BenchError> {
         let slice_lengths = &[self.load.value_size];
-        let puts: Vec<PutStartItem<'_>> = keys
-            .iter()
-            .map(|key| PutStartItem { key: *key, slice_lengths, again: false })
-            .collect();
+        let puts: Vec<PutStartItem<'_>> =
+            keys.iter().map(|key| PutStartItem::new(*key, slice_lengths)).collect();
         let config = ReplicateConfig::default();
         let grants = self.master.batch_put_start(self.writer, &config, &puts).await?;
         let mut ends = Vec::with_capacity(grants.len());

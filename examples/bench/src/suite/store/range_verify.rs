@@ -94,7 +94,8 @@ async fn put_and_get(
     let name = KeyRef::new(key).map_err(|error| BenchError::wrong("put", error.to_string()))?;
     let config = ReplicateConfig::default();
     let begun = Instant::now();
-    let put = PutStartItem { key: name, slice_lengths: &[value.len() as u64], again: false };
+    let lengths = [value.len() as u64];
+    let put = PutStartItem::new(name, &lengths);
     let grant = master.batch_put_start(id, &config, &[put]).await?.remove(0).map_err(wrong)?;
     let replica = &grant.replicas[0];
     let link = node.connect(&replica.segment.endpoint).await?;
