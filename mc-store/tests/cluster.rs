@@ -227,6 +227,36 @@ async fn pressure_evicts_the_cold_and_keeps_the_used() {
     assert_eq!(too_large.code(), ErrorCode::ObjectTooLarge, "{too_large}");
 }
 
+/// One that is put in two calls, and one of which each block is put alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_prompt_the_end_is_evicted_first() {
+    let cluster = Cluster::start_with(without_watermark(), &[ByteSize::mib(1)]).await;
+    let app = cluster.app().await;
+    let value = Bytes::from(vec![5; 64 * 1024]);
+    let names = |prompt| (0..8).map(|n| format!("{prompt}/{n}")).collect::<Vec<String>>();
+    let (parts, alone) = (names("parts"), names("alone"));
+    let after = |key: &str| ReplicateConfig::default().parent(KeyRef::new(key).unwrap().to_owned());
+    for (at, name) in alone.iter().enumerate() {
+        if at % 4 == 0 {
+            let puts = parts[at..at + 4].iter().map(|name| Put::new(name, value.clone())).collect();
+            let config = if at == 0 { ReplicateConfig::default() } else { after(&parts[at - 1]) };
+            for outcome in app.batch_put(puts, &config).await {
+                assert_eq!(outcome.unwrap(), PutOutcome::Stored);
+            }
+        }
+        let config = if at == 0 { ReplicateConfig::default() } else { after(&alone[at - 1]) };
+        app.put_with(name, value.clone(), &config).await.unwrap();
+    }
+    for n in 0..11 {
+        app.put(&format!("new/{n}"), value.clone()).await.unwrap();
+    }
+    for (names, left) in [(parts, 0), (alone, 5)] {
+        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(app.longest_prefix(&keys).await.unwrap(), left, "{keys:?}");
+        assert_eq!(app.batch_exist(&keys[left..]).await.unwrap(), vec![false; 8 - left]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
     let mut config = without_watermark();

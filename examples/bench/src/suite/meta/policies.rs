@@ -35,12 +35,17 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
             masters.push(master(config, 2 * live)?);
         }
         let mut keys = KeyWriter::new(0);
-        let put_ratio = ratio(&masters, |master, part| {
-            for number in part * live / PARTS..(part + 1) * live / PARTS {
-                put_pair(master, Time::ORIGIN, &mut keys, number)?;
-            }
-            Ok(())
-        })?;
+        // The first `live` ones are not measured.
+        let mut put = |count: u64, first: u64| {
+            ratio(&masters, |master, part| {
+                for number in part * count / PARTS..(part + 1) * count / PARTS {
+                    put_pair(master, Time::ORIGIN, &mut keys, first + number)?;
+                }
+                Ok(())
+            })
+        };
+        put(live, 0)?;
+        let put_ratio = put(live / 2, live)?;
         let get_ratio = ratio(&masters, |master, part| {
             let mut random = fastrand::Rng::with_seed(part);
             for _ in 0..count / PARTS {
