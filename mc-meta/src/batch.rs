@@ -107,17 +107,15 @@ impl Batch<'_> {
         }
         Ok(())
     }
-}
 
-impl Batch<'_> {
-    /// One that names nothing that it continues continues the one before it.
+    /// Completes what is known of an object's chain: one that names no parent continues the object
+    /// before it in the call, and a chain in this call goes before the parent of its first object.
     fn continued(&self, mut fresh: Fresh, mut chain: Chain) -> (Fresh, Chain) {
         if let Some((_, before)) = self.fresh.last() {
             if chain.parent == 0 {
                 chain.parent = before.own[0];
                 fresh.item = fresh.item.with_parent(chain.parent);
             }
-            // What a chain in this call continues all of it goes before.
             if before.own.contains(&chain.parent) {
                 chain.parent = before.parent;
             }

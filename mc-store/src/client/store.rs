@@ -349,19 +349,14 @@ impl Core {
     ) -> Result<(BootTime, Vec<Result<PutGrant, Refusal>>), RpcError> {
         let mut tries_left = PLACEMENTS;
         loop {
-            let mut before = None;
             let puts: Vec<PutStartItem<'_>> = open
                 .iter()
-                .map(|&at| {
-                    let in_front = at.checked_sub(1).filter(|at| before != Some(*at));
-                    before = Some(at);
-                    PutStartItem {
-                        key: items[at].key.as_ref(),
-                        slice_lengths: &items[at].lengths,
-                        again: items[at].was_refused,
-                        // Where the item before it is not asked for any more.
-                        parent: in_front.map(|at| items[at].key.as_ref()),
-                    }
+                .enumerate()
+                .map(|(nth, &at)| PutStartItem {
+                    key: items[at].key.as_ref(),
+                    slice_lengths: &items[at].lengths,
+                    again: items[at].was_refused,
+                    parent: left_out_before(open, nth).map(|at| items[at].key.as_ref()),
                 })
                 .collect();
             // The master counts from later on.
@@ -539,6 +534,14 @@ impl Core {
     }
 }
 
+/// Returns the item before `open[nth]`, which that one continues, if the call that asks for room for
+/// the open ones does not have it there.
+fn left_out_before(open: &[usize], nth: usize) -> Option<usize> {
+    let before = open[nth].checked_sub(1)?;
+    let is_there = nth > 0 && open[nth - 1] == before;
+    (!is_there).then_some(before)
+}
+
 /// The first of `ends` that go into one call, at least one.
 fn first_call<'e, 'a>(ends: &'e [PutEnd<'a>]) -> &'e [PutEnd<'a>] {
     /// More bytes than a number of 32 bits has.
@@ -608,5 +611,19 @@ impl Patience {
             }
             _ => Some(Err(PutError::Refused(refusal))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_continues_the_one_before_it_also_when_that_is_done() {
+        let parents = |open: &[usize]| -> Vec<Option<usize>> {
+            (0..open.len()).map(|nth| left_out_before(open, nth)).collect()
+        };
+        assert_eq!(parents(&[0, 1, 2]), [None; 3], "the order of the call says it");
+        assert_eq!(parents(&[2, 3, 6]), [Some(1), None, Some(5)]);
     }
 }

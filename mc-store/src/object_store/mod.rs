@@ -236,7 +236,7 @@ pub trait ObjectStore: Send + Sync {
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError>;
 
     /// Returns how many of the leading keys can be read: how much of a prompt need not be
-    /// computed. Protects nothing from being removed.
+    /// computed. What is found counts as used; nothing is protected from being removed.
     ///
     /// # Errors
     /// As [`batch_exist`](Self::batch_exist).

@@ -31,7 +31,7 @@ calls! {
     };
 
     /// Returns the number of leading keys with a readable object: the part of a prompt that need
-    /// not be computed. Grants no leases.
+    /// not be computed. What is found counts as used, and gets no lease.
     #[pyo3(signature = (keys))]
     example {
         ///
