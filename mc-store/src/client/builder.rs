@@ -60,6 +60,7 @@ pub struct ClientBuilder {
     segment_name: Option<String>,
     listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
+    host_name: Option<String>,
     #[cfg(feature = "http")]
     http: Option<SocketAddr>,
     node: NodeConfig,
@@ -85,6 +86,7 @@ impl Default for ClientBuilder {
             segment_name: None,
             listen: None,
             advertise: None,
+            host_name: None,
             #[cfg(feature = "http")]
             http: None,
             node: NodeConfig::new(TcpConfig::default()),
@@ -196,7 +198,7 @@ impl ClientBuilder {
     }
 
     /// The name by which puts can prefer the segment. The default is the address
-    /// where it is served.
+    /// where it is served, with the [host's name](Self::host_name) if that is said.
     pub fn segment_name(mut self, name: impl Into<String>) -> Self {
         self.segment_name = Some(name.into());
         self
@@ -215,6 +217,14 @@ impl ClientBuilder {
     /// reached.
     pub fn advertise(mut self, address: IpAddr) -> Self {
         self.advertise = Some(address);
+        self
+    }
+
+    /// The name of this host in the names of segments that are given none, which are `NAME:PORT`, with
+    /// the port that they are served at. Peers connect to the [address](Self::advertise). The default
+    /// is the address.
+    pub fn host_name(mut self, name: impl Into<String>) -> Self {
+        self.host_name = Some(name.into());
         self
     }
 
@@ -451,6 +461,7 @@ impl ClientBuilder {
             Arc::clone(&transport),
             Arc::clone(&environment),
             settings.tickets,
+            self.host_name.map(String::into_boxed_str),
         ));
         let own_disk = match self.own_disk {
             Some(options) => {
@@ -504,7 +515,9 @@ impl ClientBuilder {
         }
         // Not before all went well: whoever is refused is told of that alone.
         if let Some(listen) = listen {
-            warn_of_loopback(listen, core.transport.endpoint());
+            let towards = core.master.preferred_addr();
+            let towards = towards.as_deref().unwrap_or(&core.settings.pulse.master);
+            warn_of_loopback(listen, core.transport.endpoint(), towards);
         }
         core.log_figures();
         core.send_reports();
@@ -564,16 +577,26 @@ fn advertised(
     environment.address_towards(master).map_err(|source| StartError::NoAddress { source })
 }
 
-/// A node that listens on every address but is reached by a loopback one serves
-/// this host alone, which is seldom meant.
-fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>) {
+/// A node that listens on every address, or has its master on another host, but is reached by a
+/// loopback address serves this host alone, which is seldom meant. It is what the name of a host
+/// often resolves to on that host.
+fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>, master: &str) {
     let Some(endpoint) = endpoint else { return };
     let told = endpoint.address().parse::<SocketAddr>();
-    if listen.ip().is_unspecified() && told.is_ok_and(|told| told.ip().is_loopback()) {
+    let is_meant = !listen.ip().is_unspecified() && is_loopback(master);
+    if !is_meant && told.is_ok_and(|told| told.ip().is_loopback()) {
         tracing::warn!(
             %endpoint,
-            "advertising a loopback address: clients on other hosts cannot connect; set this \
-             host's address to advertise"
+            "advertising a loopback address: clients on other hosts cannot connect; set \
+             local_hostname (--host of mc-client) to an address by which they reach this host"
         );
+    }
+}
+
+/// Whether the address of a master is one that no other host reaches.
+fn is_loopback(master: &str) -> bool {
+    match master.parse::<SocketAddr>() {
+        Ok(address) => address.ip().is_loopback(),
+        Err(_) => master.starts_with("unix:") || master.starts_with("localhost:"),
     }
 }

@@ -54,6 +54,9 @@ impl ClientBuilder {
         builder = builder.segment_memory(memory(config)?);
         if let Some(reach) = reach(config)? {
             builder = builder.listen(reach.listen);
+            if let Some(name) = reach.name {
+                builder = builder.host_name(name);
+            }
             if let Some(address) = reach.advertise {
                 builder = builder.advertise(address);
             }
@@ -439,18 +442,19 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
     Ok(memory)
 }
 
-/// Where to listen and what to tell peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where to listen, what to tell peers, and how segments are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Reach {
     listen: SocketAddr,
     advertise: Option<IpAddr>,
+    name: Option<String>,
 }
 
 fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
     let contributes = config.global_segment_size.is_some_and(|size| size > ByteSize::bytes(0));
     let host = config.local_hostname.as_deref().map(str::trim).filter(|host| !host.is_empty());
     let Some(host) = host.filter(|_| contributes) else {
-        return Ok(config.listen.map(|listen| Reach { listen, advertise: None }));
+        return Ok(config.listen.map(|listen| Reach { listen, advertise: None, name: None }));
     };
     let (name, port) = split_port(host);
     let unknown = |source| ConfigError::Host { host: super::shown(host), source };
@@ -478,7 +482,13 @@ fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
         (Some(listen), _) => listen,
         (None, port) => SocketAddr::new(own, port.unwrap_or(0)),
     };
-    Ok(Some(Reach { listen, advertise: (!address.is_unspecified()).then_some(address) }))
+    let advertise = (!address.is_unspecified()).then_some(address);
+    // Puts prefer the segment by this name, as it was said.
+    let name = match bare.contains(':') {
+        true => format!("[{bare}]"),
+        false => bare.to_owned(),
+    };
+    Ok(Some(Reach { listen, advertise, name: advertise.map(|_| name) }))
 }
 
 /// The name, and the port behind its colon if there is one; an IPv6 address has more colons
@@ -498,25 +508,34 @@ fn split_port(host: &str) -> (&str, Option<u16>) {
 mod tests {
     use super::*;
 
-    fn reached(host: &str) -> (String, Option<String>) {
+    fn reached(host: &str) -> (String, Option<String>, Option<String>) {
         let config = ClientConfig {
             local_hostname: Some(host.into()),
             global_segment_size: Some(ByteSize::mib(1)),
             ..ClientConfig::default()
         };
         let reach = reach(&config).unwrap().unwrap();
-        (reach.listen.to_string(), reach.advertise.map(|address| address.to_string()))
+        let advertise = reach.advertise.map(|address| address.to_string());
+        (reach.listen.to_string(), advertise, reach.name)
     }
 
     #[test]
     fn hosts_have_ports_or_none() {
-        assert_eq!(reached("127.0.0.1"), ("127.0.0.1:0".into(), Some("127.0.0.1".into())));
-        assert_eq!(reached("127.0.0.1:7"), ("127.0.0.1:7".into(), Some("127.0.0.1".into())));
-        assert_eq!(reached("192.0.2.1:7"), ("0.0.0.0:7".into(), Some("192.0.2.1".into())));
-        assert_eq!(reached("0.0.0.0:7"), ("0.0.0.0:7".into(), None));
-        assert_eq!(reached("[::1]:7"), ("[::1]:7".into(), Some("::1".into())));
-        assert_eq!(reached("::1"), ("[::1]:0".into(), Some("::1".into())));
-        assert_eq!(reached("2001:db8::7"), ("[::]:0".into(), Some("2001:db8::7".into())));
+        for (host, listen, advertise, name) in [
+            ("127.0.0.1", "127.0.0.1:0", "127.0.0.1", "127.0.0.1"),
+            ("127.0.0.1:7", "127.0.0.1:7", "127.0.0.1", "127.0.0.1"),
+            ("192.0.2.1:7", "0.0.0.0:7", "192.0.2.1", "192.0.2.1"),
+            ("[::1]:7", "[::1]:7", "::1", "[::1]"),
+            ("::1", "[::1]:0", "::1", "[::1]"),
+            ("2001:db8::7", "[::]:0", "2001:db8::7", "[2001:db8::7]"),
+        ] {
+            let told = (listen.to_owned(), Some(advertise.to_owned()), Some(name.to_owned()));
+            assert_eq!(reached(host), told);
+        }
+        assert_eq!(reached("0.0.0.0:7"), ("0.0.0.0:7".into(), None, None));
+        let (listen, _, name) = reached("localhost:7");
+        assert!(listen.ends_with(":7"), "{listen}");
+        assert_eq!(name.as_deref(), Some("localhost"));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(in crate::client) struct Segments {
     clock: Arc<MasterClock>,
     /// Whether peers show tickets.
     tickets: bool,
+    /// The name of this host in the names of segments that are given none.
+    host: Option<Box<str>>,
     /// Read for every transfer, so it is written for as long as a field takes.
     own: RwLock<Vec<Own>>,
     /// Held while the master is told of a change; whether the client has ended.
@@ -141,12 +143,14 @@ impl Segments {
         transport: Arc<Node>,
         environment: Arc<dyn Environment>,
         tickets: bool,
+        host: Option<Box<str>>,
     ) -> Self {
         Self {
             transport,
             environment,
             clock: Arc::new(MasterClock::new()),
             tickets,
+            host,
             own: RwLock::default(),
             changes: Mutex::new(false),
             leaving: Notify::new(),
@@ -276,8 +280,12 @@ impl Segments {
             return if is_free(&name) { Ok(name) } else { Err(SegmentError::NameTaken { name }) };
         }
         let address = endpoint.address();
-        let numbered = (2..).map(|number| format!("{address}/{number}"));
-        let mut names = std::iter::once(address.to_owned()).chain(numbered);
+        let base = match (&self.host, address.rsplit_once(':')) {
+            (Some(host), Some((_, port))) => format!("{host}:{port}"),
+            _ => address.to_owned(),
+        };
+        let numbered = (2..).map(|number| format!("{base}/{number}"));
+        let mut names = std::iter::once(base.clone()).chain(numbered);
         Ok(names.find(|name| is_free(name)).expect("fewer are taken than there are").into())
     }
 
