@@ -114,6 +114,19 @@ async fn fewer_replicas_than_asked_for_are_counted() {
     assert!(page.contains("\nmooncake_client_few_replicas_total 1\n"), "{page}");
 }
 
+#[tokio::test]
+async fn puts_that_miss_the_segment_they_prefer_are_counted() {
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
+    let node = &cluster.nodes[0];
+    let there = ReplicateConfig::default().prefer("mistyped").prefer("node-0");
+    node.put_with("there", "v", &there).await.unwrap();
+    assert_eq!(node.metrics().reports.not_preferred, 0);
+    node.put_with("elsewhere", "v", &ReplicateConfig::default().prefer("mistyped")).await.unwrap();
+    assert_eq!(node.metrics().reports.not_preferred, 1);
+    let page = node.metrics().prometheus();
+    assert!(page.contains("\nmooncake_client_not_preferred_total 1\n"), "{page}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_counts_what_it_serves() {
     let cluster = Cluster::start(&[ByteSize::mib(8)]).await;

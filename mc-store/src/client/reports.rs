@@ -96,6 +96,7 @@ struct Counts {
     unreachable: AtomicU64,
     moved_on: AtomicU64,
     few_replicas: AtomicU64,
+    not_preferred: AtomicU64,
     sent: AtomicU64,
     lost: AtomicU64,
     /// Reports that wait or are being sent.
@@ -117,6 +118,8 @@ pub struct ReportMetrics {
     pub moved_on: u64,
     /// Puts that got fewer replicas than they asked for.
     pub few_replicas: u64,
+    /// Puts of which no replica is in a segment that they prefer: none has that name, or it is full.
+    pub not_preferred: u64,
     /// Reports that the master has.
     pub sent: u64,
     /// Reports that it has not: there were too many, or it could not be told.
@@ -220,6 +223,20 @@ impl Reports {
         }
     }
 
+    /// Takes note that no replica of a put is in a segment that it prefers. The log tells of the
+    /// first, the second, the fourth and so on.
+    pub(super) fn not_preferred(&self, key: &str, preferred: &str) {
+        let count = self.counts.not_preferred.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            warn!(
+                key,
+                preferred,
+                count,
+                "no replica in a preferred segment: none has that name, or it is full"
+            );
+        }
+    }
+
     fn send(&self, report: Report) {
         self.counts.pending.fetch_add(1, Ordering::Relaxed);
         if self.queue.try_send(report).is_err() {
@@ -287,12 +304,14 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, unreachable, moved_on, few_replicas, sent, lost, .. } = &*self.counts;
+        let Counts { damaged, unreachable, moved_on, few_replicas, .. } = &*self.counts;
+        let Counts { not_preferred, sent, lost, .. } = &*self.counts;
         ReportMetrics {
             damaged: load(damaged),
             unreachable: load(unreachable),
             moved_on: load(moved_on),
             few_replicas: load(few_replicas),
+            not_preferred: load(not_preferred),
             sent: load(sent),
             lost: load(lost),
         }

@@ -318,6 +318,14 @@ impl Core {
                     if got < config.replica_num as usize {
                         self.reports.few_replicas(items[at].key.as_str(), got, config.replica_num);
                     }
+                    let preferred = &config.preferred_segments;
+                    let is_preferred =
+                        |replica: &ReplicaLocation| preferred.contains(&replica.segment.name);
+                    if let Some(first) = preferred.first()
+                        && !grant.replicas.iter().any(is_preferred)
+                    {
+                        self.reports.not_preferred(items[at].key.as_str(), first);
+                    }
                     granted.push(Granted { at, grant, until });
                 }
                 // What is there was damaged a moment ago, and may be gone soon.

@@ -177,6 +177,10 @@ impl ClientMetrics {
         let help = "Puts that got fewer replicas than they asked for";
         page.metric(name, Counter, help);
         page.sample(name, &[], self.reports.few_replicas);
+        let name = "mooncake_client_not_preferred_total";
+        let help = "Puts of which no replica is in a segment that they prefer";
+        page.metric(name, Counter, help);
+        page.sample(name, &[], self.reports.not_preferred);
         let name = "mooncake_client_reports_total";
         page.metric(name, Counter, "Reports of what could not be read, by what became of them");
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
