@@ -15,7 +15,7 @@ use mc_ha::encoding::{
 };
 use mc_meta::{
     DiskIds, Location, Locations, ObjectRecord, Record, RecordRef, ReplicaStatus, SegmentSpec,
-    SegmentStatus, Slice, Slices, TenantId, TicketKey,
+    SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
@@ -93,13 +93,17 @@ fn key() -> impl Strategy<Value = ObjectKey> {
 
 fn object() -> impl Strategy<Value = Record> {
     let ids = (key(), any::<u64>(), any::<u128>(), slices());
-    let flags =
-        (any::<[bool; 3]>(), proptest::option::of(0u8..6), proptest::option::of("\\PC{0,20}"));
+    let flags = (
+        any::<([bool; 2], u16)>(),
+        proptest::option::of(0u8..6),
+        proptest::option::of("\\PC{0,20}"),
+    );
     let places = (locations(), locations(), disks());
     let more = (any::<u64>(), vec(checksum(), 0..4), places, millis());
     (ids, flags, more).prop_map(|(ids, flags, more)| {
         let (key, generation, owner, slices) = ids;
-        let ([complete, soft_pin, hard_pin], disk, group) = flags;
+        let (([complete, hard_pin], soft_pin), disk, group) = flags;
+        let soft_pin = SoftPin::from_bits([0, u16::MAX, soft_pin][usize::from(soft_pin % 3)]);
         let (parent, prefixes, (mut replicas, reserved, local_disks), idle) = more;
         let len = slices.as_slice().iter().map(|slice| slice.len).sum();
         for replica in &mut replicas {

@@ -6,10 +6,12 @@ extern crate alloc;
 
 mod protection;
 mod reader;
+mod soft_pin;
 mod timers;
 mod wheel;
 
 pub use protection::{Protection, SoftPinFrom, Terms};
 pub use reader::ReaderLease;
+pub use soft_pin::SoftPin;
 pub use timers::TimerKey;
 pub use wheel::TimerWheel;

@@ -4,12 +4,14 @@ use core::time::Duration;
 
 use mc_types::Time;
 
-/// Durations of leases and soft pins; the same for every object of a master.
+use crate::SoftPin;
+
+/// Durations of leases and soft pins; the same for every object of a master whose writer chose no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The time for which an access protects an object.
     pub lease: Duration,
-    /// The duration of a soft pin, counted from `soft_pin_from`.
+    /// The duration of a soft pin that was given none of its own, counted from `soft_pin_from`.
     pub soft_pin: Duration,
     /// The start of a soft pin's time.
     pub soft_pin_from: SoftPinFrom,
@@ -27,13 +29,12 @@ pub enum SoftPinFrom {
     Commit,
 }
 
-/// The protection of one object. Sixteen bytes: since every lease and every soft
-/// pin of a master has the same length, the times of the commit and of the last
-/// access say when each of them ends.
+/// The protection of one object. Sixteen bytes: the times of the commit and of the last
+/// access, with the duration of a soft pin in two bytes, say when the lease and the pin end.
 ///
 /// ```
 /// use core::time::Duration;
-/// use mc_lease::{Protection, SoftPinFrom, Terms};
+/// use mc_lease::{Protection, SoftPin, SoftPinFrom, Terms};
 /// use mc_types::Time;
 ///
 /// let terms = Terms {
@@ -42,7 +43,7 @@ pub enum SoftPinFrom {
 ///     soft_pin_from: SoftPinFrom::LastAccess,
 /// };
 /// let at = Time::from_millis;
-/// let mut object = Protection::committed(at(0), false);
+/// let mut object = Protection::committed(at(0), SoftPin::NONE);
 /// assert!(!object.is_leased(&terms, at(0)));
 /// object.access(at(1_000));
 /// assert_eq!(object.lease_remaining(&terms, at(2_000)), Duration::from_secs(4));
@@ -55,17 +56,19 @@ pub struct Protection {
     /// long ago that a pin counted from it is over.
     since_commit: u32,
     leased: bool,
-    soft_pin: bool,
+    soft_pin: SoftPin,
 }
+
+const _: () = assert!(size_of::<Protection>() == 16, "kept once per object");
 
 /// The longest pin that can be counted from a commit.
 const MAX_PIN_FROM_COMMIT: Duration = Duration::from_millis(u32::MAX as u64);
 
 impl Protection {
-    /// The protection of an object whose put has just ended: no lease, and a
-    /// soft pin if its writer asked for one.
+    /// The protection of an object whose put has just ended: no lease, and the
+    /// soft pin that its writer asked for.
     #[must_use]
-    pub const fn committed(now: Time, soft_pin: bool) -> Self {
+    pub const fn committed(now: Time, soft_pin: SoftPin) -> Self {
         Self { touched: now, since_commit: 0, leased: false, soft_pin }
     }
 
@@ -109,6 +112,12 @@ impl Protection {
     /// Returns whether the object's writer asked for a soft pin, lapsed or not.
     #[must_use]
     pub const fn wants_soft_pin(&self) -> bool {
+        self.soft_pin.is_wanted()
+    }
+
+    /// The soft pin that the object's writer asked for.
+    #[must_use]
+    pub const fn soft_pin(&self) -> SoftPin {
         self.soft_pin
     }
 
@@ -123,12 +132,13 @@ impl Protection {
     /// asked for no pin.
     #[must_use]
     pub fn soft_pin_end(&self, terms: &Terms) -> Option<Time> {
-        self.soft_pin.then(|| match terms.soft_pin_from {
-            SoftPinFrom::LastAccess => self.touched + terms.soft_pin,
+        let duration = self.soft_pin.duration(terms);
+        self.soft_pin.is_wanted().then(|| match terms.soft_pin_from {
+            SoftPinFrom::LastAccess => self.touched + duration,
             SoftPinFrom::Commit => {
                 let since = Duration::from_millis(u64::from(self.since_commit));
                 let committed = Time::ORIGIN + (self.touched.since_origin() - since);
-                committed + terms.soft_pin.min(MAX_PIN_FROM_COMMIT)
+                committed + duration.min(MAX_PIN_FROM_COMMIT)
             }
         })
     }
@@ -151,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_lease_ends_at_its_deadline_and_not_before() {
-        let mut object = Protection::committed(at(0), false);
+        let mut object = Protection::committed(at(0), SoftPin::NONE);
         object.access(at(10));
         assert!(object.is_leased(&TERMS, at(5_009)));
         assert!(!object.is_leased(&TERMS, at(5_010)));
@@ -159,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_earlier_access_shortens_nothing() {
-        let mut object = Protection::committed(at(0), true);
+        let mut object = Protection::committed(at(0), SoftPin::STANDARD);
         object.access(at(1_000));
         object.access(at(500));
         assert_eq!(object.lease_end(&TERMS), at(6_000));
@@ -169,7 +179,7 @@ mod tests {
 
     #[test]
     fn access_revives_a_lapsed_soft_pin() {
-        let mut object = Protection::committed(at(0), true);
+        let mut object = Protection::committed(at(0), SoftPin::STANDARD);
         assert!(object.is_soft_pinned(&TERMS, at(59_999)));
         assert!(!object.is_soft_pinned(&TERMS, at(60_000)));
         object.access(at(70_000));
@@ -177,8 +187,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pin_of_its_own_duration_ends_by_that() {
+        let brief = SoftPin::lasting(Duration::from_millis(100));
+        let mut object = Protection::committed(at(0), brief);
+        object.access(at(1_000));
+        assert_eq!(object.soft_pin_end(&TERMS), Some(at(1_100)));
+        assert_eq!(object.soft_pin_end(&FIXED), Some(at(100)));
+        assert_eq!(Protection::committed(at(0), SoftPin::NONE).soft_pin_end(&TERMS), None);
+    }
+
+    #[test]
     fn a_soft_pin_counted_from_the_commit_is_not_moved_by_accesses() {
-        let mut object = Protection::committed(at(1_000), true);
+        let mut object = Protection::committed(at(1_000), SoftPin::STANDARD);
         for now in [1_000, 1_001, 40_000, 39_000, 60_999] {
             object.access(at(now));
             assert_eq!(object.soft_pin_end(&FIXED), Some(at(61_000)));
@@ -193,7 +213,7 @@ mod tests {
     fn a_soft_pin_counted_from_the_commit_ends_for_good() {
         let forever = Terms { soft_pin: Duration::MAX, ..FIXED };
         let limit = u64::from(u32::MAX);
-        let mut object = Protection::committed(at(7), true);
+        let mut object = Protection::committed(at(7), SoftPin::STANDARD);
         object.access(at(limit));
         assert!(object.is_soft_pinned(&forever, at(limit + 6)));
         for now in [limit + 7, limit * 3, u64::MAX] {
@@ -205,7 +225,7 @@ mod tests {
 
     #[test]
     fn no_pin_was_asked_for_and_none_is_there() {
-        let object = Protection::committed(at(0), false);
+        let object = Protection::committed(at(0), SoftPin::NONE);
         assert_eq!(object.soft_pin_end(&TERMS), None);
         assert_eq!(object.soft_pin_end(&FIXED), None);
         assert!(!object.is_soft_pinned(&FIXED, at(0)));
@@ -213,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_end_of_time_overflows_nothing() {
-        let mut object = Protection::committed(at(u64::MAX), true);
+        let mut object = Protection::committed(at(u64::MAX), SoftPin::STANDARD);
         object.access(at(u64::MAX));
         assert!(!object.is_leased(&TERMS, at(u64::MAX)));
     }

@@ -4,6 +4,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::sync::Arc;
 
+use mc_lease::SoftPin;
 use mc_ticket::PutToken;
 use mc_types::{
     Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, StoreEventInfo,
@@ -31,6 +32,35 @@ pub const CHECKPOINT: u64 = 64 * 1024;
 /// Most segments one put can prefer, and most it can exclude.
 pub const MAX_NAMED_SEGMENTS: usize = 32;
 
+/// What a put says about the soft pin of its object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SoftPinAction {
+    /// Nothing: a new object has none, and one that replaces another keeps the pin of that one, if it
+    /// is in force.
+    #[default]
+    Preserve,
+    /// The object is kept in preference to others while its pin lasts.
+    Enable {
+        /// How long it lasts, counted as [`soft_pin_from`](crate::MasterConfig::soft_pin_from) says; at most
+        /// [`max_soft_pin_ttl`](crate::MasterConfig::max_soft_pin_ttl), and zero is no pin. `None`:
+        /// [`soft_pin_ttl`](crate::MasterConfig::soft_pin_ttl).
+        ttl: Option<Duration>,
+    },
+    /// The object has none, even if it replaces another that has one.
+    Disable,
+}
+
+impl SoftPinAction {
+    /// The pin of an object that is put so in place of one with a pin in force, `before`.
+    pub(crate) fn apply(self, before: SoftPin) -> SoftPin {
+        match self {
+            Self::Preserve => before,
+            Self::Enable { ttl } => ttl.map_or(SoftPin::STANDARD, SoftPin::lasting),
+            Self::Disable => SoftPin::NONE,
+        }
+    }
+}
+
 /// How an object is to be replicated and kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,8 +68,8 @@ pub struct ReplicateConfig {
     /// Replicas wanted, at least one. Best effort: the object gets as many as
     /// there are segments with room, and at least one.
     pub replica_num: u32,
-    /// Keep the object in preference to others while it is in use.
-    pub with_soft_pin: bool,
+    /// Whether to keep the object in preference to others.
+    pub soft_pin: SoftPinAction,
     /// Never evict the object. It goes when it is removed.
     pub with_hard_pin: bool,
     /// The name of a group: its objects are evicted together or not at all. At most
@@ -65,7 +95,7 @@ impl Default for ReplicateConfig {
     fn default() -> Self {
         Self {
             replica_num: 1,
-            with_soft_pin: false,
+            soft_pin: SoftPinAction::Preserve,
             with_hard_pin: false,
             group: None,
             parent: None,
@@ -84,10 +114,17 @@ impl ReplicateConfig {
         self
     }
 
-    /// Soft-pins the object.
+    /// Soft-pins the object, for as long as the master's settings say.
     #[must_use]
     pub fn soft_pin(mut self) -> Self {
-        self.with_soft_pin = true;
+        self.soft_pin = SoftPinAction::Enable { ttl: None };
+        self
+    }
+
+    /// Soft-pins the object for this long.
+    #[must_use]
+    pub fn soft_pin_for(mut self, ttl: Duration) -> Self {
+        self.soft_pin = SoftPinAction::Enable { ttl: Some(ttl) };
         self
     }
 

@@ -27,9 +27,11 @@ pub struct MasterConfig {
     pub memory_allocator: MemoryAllocator,
     /// How long exist and get protect an object. Default 5 s.
     pub lease_ttl: Duration,
-    /// How long an object put with a soft pin keeps it without access. Default
+    /// How long an object put with a soft pin keeps it without access, if its put does not say. Default
     /// 30 minutes.
     pub soft_pin_ttl: Duration,
+    /// The longest soft pin that a put may ask for. Default 24 hours.
+    pub max_soft_pin_ttl: Duration,
     /// Whether soft-pinned objects are evicted when nothing else is left.
     pub allow_evict_soft_pinned_objects: bool,
     /// The part of all bytes in use above which [`tick`](crate::Master::tick)
@@ -83,6 +85,7 @@ impl Default for MasterConfig {
             memory_allocator: MemoryAllocator::default(),
             lease_ttl: Duration::from_secs(5),
             soft_pin_ttl: Duration::from_secs(30 * 60),
+            max_soft_pin_ttl: Duration::from_secs(24 * 60 * 60),
             allow_evict_soft_pinned_objects: true,
             eviction_high_watermark_ratio: 0.95,
             eviction_ratio: 0.05,
@@ -133,6 +136,12 @@ impl MasterConfig {
             && !(1..=MAX_QUOTA).contains(&bytes)
         {
             return Err(ConfigError::DefaultQuota { bytes });
+        }
+        if self.soft_pin_ttl > self.max_soft_pin_ttl {
+            return Err(ConfigError::SoftPinTtl {
+                ttl: self.soft_pin_ttl,
+                max: self.max_soft_pin_ttl,
+            });
         }
         if self.put_start_release_timeout < self.put_start_discard_timeout {
             return Err(ConfigError::ReleaseBeforeDiscard);
@@ -241,6 +250,16 @@ pub enum ConfigError {
     DefaultQuota {
         /// The bytes given.
         bytes: u64,
+    },
+    /// Soft pins would last longer than the longest that a put may ask for.
+    #[error(
+        "soft_pin_ttl is {ttl:?}, and max_soft_pin_ttl {max:?}; raise the maximum or lower the other"
+    )]
+    SoftPinTtl {
+        /// The duration of a pin whose put gives none.
+        ttl: Duration,
+        /// The longest.
+        max: Duration,
     },
     /// Space would be taken back before the put stops blocking its key.
     #[error("put_start_release_timeout is shorter than put_start_discard_timeout")]

@@ -215,6 +215,17 @@ pub enum InvalidPut {
         /// The number given.
         replica_num: u32,
     },
+    /// The soft pin lasts longer than the master allows.
+    #[error(
+        "a soft pin of {ttl:?}; this master allows {max:?}: ask for less, or for none in particular, or \
+         start the master with a larger --max_kv_soft_pin_ttl"
+    )]
+    SoftPinTtl {
+        /// The duration asked for.
+        ttl: Duration,
+        /// The longest.
+        max: Duration,
+    },
     /// The name of the group is empty or too long.
     #[error("a group's name has 1 to {} bytes, this one has {len}", crate::MAX_GROUP_NAME_LEN)]
     GroupName {

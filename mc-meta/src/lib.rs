@@ -22,6 +22,7 @@ mod tenant;
 mod tier;
 mod transfer;
 
+pub use mc_lease::SoftPin;
 pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
 pub use query::report::MasterReport;
 pub use space::allocator::{MemoryAllocator, UnknownAllocator};
@@ -31,7 +32,7 @@ pub use command::{
     CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
     MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo, Placement, Placements, Pong,
     PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList, Renewed, ReplicaInfo,
-    ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle, VerifiedSpan,
+    ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction, TransferHandle, VerifiedSpan,
 };
 pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
 pub use error::{

@@ -13,7 +13,7 @@ pub(crate) mod view;
 use core::num::NonZeroU64;
 use std::sync::Arc;
 
-use mc_lease::Protection;
+use mc_lease::{Protection, SoftPin};
 use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
 use crate::command::{Placements, Slice, Slices};
@@ -35,8 +35,10 @@ pub(crate) enum Queue {
     None,
     /// Ordinary objects.
     Main,
-    /// Objects under a soft pin.
+    /// Objects under a soft pin of the master's duration.
     Pinned,
+    /// Objects under a soft pin of a duration of their own.
+    Timed,
     /// Objects whose soft pin has lapsed, in the order of their last use.
     Lapsed,
     /// Offered as a victim while protected; it comes back when the protection ends.
@@ -196,7 +198,7 @@ pub(crate) struct PendingPut {
     pub(crate) generation: Generation,
     pub(crate) slices: Slices,
     pub(crate) replicas: Replicas,
-    pub(crate) soft_pin: bool,
+    pub(crate) soft_pin: SoftPin,
     pub(crate) hard_pin: bool,
     pub(crate) group: Option<Membership>,
     pub(crate) parent: Option<NonZeroU64>,
@@ -273,7 +275,7 @@ impl Object {
 
     /// Counts its times from now on.
     pub(crate) fn renew(&mut self, now: Time, is_leased: bool) {
-        self.protection = Protection::committed(now, self.protection.wants_soft_pin());
+        self.protection = Protection::committed(now, self.protection.soft_pin());
         if is_leased {
             self.protection.access(now);
         }

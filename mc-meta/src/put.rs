@@ -7,11 +7,14 @@ pub(crate) mod space;
 pub(crate) mod unfinished;
 pub(crate) mod upsert;
 
+use core::time::Duration;
+
+use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
     LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
-    PutHandle, PutStart, Slice, Slices,
+    PutHandle, PutStart, Slice, Slices, SoftPinAction,
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::evict::order::common::{Chain, Fresh};
@@ -106,7 +109,7 @@ impl Master {
             generation,
             slices: unverified(put.slice_lengths),
             replicas,
-            soft_pin: config.with_soft_pin,
+            soft_pin: config.soft_pin.apply(SoftPin::NONE),
             hard_pin: config.with_hard_pin,
             group: config.group.as_deref().map(join),
             parent: config.parent.as_ref().and_then(|key| self.item_hash(key.as_ref())),
@@ -343,7 +346,7 @@ pub(crate) struct Putter {
 }
 
 /// Checks a put and adds its slices up.
-pub(crate) fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
+pub(crate) fn validate(put: &PutStart<'_>, max_soft_pin: Duration) -> Result<u64, InvalidPut> {
     let (slices, config) = (put.slice_lengths, put.config);
     if slices.is_empty() || slices.contains(&0) {
         return Err(InvalidPut::EmptySlice);
@@ -353,6 +356,11 @@ pub(crate) fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
     }
     if !(1..=MAX_REPLICAS as u32).contains(&config.replica_num) {
         return Err(InvalidPut::ReplicaCount { replica_num: config.replica_num });
+    }
+    if let SoftPinAction::Enable { ttl: Some(ttl) } = config.soft_pin
+        && ttl > max_soft_pin
+    {
+        return Err(InvalidPut::SoftPinTtl { ttl, max: max_soft_pin });
     }
     if let Some(group) = &config.group
         && !(1..=MAX_GROUP_NAME_LEN).contains(&group.len())

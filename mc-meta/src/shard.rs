@@ -170,7 +170,7 @@ impl Shard {
             objects: Objects::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
-            order: Order::new(order, config.number, config.quotas.is_on()),
+            order: Order::new(order, config.number, config.terms, config.quotas.is_on()),
             history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
@@ -570,7 +570,7 @@ impl Shard {
             return true;
         }
         object.access(now);
-        self.order.access(slot, object, terms, now);
+        self.order.access(slot, object, now);
         true
     }
 
@@ -587,7 +587,7 @@ impl Shard {
         if object.queue() != Queue::Main {
             return None;
         }
-        self.order.note(slot, object, &self.config.terms)
+        self.order.note(slot, object)
     }
 
     /// Takes what was noted last.

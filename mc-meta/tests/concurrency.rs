@@ -232,7 +232,9 @@ impl<'a> Worker<'a> {
     fn put(&mut self, key: KeyRef<'_>, upsert: bool) {
         let World { master, .. } = self.world;
         let mut config = ReplicateConfig::default().replicas(1 + self.dice.below(2) as u32);
-        config.with_soft_pin = self.dice.below(8) == 0;
+        if self.dice.below(8) == 0 {
+            config = config.soft_pin();
+        }
         config.with_hard_pin = self.dice.below(64) == 0;
         if self.dice.below(3) == 0 {
             config = config.group(format!("group-{}", self.dice.below(6)));

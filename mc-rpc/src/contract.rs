@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use mc_meta::{
     LateWrites, Master, MasterConfig, PutEnd, PutHandle, PutStart, RangeRead, ReplicateConfig,
-    SegmentSpec,
+    SegmentSpec, SoftPinAction,
 };
 use mc_ticket::PutToken;
 use mc_types::{
@@ -329,13 +329,22 @@ fn name() -> impl Strategy<Value = String> {
     "[a-z/é]{1,40}"
 }
 
+fn soft_pin() -> impl Strategy<Value = SoftPinAction> {
+    let ttl = prop::option::of(any::<u64>().prop_map(Duration::from_millis));
+    prop_oneof![
+        Just(SoftPinAction::Preserve),
+        Just(SoftPinAction::Disable),
+        ttl.prop_map(|ttl| SoftPinAction::Enable { ttl }),
+    ]
+}
+
 proptest! {
     #[test]
     fn put_start_requests_are_the_message(
         name in name(),
         lengths in prop::collection::vec(1u64..1 << 50, 1..20),
         replica_num in 1u32..=32,
-        with_soft_pin in any::<bool>(),
+        soft_pin in soft_pin(),
         with_hard_pin in any::<bool>(),
         group in prop::option::of("[a-z]{1,20}"),
         parent in prop::option::of(name()),
@@ -344,7 +353,7 @@ proptest! {
         medium in prop::option::of(0u8..3),
     ) {
         let mut config = ReplicateConfig::default().replicas(replica_num);
-        config.with_soft_pin = with_soft_pin;
+        config.soft_pin = soft_pin;
         config.with_hard_pin = with_hard_pin;
         config.group = group.as_deref().map(Into::into);
         config.parent = parent.as_deref().map(|parent| key(parent).to_owned());
@@ -359,7 +368,12 @@ proptest! {
         let total: u64 = lengths.iter().sum();
         prop_assert!(message.slice_lengths == lengths || message.value_length == total as i64);
         if let Some(told) = &message.config {
-            prop_assert_eq!((told.with_soft_pin, told.with_hard_pin), (with_soft_pin, with_hard_pin));
+            prop_assert_eq!(told.with_hard_pin, with_hard_pin);
+            prop_assert_eq!((told.with_soft_pin, told.soft_pin_ttl_ms), match soft_pin {
+                SoftPinAction::Preserve => (false, None),
+                SoftPinAction::Disable => (false, Some(0)),
+                SoftPinAction::Enable { ttl } => (true, ttl.map(|ttl| ttl.as_millis() as u64)),
+            });
             prop_assert_eq!(told.medium, medium.map(i32::from));
             prop_assert_eq!((&told.group, &told.parent), (&group, &parent.unwrap_or_default()));
         }

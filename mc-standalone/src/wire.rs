@@ -8,8 +8,9 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
-use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig};
+use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig, SoftPinAction};
 use mc_rpc::Refusal;
 use mc_transport::shm::unix::{Label, Nonce, Proof};
 use mc_types::{ErrorCode, MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo};
@@ -19,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::described::{Described, Reported};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -289,11 +290,39 @@ pub(super) struct Span {
     pub(super) len: u64,
 }
 
+/// A [`SoftPinAction`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum SoftPin {
+    Preserve,
+    Enable(Option<Duration>),
+    Disable,
+}
+
+impl From<SoftPinAction> for SoftPin {
+    fn from(action: SoftPinAction) -> Self {
+        match action {
+            SoftPinAction::Preserve => Self::Preserve,
+            SoftPinAction::Enable { ttl } => Self::Enable(ttl),
+            SoftPinAction::Disable => Self::Disable,
+        }
+    }
+}
+
+impl From<SoftPin> for SoftPinAction {
+    fn from(pin: SoftPin) -> Self {
+        match pin {
+            SoftPin::Preserve => Self::Preserve,
+            SoftPin::Enable(ttl) => Self::Enable { ttl },
+            SoftPin::Disable => Self::Disable,
+        }
+    }
+}
+
 /// A [`ReplicateConfig`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Config<'a> {
     replica_num: u32,
-    with_soft_pin: bool,
+    soft_pin: SoftPin,
     with_hard_pin: bool,
     group: Option<Cow<'a, str>>,
     parent: Option<Cow<'a, str>>,
@@ -311,7 +340,7 @@ impl<'a> From<&'a ReplicateConfig> for Config<'a> {
         }
         Self {
             replica_num: config.replica_num,
-            with_soft_pin: config.with_soft_pin,
+            soft_pin: config.soft_pin.into(),
             with_hard_pin: config.with_hard_pin,
             group: config.group.as_deref().map(Cow::Borrowed),
             parent: config.parent.as_ref().map(|key| Cow::Borrowed(key.as_str())),
@@ -334,7 +363,7 @@ impl Config<'_> {
         let parent = parent.map_err(|error| Failure::new(ErrorCode::InvalidKey, error, false))?;
         let mut config = ReplicateConfig::default();
         config.replica_num = self.replica_num;
-        config.with_soft_pin = self.with_soft_pin;
+        config.soft_pin = self.soft_pin.into();
         config.with_hard_pin = self.with_hard_pin;
         config.group = self.group.as_deref().map(Into::into);
         config.parent = parent;

@@ -44,7 +44,10 @@ pub use ha::{
     SnapshotPolicy, Standby, StandbyError,
 };
 pub use master::{Master, MasterBuilder};
-pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
+pub use mc_meta::{
+    ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ReplicateConfig, SoftPinAction,
+    TaskStatus,
+};
 pub use mc_rpc::{
     C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription,
     ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings, TaskReport,

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use mc_cli::{CredentialArgs, TransferArgs};
+use mc_cli::{CredentialArgs, TransferArgs, parse_duration};
 use mc_meta::TenantId;
 use mc_types::{ByteSize, MediaType};
 
@@ -137,6 +138,10 @@ pub(crate) struct Put {
     /// Evict other objects before this one.
     #[arg(long = "with_soft_pin")]
     pub(crate) with_soft_pin: bool,
+    /// For how long to evict other objects first; implies --with_soft_pin. Default: as the master's
+    /// --default_kv_soft_pin_ttl says.
+    #[arg(long = "soft_pin_ttl", value_name = "MS|DURATION", value_parser = parse_duration)]
+    pub(crate) soft_pin_ttl: Option<Duration>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

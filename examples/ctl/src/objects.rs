@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use mc_cli::visible;
-use mc_store::{Client, PutOutcome, ReplicateConfig};
+use mc_store::{Client, PutOutcome, ReplicateConfig, SoftPinAction};
 use mc_types::{ByteSize, KeyRef};
 
 use crate::args;
@@ -21,7 +21,10 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
     let value = read_value(client, put).await?;
     let size = ByteSize::bytes(value.len() as u64);
     let mut config = ReplicateConfig::default().replicas(put.replica_num);
-    config.with_soft_pin = put.with_soft_pin;
+    config.soft_pin = match (put.with_soft_pin, put.soft_pin_ttl) {
+        (false, None) => SoftPinAction::Preserve,
+        (_, ttl) => SoftPinAction::Enable { ttl },
+    };
     config.medium = put.medium;
     config.preferred_segments =
         put.preferred_segments.iter().map(|name| name.as_str().into()).collect();

@@ -138,7 +138,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     lease_ttl: Duration,
-    /// Duration of a soft pin.
+    /// Duration of a soft pin whose put gives none.
     #[arg(
         long = "default_kv_soft_pin_ttl",
         value_name = "MS|DURATION",
@@ -147,6 +147,15 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     soft_pin_ttl: Duration,
+    /// Longest soft pin that a put may ask for.
+    #[arg(
+        long = "max_kv_soft_pin_ttl",
+        value_name = "MS|DURATION",
+        default_value = "24h",
+        value_parser = parse_duration,
+        help_heading = "Leases and pins"
+    )]
+    max_soft_pin_ttl: Duration,
     /// Start of a soft pin's time: last_access, so that the pin lasts while the
     /// object is in use, or commit, the end of the put.
     #[arg(
@@ -377,6 +386,7 @@ impl Args {
         config.memory_allocator = self.memory_allocator;
         config.lease_ttl = self.lease_ttl;
         config.soft_pin_ttl = self.soft_pin_ttl;
+        config.max_soft_pin_ttl = self.max_soft_pin_ttl;
         config.allow_evict_soft_pinned_objects = self.allow_evict_soft_pinned_objects;
         config.eviction_high_watermark_ratio = self.eviction_high_watermark_ratio;
         config.eviction_ratio = self.eviction_ratio;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mc_meta::{
     DiskIds, Location, Locations, ObjectRecordRef, Record, RecordRef, ReplicaStatus, SegmentSpec,
-    SegmentStatus, Slice, Slices, TenantId, TicketKey,
+    SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey,
@@ -14,8 +14,8 @@ use mc_types::{
 };
 
 use super::fields::{
-    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA,
-    REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
+    PREFIXES, QUOTA, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::varint::{Reader, unzigzag};
 
@@ -101,7 +101,7 @@ pub(super) fn is_completion(fields: &[u8]) -> bool {
 
 /// Returns whether a record is an object that a completion can complete.
 pub(super) fn is_unfinished(fields: &[u8]) -> bool {
-    matches!(fields, [OBJECT, flags, ..] if flags & (COMPLETE | PREFIXES) == 0)
+    matches!(fields, [OBJECT | PINNED_OBJECT, flags, ..] if flags & (COMPLETE | PREFIXES) == 0)
 }
 
 fn checksums(bytes: &[u8]) -> impl Iterator<Item = Checksum> {
@@ -118,9 +118,10 @@ pub(super) fn completed<'a>(
     wants: &dyn Fn(KeyRef<'_>) -> bool,
 ) -> Result<Option<Decoded<'a>>, &'static str> {
     let mut fields = Fields { reader: Reader(fields), ids: *ids, base };
-    let kind = fields.reader.byte();
-    let object =
-        kind.filter(|kind| *kind == OBJECT).and_then(|_| fields.object(wants)).ok_or(INVALID)?;
+    let object = match fields.reader.byte() {
+        Some(kind @ (OBJECT | PINNED_OBJECT)) => fields.object(kind, wants).ok_or(INVALID)?,
+        _ => return Err(INVALID),
+    };
     let Some((mut object, _)) = object else { return Ok(None) };
     object.complete = true;
     object.slices = completion.slices(object.slices).ok_or(INVALID)?;
@@ -137,8 +138,8 @@ pub(super) fn record<'a>(
     let mut fields = Fields { reader: Reader(fields), ids: *ids, base };
     let kind = fields.reader.byte().ok_or("is empty")?;
     let read = match kind {
-        OBJECT => {
-            let object = fields.object(wants).ok_or("is not an object")?;
+        OBJECT | PINNED_OBJECT => {
+            let object = fields.object(kind, wants).ok_or("is not an object")?;
             return Ok(object.map(|(object, prefixes)| Decoded::object(object, prefixes)));
         }
         REMOVED => return fields.removed(wants).ok_or("is not a removal"),
@@ -281,13 +282,20 @@ impl<'a> Fields<'a, '_> {
         (0..count).map(|_| self.id().map(DiskId::from_u128)).collect()
     }
 
-    /// Reads an object, and its prefixes beside it.
+    /// Reads an object of this kind of record, and its prefixes beside it.
     fn object(
         &mut self,
+        kind: u8,
         wants: &dyn Fn(KeyRef<'_>) -> bool,
     ) -> Option<Option<(ObjectRecordRef<'a>, Vec<Checksum>)>> {
         let flags = self.reader.byte()?;
         let has = |flag| flags & flag != 0;
+        let soft_pin = match (kind, has(SOFT_PIN)) {
+            (PINNED_OBJECT, true) => SoftPin::from_bits(u16::from_le_bytes(self.reader.array()?)),
+            (PINNED_OBJECT, false) => return None,
+            (_, true) => SoftPin::STANDARD,
+            (_, false) => SoftPin::NONE,
+        };
         let key = self.key()?;
         if !wants(key) {
             return Some(None);
@@ -319,7 +327,7 @@ impl<'a> Fields<'a, '_> {
         object.disk = disk;
         object.local_disks = local_disks;
         object.reserved = reserved;
-        object.soft_pin = has(SOFT_PIN);
+        object.soft_pin = soft_pin;
         object.hard_pin = has(HARD_PIN);
         object.group = group;
         object.parent = parent;

@@ -1,12 +1,12 @@
 //! One record as bytes.
 
 use bytes::BufMut;
-use mc_meta::{Location, ObjectRecordRef, RecordRef, SegmentSpec};
+use mc_meta::{Location, ObjectRecordRef, RecordRef, SegmentSpec, SoftPin};
 use mc_types::{ClientId, Generation};
 
 use super::fields::{
-    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PREFIXES, QUOTA,
-    REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
+    PREFIXES, QUOTA, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::table::Table;
 use super::varint::{put, zigzag};
@@ -27,7 +27,6 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
             put(out, table.id(id.as_u128()));
         }
         RecordRef::Object(ref object) => {
-            out.push(OBJECT);
             self::object(object, false, table, out);
         }
         RecordRef::Removed { key, generation } => {
@@ -80,7 +79,6 @@ fn segment(spec: &SegmentSpec, client: ClientId, table: &mut Table, out: &mut Ve
 /// Appends the record of an object as it was before its put ended, if nothing but the end has
 /// changed it.
 pub(super) fn begun(object: &ObjectRecordRef<'_>, table: &mut Table, out: &mut Vec<u8>) {
-    out.push(OBJECT);
     self::object(object, true, table, out);
 }
 
@@ -100,14 +98,19 @@ fn object(object: &ObjectRecordRef<'_>, begun: bool, table: &mut Table, out: &mu
     let has_prefixes = !object.prefixes.is_empty() && !begun;
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     let flags = flag(object.complete && !begun, COMPLETE)
-        | flag(object.soft_pin, SOFT_PIN)
+        | flag(object.soft_pin.is_wanted(), SOFT_PIN)
         | flag(object.hard_pin, HARD_PIN)
         | flag(object.disk.is_some(), FILE)
         | flag(object.group.is_some(), GROUP)
         | flag(object.parent.is_some(), PARENT)
         | flag(has_prefixes, PREFIXES)
         | flag(!object.reserved.is_empty(), RESERVED);
+    let has_own_pin = object.soft_pin.is_wanted() && object.soft_pin != SoftPin::STANDARD;
+    out.push(if has_own_pin { PINNED_OBJECT } else { OBJECT });
     out.push(flags);
+    if has_own_pin {
+        out.put_u16_le(object.soft_pin.to_bits());
+    }
     text(object.key.as_str(), out);
     generation(object.generation, table, out);
     put(out, table.id(object.owner.as_u128()));

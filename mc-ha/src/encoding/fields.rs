@@ -9,6 +9,8 @@ pub(super) const SPACE_KEPT: u8 = 6;
 pub(super) const SPACE_FREED: u8 = 7;
 pub(super) const QUOTA: u8 = 8;
 pub(super) const COMPLETION: u8 = 9;
+/// An object with a soft pin of its own duration: its two bytes follow the flags, which have no bit left for it.
+pub(super) const PINNED_OBJECT: u8 = 10;
 
 pub(super) const COMPLETE: u8 = 1;
 pub(super) const SOFT_PIN: u8 = 2;

@@ -2,12 +2,14 @@
 //!
 //! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those whose soft
 //! pin has lapsed each in an order of last use of their own; all shards share these ([`common`]).
+//! The pins of the master's duration lapse in their order; when others do is noted in [`pin_ends`].
 //! Objects that were offered as victims while something protected them wait aside, in their shard,
 //! until they can be victims again. So each protected object is looked at once for each time it was
 //! protected, and eviction costs O(victims) however many objects are protected.
 
 pub(crate) mod choice;
 pub(crate) mod common;
+mod pin_ends;
 pub(crate) mod victims;
 
 use core::cmp::Reverse;
@@ -19,6 +21,7 @@ use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{Generation, Time};
 
 use crate::evict::order::common::{CommonOrder, Entry, Fresh, List, Lists, Note};
+use crate::evict::order::pin_ends::PinEnds;
 use crate::evict::tenant_order::TenantOrder;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
@@ -65,6 +68,7 @@ pub(crate) struct Order {
     common: Arc<CommonOrder>,
     /// The number of the shard.
     shard: u32,
+    terms: Terms,
     /// Accesses that the orders were not told of.
     noted: Vec<Note>,
     /// How many there may be.
@@ -72,6 +76,8 @@ pub(crate) struct Order {
     /// Whether they are those of a command on many keys, which will tell of them itself.
     is_collecting: bool,
     aside: Waiting,
+    /// When the pins of the objects in [`Queue::Timed`] end.
+    pin_ends: PinEnds,
     /// Objects in [`Queue::OnDisk`].
     on_disk: usize,
     /// Objects in [`Queue::Offloading`].
@@ -111,14 +117,21 @@ impl Waiting {
 }
 
 impl Order {
-    pub(crate) fn new(common: Arc<CommonOrder>, shard: u32, with_tenants: bool) -> Self {
+    pub(crate) fn new(
+        common: Arc<CommonOrder>,
+        shard: u32,
+        terms: Terms,
+        with_tenants: bool,
+    ) -> Self {
         Self {
             common,
             shard,
+            terms,
             noted: Vec::new(),
             most_noted: 0,
             is_collecting: false,
             aside: Waiting::default(),
+            pin_ends: PinEnds::default(),
             on_disk: 0,
             offloading: 0,
             tenants: with_tenants.then(Box::default),
@@ -192,42 +205,36 @@ impl Order {
             object.enter(Queue::None);
             return None;
         }
-        let (queue, list) = match object.protection().wants_soft_pin() {
-            true => (Queue::Pinned, List::Pinned),
-            false => (Queue::Main, List::Main),
+        let queue = match object.protection().wants_soft_pin() {
+            true => pinned(object),
+            false => Queue::Main,
         };
-        object.enter(queue);
+        let list = self.enter(slot, object, queue)?;
         self.list_for_tenant(slot, list);
         Some(Fresh { entry: self.entry(slot), list, item })
     }
 
     /// An object comes back from aside, as one that was just used.
-    fn readmit(&mut self, slot: ObjectSlot, object: &mut Object, pinned: bool, item: Item) {
-        let (queue, list) = if pinned {
-            (Queue::Pinned, List::Pinned)
+    fn readmit(&mut self, slot: ObjectSlot, object: &mut Object, is_pinned: bool, item: Item) {
+        let queue = if is_pinned {
+            pinned(object)
         } else if object.protection().wants_soft_pin() {
             // Where an access finds it whose pin is in force again with it.
-            (Queue::Lapsed, List::Lapsed)
+            Queue::Lapsed
         } else {
-            (Queue::Main, List::Main)
+            Queue::Main
         };
-        object.enter(queue);
+        let Some(list) = self.enter(slot, object, queue) else { return };
         self.list_for_tenant(slot, list);
         let entry = self.entry(slot);
         self.change(|lists| lists.readmit(list, entry, item));
     }
 
     /// An object was used.
-    pub(crate) fn access(
-        &mut self,
-        slot: ObjectSlot,
-        object: &mut Object,
-        terms: &Terms,
-        now: Time,
-    ) {
+    pub(crate) fn access(&mut self, slot: ObjectSlot, object: &mut Object, now: Time) {
         match object.queue() {
-            Queue::Lapsed if object.protection().is_soft_pinned(terms, now) => {
-                self.move_to(slot, object, Queue::Pinned);
+            Queue::Lapsed if object.protection().is_soft_pinned(&self.terms, now) => {
+                self.move_to(slot, object, pinned(object));
                 self.list_for_tenant(slot, List::Pinned);
             }
             // It is leased now, whatever else keeps it.
@@ -236,7 +243,7 @@ impl Order {
                 self.aside.leased += 1;
             }
             _ => {
-                let Some(note) = self.note(slot, object, terms) else { return };
+                let Some(note) = self.note(slot, object) else { return };
                 self.noted.push(note);
                 if self.noted.len() > self.most_noted && !self.is_collecting {
                     self.tell();
@@ -246,14 +253,9 @@ impl Order {
     }
 
     /// What the orders are to be told of the use of an object.
-    pub(crate) fn note(
-        &mut self,
-        slot: ObjectSlot,
-        object: &Object,
-        terms: &Terms,
-    ) -> Option<Note> {
+    pub(crate) fn note(&mut self, slot: ObjectSlot, object: &Object) -> Option<Note> {
         let list = List::of(object.queue())?;
-        if list == List::Pinned && terms.soft_pin_from == SoftPinFrom::Commit {
+        if list == List::Pinned && self.terms.soft_pin_from == SoftPinFrom::Commit {
             // Such pins lapse in the order in which they began.
             return None;
         }
@@ -263,16 +265,41 @@ impl Order {
         Some(Note { entry: self.entry(slot), list })
     }
 
+    /// Puts an object that is in no queue into this one; returns the order of that.
+    fn enter(&mut self, slot: ObjectSlot, object: &mut Object, queue: Queue) -> Option<List> {
+        object.enter(queue);
+        if queue == Queue::Timed
+            && let Some(end) = object.protection().soft_pin_end(&self.terms)
+        {
+            self.pin_ends.note(slot, end);
+        }
+        List::of(queue)
+    }
+
+    /// Takes an object out of its queue; returns the order of that.
+    fn exit(&mut self, slot: ObjectSlot, object: &mut Object) -> Option<List> {
+        let queue = object.queue();
+        match queue {
+            Queue::Timed => self.pin_ends.forget(slot),
+            Queue::Aside => self.aside.leased -= 1,
+            Queue::OnDisk => self.on_disk -= 1,
+            Queue::Offloading => self.offloading -= 1,
+            Queue::None | Queue::Main | Queue::Pinned | Queue::Lapsed | Queue::Held => {}
+        }
+        object.enter(Queue::None);
+        List::of(queue)
+    }
+
     /// Moves an object from the order it is in to the end of another.
     fn move_to(&mut self, slot: ObjectSlot, object: &mut Object, queue: Queue) {
-        let (from, entry) = (List::of(object.queue()), self.entry(slot));
-        object.enter(Queue::None);
-        object.enter(queue);
+        let entry = self.entry(slot);
+        let from = self.exit(slot, object);
+        let to = self.enter(slot, object, queue);
         self.change(|lists| {
             if let Some(from) = from {
                 lists.remove(from, entry);
             }
-            if let Some(list) = List::of(queue) {
+            if let Some(list) = to {
                 lists.readmit(list, entry, Item::UNKNOWN);
             }
         });
@@ -335,21 +362,13 @@ impl Order {
         object: &mut Object,
         take: impl FnOnce(&mut Lists, List, Entry),
     ) {
-        match object.queue() {
-            Queue::Aside => self.aside.leased -= 1,
-            Queue::OnDisk => self.on_disk -= 1,
-            Queue::Offloading => self.offloading -= 1,
-            queue => {
-                if let Some(list) = List::of(queue) {
-                    let entry = self.entry(slot);
-                    self.change(|lists| take(lists, list, entry));
-                }
-            }
+        if let Some(list) = self.exit(slot, object) {
+            let entry = self.entry(slot);
+            self.change(|lists| take(lists, list, entry));
         }
         if let Some(tenants) = &mut self.tenants {
             tenants.remove(slot);
         }
-        object.enter(Queue::None);
     }
 
     /// Tells the orders what was accessed.
@@ -369,10 +388,18 @@ impl Order {
     }
 }
 
+/// The queue of an object whose soft pin is in force.
+fn pinned(object: &Object) -> Queue {
+    match object.protection().soft_pin().own_duration() {
+        None => Queue::Pinned,
+        Some(_) => Queue::Timed,
+    }
+}
+
 /// The class that an order is of.
 pub(crate) const fn class_of(list: List) -> Class {
     match list {
         List::Main | List::Lapsed => Class::Ordinary,
-        List::Pinned => Class::SoftPinned,
+        List::Pinned | List::Timed => Class::SoftPinned,
     }
 }

@@ -186,23 +186,22 @@ impl Master {
 
     /// The object of a class that goes first.
     fn first(&self, class: Class) -> Option<(List, Entry)> {
-        let (main, lapsed) = {
+        let (one, other) = match class {
+            Class::Ordinary => (List::Main, List::Lapsed),
+            Class::SoftPinned => (List::Pinned, List::Timed),
+        };
+        let firsts = {
             let mut lists = self.order.lock();
-            match class {
-                Class::SoftPinned => return Some((List::Pinned, lists.first(List::Pinned)?)),
-                Class::Ordinary => (lists.first(List::Main), lists.first(List::Lapsed)),
-            }
+            (lists.first(one), lists.first(other))
         };
         let touched = |entry| {
             let (at, slot) = self.order.place(entry);
             self.shards()[at].lock().last_touched(slot)
         };
-        match (main, lapsed) {
-            (main, None) => Some((List::Main, main?)),
-            (Some(main), Some(lapsed)) if touched(main) < touched(lapsed) => {
-                Some((List::Main, main))
-            }
-            (_, Some(lapsed)) => Some((List::Lapsed, lapsed)),
+        match firsts {
+            (first, None) => Some((one, first?)),
+            (Some(first), Some(second)) if touched(first) < touched(second) => Some((one, first)),
+            (_, Some(second)) => Some((other, second)),
         }
     }
 
@@ -211,8 +210,8 @@ impl Master {
         self.shards()[at].lock().readmit_due(now, READMISSIONS)
     }
 
-    /// Puts up to `limit` soft-pinned objects whose pin has lapsed among the ordinary; returns
-    /// their number.
+    /// Puts up to `limit` objects whose soft pin of the master's duration has lapsed among the ordinary;
+    /// returns their number.
     fn lapse_pins(&self, now: Time, limit: usize) -> usize {
         for done in 0..limit {
             let first = self.order.lock().first(List::Pinned);

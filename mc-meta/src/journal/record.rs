@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
@@ -125,8 +126,8 @@ pub struct ObjectRecord {
     /// Space set apart for an upsert in its place, or for more replicas of
     /// it. After a restart no client can end that, but its client may still write.
     pub reserved: Locations,
-    /// Whether it was put with a soft pin.
-    pub soft_pin: bool,
+    /// The soft pin that it was put with, in force or not.
+    pub soft_pin: SoftPin,
     /// Whether it is never evicted.
     pub hard_pin: bool,
     /// The name of the group that it is evicted with.
@@ -153,7 +154,7 @@ impl ObjectRecord {
             disk: None,
             local_disks: DiskIds::new(),
             reserved: Locations::new(),
-            soft_pin: false,
+            soft_pin: SoftPin::NONE,
             hard_pin: false,
             group: None,
             parent: None,

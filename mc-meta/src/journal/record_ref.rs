@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::Slices;
@@ -105,7 +106,7 @@ pub struct ObjectRecordRef<'a> {
     /// See [`ObjectRecord::reserved`].
     pub reserved: Locations,
     /// See [`ObjectRecord::soft_pin`].
-    pub soft_pin: bool,
+    pub soft_pin: SoftPin,
     /// See [`ObjectRecord::hard_pin`].
     pub hard_pin: bool,
     /// See [`ObjectRecord::group`].
@@ -131,7 +132,7 @@ impl<'a> ObjectRecordRef<'a> {
             disk: None,
             local_disks: DiskIds::new(),
             reserved: Locations::new(),
-            soft_pin: false,
+            soft_pin: SoftPin::NONE,
             hard_pin: false,
             group: None,
             parent: None,
@@ -317,7 +318,7 @@ impl<'a> ObjectView<'a> {
             disk: self.disk(),
             local_disks: object.disk_ids(),
             reserved: self.reserved(),
-            soft_pin: object.protection().wants_soft_pin(),
+            soft_pin: object.protection().soft_pin(),
             hard_pin: object.hard_pin,
             group: self.group(),
             parent: object.parent(),

@@ -71,7 +71,7 @@ impl Master {
         attempt: Attempt,
         mut begin: impl FnMut(&mut Shard, HashedKey<'_>, u64, Emit<'_>) -> Result<PutGrant, NotBegun>,
     ) -> Result<PutGrant, PutStartError> {
-        let len = validate(put).map_err(PutStartError::Invalid)?;
+        let len = validate(put, self.config.max_soft_pin_ttl).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
         let mut pressure = Pressure::default();

@@ -10,7 +10,7 @@ use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, MediaType, Time};
 
 use crate::command::{
-    LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig,
+    LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig, SoftPinAction,
 };
 use crate::error::{PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
@@ -227,7 +227,7 @@ impl Master {
         let generation = handle.generation;
         let mut begun = self.begun(put, shard, generation, space.replicas, space.charge);
         if let Some(old) = old {
-            shard.inherit(old, &mut begun, emit.now);
+            shard.inherit(old, &mut begun, put.config.soft_pin, emit.now);
             if space.reused {
                 begun.replicas = shard.take_out(old, Removal::Replaced, emit);
             } else {
@@ -294,9 +294,11 @@ impl Shard {
     }
 
     /// Gives a put what it keeps of the object that it replaces.
-    fn inherit(&self, old: ObjectSlot, begun: &mut PendingPut, now: Time) {
+    fn inherit(&self, old: ObjectSlot, begun: &mut PendingPut, action: SoftPinAction, now: Time) {
         let Some(object) = self.object(old) else { return };
-        begun.soft_pin |= object.protection().is_soft_pinned(&self.config().terms, now);
+        if object.protection().is_soft_pinned(&self.config().terms, now) {
+            begun.soft_pin = action.apply(object.protection().soft_pin());
+        }
         begun.hard_pin |= object.hard_pin;
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {

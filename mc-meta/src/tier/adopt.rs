@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mc_lease::SoftPin;
 use mc_types::{ClientId, ErrorCode, Extent, Generation, KeyRef, Time};
 use thiserror::Error;
 
@@ -252,7 +253,7 @@ impl PendingPut {
             generation: found.generation,
             slices: found.slices.clone(),
             replicas: Replicas::default(),
-            soft_pin: false,
+            soft_pin: SoftPin::NONE,
             hard_pin: false,
             group: None,
             parent: None,

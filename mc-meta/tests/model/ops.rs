@@ -4,7 +4,8 @@ use core::fmt;
 use core::time::Duration;
 
 use mc_meta::{
-    AllocationStrategy, LateWrites, MasterConfig, ReplicateConfig, SegmentSpec, TransferKind,
+    AllocationStrategy, LateWrites, MasterConfig, ReplicateConfig, SegmentSpec, SoftPinAction,
+    TransferKind,
 };
 use mc_types::{MediaType, RemoteKey, SegmentId};
 use proptest::collection::vec;
@@ -159,7 +160,7 @@ pub(crate) enum Op {
 #[derive(Clone)]
 pub(crate) struct Wish {
     replicas: u32,
-    soft: bool,
+    soft: SoftPinAction,
     hard: bool,
     group: Option<u8>,
     prefer: Option<u8>,
@@ -170,7 +171,7 @@ pub(crate) struct Wish {
 impl Wish {
     pub(crate) fn config(&self) -> ReplicateConfig {
         let mut config = ReplicateConfig::default().replicas(self.replicas);
-        config.with_soft_pin = self.soft;
+        config.soft_pin = self.soft;
         config.with_hard_pin = self.hard;
         if let Some(group) = self.group {
             config = config.group(format!("group-{group}"));
@@ -189,10 +190,14 @@ impl Wish {
 impl fmt::Debug for Wish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x", self.replicas)?;
-        for (asked, word) in [(self.soft, "soft"), (self.hard, "hard")] {
-            if asked {
-                write!(f, " {word}")?;
-            }
+        match self.soft {
+            SoftPinAction::Preserve => {}
+            SoftPinAction::Enable { ttl: None } => write!(f, " soft")?,
+            SoftPinAction::Enable { ttl: Some(ttl) } => write!(f, " soft {ttl:?}")?,
+            SoftPinAction::Disable => write!(f, " not soft")?,
+        }
+        if self.hard {
+            write!(f, " hard")?;
         }
         for (slot, word) in [(self.group, "group"), (self.prefer, "prefer")] {
             if let Some(slot) = slot {
@@ -368,11 +373,21 @@ fn reading_op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn soft_pin() -> impl Strategy<Value = SoftPinAction> {
+    let lasting = |ttl| SoftPinAction::Enable { ttl: Some(Duration::from_millis(ttl)) };
+    prop_oneof![
+        13 => Just(SoftPinAction::Preserve),
+        4 => Just(SoftPinAction::Enable { ttl: None }),
+        2 => select(&[0, LEASE / 3, 2 * LEASE, 20 * LEASE][..]).prop_map(lasting),
+        1 => Just(SoftPinAction::Disable),
+    ]
+}
+
 fn wish() -> impl Strategy<Value = Wish> {
     let slots = || 0..=SLOTS;
     (
         1u32..4,
-        proptest::bool::weighted(0.3),
+        soft_pin(),
         proptest::bool::weighted(0.1),
         option::weighted(0.3, 0u8..2),
         option::weighted(0.4, slots()),

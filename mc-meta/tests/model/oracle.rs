@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use journal::{Event, Recorder};
 use mc_meta::{
     GrantSecret, LateWrites, Master, MasterConfig, PutHandle, PutToken, SegmentSpec, SegmentStatus,
-    Slice, TransferKind,
+    Slice, SoftPin, TransferKind,
 };
 use mc_types::{ClientId, Extent, Generation, MediaType, SegmentId, Time};
 
@@ -72,7 +72,7 @@ struct Object {
     leased: bool,
     /// Until when readers were told that they may read.
     promised: Time,
-    soft_pin: bool,
+    soft_pin: SoftPin,
     hard_pin: bool,
     group: Option<u64>,
     /// When something else than its own lease last stood before its eviction. It may

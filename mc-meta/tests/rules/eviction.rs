@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use mc_evict::PolicyKind;
+use mc_lease::SoftPinFrom;
 use mc_meta::{Master, PutEnd, PutStartError, Removal, RemoveError, ReplicateConfig};
 use mc_types::{StoreEventInfo, Time};
 
@@ -383,6 +384,81 @@ fn a_soft_pin_that_lapsed_while_set_aside_comes_back_with_an_access() {
     assert_eq!(master.report().soft_pinned, 0);
     master.exist(an_hour, key("a"));
     assert_eq!(master.report().soft_pinned, 1);
+}
+
+fn lasting(millis: u64) -> ReplicateConfig {
+    ReplicateConfig::default().soft_pin_for(Duration::from_millis(millis))
+}
+
+#[test]
+fn soft_pins_of_their_own_durations_lapse_each_at_its_time() {
+    for from in [SoftPinFrom::LastAccess, SoftPinFrom::Commit] {
+        let mut config = settings();
+        config.allow_evict_soft_pinned_objects = false;
+        config.soft_pin_from = from;
+        let (master, events) = watched(config, 100);
+        // What was put first lasts longest, so that they do not lapse in their order.
+        for (name, config) in [
+            ("hours", lasting(7_200_000)),
+            ("half an hour", soft()),
+            ("a minute", lasting(60_000)),
+            ("ten seconds", lasting(10_000)),
+        ] {
+            put_as(&master, at(0), name, 25, &config).unwrap();
+        }
+        let full = PutStartError::Full { len: 25 };
+        assert_eq!(start(&master, at(9_999), "a", 25).unwrap_err(), full);
+        put(&master, at(10_000), "a", 25).unwrap();
+        assert_eq!(events.removals(Removal::Evicted), ["ten seconds"], "{from:?}");
+        assert!(master.remove(at(10_000), key("a"), true).is_ok());
+        put_as(&master, at(10_000), "b", 25, &lasting(86_400_000)).unwrap();
+        assert_eq!(start(&master, at(59_999), "c", 25).unwrap_err(), full);
+        // Noticed by a tick as well.
+        while master.tick(at(60_060)) {}
+        assert_eq!(master.report().soft_pinned, 3, "{from:?}");
+        put_as(&master, at(60_060), "c", 25, &lasting(86_400_000)).unwrap();
+        assert_eq!(events.removals(Removal::Evicted), ["a minute"], "{from:?}");
+        put(&master, secs(30 * 60), "d", 25).unwrap();
+        assert_eq!(events.removals(Removal::Evicted), ["half an hour"], "{from:?}");
+        assert!(has(&master, "hours"));
+    }
+}
+
+#[test]
+fn a_soft_pin_of_its_own_duration_lasts_while_the_object_is_used() {
+    let mut config = settings();
+    config.allow_evict_soft_pinned_objects = false;
+    let (master, _) = watched(config, 100);
+    put_as(&master, at(0), "a", 60, &lasting(60_000)).unwrap();
+    for minute in 1..30 {
+        let now = at(minute * 59_000);
+        assert!(master.exist(now, key("a")));
+        while master.tick(now) {}
+        assert_eq!(master.report().soft_pinned, 1);
+    }
+    let last = 29 * 59_000;
+    assert_eq!(
+        start(&master, at(last + 59_999), "b", 60).unwrap_err(),
+        PutStartError::Full { len: 60 }
+    );
+    put(&master, at(last + 60_060), "b", 60).unwrap();
+    assert!(!has(&master, "a"));
+}
+
+#[test]
+fn of_soft_pinned_objects_the_least_recently_used_goes_first_whatever_its_duration() {
+    let (master, events) = watched(settings(), 100);
+    let configs = [lasting(7_200_000), soft(), lasting(3_600_000), soft()];
+    for (n, config) in (0..).zip(&configs) {
+        put_as(&master, at(n), &n.to_string(), 25, config).unwrap();
+    }
+    master.exist(at(10), key("0"));
+    for n in 0..4 {
+        put(&master, at(60_000 + n), &format!("new-{n}"), 25).unwrap();
+        assert!(master.remove(at(60_000 + n), key(&format!("new-{n}")), true).is_ok());
+        put_as(&master, at(60_000 + n), &format!("kept-{n}"), 25, &soft()).unwrap();
+    }
+    assert_eq!(events.removals(Removal::Evicted), ["1", "2", "3", "0"]);
 }
 
 #[test]

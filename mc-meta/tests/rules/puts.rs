@@ -120,13 +120,17 @@ fn malformed_puts_are_refused_and_cost_nothing() {
         let config = ReplicateConfig::default().replicas(replica_num);
         assert_eq!(start(&[1], &config), Some(InvalidPut::ReplicaCount { replica_num }));
     }
+    let day = Duration::from_secs(24 * 60 * 60);
+    let ttl = day + Duration::from_millis(1);
+    let config = plain.clone().soft_pin_for(ttl);
+    assert_eq!(start(&[1], &config), Some(InvalidPut::SoftPinTtl { ttl, max: day }));
     let mut config = ReplicateConfig::default();
     config.preferred_segments = vec!["x".into(); MAX_NAMED_SEGMENTS + 1];
     let too_many = InvalidPut::TooManySegments { count: MAX_NAMED_SEGMENTS + 1 };
     assert_eq!(start(&[1], &config), Some(too_many));
     assert_eq!(master.report().objects, 0);
     // What lies at the limits is fine.
-    let config = ReplicateConfig::default().replicas(MAX_REPLICAS as u32);
+    let config = ReplicateConfig::default().replicas(MAX_REPLICAS as u32).soft_pin_for(day);
     assert_eq!(start(&many[1..], &config), None);
 }
 

@@ -171,6 +171,7 @@ fn objects_with_many_replicas_are_counted_with_all_of_them() {
 fn pinned_objects_are_part_of_a_run_only_when_no_others_make_the_room() {
     let mut config = many_shards();
     config.soft_pin_ttl = Duration::from_secs(1 << 30);
+    config.max_soft_pin_ttl = config.soft_pin_ttl;
     let (master, events) = pool(config, 2);
     for n in (0..IN_SEGMENT).step_by(4) {
         master.remove(at(0), key(&format!("0-{n}")), true).unwrap();

@@ -86,7 +86,9 @@ impl World {
     fn put(&mut self) {
         let (name, len) = (self.key(), self.random.u64(1..=SEGMENT));
         let mut config = ReplicateConfig::default().replicas(self.random.u32(1..3));
-        config.with_soft_pin = self.random.u8(0..8) == 0;
+        if self.random.u8(0..8) == 0 {
+            config = config.soft_pin();
+        }
         if self.random.u8(0..4) == 0 {
             config = config.group(self.random.u8(0..2).to_string());
         }

@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use mc_meta::{GetError, ListCursor, RemoveError, ReplicaList, TransferFinishError};
+use mc_meta::{
+    EvictionBlocker, GetError, ListCursor, RemoveError, ReplicaList, SoftPinAction,
+    TransferFinishError,
+};
 use mc_types::Checksum;
 
 use crate::*;
@@ -378,6 +381,23 @@ fn pins_are_inherited() {
     renew("late", &plain.clone().hard_pin());
     assert!(master.describe(at(1), key("soft")).unwrap().soft_pinned);
     assert_eq!(start(&master, at(2), "x", 60).unwrap_err(), PutStartError::Full { len: 60 });
+    // A put may say otherwise.
+    let pin_left = |seconds| {
+        let explained = master.explain(secs(seconds), key("soft"));
+        explained.kept_by.iter().find_map(|blocker| match blocker {
+            EvictionBlocker::SoftPin { remaining } => Some(remaining.as_secs()),
+            _ => None,
+        })
+    };
+    renew("soft", &plain.clone().soft_pin_for(Duration::from_secs(60)));
+    assert_eq!(pin_left(2), Some(58));
+    renew("soft", &plain);
+    assert_eq!(pin_left(2), Some(58), "the duration is inherited with the pin");
+    let mut none = plain.clone();
+    none.soft_pin = SoftPinAction::Disable;
+    renew("soft", &none);
+    assert_eq!(pin_left(2), None);
+    renew("soft", &plain.clone().soft_pin());
     // A soft pin that has lapsed is not.
     let now = secs(31 * 60);
     let grant = upsert(&master, now, "soft", 20).unwrap();

@@ -1,10 +1,12 @@
 //! The requests of a put: its start, its end, its revocation, and their batches. Those of
 //! an upsert have the same fields.
 
+use core::time::Duration;
+
 use bytes::BytesMut;
 use mc_meta::{
     LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd,
-    PutHandle, PutStart, ReplicateConfig,
+    PutHandle, PutStart, ReplicateConfig, SoftPinAction,
 };
 use mc_ticket::PutToken;
 use mc_types::{
@@ -20,6 +22,7 @@ use crate::wire::{
 };
 
 fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refusal> {
+    let (mut with_soft_pin, mut soft_pin_ttl) = (false, None);
     let mut fields = Fields::new(message);
     while let Some(field) = fields.next()? {
         match field.number {
@@ -32,7 +35,7 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
                 }
                 config.replica_num = replica_num;
             }
-            2 => config.with_soft_pin = field.bool()?,
+            2 => with_soft_pin = field.bool()?,
             // The field of Mooncake holds one name, which comes first.
             3 => add_segment(field, "preferred_segment", 0, &mut config.preferred_segments)?,
             4 => {
@@ -48,9 +51,19 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
             8 if field.bytes()?.is_empty() => config.parent = None,
             8 => config.parent = Some(key(field, "parent")?.to_owned()),
             9 => config.medium = Some(medium(field)?),
+            10 => soft_pin_ttl = Some(Duration::from_millis(field.u64()?)),
             _ => {}
         }
     }
+    config.soft_pin = match (with_soft_pin, soft_pin_ttl) {
+        (false, None) => SoftPinAction::Preserve,
+        (true, ttl) => SoftPinAction::Enable { ttl },
+        (false, Some(Duration::ZERO)) => SoftPinAction::Disable,
+        (false, Some(ttl)) => {
+            let message = format!("soft_pin_ttl_ms asks for {ttl:?} without with_soft_pin");
+            return Err(Refusal::invalid(message));
+        }
+    };
     Ok(())
 }
 
@@ -95,7 +108,12 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
     put_message(out, number, |out| {
         // The master takes 0 for 1, so that 1 costs nothing.
         put_u64(out, 1, if config.replica_num == 1 { 0 } else { config.replica_num.into() });
-        put_u64(out, 2, config.with_soft_pin.into());
+        let (with_soft_pin, ttl) = match config.soft_pin {
+            SoftPinAction::Preserve => (false, None),
+            SoftPinAction::Enable { ttl } => (true, ttl),
+            SoftPinAction::Disable => (false, Some(Duration::ZERO)),
+        };
+        put_u64(out, 2, with_soft_pin.into());
         for name in &config.preferred_segments {
             put_item_bytes(out, 4, name.as_bytes());
         }
@@ -111,6 +129,11 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
         }
         if let Some(medium) = config.medium {
             put_present_u64(out, 9, medium.number().into());
+        }
+        if let Some(ttl) = ttl {
+            // Rounded up: less than a millisecond is a pin, too.
+            let millis = ttl.as_nanos().div_ceil(1_000_000);
+            put_present_u64(out, 10, u64::try_from(millis).unwrap_or(u64::MAX));
         }
     });
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_store::{ByteSize, MediaType, ObjectKey, Put, ReplicateConfig};
+use mc_store::{ByteSize, MediaType, ObjectKey, Put, ReplicateConfig, SoftPinAction};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyString};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMapping, PyString};
 
 use super::failure::{Failure, Outcome};
 use super::value::Value;
@@ -174,6 +174,16 @@ fn refuse_text(object: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// A soft pin: whether there is one, or for how many seconds.
+fn soft_pin(value: &Bound<'_, PyAny>) -> PyResult<SoftPinAction> {
+    let ttl = match value.cast::<PyBool>() {
+        Ok(yes) if yes.is_true() => None,
+        Ok(_) => return Ok(SoftPinAction::Preserve),
+        Err(_) => Some(value.extract::<Seconds>()?.0),
+    };
+    Ok(SoftPinAction::Enable { ttl })
+}
+
 /// The keyword arguments that all puts take: replicas, pins, segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placement(pub(super) ReplicateConfig);
@@ -188,7 +198,7 @@ impl<'py> FromPyObject<'_, 'py> for Placement {
             let name = name.cast::<PyString>()?.to_cow()?;
             let taken = match &*name {
                 "replicas" => value.extract().map(|number| config.replica_num = number),
-                "soft_pin" => value.extract().map(|yes| config.with_soft_pin = yes),
+                "soft_pin" => soft_pin(&value).map(|action| config.soft_pin = action),
                 "hard_pin" => value.extract().map(|yes| config.with_hard_pin = yes),
                 "group" => text(&value).map(|group| config.group = group),
                 "parent" => text(&value).and_then(|parent| {

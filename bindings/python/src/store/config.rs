@@ -1,8 +1,9 @@
 //! Mooncake's `ReplicateConfig`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use mc_store::{Put, PutMode, ReplicateConfig as Native};
+use mc_store::{MAX_REPLICAS, Put, PutMode, ReplicateConfig as Native, SoftPinAction as Pin};
 use pyo3::prelude::*;
 
 use super::arguments::{Flag, Items, Medium, Size};
@@ -21,7 +22,8 @@ use crate::error::Failure;
 /// with_soft_pin: evict other objects first while this object is in use. The same as
 ///     soft_pin_action = SoftPinAction.ENABLE.
 /// soft_pin_action: ENABLE and DISABLE override with_soft_pin; PRESERVE, the default, does not.
-/// soft_pin_ttl_ms: 0 disables the soft pin; the master sets the duration of other pins.
+/// soft_pin_ttl_ms: the duration of the soft pin, by default the master's; 0 means none. Only with
+///     ENABLE or with_soft_pin, and at most the master's maximum (--max_kv_soft_pin_ttl, 24 hours).
 /// with_hard_pin: never evict the object.
 /// preferred_segments, preferred_segment: names of segments to try first, in this order.
 /// media_type: "dram", "ssd" or "vram", in any case: the medium of the segments for all replicas; the
@@ -157,14 +159,13 @@ impl ReplicateConfig {
         if self.dfs_replica_num.0 > 1 {
             return Err(Failure::refuse("dfs_replica_num must be 0 or 1: an object has one file"));
         }
-        let Ok(replicas) = u32::try_from(self.replica_num.0) else {
-            return Err(Failure::refuse(format_args!(
-                "replica_num {} is too large",
-                self.replica_num.0
-            )));
-        };
+        if self.replica_num.0 == 0 {
+            return Err(Failure::refuse("replica_num must be at least 1"));
+        }
+        // An object gets as many replicas as there are segments anyway.
+        let replicas = self.replica_num.0.min(MAX_REPLICAS) as u32;
         let mut config = Native::default().replicas(replicas);
-        config.with_soft_pin = self.pins_softly();
+        config.soft_pin = self.soft_pin()?;
         config.with_hard_pin = self.with_hard_pin.0;
         let preferred = [&self.preferred_segment].into_iter().filter(|name| !name.is_empty());
         let preferred = preferred.chain(self.preferred_segments.iter());
@@ -185,13 +186,19 @@ impl ReplicateConfig {
         self.prefer_alloc_in_same_node.0
     }
 
-    fn pins_softly(&self) -> bool {
-        let pins = match self.soft_pin_action {
-            SoftPinAction::PRESERVE => self.with_soft_pin.0,
-            SoftPinAction::ENABLE => true,
-            SoftPinAction::DISABLE => false,
+    fn soft_pin(&self) -> Result<Pin, Failure> {
+        let ttl = self.soft_pin_ttl_ms.map(|Size(millis)| Duration::from_millis(millis as u64));
+        let pin = match (self.soft_pin_action, self.with_soft_pin.0) {
+            (SoftPinAction::ENABLE, _) | (SoftPinAction::PRESERVE, true) => Pin::Enable { ttl },
+            (SoftPinAction::PRESERVE, false) => Pin::Preserve,
+            (SoftPinAction::DISABLE, _) => Pin::Disable,
         };
-        pins && self.soft_pin_ttl_ms != Some(Size(0))
+        match pin {
+            Pin::Preserve | Pin::Disable if ttl.is_some() => Err(Failure::refuse(
+                "soft_pin_ttl_ms is only for soft_pin_action = SoftPinAction.ENABLE",
+            )),
+            pin => Ok(pin),
+        }
     }
 }
 

@@ -249,6 +249,19 @@ impl<'a> Eviction<'a> {
         Some(Some((entry.slot, object.protection().is_soft_pinned(self.terms, now))))
     }
 
+    /// Puts an object whose soft pin of a duration of its own has ended among the ordinary. Returns
+    /// whether there was one to look at.
+    pub(super) fn lapse_timed(&mut self, now: Time) -> bool {
+        let Some(slot) = self.order.pin_ends.pop_due(now) else { return false };
+        let Some(object) = self.objects.get_mut(slot) else { return true };
+        match object.protection().soft_pin_end(self.terms) {
+            // An access has moved it.
+            Some(end) if now < end => self.order.pin_ends.note(slot, end),
+            _ => self.order.lapse(slot, object),
+        }
+        true
+    }
+
     /// Puts the soft-pinned object that goes first among the ordinary if its pin has lapsed; `false`
     /// when it has not, and so none has.
     pub(super) fn lapse_pin(&mut self, slot: ObjectSlot, now: Time) -> bool {

@@ -22,8 +22,11 @@ use crate::object::slot::ObjectSlot;
 pub(crate) enum List {
     /// Ordinary objects, in the order of the eviction policy.
     Main,
-    /// Soft-pinned ones, by last use.
+    /// Those under a soft pin of the master's duration, by last use.
     Pinned,
+    /// Those under a soft pin of a duration of their own, by last use. They compete with `Pinned` by
+    /// that.
+    Timed,
     /// Those whose soft pin has lapsed, by last use. They compete with `Main` by that.
     Lapsed,
 }
@@ -34,6 +37,7 @@ impl List {
         match queue {
             Queue::Main => Some(Self::Main),
             Queue::Pinned => Some(Self::Pinned),
+            Queue::Timed => Some(Self::Timed),
             Queue::Lapsed => Some(Self::Lapsed),
             Queue::None | Queue::Aside | Queue::Held | Queue::OnDisk | Queue::Offloading => None,
         }
@@ -73,6 +77,7 @@ pub(crate) struct Note {
 pub(crate) struct Lists {
     main: Box<dyn EvictionPolicy>,
     pinned: Lru,
+    timed: Lru,
     lapsed: Lru,
     recent: Recent,
 }
@@ -110,6 +115,7 @@ impl Lists {
         match list {
             List::Main => &mut *self.main,
             List::Pinned => &mut self.pinned,
+            List::Timed => &mut self.timed,
             List::Lapsed => &mut self.lapsed,
         }
     }
@@ -150,7 +156,7 @@ impl Lists {
                         main[len] = entry.0;
                         len += 1;
                     }
-                    List::Pinned | List::Lapsed => self.list(*list).access(entry.0),
+                    List::Pinned | List::Timed | List::Lapsed => self.list(*list).access(entry.0),
                 }
             }
             self.main.access_all(&main[..len]);
@@ -204,8 +210,8 @@ const HELD: usize = 256;
 impl CommonOrder {
     pub(crate) fn new(policy: Box<dyn EvictionPolicy>, shards: usize) -> Self {
         let uses_items = AtomicBool::new(policy.uses_items());
-        let (pinned, lapsed, recent) = (Lru::new(), Lru::new(), Recent::new());
-        let lists = Lists { main: policy, pinned, lapsed, recent };
+        let [pinned, timed, lapsed] = std::array::from_fn(|_| Lru::new());
+        let lists = Lists { main: policy, pinned, timed, lapsed, recent: Recent::new() };
         // At most 65,536, as the settings allow.
         Self { lists: Mutex::new(lists), shards: shards as u32, uses_items }
     }
@@ -238,7 +244,8 @@ impl CommonOrder {
 
     /// Objects under a soft pin that can be victims.
     pub(crate) fn soft_pinned(&self) -> usize {
-        self.lock().pinned.len()
+        let lists = self.lock();
+        lists.pinned.len() + lists.timed.len()
     }
 
     /// Enters objects, the last one as the one that was used last.

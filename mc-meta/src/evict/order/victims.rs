@@ -135,6 +135,9 @@ impl Shard {
     /// Returns how many were looked at.
     pub(crate) fn readmit_due(&mut self, now: Time, limit: usize) -> usize {
         let mut done = 0;
+        while done < limit && self.eviction().lapse_timed(now) {
+            done += 1;
+        }
         while done < limit
             && let Some(due) = self.eviction().next_due(now)
         {

@@ -341,7 +341,7 @@ impl Shard {
         let is_pinned = object.protection().is_soft_pinned(&self.config().terms, now);
         let is_listed = match object.queue() {
             Queue::Main | Queue::Lapsed | Queue::Aside | Queue::Held => true,
-            Queue::Pinned => class == Class::SoftPinned,
+            Queue::Pinned | Queue::Timed => class == Class::SoftPinned,
             Queue::None | Queue::OnDisk | Queue::Offloading => false,
         };
         let may_go = lies_here

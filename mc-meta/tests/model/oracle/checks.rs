@@ -180,7 +180,7 @@ impl Oracle {
         between(report.objects, all, all);
         between(report.processing, open, open);
         // A lapsed pin is noticed at the next look, and an object set aside has no rank.
-        let evictable = |o: &Object| o.complete && !o.hard_pin && o.soft_pin;
+        let evictable = |o: &Object| o.complete && !o.hard_pin && o.soft_pin.is_wanted();
         let pinned = |o: &Object| evictable(o) && self.is_soft_pinned(o) && !self.may_be_aside(o);
         let least = if self.is_on_time() { count(&pinned) } else { 0 };
         between(report.soft_pinned, least, count(&evictable));

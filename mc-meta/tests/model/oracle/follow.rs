@@ -184,11 +184,13 @@ impl Oracle {
         let in_order = self.config.shards == 1
             && self.config.eviction_policy == PolicyKind::Lru
             && self.is_on_time()
-            && all.iter().all(|object| !object.soft_pin);
+            && all.iter().all(|object| !object.soft_pin.is_wanted());
         if in_order {
             let used = all.iter().map(|object| (object.touched, object.turn)).min().unwrap();
             let colder = |other: &&Object| {
-                !other.soft_pin && self.is_ordinary_victim(other) && self.last_rank(other) < used
+                !other.soft_pin.is_wanted()
+                    && self.is_ordinary_victim(other)
+                    && self.last_rank(other) < used
             };
             assert_eq!(
                 self.others(all).filter(colder).count(),

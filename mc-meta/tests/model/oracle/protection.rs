@@ -18,7 +18,13 @@ impl Oracle {
     }
 
     pub(super) fn is_soft_pinned(&self, object: &Object) -> bool {
-        object.soft_pin && self.now < self.pinned_from(object) + self.config.soft_pin_ttl
+        self.pin_ttl(object).is_some_and(|ttl| self.now < self.pinned_from(object) + ttl)
+    }
+
+    /// The duration of its soft pin, if it was put with one.
+    fn pin_ttl(&self, object: &Object) -> Option<Duration> {
+        let pin = object.soft_pin;
+        pin.is_wanted().then(|| pin.own_duration().unwrap_or(self.config.soft_pin_ttl))
     }
 
     /// What its soft pin is counted from. The master remembers the commit for 2^32 ms.
@@ -68,7 +74,7 @@ impl Oracle {
     /// Whether it may still be behind soft-pinned objects in the order of eviction.
     pub(super) fn ranks_soft_pinned(&self, object: &Object) -> bool {
         let latest = self.latest_rank(object).max(self.pinned_from(object));
-        object.soft_pin && self.now < latest + self.config.soft_pin_ttl
+        self.pin_ttl(object).is_some_and(|ttl| self.now < latest + ttl)
     }
 
     /// What stands before its eviction beside its own lease and its soft pin.

@@ -3,12 +3,24 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, ReplicateConfig, Slice};
+use mc_meta::{
+    PutGrant, PutHandle, PutStart, PutStartError, ReplicateConfig, Slice, SoftPin, SoftPinAction,
+};
 use mc_types::{ClientId, Extent, Generation, MediaType, Time};
 
 use super::checks::has_room;
 use super::journal::Event;
 use super::{Group, Mounting, Object, Oracle, Segment, is_genuine};
+
+/// The pin of an object that is put so in place of one with the pin `before` in force.
+pub(super) fn pin_of(action: SoftPinAction, before: SoftPin) -> SoftPin {
+    match action {
+        SoftPinAction::Preserve => before,
+        SoftPinAction::Enable { ttl: None } => SoftPin::STANDARD,
+        SoftPinAction::Enable { ttl: Some(ttl) } => SoftPin::lasting(ttl),
+        SoftPinAction::Disable => SoftPin::NONE,
+    }
+}
 
 impl Oracle {
     pub(crate) fn put_start(&mut self, client: ClientId, put: &PutStart<'_>) -> Option<PutHandle> {
@@ -204,7 +216,7 @@ impl Oracle {
             turn: 0,
             leased: false,
             promised: Time::ORIGIN,
-            soft_pin: put.config.with_soft_pin,
+            soft_pin: pin_of(put.config.soft_pin, SoftPin::NONE),
             hard_pin: put.config.with_hard_pin,
             group,
             held: None,

@@ -1,10 +1,11 @@
 //! Upserts.
 
-use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal};
+use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, SoftPin};
 use mc_types::ClientId;
 
 use super::Oracle;
 use super::journal::Event;
+use super::puts::pin_of;
 
 impl Oracle {
     pub(crate) fn upsert_start(
@@ -77,7 +78,8 @@ impl Oracle {
         // Whose group it is in must outlive it.
         let old = self.objects.get(key).cloned();
         if let Some(old) = &old {
-            object.soft_pin |= self.is_soft_pinned(old);
+            let kept = if self.is_soft_pinned(old) { old.soft_pin } else { SoftPin::NONE };
+            object.soft_pin = pin_of(put.config.soft_pin, kept);
             object.hard_pin |= old.hard_pin;
             object.group = object.group.or(old.group);
         }

@@ -25,7 +25,7 @@ calls! {
     ///     readers get :class:`~mc_store.exceptions.Corrupt`.
     /// :param replicas: The number of copies, on different segments. Fewer are made, but at least
     ///     one, when fewer segments have space.
-    /// :param soft_pin: Evict other objects first while this object is in use.
+    /// :param soft_pin: Evict other objects first while this object is in use, or for so many seconds.
     /// :param hard_pin: Never evict the object; it stays until it is removed.
     /// :param group: The name of a group, whose objects are evicted together or not at all.
     /// :param parent: The key of the preceding object, such as the previous block of a prompt, for
