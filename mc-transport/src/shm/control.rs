@@ -3,8 +3,7 @@
 //!
 //! An operation on a region that is not known leaves a request and
 //! waits. One task per link puts requests on the wire, takes the answers and maps
-//! what comes with them. It alone holds the socket, so that nothing is left of a
-//! connection when it ends.
+//! what comes with them. It alone uses the socket, which ends with it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,6 +20,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::frames::{Incoming, Received, Turn};
+use super::hang_up::HangUp;
 use super::page::PeerPage;
 use super::path_cache::{Mapped, PathCache, RegionPath, Space};
 use super::wire::{
@@ -56,6 +56,7 @@ pub(super) struct Control {
     /// There is something to send, or the link was given up.
     wake: Notify,
     healthy: AtomicBool,
+    hang_up: HangUp,
     /// Time limit for an answer.
     answer_timeout: Duration,
 }
@@ -73,7 +74,7 @@ struct PendingRequests {
 }
 
 impl Control {
-    pub(super) fn new(max_mapped: usize, answer_timeout: Duration) -> Self {
+    pub(super) fn new(max_mapped: usize, answer_timeout: Duration, hang_up: HangUp) -> Self {
         Self {
             path_cache: RwLock::new(PathCache::new(max_mapped)),
             stream: Mutex::default(),
@@ -81,12 +82,21 @@ impl Control {
             pending: Mutex::default(),
             wake: Notify::new(),
             healthy: AtomicBool::new(true),
+            hang_up,
             answer_timeout,
         }
     }
 
     pub(super) fn is_healthy(&self) -> bool {
         self.healthy.load(Ordering::Acquire)
+    }
+
+    /// Gives the link up if the owner has gone and the link's task was not run since.
+    pub(super) fn look_for_hang_up(&self) {
+        if self.is_healthy() && self.hang_up.has_come() {
+            let source = Arc::new(io::ErrorKind::ConnectionReset.into());
+            self.fail(TransferError::LinkLost { source });
+        }
     }
 
     /// Why the link was given up.
@@ -105,6 +115,7 @@ impl Control {
         let given_up = std::mem::replace(&mut *pending, dropped);
         self.healthy.store(false, Ordering::Release);
         drop(pending);
+        self.hang_up.forget();
         // Those who waited too long went away.
         for waiting in given_up.regions.into_values().flatten() {
             let _ = waiting.send(Err(reason.clone()));

@@ -83,6 +83,7 @@ impl Link for ShmLink {
     }
 
     fn is_healthy(&self) -> bool {
+        self.state.control.look_for_hang_up();
         self.state.control.is_healthy()
     }
 

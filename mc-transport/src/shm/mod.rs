@@ -45,6 +45,7 @@
 mod config;
 mod control;
 mod frames;
+mod hang_up;
 mod link;
 mod name;
 mod page;

@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use super::config::ShmConfig;
 use super::control::{Control, ControlTask};
 use super::frames::{Incoming, Received, send};
+use super::hang_up::HangUp;
 use super::link::{LinkState, ShmLink};
 use super::name::SocketName;
 use super::page::PeerPage;
@@ -174,7 +175,11 @@ impl Pool {
         let admitted = tokio::time::timeout(after, self.state(endpoint, secret)).await;
         let late = || Err(ConnectError::TimedOut { endpoint: endpoint.clone(), after });
         let Admitted { stream, page, max_operation } = admitted.unwrap_or_else(|_| late())?;
-        let control = Control::new(self.config.max_mapped_regions, after);
+        let hang_up = HangUp::of(&stream).map_err(|source| {
+            let source = Arc::new(source);
+            ConnectError::Unreachable { endpoint: endpoint.clone(), source }
+        })?;
+        let control = Control::new(self.config.max_mapped_regions, after, hang_up);
         let state = LinkState {
             endpoint: endpoint.clone(),
             control: Arc::new(control),

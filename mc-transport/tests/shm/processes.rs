@@ -1,6 +1,7 @@
 //! Other processes: this program again, told by a variable which part it plays.
 
 use std::os::unix::process::CommandExt;
+use std::task::{Context, Poll, Waker};
 
 use mc_testkit::role::{self, say};
 use mc_testkit::{Input, Program, eventually_async};
@@ -116,8 +117,12 @@ struct Owner {
 
 impl Owner {
     async fn start(listen: &str) -> Self {
+        tokio::task::block_in_place(|| Self::start_blocking(listen))
+    }
+
+    fn start_blocking(listen: &str) -> Self {
         let mut process = play(listen, None);
-        let words = says(&mut process);
+        let words = process.hear();
         let mut words = words.split(' ');
         let endpoint = words.next().unwrap().parse().unwrap();
         let mut keys: Vec<[u8; 16]> = words.map(unhex).collect();
@@ -169,6 +174,35 @@ async fn an_owner_that_is_killed_fails_what_is_under_way() {
         })
         .await;
     }
+}
+
+/// As a caller that makes operations on its own thread: between them nothing runs the link's task, and
+/// the memory is mapped still.
+#[tokio::test]
+async fn an_owner_that_is_killed_fails_operations_that_no_task_runs_between() {
+    let _alone = alone().await;
+    let client = client(ShmConfig::default()).await;
+    let owner = Owner::start_blocking("anywhere");
+    let link = client.connect_proven(&owner.endpoint, owner.secret).await.unwrap();
+    let key = owner.keys[0];
+    let write =
+        || link.submit(vec![Operation::write(Bytes::from_static(b"bytes"), span(key, 0, 5))]);
+    write().await.remove(0).unwrap();
+    // Waits for its end.
+    drop(owner);
+    let deadline = std::time::Instant::now() + DEADLINE;
+    let mut context = Context::from_waker(Waker::noop());
+    // Completed here and now, without a turn for any other task.
+    let last = loop {
+        let Poll::Ready(Some((_, outcome))) = write().poll_next(&mut context) else {
+            panic!("a copy waits for nothing");
+        };
+        match outcome {
+            Err(error) => break error,
+            Ok(_) => assert!(std::time::Instant::now() < deadline, "it is told in time"),
+        }
+    };
+    assert!(matches!(last, TransferError::LinkLost { .. }), "{last:?}");
 }
 
 /// Reads and writes until something fails.

@@ -1,0 +1,87 @@
+//! Whether the owner of a link's regions still has its end of the link's socket.
+//!
+//! The link's task hears of an owner that goes, when something runs it. Callers that make operations on
+//! their own thread may run no task for long, and a copy into the memory of a process that is gone
+//! succeeds: only they would ever see those bytes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How long the last look counts. A look is a system call.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+pub(super) struct HangUp {
+    /// A descriptor of its own; `None` when nobody needs to know any more.
+    socket: Mutex<Option<OwnedFd>>,
+    since: Instant,
+    /// When to look again, in nanoseconds after `since`.
+    next: AtomicU64,
+}
+
+impl HangUp {
+    pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let socket = Mutex::new(Some(socket.as_fd().try_clone_to_owned()?));
+        Ok(Self { socket, since: Instant::now(), next: AtomicU64::new(0) })
+    }
+
+    /// Returns whether the owner has hung up, as far as was seen a moment ago.
+    pub(super) fn has_come(&self) -> bool {
+        let now = self.since.elapsed();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if nanos(now) < self.next.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.next.store(nanos(now + LOOK_EVERY), Ordering::Relaxed);
+        // Whoever holds it is looking.
+        let Some(socket) = self.socket.try_lock() else { return false };
+        socket.as_ref().is_some_and(has_hung_up)
+    }
+
+    /// Gives the descriptor back.
+    pub(super) fn forget(&self) {
+        let socket = self.socket.lock().take();
+        drop(socket);
+    }
+}
+
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn until(mut reached: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !reached() {
+            assert!(Instant::now() < deadline, "not in time");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_closed_is_seen_behind_what_was_not_read() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let hang_up = HangUp::of(&ours).unwrap();
+        assert!(!hang_up.has_come());
+        theirs.write_all(b"unread").unwrap();
+        assert!(!has_hung_up(hang_up.socket.lock().as_ref().unwrap()));
+        drop(theirs);
+        until(|| hang_up.has_come());
+        hang_up.forget();
+        let looked = hang_up.next.load(Ordering::Relaxed);
+        until(|| !hang_up.has_come() && hang_up.next.load(Ordering::Relaxed) > looked);
+    }
+}
