@@ -14,6 +14,7 @@ mod journal;
 mod link;
 mod master_client;
 mod metrics;
+mod outage;
 mod outcome;
 mod request;
 mod settle_task;

@@ -184,6 +184,12 @@ impl Route {
         Some(Arc::clone(candidates.get(0).1.text()))
     }
 
+    /// Returns whether the target is one address, so that there is no other master.
+    pub(super) fn names_one(&self) -> bool {
+        let known = self.known.lock();
+        self.resolve.is_none() && known.as_ref().is_ok_and(|known| known.addresses.len() == 1)
+    }
+
     /// Asks the resolver. Blocks.
     pub(super) fn resolve(&self) -> Result<(), RpcError> {
         let Some(resolve) = &self.resolve else { return Ok(()) };

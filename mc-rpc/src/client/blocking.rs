@@ -16,10 +16,12 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use super::address::Route;
 use super::call::Call;
 use super::config::ClientConfig;
 use super::credentials::Identity;
 use super::metrics::{ClientMetrics, Counters};
+use super::outage::Outage;
 use super::outcome::outcome;
 use super::request::check_len;
 use crate::answer::Answer;
@@ -40,7 +42,7 @@ pub(super) use in_place::is_wanted as is_in_place;
 /// those that have not been used for ten seconds are closed with the next call.
 ///
 /// A call whose connection could not be made or broke is made again, see
-/// [`ClientConfig::retry`]. Every method ends after [`ClientConfig::call_timeout`] at the
+/// [`ClientConfig::retry`] and [`ClientConfig::outage_patience`]. Every method ends after [`ClientConfig::call_timeout`] at the
 /// latest, except that the system's name lookup takes the time that it takes. Methods
 /// block: call them from no async task.
 ///
@@ -70,17 +72,21 @@ impl MasterClient {
     #[must_use]
     pub fn lazy(addr: &str, config: ClientConfig) -> Self {
         let identity = Arc::new(Identity::new(&config));
-        Self::beside(addr, config, identity, Arc::default())
+        let outage = Outage::new(&config, &Route::new(addr, &config.resolvers));
+        Self::beside(addr, config, identity, Arc::default(), Arc::new(outage))
     }
 
-    /// One whose calls belong to this session and are counted there.
+    /// One whose calls belong to this session and are counted there, and that shares what is known of
+    /// a master that is away.
     pub(super) fn beside(
         addr: &str,
         config: ClientConfig,
         identity: Arc<Identity>,
         counters: Arc<Counters>,
+        outage: Arc<Outage>,
     ) -> Self {
-        Self { pool: Arc::new(Pool::new(addr, config, identity, counters)) }
+        let route = Route::new(addr, &config.resolvers);
+        Self { pool: Arc::new(Pool::new(route, config, identity, counters, outage)) }
     }
 
     /// The master's address, as given.

@@ -31,6 +31,11 @@ pub struct ClientConfig {
     /// [`call_timeout`](Self::call_timeout) is over. A call that must not be executed
     /// twice carries a token, by which the master knows it. Default yes.
     pub retry: bool,
+    /// How long calls wait for a master that cannot be connected to, counted from the first attempt that
+    /// failed. When it is over the master is known to be down: calls fail at once, while attempts to
+    /// connect go on, until one works. Default: [`call_timeout`](Self::call_timeout), and no more than four
+    /// seconds where the address names a single master, which no other can take over from.
+    pub outage_patience: Option<Duration>,
     /// Most calls under way at a time; more wait for their turn. The master may
     /// allow fewer. A call counts once for every 16 KiB that it sends. Default
     /// 4096. The blocking client has one call under way on each connection.
@@ -89,6 +94,7 @@ impl Default for ClientConfig {
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(10),
             retry: true,
+            outage_patience: None,
             max_in_flight: 4096,
             connections: 1,
             connections_max: 64,

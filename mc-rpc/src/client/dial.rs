@@ -141,18 +141,24 @@ impl<'a> Round<'a> {
 }
 
 /// The rounds since the last one that connected.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct FailedRounds {
     count: u32,
-    /// When the first of them failed.
+    /// When the first of them began.
     first: Option<Instant>,
     last: Option<(RpcError, Instant)>,
 }
 
 impl FailedRounds {
-    /// Notes that another round failed. Returns when the next one may begin.
-    pub(super) fn add(&mut self, error: &RpcError, config: &ClientConfig, now: Instant) -> Instant {
-        let first = *self.first.get_or_insert(now);
+    /// Notes that another round failed, which began then. Returns when the next one may begin.
+    pub(super) fn add(
+        &mut self,
+        error: &RpcError,
+        config: &ClientConfig,
+        begun: Instant,
+        now: Instant,
+    ) -> Instant {
+        let first = *self.first.get_or_insert(begun);
         let is_eager = is_prompt(error) && now.saturating_duration_since(first) < EAGER_FOR;
         let longest = config.max_backoff;
         let longest = if is_eager { longest.min(EAGER_BACKOFF) } else { longest };
@@ -160,6 +166,18 @@ impl FailedRounds {
         self.count = self.count.saturating_add(1);
         self.last = Some((error.clone(), next));
         next
+    }
+
+    /// Returns when the first one began.
+    pub(super) const fn first(&self) -> Option<Instant> {
+        self.first
+    }
+
+    /// Has the next one begin at this time, if there was one.
+    pub(super) fn put_off(&mut self, next: Instant) {
+        if let Some((_, at)) = &mut self.last {
+            *at = next;
+        }
     }
 
     /// Returns why the last one failed, and when the next one may begin.
@@ -287,7 +305,7 @@ mod tests {
         assert!(failed.last().is_none());
         let mut now = begun;
         for _ in 0..200 {
-            let next = failed.add(&unreachable("a:1"), &config, now);
+            let next = failed.add(&unreachable("a:1"), &config, now, now);
             let most = if now < begun + EAGER_FOR { EAGER_BACKOFF } else { config.max_backoff };
             assert!(next >= now + config.min_backoff / 2 && next <= now + most);
             assert!(
@@ -295,14 +313,14 @@ mod tests {
             );
             now = next;
         }
-        let next = failed.add(&unreachable("a:1"), &config, now);
+        let next = failed.add(&unreachable("a:1"), &config, now, now);
         assert!(next >= now + config.max_backoff / 2, "no longer at the shortest wait");
         // A host that says nothing, and a master with too much to do, are left alone for longer.
         let silent = no_answer(&Arc::from("a:1"), config.connect_timeout);
         let busy = crate::Refusal::new(ErrorCode::Overloaded, "busy").into();
         for error in [silent, busy] {
             let mut failed = FailedRounds { count: 16, ..FailedRounds::default() };
-            assert!(failed.add(&error, &config, begun) >= begun + config.max_backoff / 2);
+            assert!(failed.add(&error, &config, begun, begun) >= begun + config.max_backoff / 2);
         }
     }
 

@@ -20,8 +20,9 @@ use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
-use super::dial::{FailedRounds, Round, STAGGER, tries_again};
+use super::dial::{Round, STAGGER, tries_again};
 use super::metrics::{ClientMetrics, Counters};
+use super::outage::Outage;
 use super::outcome::outcome;
 use super::request::check_len;
 use super::settle_task::settle;
@@ -40,7 +41,8 @@ pub(super) struct Link {
     /// Attempts to connect that have ended.
     attempts: AtomicU64,
     /// Held by the one call that connects; the others wait for what it finds.
-    dialing: tokio::sync::Mutex<FailedRounds>,
+    dialing: tokio::sync::Mutex<()>,
+    outage: Arc<Outage>,
     /// Whether a task makes a further connection.
     growing: AtomicBool,
     /// One for each task that settles a call, in an environment where no thread does.
@@ -55,8 +57,10 @@ impl fmt::Debug for Link {
 
 impl Link {
     pub(super) fn new(addr: &str, config: ClientConfig) -> Self {
+        let route = Route::new(addr, &config.resolvers);
         Self {
-            route: Route::new(addr, &config.resolvers),
+            outage: Arc::new(Outage::new(&config, &route)),
+            route,
             identity: Arc::new(Identity::new(&config)),
             config,
             counters: Arc::default(),
@@ -118,10 +122,21 @@ impl Link {
         let link = Arc::downgrade(self);
         tokio::spawn(async move {
             let Some(strong) = link.upgrade() else { return };
+            let begun = Instant::now().into_std();
             let mut wait = None;
             match strong.open().await {
-                Ok(connection) => strong.keep(connection),
-                Err(_) => wait = Some(strong.config.max_backoff),
+                Ok(connection) => {
+                    strong.outage.ended();
+                    strong.keep(connection);
+                }
+                Err(error) => {
+                    // While there is another connection the master is not away.
+                    if strong.current().is_none() {
+                        let now = Instant::now().into_std();
+                        strong.outage.failed(&error, &strong.config, begun, now);
+                    }
+                    wait = Some(strong.config.max_backoff);
+                }
             }
             drop(strong);
             if let Some(wait) = wait {
@@ -141,32 +156,40 @@ impl Link {
 
     /// The connection there is, or a new one. Calls that wait while another
     /// call connects share its success and its failure, so that a master that is
-    /// away costs each of them one attempt's time.
+    /// away costs each of them one attempt's time, and none while it is known to be down.
     ///
     /// Cancelling gives up the attempt.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
+        let now = Instant::now().into_std();
+        if let Some(error) = self.outage.known(now) {
+            if self.outage.takes_round(now) {
+                self.grow();
+            }
+            return Err(error);
+        }
         let seen = self.attempts.load(Ordering::Acquire);
-        let mut dialing = self.dialing.lock().await;
+        let _dialing = self.dialing.lock().await;
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
-        if let Some((error, next)) = dialing.last() {
+        if let Some((error, next)) = self.outage.last() {
             if self.attempts.load(Ordering::Acquire) != seen {
-                return Err(error.clone());
+                return Err(error);
             }
             tokio::time::sleep_until(next.into()).await;
         }
+        let begun = Instant::now().into_std();
         let opened = self.open().await;
         match &opened {
             Ok(connection) => {
-                *dialing = FailedRounds::default();
+                self.outage.ended();
                 self.keep(Arc::clone(connection));
             }
             Err(error) => {
-                dialing.add(error, &self.config, Instant::now().into_std());
+                self.outage.failed(error, &self.config, begun, Instant::now().into_std());
             }
         }
         self.attempts.fetch_add(1, Ordering::Release);
@@ -279,7 +302,8 @@ impl Link {
     fn in_place(&self) -> &blocking::MasterClient {
         self.in_place.get_or_init(|| {
             let (identity, counters) = (Arc::clone(&self.identity), Arc::clone(&self.counters));
-            blocking::MasterClient::beside(self.addr(), self.config.clone(), identity, counters)
+            let (config, outage) = (self.config.clone(), Arc::clone(&self.outage));
+            blocking::MasterClient::beside(self.addr(), config, identity, counters, outage)
         })
     }
 
@@ -359,11 +383,20 @@ impl Link {
     ) -> Result<Arc<Connection>, RpcError> {
         let mut failure = None;
         loop {
-            match tokio::time::timeout_at(deadline, self.connection()).await {
+            let now = Instant::now().into_std();
+            let known_from = self.outage.known_from(now).map(Instant::from_std);
+            let until = known_from.map_or(deadline, |from| from.min(deadline));
+            match tokio::time::timeout_at(until, self.connection()).await {
                 Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) if tries_again(&self.config, &error) => failure = Some(error),
-                Ok(Err(error)) => return Err(error),
+                Ok(Err(error)) => {
+                    let is_known = self.outage.known(Instant::now().into_std()).is_some();
+                    if is_known || !tries_again(&self.config, &error) {
+                        return Err(error);
+                    }
+                    failure = Some(error);
+                }
                 Err(_) => {
+                    let failure = failure.or_else(|| self.outage.last().map(|(error, _)| error));
                     return Err(failure.unwrap_or_else(|| {
                         let text = format!("no connection after {:?}", self.config.call_timeout);
                         let source = io::Error::new(io::ErrorKind::TimedOut, text);

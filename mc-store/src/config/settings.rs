@@ -231,6 +231,9 @@ settings! {
     /// How long connecting to the master may take.
     rpc_connect_timeout: Duration = "rpc_connect_timeout_ms", "MC_RPC_CONNECT_TIMEOUT_MS",
         value::time_ms;
+    /// How long calls wait for a master that cannot be connected to before it is known to be down.
+    rpc_outage_patience: Duration = "rpc_outage_patience_ms", "MC_RPC_OUTAGE_PATIENCE_MS",
+        value::time_ms;
     /// How calls to the master travel.
     rpc_protocol: Protocol = "rpc_protocol", "MC_RPC_PROTOCOL", value::rpc_protocol;
     /// Most connections to the master.

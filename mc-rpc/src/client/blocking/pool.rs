@@ -19,6 +19,7 @@ use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
 use crate::client::dial::{FailedRounds, Round, is_silent, tries_again};
 use crate::client::metrics::Counters;
+use crate::client::outage::{Outage, ROUND};
 use crate::error::RpcError;
 
 /// A connection that has rested for longer is closed when the next call begins.
@@ -36,6 +37,7 @@ pub(super) struct Pool {
     pub(super) route: Route,
     pub(super) identity: Arc<Identity>,
     pub(super) counters: Arc<Counters>,
+    outage: Arc<Outage>,
     pub(super) settling: Settling,
     state: Mutex<State>,
     freed: Condvar,
@@ -65,15 +67,17 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     pub(super) fn new(
-        addr: &str,
+        route: Route,
         config: ClientConfig,
         identity: Arc<Identity>,
         counters: Arc<Counters>,
+        outage: Arc<Outage>,
     ) -> Self {
         Self {
-            route: Route::new(addr, &config.resolvers),
+            route,
             identity,
             counters,
+            outage,
             settling: Settling::default(),
             state: Mutex::default(),
             freed: Condvar::new(),
@@ -137,17 +141,39 @@ impl Pool {
         }
     }
 
-    /// Connects; tries again until `deadline` while that may help.
+    /// Connects; tries again while that may help, until `deadline` or until the master is known to be
+    /// down.
     fn dial(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
         let mut failed = FailedRounds::default();
         loop {
-            let error = match self.open(deadline) {
-                Ok(connection) => return Ok(connection),
+            let begun = Instant::now();
+            let known = self.outage.known(begun);
+            if let Some(error) = &known
+                && !self.outage.takes_round(begun)
+            {
+                return Err(error.clone());
+            }
+            let until = match self.outage.known_from(begun) {
+                Some(_) if known.is_some() => begun + ROUND,
+                Some(from) => from,
+                None => deadline,
+            };
+            let until = until.min(deadline);
+            let error = match self.open(until) {
+                Ok(connection) => {
+                    self.outage.ended();
+                    return Ok(connection);
+                }
                 Err(error) => error,
             };
             let now = Instant::now();
-            let next = failed.add(&error, &self.config, now);
-            if !tries_again(&self.config, &error) || next >= deadline || !pause(next - now) {
+            self.outage.failed(&error, &self.config, begun, now);
+            let next = failed.add(&error, &self.config, begun, now);
+            let until = self.outage.known_from(now).map_or(deadline, |from| from.min(deadline));
+            if !tries_again(&self.config, &error) || next >= deadline || now >= until {
+                return Err(error);
+            }
+            if !pause(next.min(until) - now) {
                 return Err(error);
             }
         }
