@@ -38,4 +38,6 @@ def test_nothing_is_written_or_read_behind_a_registration(
     assert ranges == [[[REGISTERED]]]
     assert bytes(memory[64:]) == guarded[64:]
     assert store.unregister_buffer(base) == 0
-    assert store.get_into_ranges([base], [[key]], [[[0]]], [[[0]]], [[[size]]]) == [[[size]]]
+    ranges = store.get_into_ranges([base], [[key]], [[[0]]], [[[0]]], [[[size]]])
+    assert ranges == [[[INVALID_PARAMS]]]
+    assert store.get_into(key, base, size) == size

@@ -8,12 +8,15 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import mc_store
 import mc_store.mooncake.store as module
 import pytest
-from _cluster import Cluster, run_python, wait_until
+from _cluster import Cluster, Master, run_python, wait_until
 from conftest import NewStore
 from mc_store import _native
 from mc_store.mooncake.store import (
@@ -77,16 +80,40 @@ def test_what_setup_does_not_know_is_named(cluster: Cluster) -> None:
     with pytest.raises(TypeError, match="metadata_server"):
         store.setup("127.0.0.1")  # type: ignore[call-overload]
     assert store.setup({"local_hostname": "127.0.0.1"}) == INVALID_PARAMS
-    with pytest.raises(ValueError, match="5 parsecs"):
-        store.setup(settings(cluster) | {"global_segment_size": "5 parsecs"})
-    with pytest.raises(TypeError):
-        store.setup(settings(cluster) | {"local_buffer_size": -1})
     assert store.setup(settings(cluster) | {"protocol": "carrier pigeon"}) == INTERNAL
     assert store.setup(settings(cluster) | {"master_server_addr": "127.0.0.1:1"}) == RPC_FAIL
     assert store.health_check() == 1
     for word in ["enable_ssd_offload", "tenant_id", "client_http_port"]:
         assert word in (MooncakeDistributedStore.setup.__doc__ or "")
         assert word in inspect.signature(MooncakeDistributedStore.setup).parameters
+
+
+@pytest.mark.parametrize("size", ["5 parsecs", -1, "-1", "10%", "", 1, 1023, "1023", 1.5, True, []])
+@pytest.mark.parametrize("name", ["global_segment_size", "local_buffer_size"])
+def test_sizes_of_a_dict_that_cannot_be_used_are_refused(
+    cluster: Cluster, name: str, size: object
+) -> None:
+    store = MooncakeDistributedStore()
+    assert store.setup(settings(cluster) | {name: size}) == INVALID_PARAMS
+    assert store.health_check() == 1
+
+
+def test_sizes_by_position_that_cannot_be_used_are_refused(cluster: Cluster) -> None:
+    store = MooncakeDistributedStore()
+
+    def setup(segment: Any, local_buffer: Any) -> int:
+        return store.setup(
+            "127.0.0.1", "", segment, local_buffer, "tcp", "", cluster.address
+        )
+
+    for sizes in [(1, 1 << 20), (1023, 1 << 20), ("a lot", 1 << 20), (0, (1 << 40) + 1)]:
+        assert setup(*sizes) == INVALID_PARAMS, sizes
+    for sizes in [(-1, 1 << 20), (1 << 20, -1), (1 << 64, 0), (1.5, 0)]:
+        with pytest.raises(TypeError):
+            setup(*sizes)
+    for sizes in [(0, 1), (1 << 20, 1 << 10), ("1MB", "1MB")]:
+        assert setup(*sizes) == 0, sizes
+        assert store.close() == 0
 
 
 def test_whatever_can_be_called_is_described() -> None:
@@ -213,15 +240,47 @@ def test_a_port_that_is_taken_is_replaced(cluster: Cluster, new_store: NewStore)
 def test_roles(cluster: Cluster, new_store: NewStore, key: str) -> None:
     reader = new_store(cluster)
     assert reader.put(key, b"x") == 0
-    server = MooncakeDistributedStore()
-    assert server.setup(settings(cluster) | {"local_buffer_size": 0}) == 0
-    assert server.is_exist(key) == INVALID_PARAMS
-    assert server.close() == 0
-    asker = MooncakeDistributedStore()
-    nothing = {"global_segment_size": 0, "local_buffer_size": 0}
-    assert asker.setup(settings(cluster) | nothing) == 0
-    assert asker.is_exist(key) == 1
-    assert asker.close() == 0
+    for segment in ["16MB", 0]:
+        store = MooncakeDistributedStore()
+        sizes = {"global_segment_size": segment, "local_buffer_size": 0}
+        assert store.setup(settings(cluster) | sizes) == 0
+        without_values(store, key)
+        assert store.close() == 0
+
+
+def without_values(store: MooncakeDistributedStore, key: str) -> None:
+    """A store without a local buffer makes every call but those with values."""
+    other = f"{key}other"
+    for code in [
+        store.put(other, b"x"),
+        store.upsert(other, b"x"),
+        store.put_parts(other, b"x", b"y"),
+        store.put_batch([other], [b"x"]),
+        store.upsert_batch([other], [b"x"]),
+    ]:
+        assert code == INVALID_PARAMS
+    assert store.get(key) == b""
+    assert store.get_batch([key]) == [b""]
+    assert store.get_buffer(key) is None
+    assert store.batch_get_buffer([key]) == [None]
+    assert (store.is_exist(key), store.is_exist(other), store.get_size(key)) == (1, 0, 1)
+    assert store.batch_is_exist([key, other]) == [1, 0]
+    assert len(store.get_replica_desc(key)) == 1
+    memory = ctypes.create_string_buffer(64)
+    address = ctypes.addressof(memory)
+    assert store.register_buffer(address, 64) == 0
+    assert store.get_into(key, address, 64) == 1
+    assert memory.raw[:2] == b"x\0"
+    assert store.put_from(other, address, 64) == 0
+    assert store.batch_put_from([f"{other}2"], [address], [64]) == [0]
+    assert store.batch_get_into([other], [address], [64]) == [64]
+    assert store.batch_put_from_multi_buffers([f"{other}3"], [[address, address]], [[8, 8]]) == [0]
+    assert store.batch_get_into_multi_buffers([f"{other}3"], [[address]], [[64]]) == [16]
+    assert store.unregister_buffer(address) == 0
+    # What is not registered is copied, as everywhere.
+    assert store.get_into(other, address, 64) == 64
+    keys = [other, f"{other}2", f"{other}3"]
+    assert [store.remove(one, True) for one in keys] == [0, 0, 0]
 
 
 def test_what_one_process_puts_another_gets(cluster: Cluster, key: str) -> None:
@@ -560,3 +619,90 @@ def test_enumerations_are_those_of_the_reference_system() -> None:
     for name in module.__all__:
         assert hasattr(module, name), name
     assert os.path.basename(module.__file__) == "store.py"
+
+
+def config(**fields: object) -> ReplicateConfig:
+    made = ReplicateConfig()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_soft_pins_last_as_long_as_puts_say(new_cluster: NewCluster, new_store: NewStore) -> None:
+    cluster = new_cluster(nodes=0, master_flags=["--max_kv_soft_pin_ttl=1h"])
+    store = new_store(cluster, segment=16 << 20)
+    hour = 3_600_000
+    for refused in [
+        config(soft_pin_ttl_ms=1000),
+        config(soft_pin_ttl_ms=0),
+        config(soft_pin_action=SoftPinAction.DISABLE, soft_pin_ttl_ms=1000),
+        config(soft_pin_action=SoftPinAction.DISABLE, soft_pin_ttl_ms=0),
+        config(soft_pin_action=SoftPinAction.ENABLE, soft_pin_ttl_ms=hour + 1),
+        config(replica_num=0),
+    ]:
+        assert store.put("refused", b"x", refused) == INVALID_PARAMS, refused
+        assert store.upsert("refused", b"x", refused) == INVALID_PARAMS, refused
+    assert store.is_exist("refused") == 0
+
+    def left(key: str) -> float | None:
+        with mc_store.Client(cluster.address) as client:
+            return next(
+                (it.seconds for it in client.explain(key).kept_by if it.reason == "soft_pin"), None
+            )
+
+    enable = SoftPinAction.ENABLE
+    assert store.put("hour", b"x", config(soft_pin_action=enable, soft_pin_ttl_ms=hour)) == 0
+    assert store.put("usual", b"x", config(with_soft_pin=True)) == 0
+    assert store.put("none", b"x", config(soft_pin_action=enable, soft_pin_ttl_ms=0)) == 0
+    hours, usual = left("hour"), left("usual")
+    assert hours is not None
+    assert usual is not None
+    assert 3500 < hours <= 3604
+    assert 1700 < usual <= 1800
+    assert left("none") is None
+    assert store.upsert("hour", b"y", config()) == 0
+    kept = left("hour")
+    assert kept is not None
+    assert kept > 3500
+    assert store.upsert("hour", b"z", config(soft_pin_action=SoftPinAction.DISABLE)) == 0
+    assert left("hour") is None
+    assert store.put("many", b"x", config(replica_num=1000)) == 0
+
+
+def test_a_dead_master_costs_a_few_seconds_once(
+    new_cluster: NewCluster, new_store: NewStore
+) -> None:
+    cluster = new_cluster(nodes=1)
+    store = new_store(cluster)
+    assert store.put("key", b"x") == 0
+    cluster.master.kill()
+    calls: list[tuple[Callable[[], object], object]] = [
+        (lambda: store.is_exist("key"), RPC_FAIL),
+        (lambda: store.get("key"), b""),
+        (lambda: store.put("other", b"x"), RPC_FAIL),
+        (lambda: store.batch_is_exist(["key"]), [RPC_FAIL]),
+        (store.health_check, 2),
+    ]
+    start = time.monotonic()
+    assert store.is_exist("key") == RPC_FAIL
+    first = time.monotonic() - start
+    assert first < 6
+    for call, answer in calls * 3:
+        start = time.monotonic()
+        assert call() == answer
+        assert time.monotonic() - start < 1.5
+    cluster.master = Master(port=cluster.master.port)
+    wait_until(lambda: store.is_exist("no such key") == 0)
+
+
+def test_a_put_into_a_killed_process_fails(new_cluster: NewCluster, new_store: NewStore) -> None:
+    cluster = new_cluster(nodes=1)
+    store = new_store(cluster)
+    assert store.put("before", b"x" * 100_000) == 0
+    cluster.nodes[0].kill()
+    # What the system has not taken down yet is there, for milliseconds.
+    deadline = time.monotonic() + 5
+    while (code := store.put(f"after{time.monotonic()}", b"x" * 100_000)) == 0:
+        assert time.monotonic() < deadline, "bytes vanish"
+    assert code in AWAY
+    assert store.get("before") == b""

@@ -115,9 +115,9 @@ def test_ranges_go_where_they_are_wanted(
         [[[3, 2], [2, 5, 0]], [[1]]],
     )
     answer = [[[3, 2], [2, INVALID_PARAMS, 0]], [[OBJECT_NOT_FOUND]]]
-    assert store.get_into_ranges([block.address] * 2, *wanted) == answer
-    assert block[0:12] == b"234\0\x0089\0\0\0ab"
-    block[0:30] = bytes(30)
+    refused = [[[INVALID_PARAMS] * 2, [INVALID_PARAMS] * 2 + [0]], [[INVALID_PARAMS]]]
+    assert store.get_into_ranges([block.address] * 2, *wanted) == refused
+    assert block[0:30] == bytes(30), "nothing is written where nothing is registered"
     with registered(store, block):
         assert store.get_into_ranges([block.address] * 2, *wanted) == answer
     assert block[0:12] == b"234\0\x0089\0\0\0ab"

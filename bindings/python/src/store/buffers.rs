@@ -85,6 +85,11 @@ impl Session {
         Ok(self.in_place(lookup, address, len)?.filter(MemorySlice::is_writable))
     }
 
+    /// Returns whether the `len` bytes at `address` lie in one buffer that is registered.
+    pub(super) fn is_registered(&self, lookup: &Lookup<'_>, address: usize, len: usize) -> bool {
+        lookup.find(address, len).or_else(|| self.find_allocated(address, len)).is_some()
+    }
+
     fn in_place(
         &self,
         lookup: &Lookup<'_>,

@@ -20,7 +20,7 @@ impl Store {
     /// Returns the value of key; b"" when there is none, or it cannot be read.
     fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
         let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
-        match detached(py, || session.backend.get(key))? {
+        match detached(py, || session.value_of(key))? {
             Ok(value) => bytes_object(py, &value),
             Err(_) => Ok(PyBytes::new(py, b"")),
         }
@@ -39,7 +39,7 @@ impl Store {
     /// Returns the value of key without a copy; None when there is none, or it cannot be read.
     fn get_buffer(&self, py: Python<'_>, key: &str) -> PyResult<Option<BufferHandle>> {
         let Some(session) = self.session()? else { return Ok(None) };
-        Ok(detached(py, || session.backend.get(key))?.ok().map(BufferHandle::new))
+        Ok(detached(py, || session.value_of(key))?.ok().map(BufferHandle::new))
     }
 
     /// batch_get_buffer(self, keys: list[str]) -> list[BufferHandle | None]
@@ -115,12 +115,20 @@ impl Store {
         let Some(session) = self.session()? else {
             return Ok(vec![Err(NOT_SET_UP); keys.len()]);
         };
+        if session.check_handles_values().is_err() {
+            return Ok(vec![Err(Failure::INVALID_PARAMS); keys.len()]);
+        }
         let keys = keys.as_strs();
         detached(py, || session.backend.batch_get(&keys))
     }
 }
 
 impl Session {
+    fn value_of(&self, key: &str) -> Result<Bytes, Failure> {
+        self.check_handles_values()?;
+        self.backend.get(key)
+    }
+
     fn read_into(&self, key: &str, address: usize, len: usize) -> Result<u64, Failure> {
         if len == 0 {
             return Err(Failure::INVALID_PARAMS);

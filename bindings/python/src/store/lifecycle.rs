@@ -35,8 +35,8 @@ impl Store {
     ///     the port, too. If the port is in use, a free port is used.
     /// metadata_server: has no effect: the master knows where segments are.
     /// global_segment_size: bytes of memory to contribute to the pool; 0 for none.
-    /// local_buffer_size: bytes of memory for values that get and get_batch read; 0 makes a pure
-    ///     server, whose other calls fail with -600.
+    /// local_buffer_size: bytes of memory for values that get and get_batch read; with 0 the calls that
+    ///     take or return values fail: put with -600, get with b"". Those with addresses work.
     /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
     ///     "rdma" means TCP, with one warning for each process.
     /// rdma_devices: network devices to use together, separated by commas; devices that the host
@@ -108,12 +108,17 @@ impl Store {
                 "setup() requires local_hostname and metadata_server, or a dict of settings",
             ));
         };
-        let size =
-            |size: Option<&Bound<'_, PyAny>>| size.map_or(Ok(settings::SIZE), settings::parse_size);
+        let size = |size: Option<&Bound<'_, PyAny>>| {
+            size.map_or(Ok(Ok(settings::SIZE)), settings::parse_size)
+        };
+        let sizes = (size(global_segment_size)?, size(local_buffer_size)?);
+        let (Ok(global_segment_size), Ok(local_buffer_size)) = sizes else {
+            return Ok(Failure::INVALID_PARAMS.code());
+        };
         let settings = Settings {
             local_hostname: local_hostname.extract()?,
-            global_segment_size: size(global_segment_size)?,
-            local_buffer_size: size(local_buffer_size)?,
+            global_segment_size,
+            local_buffer_size,
             protocol: protocol.to_owned(),
             devices: rdma_devices.to_owned(),
             master_server_addr: master_server_addr.to_owned(),
@@ -230,6 +235,10 @@ impl Store {
 impl Store {
     fn join(&self, py: Python<'_>, settings: Settings) -> PyResult<i32> {
         self.session()?;
+        let Settings { global_segment_size, local_buffer_size, .. } = settings;
+        if let Err(failure) = settings::check_sizes(global_segment_size, local_buffer_size) {
+            return Ok(failure.code());
+        }
         let Some(protocol) = settings::protocol(&settings.protocol) else {
             return Ok(Failure::INTERNAL.code());
         };
@@ -240,7 +249,8 @@ impl Store {
                 before.shut_down();
             }
             let config = settings.into_config(protocol).map_err(StartError::from);
-            let joined = config.and_then(Session::join).map_err(Failure::from);
+            let joined = config.and_then(|config| Session::join(config, local_buffer_size > 0));
+            let joined = joined.map_err(Failure::from);
             joined.map_err(|failure| code = failure.code()).ok()
         })?;
         Ok(code)

@@ -282,7 +282,7 @@ impl Store {
         empty: i32,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        let plan = match options.plan_for_values(1) {
+        let plan = match session.check_handles_values().and_then(|()| options.plan_for_values(1)) {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };
@@ -316,7 +316,9 @@ impl Store {
         if keys.len() != values.len() {
             return Ok(Failure::INVALID_PARAMS.code());
         }
-        let plan = match options.plan_for_values(keys.len()) {
+        let plan =
+            session.check_handles_values().and_then(|()| options.plan_for_values(keys.len()));
+        let plan = match plan {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };

@@ -24,8 +24,20 @@ struct Request<'a> {
     key: &'a str,
     /// The only put that the ranges may come from, if any.
     generation: Option<Generation>,
-    /// The ranges; `None` when the lists of offsets and sizes differ in length.
-    parts: Option<Vec<Part>>,
+    /// The ranges.
+    parts: Result<Vec<Part>, Uneven>,
+}
+
+/// The lists of offsets and sizes differ in length; that of the longest.
+#[derive(Clone, Copy)]
+struct Uneven(usize);
+
+/// The memory that ranges may be read into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    Registered,
+    /// Other memory costs a copy.
+    Any,
 }
 
 #[derive(Clone, Copy)]
@@ -62,8 +74,8 @@ impl Store {
     /// Reads ranges of values. Each buffer has keys, and each key has ranges: a range is size bytes
     /// from the source offset in the value to the destination offset in the buffer. Returns, in
     /// the same shape, the number of bytes read, or a negative number: -600 for a range that
-    /// exceeds the value or a registered buffer, and for memory that cannot be written. A key
-    /// whose lists differ in length has one number. All ranges of a key come from the same put.
+    /// exceeds the value, and for one whose memory is not registered or not all within one
+    /// registered buffer, into which nothing is written. All ranges of a key come from the same put.
     fn get_into_ranges(
         &self,
         py: Python<'_>,
@@ -73,29 +85,27 @@ impl Store {
         all_src_offsets: Items<Items<Items<Size>>>,
         all_sizes: Items<Items<Items<Size>>>,
     ) -> PyResult<Counts> {
-        let refused = |failure: Failure| {
-            let code = i64::from(failure.code());
-            all_keys.iter().map(|keys| vec![vec![code]; keys.len()]).collect()
-        };
-        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
         let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
-        let alike = |list: &&Items<Items<Items<Size>>>| {
-            let keys = list.iter().zip(all_keys.iter());
-            list.len() == all_keys.len() && { keys }.all(|(list, keys)| list.len() == keys.len())
-        };
-        if buffer_ptrs.len() != all_keys.len() || !lists.iter().all(alike) {
-            return Ok(refused(Failure::INVALID_PARAMS));
-        }
-        let buffers = buffer_ptrs.iter().enumerate().map(|(at, &Size(address))| {
-            let keys = all_keys[at].as_strs().into_iter().enumerate();
-            let wanted = keys.map(|(nth, key)| {
-                let parts = parts(lists.map(|list| &*list[at][nth]));
-                Request { key, generation: None, parts }
-            });
-            (address, wanted.collect())
-        });
-        let buffers: Vec<_> = buffers.collect();
-        detached(py, || session.read_ranges(&buffers))
+        self.get_ranges(py, &buffer_ptrs, &all_keys, lists, Destination::Registered)
+    }
+
+    /// _get_into_ranges(self, buffer_ptrs: list[int], all_keys: list[list[str]], all_dst_offsets:
+    /// list[list[list[int]]], all_src_offsets: list[list[list[int]]], all_sizes:
+    /// list[list[list[int]]]) -> list[list[list[int]]]
+    ///
+    /// get_into_ranges that copies into memory that is not registered.
+    #[pyo3(name = "_get_into_ranges")]
+    fn get_into_ranges_anywhere(
+        &self,
+        py: Python<'_>,
+        buffer_ptrs: Items<Size>,
+        all_keys: Items<Texts>,
+        all_dst_offsets: Items<Items<Items<Size>>>,
+        all_src_offsets: Items<Items<Items<Size>>>,
+        all_sizes: Items<Items<Items<Size>>>,
+    ) -> PyResult<Counts> {
+        let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
+        self.get_ranges(py, &buffer_ptrs, &all_keys, lists, Destination::Any)
     }
 
     /// _get_ranges_of(self, keys: list[str], generations: list[int], all_buffer_ptrs:
@@ -128,29 +138,67 @@ impl Store {
         });
         // One buffer at address 0: the destination offsets are the addresses.
         let buffers = [(0, wanted.collect())];
-        let answer = detached(py, || session.read_ranges(&buffers))?;
+        let answer = detached(py, || session.read_ranges(&buffers, Destination::Any))?;
         Ok(answer.into_iter().flatten().collect())
     }
 }
 
-fn parts([to, from, len]: [&[Size]; 3]) -> Option<Vec<Part>> {
+impl Store {
+    /// Reads ranges into buffers. `lists` are the offsets in the buffers, those in the values, and the sizes.
+    fn get_ranges(
+        &self,
+        py: Python<'_>,
+        buffer_ptrs: &[Size],
+        all_keys: &[Texts],
+        lists: [&Items<Items<Items<Size>>>; 3],
+        into: Destination,
+    ) -> PyResult<Counts> {
+        let refused = |failure: Failure| {
+            let code = i64::from(failure.code());
+            all_keys.iter().map(|keys| vec![vec![code]; keys.len()]).collect()
+        };
+        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
+        let alike = |list: &&Items<Items<Items<Size>>>| {
+            let keys = list.iter().zip(all_keys.iter());
+            list.len() == all_keys.len() && { keys }.all(|(list, keys)| list.len() == keys.len())
+        };
+        if buffer_ptrs.len() != all_keys.len() || !lists.iter().all(alike) {
+            return Ok(refused(Failure::INVALID_PARAMS));
+        }
+        let buffers = buffer_ptrs.iter().enumerate().map(|(at, &Size(address))| {
+            let keys = all_keys[at].as_strs().into_iter().enumerate();
+            let wanted = keys.map(|(nth, key)| {
+                let parts = parts(lists.map(|list| &*list[at][nth]));
+                Request { key, generation: None, parts }
+            });
+            (address, wanted.collect())
+        });
+        let buffers: Vec<_> = buffers.collect();
+        detached(py, || session.read_ranges(&buffers, into))
+    }
+}
+
+fn parts([to, from, len]: [&[Size]; 3]) -> Result<Vec<Part>, Uneven> {
     let together = to.len() == from.len() && from.len() == len.len();
     let all = to.iter().zip(from).zip(len);
     let part =
         |((to, from), len): ((&Size, &Size), &Size)| Part { to: to.0, from: from.0, len: len.0 };
-    together.then(|| all.map(part).collect())
+    match together {
+        true => Ok(all.map(part).collect()),
+        false => Err(Uneven(to.len().max(from.len()).max(len.len()))),
+    }
 }
 
 impl Session {
-    fn read_ranges(&self, buffers: &[(usize, Vec<Request<'_>>)]) -> Counts {
+    fn read_ranges(&self, buffers: &[(usize, Vec<Request<'_>>)], into: Destination) -> Counts {
         let refused = i64::from(Failure::INVALID_PARAMS.code());
         let answer = |wanted: &Request<'_>| match &wanted.parts {
-            Some(parts) => vec![refused; parts.len()],
-            None => vec![refused],
+            Ok(parts) => vec![refused; parts.len()],
+            Err(Uneven(longest)) => vec![refused; *longest],
         };
         let mut answers: Counts =
             buffers.iter().map(|(_, keys)| keys.iter().map(answer).collect()).collect();
-        let pieces = self.pieces(buffers, &mut answers);
+        let pieces = self.pieces(buffers, into, &mut answers);
         let mut copied: HashMap<_, Vec<&Piece<'_>>> = HashMap::new();
         for piece in pieces.iter().filter(|piece| piece.target.is_none()) {
             copied.entry((piece.key, piece.generation)).or_default();
@@ -178,6 +226,7 @@ impl Session {
     fn pieces<'a>(
         &self,
         buffers: &[(usize, Vec<Request<'a>>)],
+        into: Destination,
         answers: &mut Counts,
     ) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
@@ -193,6 +242,11 @@ impl Session {
                     // The buffer's length is known only if it is registered.
                     let end = address.saturating_add(part.len);
                     if lookup.end(*start).is_some_and(|registered| end > registered) {
+                        continue;
+                    }
+                    if into == Destination::Registered
+                        && !self.is_registered(&lookup, address, part.len)
+                    {
                         continue;
                     }
                     let Ok(target) = self.target(&lookup, address, part.len) else { continue };

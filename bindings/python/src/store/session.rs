@@ -25,6 +25,8 @@ pub(super) struct Session {
     pub(super) backend: Backend,
     pub(super) buffers: Buffers,
     hostname: String,
+    /// Whether calls may take and return values; memory by address they always may.
+    handles_values: bool,
     /// The configuration of a member of the cluster.
     config: ClientConfig,
     /// A client that mounts the segments of a store that was set up without one.
@@ -45,7 +47,7 @@ const ALIGN: usize = 64;
 
 impl Session {
     /// Joins a cluster.
-    pub(super) fn join(config: ClientConfig) -> Result<Self, StartError> {
+    pub(super) fn join(config: ClientConfig, handles_values: bool) -> Result<Self, StartError> {
         let client = connect(&config).or_else(|error| match with_any_port(&config) {
             // As Mooncake does, which chooses ports at random.
             Some(open) if is_taken(&error) => {
@@ -56,7 +58,8 @@ impl Session {
         })?;
         let named = client.segment_name().map(ToOwned::to_owned);
         let hostname = named.or_else(|| config.local_hostname.clone()).unwrap_or_default();
-        Ok(Self::new(Backend::member(client), hostname, config, None))
+        let session = Self::new(Backend::member(client), hostname, config, None);
+        Ok(Self { handles_values, ..session })
     }
 
     /// Becomes a thin client of the node agent at `server`.
@@ -100,7 +103,7 @@ impl Session {
 
     fn new(backend: Backend, hostname: String, config: ClientConfig, pool: Option<Pool>) -> Self {
         let (buffers, contributor) = (Buffers::default(), Mutex::default());
-        Self { backend, buffers, hostname, config, contributor, pool }
+        Self { backend, buffers, hostname, handles_values: true, config, contributor, pool }
     }
 
     /// Returns the name of this store's segment; without a segment the hostname given to `setup`.
@@ -108,8 +111,21 @@ impl Session {
         &self.hostname
     }
 
+    /// The memory for values; 0 where calls take and return none.
     pub(super) fn local_buffer_size(&self) -> u64 {
-        self.config.local_buffer_size.map_or(0, ByteSize::as_u64)
+        let size = self.config.local_buffer_size.filter(|_| self.handles_values);
+        size.map_or(0, ByteSize::as_u64)
+    }
+
+    /// Rejects a call that takes or returns values of a store that was set up without memory for them.
+    pub(super) fn check_handles_values(&self) -> Result<(), Failure> {
+        if self.handles_values {
+            return Ok(());
+        }
+        Err(Failure::refuse(
+            "the store has no local buffer; set it up with local_buffer_size, or use put_from and \
+             get_into with memory of your own",
+        ))
     }
 
     /// Allocates `len` bytes of the pool that a thin client shares with the node agent.

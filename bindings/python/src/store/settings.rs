@@ -1,13 +1,15 @@
 //! The settings of `setup`.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
 use super::arguments::{Flag, Size};
+use crate::error::Failure;
 
 /// Mooncake's defaults.
 pub(super) const SIZE: u64 = 16 << 20;
@@ -53,11 +55,11 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Converts a dict. Returns `None` if a required key is missing, for which Mooncake returns a
-    /// number.
+    /// Converts a dict. Returns `None` if a required key is missing or a size is invalid, for which
+    /// Mooncake returns a number.
     ///
     /// # Errors
-    /// TypeError and ValueError for invalid values.
+    /// TypeError and ValueError for other invalid values.
     pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Option<Self>> {
         for key in dict.keys() {
             let key: String = key.extract()?;
@@ -80,11 +82,13 @@ impl Settings {
             Some(devices) => Some(devices),
             None => of.text("device_name")?,
         };
+        let sizes = ["global_segment_size", "local_buffer_size"].map(|key| of.size(key));
+        let [Ok(global_segment_size), Ok(local_buffer_size)] = sizes else { return Ok(None) };
         let wants_http = of.flag("enable_client_http_server")?;
         Ok(Some(Self {
             local_hostname,
-            global_segment_size: of.size("global_segment_size")?.unwrap_or(SIZE),
-            local_buffer_size: of.size("local_buffer_size")?.unwrap_or(SIZE),
+            global_segment_size,
+            local_buffer_size,
             protocol: of.text("protocol")?.unwrap_or_else(|| "tcp".into()),
             devices: devices.unwrap_or_default(),
             master_server_addr: master.unwrap_or_else(|| MASTER.into()),
@@ -111,9 +115,8 @@ impl Settings {
         config.device_name = ClientConfig::device_names(&self.devices).or(config.device_name);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
-        // A client without both would have no purpose; in Mooncake it looks objects up.
-        let does_nothing = self.global_segment_size == 0 && self.local_buffer_size == 0;
-        config.local_buffer_size = size(if does_nothing { 1 } else { self.local_buffer_size });
+        // A client with none makes no calls at all. Of this one the session refuses those with values.
+        config.local_buffer_size = size(self.local_buffer_size.max(1));
         config.tenant_id = Some(self.tenant_id).filter(|tenant| tenant != TENANT);
         config.enable_client_http_server = Some(self.http_port.is_some());
         config.client_http_port = self.http_port;
@@ -163,14 +166,33 @@ pub(super) fn protocol(name: &str) -> Option<Protocol> {
     protocol.ok()
 }
 
-/// Parses a size in bytes: an int, or a string such as "16MB".
-pub(super) fn parse_size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+/// Mooncake's limits of a size that is not 0: `setup` returns a number for others.
+const SMALLEST: u64 = 1 << 10;
+const LARGEST_BUFFER: u64 = 1 << 40;
+
+/// Parses an argument of `setup`: a size in bytes, or a string such as "16MB".
+///
+/// # Errors
+/// TypeError for what is neither.
+pub(super) fn parse_size(value: &Bound<'_, PyAny>) -> PyResult<Result<u64, Failure>> {
     let Ok(text) = value.extract::<String>() else {
-        return value.extract::<Size>().map(|Size(bytes)| bytes as u64);
+        return value.extract::<Size>().map(|Size(bytes)| Ok(bytes as u64));
     };
-    let size: ByteSize =
-        text.parse().map_err(|error| PyValueError::new_err(format!("{text:?}: {error}")))?;
-    Ok(size.as_u64())
+    let size = text.parse::<ByteSize>().map(ByteSize::as_u64);
+    Ok(size.map_err(|error| Failure::refuse(format_args!("{text:?} is not a size: {error}"))))
+}
+
+/// Checks the sizes of a segment and a local buffer.
+pub(super) fn check_sizes(segment: u64, local_buffer: u64) -> Result<(), Failure> {
+    if (1..SMALLEST).contains(&segment) {
+        let why = format_args!("global_segment_size {segment} is less than {SMALLEST} and not 0");
+        return Err(Failure::refuse(why));
+    }
+    if local_buffer > LARGEST_BUFFER {
+        let why = format_args!("local_buffer_size {local_buffer} is more than {LARGEST_BUFFER}");
+        return Err(Failure::refuse(why));
+    }
+    Ok(())
 }
 
 /// Typed access to the values of a dict.
@@ -185,8 +207,20 @@ impl<'py> Values<'_, 'py> {
         self.value(key)?.map(|value| value.extract().map_err(|_| wrong(key, "a str"))).transpose()
     }
 
-    fn size(&self, key: &str) -> PyResult<Option<u64>> {
-        self.value(key)?.map(|value| parse_size(&value)).transpose()
+    /// A size; logs what is wrong with another value.
+    fn size(&self, key: &str) -> Result<u64, Failure> {
+        let refuse = |why: &dyn Display| Failure::refuse(format_args!("{key}: {why}"));
+        let value = self.value(key).map_err(|error| refuse(&error))?;
+        let Some(value) = value else { return Ok(SIZE) };
+        let is_number = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
+        if !is_number && !value.is_instance_of::<PyString>() {
+            return Err(refuse(&"a number of bytes, or a str such as '16MB', is required"));
+        }
+        let size = parse_size(&value).map_err(|error| refuse(&error))??;
+        if (1..SMALLEST).contains(&size) {
+            return Err(refuse(&format_args!("{size} is less than {SMALLEST} and not 0")));
+        }
+        Ok(size)
     }
 
     fn flag(&self, key: &str) -> PyResult<bool> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mc_meta::TaskKind;
-use mc_store::{ReplicaTransfer, TaskId, TaskReport};
+use mc_store::{ErrorCode, ReplicaTransfer, TaskId, TaskReport};
 use pyo3::prelude::*;
 
 use super::arguments::{Size, Texts};
@@ -96,6 +96,10 @@ impl Store {
 fn created(outcome: Result<TaskId, Failure>) -> (Halves, i32) {
     match outcome {
         Ok(id) => (halves(id.as_u128()), OK),
+        // Mooncake's number for the name of a segment that there is not, here.
+        Err(failure) if failure == Failure::of(ErrorCode::SegmentNotFound) => {
+            ((0, 0), Failure::INVALID_PARAMS.code())
+        }
         Err(failure) => ((0, 0), failure.code()),
     }
 }

@@ -25,7 +25,7 @@ class ByteStore(Protocol):
     def batch_get_into(
         self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], /
     ) -> list[int]: ...
-    def get_into_ranges(
+    def _get_into_ranges(
         self,
         buffer_ptrs: list[int],
         all_keys: list[list[str]],

@@ -247,7 +247,7 @@ def _read_ranges(
     wanted = [(key, one) for key, one in zip(keys, fragments, strict=True) if one.sizes]
     if not wanted:
         return
-    codes = store.get_into_ranges(
+    codes = store._get_into_ranges(
         [address],
         [[key for key, _ in wanted]],
         [[one.to for _, one in wanted]],
