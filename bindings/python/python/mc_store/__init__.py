@@ -110,7 +110,9 @@ def install_as_mooncake(*, force: bool = False) -> None:
 
     Raises ``ImportError`` if another package with one of these names is imported or installed, so
     that a program does not get a different store than the installed one. ``force`` hides that
-    package and removes its imported modules; objects that were imported from it before stay.
+    package and removes its imported modules; objects that were imported from it before stay. Its
+    ``mooncake.engine`` is not hidden: ``import mooncake.engine`` gives that module, as long as the
+    package has one, while ``mooncake.store`` is this package's.
     """
     from mc_store import _shim
 

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
 #: Mooncake's top-level names, and the modules of this package that they stand for.
@@ -18,6 +18,10 @@ _MODULES = {
     "distributed_object_store": "mc_store.mooncake.distributed_object_store",
     "mooncake_vllm_adaptor": "mc_store.mooncake.mooncake_vllm_adaptor",
 }
+
+# The transfer engine. A real one does not replace the store, so that a program may use both: it is
+# not hidden. Its classes cannot be made twice in a process.
+_ENGINE = "mooncake.engine"
 
 # The files that the distribution mc-store-mooncake has in the folder of each top-level name. The
 # second one marks the folder as ours.
@@ -31,29 +35,20 @@ def install(*, force: bool) -> None:
     if not force:
         for name in names:
             _refuse_stranger(name)
+    folders = _folders_of("mooncake") if "mooncake" in names else []
     for loaded in list(sys.modules):
-        if loaded.partition(".")[0] in names:
+        if loaded.partition(".")[0] in names and not _is_engine(loaded):
             del sys.modules[loaded]
-    _add_to_finder(names)
-    importlib.import_module("mooncake")
+    finder = _add_to_finder(names)
+    finder.engine_folders += folders
+    package = importlib.import_module("mooncake")
+    if _ENGINE in sys.modules:
+        # As the import of a submodule does.
+        package.engine = sys.modules[_ENGINE]  # type: ignore[attr-defined]
 
 
-def provide(name: str, folders: Iterable[str]) -> None:
-    """What the distribution ``mc-store-mooncake`` calls when its package is imported.
-
-    Raises ``ImportError`` if another distribution has put its files into the same ``folders``:
-    which of the two would be imported is decided file by file, by the order of installation.
-    """
-    if any(_has_strangers(folder) for folder in folders):
-        from importlib.metadata import packages_distributions
-
-        owners = packages_distributions().get(name, [])
-        others = sorted(set(owners) - {"mc-store-mooncake"}) or ["of an unknown distribution"]
-        raise ImportError(
-            f"the package {name!r} of mc-store-mooncake is mixed with that of {', '.join(others)}; "
-            "uninstall both, then install the one that you want",
-            name=name,
-        )
+def provide(name: str) -> None:
+    """What the distribution ``mc-store-mooncake`` calls when its package is imported."""
     _add_to_finder([name])
 
 
@@ -66,6 +61,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         #: The top-level names that it finds. It leaves the others to the next finder.
         self.names: set[str] = set()
+        #: The folders of a hidden package `mooncake`, whose engine is not hidden.
+        self.engine_folders: list[str] = []
 
     def find_spec(
         self,
@@ -76,6 +73,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         top, dot, rest = fullname.partition(".")
         if top not in self.names:
             return None
+        if fullname == _ENGINE and self.engine_folders:
+            engine = PathFinder.find_spec(fullname, self.engine_folders)
+            if engine is not None:
+                return engine
         try:
             real = importlib.util.find_spec(_MODULES[top] + dot + rest)
         except ModuleNotFoundError:
@@ -129,12 +130,13 @@ def _installed_names() -> set[str]:
     return finder.names if finder else set()
 
 
-def _add_to_finder(names: Iterable[str]) -> None:
+def _add_to_finder(names: Iterable[str]) -> _Finder:
     finder = _finder()
     if finder is None:
         finder = _Finder()
         sys.meta_path.insert(0, finder)
     finder.names.update(names)
+    return finder
 
 
 def _refuse_stranger(name: str) -> None:
@@ -156,6 +158,19 @@ def _refuse_stranger(name: str) -> None:
         )
 
 
+def _is_engine(module: str) -> bool:
+    return module == _ENGINE or module.startswith(_ENGINE + ".")
+
+
+def _folders_of(name: str) -> list[str]:
+    """The folders of the package ``name``, imported or installed."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return list(getattr(loaded, "__path__", []))
+    spec = importlib.util.find_spec(name)
+    return list(spec.submodule_search_locations or []) if spec else []
+
+
 def _has_strangers(folder: str) -> bool:
     return not _PROVIDED_FILES.issuperset(os.listdir(folder))
 
@@ -170,4 +185,7 @@ def _installed_stranger(name: str) -> str | None:
         os.path.isfile(os.path.join(f, _MARK)) and not _has_strangers(f) for f in folders
     ):
         return None
+    if folders and spec.origin is None:
+        # What is left of two distributions with the same package when one of them is uninstalled.
+        return f"{', '.join(folders)} (incomplete: there is no __init__.py)"
     return ", ".join(folders) or spec.origin or "an unknown place"

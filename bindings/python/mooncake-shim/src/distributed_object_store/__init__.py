@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from _mc_store_mooncake import installed
 from mc_store import _shim
 from mc_store.mooncake.distributed_object_store import DistributedObjectStore
 
-_shim.provide(__name__, __path__)
+installed.check(__name__, __path__)
+_shim.provide(__name__)
 
 __all__ = ["DistributedObjectStore"]

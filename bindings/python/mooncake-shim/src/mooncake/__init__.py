@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import mc_store.mooncake
+from _mc_store_mooncake import installed
 from mc_store import _shim
 
-_shim.provide(__name__, __path__)
+installed.check(__name__, __path__)
+_shim.provide(__name__)
 
 __all__ = list(mc_store.mooncake.__all__)
 
