@@ -34,7 +34,7 @@ pub struct CredentialArgs {
     #[arg(long = "token_file", value_name = "PATH", global = true)]
     pub token_file: Option<PathBuf>,
     /// The tenant to act for [default: the tenant of the token or certificate].
-    #[arg(long = "tenant", value_name = "NAME", global = true)]
+    #[arg(long = "tenant", alias = "tenant_id", value_name = "NAME", global = true)]
     pub tenant: Option<String>,
 }
 
@@ -162,6 +162,7 @@ mod tests {
         let tls = ClientTls::new("ca.pem").identity("a.pem", "a.key").server_name("master.example");
         assert_eq!((all.tls, &*all.tenant), (Some(tls), "team-a"));
         assert_eq!(all.token, Some(Token::from_file("a.token")));
+        assert_eq!(&*config(&["--tenant_id=team-b"]).unwrap().tenant, "team-b");
     }
 
     #[test]

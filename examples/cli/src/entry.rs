@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{ExitCode, Termination};
 
-use crate::flags::parse_from;
+use crate::flags::{Parsed, parse_compatible};
 use crate::refusal::{Refusal, one_line};
 
 /// Exit code of a failure at run time.
@@ -26,25 +26,39 @@ where
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
-    run_from(std::env::args_os(), &mut io::stdout(), &mut io::stderr(), main)
+    run_with(|args| parse_compatible(args, &[]), main)
 }
 
-/// `run` with everything that it touches as an argument.
+/// As [`run`], with a parser of the command line, program name first, that may know
+/// [flags of other programs](crate::compat::CompatFlag) and files. Each warning is a line
+/// `warning: …` on standard error before `main` is called.
+pub fn run_with<P, T, E>(
+    parse: impl FnOnce(Vec<OsString>) -> Result<Parsed<P>, Refusal>,
+    main: impl FnOnce(P) -> Result<T, E>,
+) -> ExitCode
+where
+    T: Termination,
+    E: Into<Box<dyn Error>>,
+{
+    let args = std::env::args_os().collect();
+    run_from(parse(args), &mut io::stdout(), &mut io::stderr(), main)
+}
+
+/// `run_with` with everything that it touches as an argument.
 fn run_from<P, T, E>(
-    args: impl IntoIterator<Item = OsString>,
+    parsed: Result<Parsed<P>, Refusal>,
     out: &mut impl Write,
     err: &mut impl Write,
     main: impl FnOnce(P) -> Result<T, E>,
 ) -> ExitCode
 where
-    P: clap::Parser,
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
     // A reader that closed its end of the pipe wants no more of our text, so a
     // failure to print is no failure of the program.
-    let args = match parse_from(args) {
-        Ok(args) => args,
+    let Parsed { args, warnings } = match parsed {
+        Ok(parsed) => parsed,
         Err(Refusal::Answered { text }) => {
             let _ = out.write_all(text.as_bytes());
             return ExitCode::SUCCESS;
@@ -54,6 +68,9 @@ where
             return ExitCode::from(USAGE);
         }
     };
+    for warning in warnings {
+        let _ = writeln!(err, "warning: {warning}");
+    }
     match main(args) {
         Ok(outcome) => outcome.report(),
         Err(error) => {
@@ -102,6 +119,7 @@ pub fn cause_chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compat::GLOG_FLAGS;
 
     #[derive(clap::Parser)]
     #[command(version)]
@@ -125,7 +143,7 @@ mod tests {
     ) -> (ExitCode, String, String) {
         let args = std::iter::once("prog").chain(args.iter().copied()).map(OsString::from);
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let code = run_from(args, &mut out, &mut err, main);
+        let code = run_from(parse_compatible(args, &[GLOG_FLAGS]), &mut out, &mut err, main);
         (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
@@ -142,6 +160,14 @@ mod tests {
             Ok::<_, Failure>(())
         });
         assert_eq!((code, out.as_str(), err.as_str()), (ExitCode::SUCCESS, "", ""));
+    }
+
+    #[test]
+    fn warnings_come_first() {
+        let (code, out, err) = run_text(&["--log_dir=/x"], |_| Ok::<_, Failure>(()));
+        assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, ""));
+        assert!(err.starts_with("warning: --log_dir=/x: it has no effect"), "{err}");
+        assert!(err.ends_with('\n') && err.lines().count() == 1, "{err}");
     }
 
     #[test]

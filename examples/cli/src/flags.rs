@@ -3,10 +3,12 @@
 
 use std::any::TypeId;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command};
 
+use crate::compat::{Compat, CompatFlag, Given};
 use crate::refusal::Refusal;
 
 /// Parses `args`, program name first, by the conventions of this crate.
@@ -29,13 +31,54 @@ use crate::refusal::Refusal;
 /// [`Refusal`]: one line that says what to write instead, or the text that
 /// `--help` or `--version` asked for.
 pub fn parse_from<P: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> Result<P, Refusal> {
-    let mut command = with_conventions(P::command());
-    // Adds `--help`, `--version` and the flags that subcommands inherit, which
-    // spelling must know too.
-    command.build();
-    let args = spell(&command, args);
+    parse_compatible(args, &[]).map(|parsed| parsed.args)
+}
+
+/// A command line that was understood.
+#[derive(Clone, Debug)]
+pub struct Parsed<P> {
+    /// The program's own flags.
+    pub args: P,
+    /// What the user must know of the flags without effect, a line each.
+    pub warnings: Vec<String>,
+}
+
+/// Parses `args` as [`parse_from`] does, and the flags of these tables.
+///
+/// # Errors
+/// [`Refusal`]
+pub fn parse_compatible<P: clap::Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    tables: &[&[CompatFlag]],
+) -> Result<Parsed<P>, Refusal> {
+    let mut command = built::<P>();
+    let (args, given) = spell(&command, Compat(tables), args)?;
     let mut matches = command.try_get_matches_from_mut(args)?;
-    Ok(P::from_arg_matches_mut(&mut matches)?)
+    let args = P::from_arg_matches_mut(&mut matches)?;
+    Ok(Parsed { args, warnings: given.judge()? })
+}
+
+/// The last value that `args`, program name first, give to the flag `name`, whatever else they say;
+/// `None` when it has none, or an empty one.
+#[must_use]
+pub fn last_value<P: clap::Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    tables: &[&[CompatFlag]],
+    name: &str,
+) -> Option<OsString> {
+    let (args, _) = spell(&built::<P>(), Compat(tables), args).ok()?;
+    let prefix = format!("--{name}=").into_bytes();
+    let flags = args.iter().take_while(|arg| *arg != "--");
+    let value = flags.filter_map(|arg| arg.as_bytes().strip_prefix(&*prefix)).last()?;
+    (!value.is_empty()).then(|| OsStr::from_bytes(value).to_owned())
+}
+
+/// The command with this crate's conventions, and with `--help`, `--version` and the flags that
+/// subcommands inherit, which spelling must know too.
+fn built<P: clap::Parser>() -> Command {
+    let mut command = with_conventions(P::command());
+    command.build();
+    command
 }
 
 /// Lets the last of several values win and gives every boolean its spellings.
@@ -69,8 +112,14 @@ fn is_boolean(arg: &Arg) -> bool {
     }
 }
 
-/// Rewrites the names among `args` to those that `command` declares.
-fn spell(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// Rewrites the names among `args` to those that `command` declares, and takes out those that only
+/// the tables know.
+fn spell<'a>(
+    command: &Command,
+    compat: Compat<'a>,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<(Vec<OsString>, Given<'a>), Refusal> {
+    let mut given = Given::default();
     let mut args = args.into_iter().peekable();
     let mut spelt: Vec<OsString> = args.next().into_iter().collect();
     let mut command = command;
@@ -93,13 +142,24 @@ fn spell(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsS
             continue;
         };
         let Some(flag) = find(command, name) else {
-            spelt.push(spell_unknown(command, name, value));
+            let Some((flag, is_negated)) = compat.find(name).filter(|it| !it.1 || value.is_none())
+            else {
+                spelt.push(spell_unknown(command, name, value));
+                continue;
+            };
+            let written = if is_negated { Some("false".to_owned()) } else { value.map(Into::into) };
+            let written = written.or_else(|| {
+                let is_value = |next: &OsString| !is_known_flag(command, compat, next);
+                let next = args.next_if(|next| flag.takes_next() && is_value(next))?;
+                Some(next.to_string_lossy().into_owned())
+            });
+            spelt.extend(given.add(flag, written)?);
             continue;
         };
         let mut whole = OsString::from(format!("--{}", long(flag)));
         let value = value.map(OsString::from).or_else(|| {
             let takes_next = takes_one_value(flag)
-                && args.peek().is_some_and(|next| !is_known_flag(command, next));
+                && args.peek().is_some_and(|next| !is_known_flag(command, compat, next));
             takes_next.then(|| args.next()).flatten()
         });
         if let Some(value) = value {
@@ -108,7 +168,7 @@ fn spell(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsS
         }
         spelt.push(whole);
     }
-    spelt
+    Ok((spelt, given))
 }
 
 /// Name and value of what looks like a long flag; `None` for everything else:
@@ -175,9 +235,10 @@ fn takes_one_value(flag: &Arg) -> bool {
 }
 
 /// Returns whether `arg` is a flag, so that the flag before it was left without a value.
-fn is_known_flag(command: &Command, arg: &OsStr) -> bool {
-    let name = arg.to_str().and_then(|text| text.strip_prefix("--"));
-    name.is_some_and(|name| find(command, name.split('=').next().unwrap_or(name)).is_some())
+fn is_known_flag(command: &Command, compat: Compat<'_>, arg: &OsStr) -> bool {
+    let Some(flag) = arg.to_str().and_then(|text| text.strip_prefix("--")) else { return false };
+    let name = flag.split('=').next().unwrap_or(flag);
+    find(command, name).is_some() || compat.find(name).is_some()
 }
 
 #[cfg(test)]

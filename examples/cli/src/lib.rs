@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+pub mod compat;
 mod credentials;
 mod entry;
 mod flags;
@@ -16,8 +17,8 @@ mod transfer;
 mod value;
 
 pub use credentials::CredentialArgs;
-pub use entry::{UsageError, cause_chain, run};
-pub use flags::parse_from;
+pub use entry::{UsageError, cause_chain, run, run_with};
+pub use flags::{Parsed, last_value, parse_compatible, parse_from};
 pub use latencies::Latencies;
 pub use logging::{LogError, init_tracing};
 pub use member::{

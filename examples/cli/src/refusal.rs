@@ -41,6 +41,22 @@ pub enum Refusal {
         /// The accepted values.
         why: String,
     },
+    /// A flag of Mooncake's program asks for what this program cannot do.
+    #[error("{flag} is not supported: {why}")]
+    Unsupported {
+        /// The flag with its value.
+        flag: String,
+        /// What is lacking, and what to use instead.
+        why: String,
+    },
+    /// A file of flags is refused.
+    #[error("{place}: {text}")]
+    File {
+        /// The file, with the line where there is one: `PATH:LINE`.
+        place: String,
+        /// The reason, one line.
+        text: String,
+    },
     /// Anything else, in the parser's words.
     #[error("{text} (--help lists all flags)")]
     Other {
