@@ -44,7 +44,12 @@ pub(crate) struct Args {
         help_heading = "Segment"
     )]
     pub(crate) segment_size: Option<ByteSize>,
-    /// The name by which puts can prefer the segment [default: its address].
+    /// Memory for values that this program reads itself, allocated on first use. Thin clients have
+    /// their own. 0 stands for the default [default: 256MB].
+    #[arg(long = "local_buffer_size", value_name = "SIZE", help_heading = "Segment")]
+    pub(crate) local_buffer_size: Option<ByteSize>,
+    /// The name by which puts can prefer the segment [default: its address, with the host as --host
+    /// says it].
     #[arg(long = "segment_name", value_name = "NAME", help_heading = "Segment")]
     pub(crate) segment_name: Option<String>,
     /// File that backs the memory [default: plain memory].
@@ -58,9 +63,9 @@ pub(crate) struct Args {
     #[arg(long = "segment_device", value_name = "NUMBER", help_heading = "Segment")]
     pub(crate) segment_device: Option<u32>,
 
-    /// Name or address of this host to advertise to peers; 0.0.0.0, the default, selects the
-    /// address that reaches the master.
-    #[arg(long = "host", value_name = "HOST", help_heading = "Network")]
+    /// Name or address of this host to advertise to peers, with or without the port of --data_port;
+    /// 0.0.0.0, the default, selects the address that reaches the master.
+    #[arg(long = "host", value_name = "HOST[:PORT]", help_heading = "Network")]
     pub(crate) host: Option<String>,
     /// Port where thin clients of this host connect; 0 means a free port.
     #[arg(
@@ -169,7 +174,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
         let args = std::iter::once("mc-node").chain(args.iter().copied());
-        mc_cli::parse_from(args.map(OsString::from))
+        crate::parse(args.map(OsString::from).collect()).map(|parsed| parsed.args)
     }
 
     #[test]
@@ -190,6 +195,22 @@ mod tests {
             "--protocol=tcp",
         ]);
         assert_eq!(args.unwrap().segment_size, Some(ByteSize::gib(3)));
+        let args = parse(&[
+            "--device_names=mlx5_0,mlx5_1",
+            "--tenant_id=team-a",
+            "--enable_offload=true",
+            "--start_offload_rpc_server=true",
+            "--local_buffer_size=0",
+            "--host=node-a:17000",
+            "--threads=8",
+            "--logtostderr",
+            "-v=0",
+        ])
+        .unwrap();
+        assert_eq!(args.device_name, "mlx5_0,mlx5_1");
+        assert_eq!(args.credentials.tenant.as_deref(), Some("team-a"));
+        assert_eq!((args.enable_offload, args.threads), (true, 8));
+        assert_eq!(args.host.as_deref(), Some("node-a:17000"));
         let nothing = parse(&["--global_segment_size=0", "--data_port=7"]).unwrap();
         assert_eq!(nothing.segment_size, Some(ByteSize::bytes(0)));
         assert_eq!(nothing.data_port, Some(7));
@@ -204,7 +225,8 @@ mod tests {
             ("--threads=0", "between 1 and"),
             ("--transfer_max_connections=0", "between 1 and 1000000"),
             ("--transfer_max_connections_per_address=1000001", "between 1 and 1000000"),
-            ("--local_buffer_size=1", "unknown flag"),
+            ("--local_buffer_size=much", "--local_buffer_size"),
+            ("--local_bufer_size=1", "did you mean --local_buffer_size?"),
         ] {
             let refusal = parse(&[arg]).expect_err(arg).to_string();
             assert!(refusal.contains(advice) && !refusal.contains('\n'), "{refusal}");

@@ -11,7 +11,7 @@ use mc_types::ByteSize;
 use tracing::{Level, info, warn};
 
 use crate::args::Args;
-use crate::host::{UnknownHost, reach, total_memory};
+use crate::host::{BadHost, reach, total_memory};
 use crate::settings::settings;
 
 /// Time limit for leaving. A master that does not answer finds out by the
@@ -29,6 +29,11 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     let size = config.global_segment_size.unwrap_or_default();
     mc_cli::check_segment_size(size)?;
     check_size(size, total_memory())?;
+    let has_disk =
+        config.ssd_offload_path.as_ref().is_some_and(|path| !path.as_os_str().is_empty());
+    if args.enable_offload && !has_disk {
+        return Err(ServeError::NoDisk);
+    }
     mc_cli::block_on_threads("mc-node", args.threads, serve(args, &config))
         .map_err(ServeError::Runtime)?
 }
@@ -47,11 +52,14 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     let mut builder = ClientBuilder::from_config(config)?;
     let is_said = config.local_hostname.is_some() || config.listen.is_some();
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
-    let reach = reach(host, args.data_port.unwrap_or(0))?;
+    let reach = reach(host, args.data_port)?;
     if !is_said {
         builder = builder.listen(reach.listen);
         if let Some(address) = reach.advertise {
             builder = builder.advertise(address);
+        }
+        if let Some(name) = reach.name {
+            builder = builder.host_name(name);
         }
     }
     let client = tokio::select! {
@@ -169,9 +177,14 @@ pub(crate) enum ServeError {
     #[error("cannot listen for SIGINT and SIGTERM")]
     Signals(#[source] io::Error),
     #[error(transparent)]
-    Host(#[from] UnknownHost),
+    Host(#[from] BadHost),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(
+        "--enable_offload needs the directory of a disk; give --ssd_offload_path, or set \
+         MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"
+    )]
+    NoDisk,
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
     #[error("--port: thin clients cannot be served")]

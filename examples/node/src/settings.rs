@@ -25,6 +25,8 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     let mut flags = args.credentials.settings();
     flags.master = args.master.clone();
     flags.global_segment_size = args.segment_size;
+    // Mooncake's default of 0 stands for none, without which this program still works.
+    flags.local_buffer_size = args.local_buffer_size.filter(|size| size.as_u64() > 0);
     flags.segment_name = args.segment_name.clone();
     flags.segment_file = args.segment_file.clone();
     flags.segment_medium = args.segment_medium;
@@ -76,8 +78,12 @@ mod tests {
                 "--data_port=8",
                 "--enable_http_server",
                 "--transfer_max_connections=128",
+                "--local_buffer_size=64MB",
             ]),
         );
+        assert_eq!(config.local_buffer_size, Some(ByteSize::mib(64)));
+        let unsaid = with_flags(ClientConfig::default(), &args(&["--local_buffer_size=0"]));
+        assert_eq!(unsaid.local_buffer_size, None);
         assert_eq!(config.master.as_deref(), Some("b:2"));
         assert_eq!(config.global_segment_size, Some(ByteSize::gib(1)));
         assert_eq!(config.local_hostname, None);
