@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::time::Duration;
@@ -27,6 +28,10 @@ use crate::storage::StorageArgs;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-master", version)]
 pub(crate) struct Args {
+    /// File of flags, YAML or JSON: a map of their names, without the dashes, to values. A flag of the
+    /// command line overrides the file's.
+    #[arg(long = "config_path", value_name = "PATH", help_heading = "General")]
+    _config_path: Option<OsString>,
     /// Port that clients connect to; 0 means a free port.
     #[arg(
         long = "rpc_port",
@@ -329,6 +334,7 @@ pub(crate) struct Args {
     /// cannot be read, and nothing is put there.
     #[arg(
         long = "client_ttl",
+        aliases = ["client_live_ttl_sec", "client_active_ttl_sec"],
         value_name = "SECONDS",
         default_value = "10",
         value_parser = parse_seconds,
@@ -339,6 +345,7 @@ pub(crate) struct Args {
     /// 0 discards them at once.
     #[arg(
         long = "client_return_timeout",
+        alias = "client_suspicion_ttl_sec",
         value_name = "SECONDS",
         default_value = "600",
         value_parser = parse_seconds,
@@ -487,7 +494,6 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, BadSeconds> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsString;
 
     fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
         let args = std::iter::once("mc-master").chain(args.iter().copied());

@@ -25,12 +25,11 @@ pub(crate) struct ClusterArgs {
     /// etcd://HOST:PORT;HOST:PORT as the master's address, or a list of all masters.
     #[arg(
         long = "enable_ha",
-        default_value_t = false,
         num_args = 0..=1,
         default_missing_value = "true",
         action = ArgAction::Set
     )]
-    enable_ha: bool,
+    enable_ha: Option<bool>,
     #[command(flatten)]
     etcd: EtcdArgs,
     /// The cluster's name: clusters of other names may use the same etcd [default: default] and the
@@ -121,10 +120,11 @@ impl ClusterArgs {
 
     /// Returns whether this master is one of several.
     pub(crate) fn is_on(&self) -> Result<bool, ClusterError> {
-        if self.etcd.is_named() && !self.enable_ha {
+        // Mooncake's files name an etcd and say that it is not to be used.
+        if self.etcd.is_named() && self.enable_ha.is_none() {
             return Err(ClusterError::NotEnabled);
         }
-        Ok(self.enable_ha)
+        Ok(self.enable_ha == Some(true))
     }
 
     /// How this master takes part. Reads files.

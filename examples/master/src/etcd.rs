@@ -60,12 +60,16 @@ pub(crate) enum EtcdArgsError {
 impl EtcdArgs {
     /// Returns whether an etcd is named on the command line; the environment may mean clients.
     pub(crate) fn is_named(&self) -> bool {
-        self.etcd_endpoints.is_some() && std::env::var_os("MC_STORE_ETCD_ENDPOINTS").is_none()
+        self.endpoints().is_some() && std::env::var_os("MC_STORE_ETCD_ENDPOINTS").is_none()
+    }
+
+    fn endpoints(&self) -> Option<&str> {
+        self.etcd_endpoints.as_deref().filter(|endpoints| !endpoints.trim().is_empty())
     }
 
     /// The etcd. Reads the password.
     pub(crate) fn config(&self) -> Result<EtcdConfig, EtcdArgsError> {
-        let endpoints = self.etcd_endpoints.as_deref().ok_or(EtcdArgsError::NoEndpoints)?;
+        let endpoints = self.endpoints().ok_or(EtcdArgsError::NoEndpoints)?;
         let credentials = both(
             ("--etcd_user", &self.etcd_user),
             ("--etcd_password_file", &self.etcd_password_file),

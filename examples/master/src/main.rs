@@ -6,6 +6,8 @@ mod args;
 mod c2c;
 mod change_log;
 mod cluster;
+mod compat;
+mod config_file;
 mod connections;
 mod etcd;
 mod events;
@@ -20,5 +22,5 @@ mod storage;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mc_cli::run(|args: args::Args| serve::run(&args))
+    mc_cli::run_with(config_file::parse, |args| serve::run(&args))
 }

@@ -42,9 +42,17 @@ impl Default for Values {
 impl Values {
     /// Does what the request asks for.
     pub(crate) fn answer(&self, request: &Request<Bytes>) -> Page {
-        if request.uri().path() != "/metadata" {
-            return no(StatusCode::NOT_FOUND, "not found");
+        match request.uri().path() {
+            "/metadata" => self.answer_for_metadata(request),
+            "/health" => match *request.method() {
+                Method::GET | Method::HEAD => Page::text("OK"),
+                _ => no(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
+            },
+            _ => no(StatusCode::NOT_FOUND, "not found"),
         }
+    }
+
+    fn answer_for_metadata(&self, request: &Request<Bytes>) -> Page {
         let Some(key) = key(request.uri().query().unwrap_or_default()) else {
             return no(StatusCode::BAD_REQUEST, "metadata key is required");
         };
@@ -153,8 +161,11 @@ mod tests {
             ask(&values, Method::GET, "/other?key=a", ""),
             no(StatusCode::NOT_FOUND, "not found")
         );
-        let post = ask(&values, Method::POST, "/metadata?key=a", "");
-        assert_eq!(post, no(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"));
+        for target in ["/metadata?key=a", "/health"] {
+            let post = ask(&values, Method::POST, target, "");
+            assert_eq!(post, no(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"), "{target}");
+        }
+        assert_eq!(ask(&values, Method::GET, "/health", ""), Page::text("OK"));
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
-use mc_cli::parse_fraction;
 use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, PromotionConfig};
 use mc_rpc::StorageSettings;
 use mc_types::ByteSize;
@@ -101,16 +100,6 @@ pub(crate) struct StorageArgs {
         value_parser = clap::value_parser!(u64).range(1..=10_000)
     )]
     promotion_width: u64,
-    /// Part of --offloading_queue_limit that one eviction may add; accepted for Mooncake's command
-    /// lines. Here an eviction takes what it needs, up to the limit.
-    #[arg(
-        long = "offload_cap_ratio",
-        value_name = "RATIO",
-        default_value = "0.5",
-        value_parser = parse_fraction,
-        hide = true
-    )]
-    _offload_cap_ratio: f64,
 }
 
 /// Bytes, or no limit.
@@ -326,7 +315,6 @@ mod tests {
             "--promotion_admission_threshold=3",
             "--promotion_queue_limit=5",
             "--promotion_max_per_heartbeat=4",
-            "--offload_cap_ratio=0.25",
         ];
         let config = config(&flags);
         let disks = config.local_disk.unwrap();
@@ -347,7 +335,6 @@ mod tests {
             "--offloading_queue_limit=0",
             "--promotion_admission_threshold=256",
             "--promotion_max_per_heartbeat=0",
-            "--offload_cap_ratio=2",
         ] {
             assert!(Only::try_parse_from(["mc-master", bad]).is_err(), "{bad}");
         }

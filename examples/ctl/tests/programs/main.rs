@@ -9,6 +9,7 @@ mod end_to_end;
 mod leaders;
 #[cfg(target_os = "linux")]
 mod memory;
+mod mooncake;
 mod names;
 mod pages;
 mod restart;

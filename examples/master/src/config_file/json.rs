@@ -1,0 +1,80 @@
+//! A flat map in JSON.
+
+use serde_json::{Map, Value};
+
+use super::{BadLine, Setting, line_of, without_value};
+
+/// Reads the settings in the order of their lines.
+pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
+    let map: Map<String, Value> = serde_json::from_str(text)
+        .map_err(|error| BadLine::new(error.line().max(1), error.to_string()))?;
+    let mut settings = Vec::new();
+    for (name, value) in map {
+        // The map keeps the last value of a name only, so that every place of the name is looked up.
+        let mut lines = lines_of(text, &name);
+        let line = lines.next().unwrap_or(1);
+        let value = match value {
+            Value::String(text) => text,
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
+            Value::Null => return Err(BadLine::new(line, without_value(&name))),
+            Value::Array(_) | Value::Object(_) => {
+                let text = format!(
+                    "the value of {name} is no text, number, true or false; a file of flags is flat"
+                );
+                return Err(BadLine::new(line, text));
+            }
+        };
+        for line in std::iter::once(line).chain(lines) {
+            settings.push(Setting { line, name: name.clone(), value: value.clone() });
+        }
+    }
+    settings.sort_by_key(|setting| setting.line);
+    Ok(settings)
+}
+
+/// The lines in which the text has this name, in quotes and with a colon behind. In a flat map that
+/// is nowhere within a value, where quotes are escaped.
+fn lines_of<'a>(text: &'a str, name: &str) -> impl Iterator<Item = usize> + 'a {
+    let quoted = format!("\"{name}\"");
+    let places: Vec<usize> = text.match_indices(&quoted).map(|(at, _)| at).collect();
+    places.into_iter().filter_map(move |at| {
+        let after = text[at + quoted.len()..].trim_start();
+        after.starts_with(':').then(|| line_of(&text.as_bytes()[..at]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &str) -> Result<Vec<(usize, String, String)>, (usize, String)> {
+        let settings = parse(text).map_err(|bad| (bad.line, bad.text))?;
+        Ok(settings.into_iter().map(|it| (it.line, it.name, it.value)).collect())
+    }
+
+    #[test]
+    fn scalars_are_read_with_their_lines() {
+        let text = "{\n\"b\": 10000, \"a\":\n 0.5,\"c\" : true,\n\n\"d\": \"\\\"a\\\": x\"}";
+        let expected = [(2, "a", "0.5"), (2, "b", "10000"), (3, "c", "true"), (5, "d", "\"a\": x")];
+        let expected = expected.map(|(line, name, value)| (line, name.into(), value.into()));
+        assert_eq!(pairs(text).unwrap(), expected);
+        assert_eq!(pairs(" {} ").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_flat_map_is_refused() {
+        for (text, line, says) in [
+            ("", 1, "EOF"),
+            ("[]", 1, "map"),
+            ("{\"a\": 1,\n}", 2, "line 2"),
+            ("{\n\"a\": null}", 2, "a has no value"),
+            ("{\n\"a\": [1]}", 2, "the value of a"),
+            ("{\"a\": 1} {}", 1, "trailing"),
+        ] {
+            let (at, refused) = pairs(text).unwrap_err();
+            assert!(at == line && refused.contains(says), "{text}: {at}: {refused}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(pairs(&format!("{{\"a\": {deep}")).unwrap_err().1.contains("recursion"));
+    }
+}
