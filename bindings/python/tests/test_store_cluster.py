@@ -16,7 +16,7 @@ from typing import Any
 import mc_store
 import mc_store.mooncake.store as module
 import pytest
-from _cluster import Cluster, Master, run_python, wait_until
+from _cluster import Cluster, Master, free_port, run_python, wait_until
 from conftest import NewStore
 from mc_store import _native
 from mc_store.mooncake.store import (
@@ -102,17 +102,16 @@ def test_sizes_by_position_that_cannot_be_used_are_refused(cluster: Cluster) -> 
     store = MooncakeDistributedStore()
 
     def setup(segment: Any, local_buffer: Any) -> int:
-        return store.setup(
-            "127.0.0.1", "", segment, local_buffer, "tcp", "", cluster.address
-        )
+        return store.setup("127.0.0.1", "", segment, local_buffer, "tcp", "", cluster.address)
 
     for sizes in [(1, 1 << 20), (1023, 1 << 20), ("a lot", 1 << 20), (0, (1 << 40) + 1)]:
         assert setup(*sizes) == INVALID_PARAMS, sizes
     for sizes in [(-1, 1 << 20), (1 << 20, -1), (1 << 64, 0), (1.5, 0)]:
         with pytest.raises(TypeError):
             setup(*sizes)
-    for sizes in [(0, 1), (1 << 20, 1 << 10), ("1MB", "1MB")]:
-        assert setup(*sizes) == 0, sizes
+    usable: list[tuple[object, object]] = [(0, 1), (1 << 20, 1 << 10), ("1MB", "1MB")]
+    for segment, local_buffer in usable:
+        assert setup(segment, local_buffer) == 0
         assert store.close() == 0
 
 
@@ -706,3 +705,101 @@ def test_a_put_into_a_killed_process_fails(new_cluster: NewCluster, new_store: N
         assert time.monotonic() < deadline, "bytes vanish"
     assert code in AWAY
     assert store.get("before") == b""
+
+
+def test_segments_have_the_names_that_setup_is_given(
+    new_cluster: NewCluster, new_store: NewStore
+) -> None:
+    cluster = new_cluster(nodes=0)
+    writer = new_store(cluster)
+    port = free_port()
+    names = ["localhost", f"LOCALHOST:{port}", "127.0.0.1", "[::1]"]
+    members = {}
+    for name in names:
+        member = MooncakeDistributedStore()
+        assert member.setup(settings(cluster) | {"local_hostname": name}) == 0
+        members[member.get_hostname()] = member
+    found = list(members)
+    assert found[1] == names[1], "with its port, as it is written"
+    for name, hostname in zip(names, found, strict=True):
+        assert hostname.startswith(name)
+        assert hostname.rpartition(":")[2].isdecimal()
+    for name in found:
+        assert writer.put(f"in {name}", b"x", config(preferred_segment=name)) == 0
+        assert writer.get(f"in {name}") == b"x", "its address is another thing"
+        with mc_store.Client(cluster.address) as client:
+            assert [it.segment_name for it in client.describe(f"in {name}").replicas] == [name]
+
+    first, second = found[:2]
+    _, code = writer.create_copy_task(f"in {first}", [second])
+    assert code == 0
+    wait_until(lambda: len(writer.get_replica_desc(f"in {first}")) == 2)
+    _, code = writer.create_move_task(f"in {second}", second, found[2])
+    assert code == 0
+
+    def places(key: str) -> list[str]:
+        with mc_store.Client(cluster.address) as client:
+            return [it.segment_name for it in client.describe(key).replicas]
+
+    wait_until(lambda: places(f"in {second}") == [found[2]])
+    for transfer in [
+        writer.create_copy_task(f"in {first}", ["nowhere"]),
+        writer.create_move_task(f"in {first}", "nowhere", second),
+        writer.create_move_task(f"in {first}", first, "nowhere"),
+    ]:
+        assert transfer == ((0, 0), INVALID_PARAMS)
+    own = members[first]
+    assert own.put("cleared", b"x", config(preferred_segment=first)) == 0
+    assert own.batch_replica_clear(["cleared"], "nowhere") == []
+    assert own.batch_replica_clear(["cleared"], first) == ["cleared"]
+    for member in members.values():
+        member.close()
+
+
+def test_a_preferred_segment_that_is_not_there_is_told_of_once(cluster: Cluster) -> None:
+    done = run_python(
+        """
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore, ReplicateConfig
+
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "", 0, 1 << 20, "tcp", "", sys.argv[1]) == 0
+config = ReplicateConfig()
+for name in ["nowhere:1", "nowhere:2"]:
+    config.preferred_segment = name
+    for n in range(5):
+        assert store.upsert(f"misplaced{n}", b"x", config) == 0
+assert store.batch_remove([f"misplaced{n}" for n in range(5)], True) == [0] * 5
+""",
+        cluster.address,
+    )
+    for name in ["nowhere:1", "nowhere:2"]:
+        assert done.stderr.count(name) == 1, done
+
+
+def other_address() -> str | None:
+    """An address of this host that is no loopback one, if it has any."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+        return None if address.startswith("127.") else address
+
+
+def test_a_loopback_name_far_from_the_master_is_warned_of(new_cluster: NewCluster) -> None:
+    address = other_address()
+    if address is None:
+        pytest.skip("this host has no address but loopback ones")
+    cluster = new_cluster(nodes=0, master_flags=[f"--rpc_address={address}"])
+    code = """
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+
+store = MooncakeDistributedStore()
+assert store.setup(sys.argv[1], "", 1 << 20, 1 << 20, "tcp", "", sys.argv[2]) == 0
+"""
+    for name, is_warned in [("localhost", True), ("127.0.0.1", True), (address, False)]:
+        done = run_python(code, name, cluster.address)
+        assert ("set local_hostname (--host" in done.stderr) == is_warned, done

@@ -588,7 +588,7 @@ fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>, master: &st
         tracing::warn!(
             %endpoint,
             "advertising a loopback address: clients on other hosts cannot connect; set \
-             local_hostname (--host of mc-client) to an address by which they reach this host"
+             local_hostname (--host of mc-node) to an address by which they reach this host"
         );
     }
 }

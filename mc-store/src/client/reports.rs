@@ -4,7 +4,7 @@
 //! Reports wait in one bounded queue for a task that sends them. Reads and writes never wait for
 //! it; a report that does not fit is left to the next reader.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +40,9 @@ const SEGMENT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Segments whose reports are remembered.
 const MAX_SEGMENTS: usize = 4096;
+
+/// Preferred segments that the log tells of, at most.
+const MAX_MISSED: usize = 256;
 
 /// What is reported.
 #[derive(Debug)]
@@ -80,6 +83,8 @@ pub(super) struct Reports {
     waiting: Mutex<Option<mpsc::Receiver<Report>>>,
     recent: Mutex<HashMap<Box<str>, SmallVec<[Recent; 1]>>>,
     segments: Mutex<HashMap<SegmentId, Instant>>,
+    /// Preferred segments that the log has told of.
+    missed: Mutex<HashSet<Box<str>>>,
     counts: Arc<Counts>,
 }
 
@@ -138,8 +143,8 @@ impl Default for Reports {
     fn default() -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (waiting, counts) = (Mutex::new(Some(waiting)), Arc::default());
-        let (recent, segments) = (Mutex::default(), Mutex::default());
-        Self { queue, waiting, recent, segments, counts }
+        let (recent, segments, missed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { queue, waiting, recent, segments, missed, counts }
     }
 }
 
@@ -223,16 +228,18 @@ impl Reports {
         }
     }
 
-    /// Takes note that no replica of a put is in a segment that it prefers. The log tells of the
-    /// first, the second, the fourth and so on.
+    /// Takes note that no replica of a put is in a segment that it prefers. The log tells of each such
+    /// segment once.
     pub(super) fn not_preferred(&self, key: &str, preferred: &str) {
-        let count = self.counts.not_preferred.fetch_add(1, Ordering::Relaxed) + 1;
-        if count.is_power_of_two() {
+        self.counts.not_preferred.fetch_add(1, Ordering::Relaxed);
+        let mut missed = self.missed.lock();
+        let is_new = missed.len() < MAX_MISSED && missed.insert(preferred.into());
+        drop(missed);
+        if is_new {
             warn!(
                 key,
                 preferred,
-                count,
-                "no replica in a preferred segment: none has that name, or it is full"
+                "a put misses the segment that it prefers: none has that name, or it is full"
             );
         }
     }
