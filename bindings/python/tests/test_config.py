@@ -12,6 +12,8 @@ from mc_store.mooncake.mooncake_config import (
     DEFAULT_GLOBAL_SEGMENT_SIZE,
     DEFAULT_LOCAL_BUFFER_SIZE,
     MooncakeConfig,
+    _parse_bool,
+    _parse_segment_size,
 )
 
 REQUIRED = {
@@ -122,7 +124,8 @@ def test_flags(tmp_path: Path, written: object, flag: bool) -> None:
         ({"device_name": 1}, TypeError),
         ({"tenant_id": ["a"]}, TypeError),
         ({"enable_ssd_offload": "perhaps"}, ValueError),
-        ({"client_http_port": "http"}, TypeError),
+        ({"client_http_port": "http"}, ValueError),
+        ({"client_http_port": 1.5}, TypeError),
         ({"client_http_port": 65536}, ValueError),
     ],
 )
@@ -186,10 +189,13 @@ def test_misspelt_key_is_logged_and_others_are_not(
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         MooncakeConfig.from_file(tmp_path / "none.json")
-    for content in ("", "{", "\xff"):
-        (tmp_path / "bad.json").write_bytes(content.encode("latin-1"))
-        with pytest.raises(ValueError, match=r"bad\.json: not JSON"):
+    for content, problem in (("", json.JSONDecodeError), ("{", json.JSONDecodeError)):
+        (tmp_path / "bad.json").write_text(content)
+        with pytest.raises(problem, match=r"bad\.json: not JSON"):
             MooncakeConfig.from_file(tmp_path / "bad.json")
+    (tmp_path / "bad.json").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"bad\.json: not JSON"):
+        MooncakeConfig.from_file(tmp_path / "bad.json")
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ValueError, match="expected a JSON object"):
         MooncakeConfig.from_file(tmp_path / "list.json")
@@ -234,3 +240,41 @@ def test_setup_arguments(tmp_path: Path) -> None:
     assert arguments["rdma_devices"] == "mlx5_0"
     assert "device_name" not in arguments
     assert len(arguments) == 12
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        *((5, 5), (-5, -5), (1.5, 1), ("0", 0), ("5b", 5), ("1KB", 1024), (" 1 MB ", 1 << 20)),
+        *(("1.5GB", 3 << 29), ("1e3kb", 1_024_000), ("-1GB", -1 << 30), (".5gb", 1 << 29)),
+        *(("3T", 3 << 40), ("5.", 5), ("+5", 5), ("1_000", 1000)),
+    ],
+)
+def test_sizes_of_launch_scripts(written: object, size: int) -> None:
+    assert _parse_segment_size(written) == size
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        *((text, ValueError) for text in ("", "GB", "abc", "1PB", "1KMB", "80%", "1GiB", "nan")),
+        *(("inf", OverflowError), (None, TypeError), ([1], TypeError), ("1 024", ValueError)),
+    ],
+)
+def test_sizes_that_launch_scripts_cannot_mean(written: object, problem: type[Exception]) -> None:
+    with pytest.raises(problem):
+        _parse_segment_size(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "flag"),
+    [(None, False), ("", False), (" ON ", True), ("enable", True), ("no", False), (2, True)],
+)
+def test_flags_of_launch_scripts(written: object, flag: bool) -> None:
+    assert _parse_bool(written) is flag
+
+
+@pytest.mark.parametrize("written", ["T", "enabled", "n", [1]])
+def test_flags_that_launch_scripts_cannot_mean(written: object) -> None:
+    with pytest.raises(ValueError, match="must be true or false"):
+        _parse_bool(written)

@@ -117,6 +117,9 @@ class MooncakeConfig:
         with open(file_path, encoding="utf-8") as file:
             try:
                 content = json.load(file)
+            except json.JSONDecodeError as error:
+                problem = f"{os.fspath(file_path)}: not JSON: {error.msg}"
+                raise json.JSONDecodeError(problem, error.doc, error.pos) from error
             except ValueError as error:
                 raise ValueError(f"{os.fspath(file_path)}: not JSON: {error}") from error
         if not isinstance(content, dict):
@@ -237,7 +240,7 @@ def _size(name: str, value: object) -> int:
 
 
 def _flag(name: str, value: object) -> bool:
-    if isinstance(value, (bool, int)):
+    if isinstance(value, (bool, int, float)):
         return bool(value)
     if isinstance(value, str):
         text = value.strip().lower()
@@ -249,10 +252,41 @@ def _flag(name: str, value: object) -> bool:
 
 
 def _port(name: str, value: object) -> int:
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            raise ValueError(f"{name} must be a port number, got {value!r}") from None
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a port number, got {value!r}")
     if not 0 <= value <= 65535:
         raise ValueError(f"{name} must be a port number, got {value!r}")
     return value
+
+
+# Launch scripts import these two from Mooncake's module.
+
+
+def _parse_segment_size(value: Any) -> int:
+    """Returns the bytes that ``value`` means: a number, or text as ``"16MB"``, and a sign.
+
+    A fraction of a byte is dropped. Raises ``ValueError`` for other text, ``OverflowError`` for an
+    infinite number, ``TypeError`` for other objects.
+    """
+    if not isinstance(value, str):
+        return int(value)
+    text = value.strip().lower()
+    number = text.rstrip("bkmgt")
+    unit = _UNITS.get(text[len(number) :])
+    if unit is None or not number:
+        raise ValueError(f"a size must be a number of bytes or text like '16MB', got {value!r}")
+    try:
+        return int(number) * unit
+    except ValueError:
+        return int(float(number) * unit)
+
+
+def _parse_bool(value: Any) -> bool:
+    """Returns what ``value`` means: ``"true"``, ``"1"``, ``"yes"``, ``"on"``, their opposites, a
+    number, or ``None`` for false. Raises ``ValueError`` for other text."""
+    return False if value is None else _flag("a flag", value)
