@@ -170,6 +170,25 @@ def test_it_is_the_store_under_another_name() -> None:
         DistributedObjectStore(no_such_keyword=1)  # type: ignore[call-arg]
 
 
+def test_oldest_name_of_the_class(cluster: Cluster, key: str) -> None:
+    run_python(
+        INSTALL
+        + """
+import sys
+from distributed_object_store import distributed_object_store
+from mooncake import MooncakeDistributedStore
+
+store = distributed_object_store()
+assert isinstance(store, MooncakeDistributedStore)
+assert store.setup("127.0.0.1", "127.0.0.1:2379", 0, 1 << 20, "tcp", "", sys.argv[1]) == 0
+assert store.put(sys.argv[2], b"Hello, World!") == 0
+assert store.get(sys.argv[2]) == b"Hello, World!"
+""",
+        cluster.address,
+        key,
+    )
+
+
 def test_transfer_engine_is_refused_when_it_is_made() -> None:
     # Importing the module, as above, raises nothing: most programs use its store only.
     with pytest.raises(NotImplementedError, match=r"put_from\(\).*get_into\(\)"):

@@ -11,15 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mc_store.mooncake.buffer_pool import BufferPool, RegisteredBufferPool
+    from mc_store.mooncake.store import (
+        BufferPool,
+        MooncakeDistributedStore,
+        RegisteredBufferPool,
+    )
 
-__all__ = ["BufferPool", "RegisteredBufferPool"]
+__all__ = ["BufferPool", "MooncakeDistributedStore", "RegisteredBufferPool"]
 
 
 def __getattr__(name: str) -> Any:
     # On first use only: `import mooncake` is to cost nothing.
     if name in __all__:
-        from mc_store.mooncake import buffer_pool
+        from mc_store.mooncake import store
 
-        return getattr(buffer_pool, name)
+        return getattr(store, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

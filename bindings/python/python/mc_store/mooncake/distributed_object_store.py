@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mc_store.mooncake.store import MooncakeDistributedStore
 
-__all__ = ["DistributedObjectStore"]
+__all__ = ["DistributedObjectStore", "distributed_object_store"]
 
 
 class DistributedObjectStore(MooncakeDistributedStore):
@@ -40,3 +40,8 @@ class DistributedObjectStore(MooncakeDistributedStore):
         ``is_exist`` returns the error's own number.
         """
         return max(self.is_exist(key), -1)
+
+
+distributed_object_store = DistributedObjectStore
+"""The class as the first releases call it: ``from distributed_object_store import
+distributed_object_store``."""

@@ -1,0 +1,10 @@
+"""``python -m mooncake.cli_client``: the node, under the name of Mooncake's module."""
+
+from __future__ import annotations
+
+from mc_store._binaries import client as main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()
