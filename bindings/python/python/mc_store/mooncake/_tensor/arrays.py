@@ -159,14 +159,15 @@ def byte_library() -> ModuleType:
 
 def _first_of(names: tuple[str, ...]) -> ModuleType:
     for name in names:
-        library = _imported(name)
+        library = imported(name)
         if library is not None:
             return library
     raise ImportError(f"tensors need {' or '.join(names)}, which cannot be imported")
 
 
 @cache
-def _imported(name: str) -> ModuleType | None:
+def imported(name: str) -> ModuleType | None:
+    """The module `name`, or `None` if it cannot be imported."""
     try:
         return import_module(name)
     except ImportError:
@@ -196,7 +197,7 @@ def metadata_at(address: int, size: int) -> TensorMetadata:
 
 def copied(data: memoryview) -> Any:
     """A writable buffer of its own with the bytes of `data`."""
-    numpy = _imported("numpy")
+    numpy = imported("numpy")
     if numpy is None:
         return bytearray(data)
     # Unlike bytearray, numpy copies without holding the interpreter's lock.
@@ -222,7 +223,7 @@ def _dtype(name: str, library: ModuleType) -> Any:
             )
         return dtype
     if name in _EXTENSION_TYPES:
-        extension = _imported("ml_dtypes")
+        extension = imported("ml_dtypes")
         if extension is None:
             raise TypeError(f"numpy has no {name}: install ml_dtypes or ask with like='torch'")
         return library.dtype(getattr(extension, name))

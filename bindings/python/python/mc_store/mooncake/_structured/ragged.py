@@ -1,0 +1,171 @@
+"""Columns whose rows are arrays or tensors of one element type, each with a shape of its own."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .._tensor import arrays
+from .columns import (
+    ColumnSource,
+    EncodedColumn,
+    check_length,
+    nulls_of,
+    offsets_of,
+    read_nulls,
+    read_offsets,
+)
+from .errors import StructuredFormatError
+from .memory import require_numpy
+from .slices import Rows
+
+_MAX_NDIM = 32
+
+
+class TypedRagged:
+    """Rows that are arrays, or nested lists of numbers; each comes back as what it was, a tuple as
+    a list. Lists of one row have the same length at each depth.
+
+    dtype: the element type; by default the one that holds all rows.
+    """
+
+    def __init__(self, dtype: str | None = None) -> None:
+        self._dtype = dtype
+
+    def encode(self, values: Sequence[Any]) -> EncodedColumn:
+        """As :meth:`Codec.encode`."""
+        numpy = require_numpy()
+        given = [None if value is None else numpy.asarray(value) for value in values]
+        rows = [row for row in given if row is not None]
+        dtype = numpy.dtype(self._dtype) if self._dtype else _common_type(rows)
+        if dtype.kind not in "biufcSU":
+            raise ValueError("typed_ragged codec requires non-object dtype")
+        is_array = [isinstance(value, numpy.ndarray) for value in values if value is not None]
+        form = "ndarray" if all(is_array) else "mixed" if any(is_array) else "list"
+        arrays_of = [isinstance(value, numpy.ndarray) for value in values]
+        column = _encode(given, dtype, "typed_ragged", dtype.name)
+        if dtype.kind in "SU":
+            column.metadata["dtype"] = dtype.str
+        column.metadata |= {
+            "row_format": form,
+            "ndarray_rows": arrays_of if form == "mixed" else None,
+        }
+        if form == "ndarray":
+            column.metadata["physical_layout"] = "contiguous_flat"
+        return column
+
+    def decode(self, source: ColumnSource, rows: Rows) -> list[Any]:
+        """As :meth:`Codec.decode`."""
+        form = source.metadata.get("row_format", "ndarray")
+        marks: Any = source.metadata.get("ndarray_rows")
+        if form not in ("ndarray", "list", "mixed"):
+            raise StructuredFormatError(f"typed_ragged column with rows of format {form!r}")
+        if form == "mixed" and (not isinstance(marks, list) or len(marks) != source.rows):
+            raise StructuredFormatError("typed_ragged column does not say which rows are arrays")
+        found = _decode(source, rows)
+        for place, row in enumerate(rows):
+            keeps = form == "ndarray" or (form == "mixed" and marks[row])
+            if found[place] is not None and not keeps:
+                found[place] = found[place].tolist()
+        return found
+
+
+class RaggedTensors:
+    """Rows that are torch tensors of one element type. A reader without torch gets arrays."""
+
+    def encode(self, values: Sequence[Any]) -> EncodedColumn:
+        """As :meth:`Codec.encode`."""
+        torch = sys.modules.get("torch")
+        if torch is None or not all(
+            value is None or isinstance(value, torch.Tensor) for value in values
+        ):
+            raise TypeError("ragged_tensor codec requires rows that are torch tensors")
+        types = {str(value.dtype) for value in values if value is not None}
+        if len(types) > 1:
+            raise ValueError(f"mixed tensor dtype: {sorted(types)}")
+        name = types.pop() if types else "torch.float32"
+        numpy = require_numpy()
+        try:
+            rows = [None if value is None else value.detach().cpu().numpy() for value in values]
+            dtype = numpy.dtype(name.removeprefix("torch."))
+        except TypeError:
+            raise ValueError(f"ragged tensor codec does not support {name}") from None
+        column = _encode(rows, dtype, "ragged_tensor", name)
+        column.metadata |= {
+            "row_format": "ndarray",
+            "ndarray_rows": None,
+            "physical_layout": "contiguous_flat",
+        }
+        return column
+
+    def decode(self, source: ColumnSource, rows: Rows) -> list[Any]:
+        """As :meth:`Codec.decode`."""
+        found = _decode(source, rows)
+        torch = arrays.imported("torch")
+        if torch is None:
+            return found
+        return [None if row is None else torch.from_numpy(row) for row in found]
+
+
+def _common_type(rows: Sequence[Any]) -> Any:
+    numpy = require_numpy()
+    types = {row.dtype for row in rows if row.size} or {row.dtype for row in rows}
+    return numpy.result_type(*types) if types else numpy.dtype("int64")
+
+
+def _encode(rows: Sequence[Any], dtype: Any, codec: str, name: str) -> EncodedColumn:
+    numpy = require_numpy()
+    max_ndim = max((row.ndim for row in rows if row is not None), default=0)
+    shapes = numpy.zeros((len(rows), max_ndim), "<i8")
+    ndims = numpy.zeros(len(rows), "<i2")
+    for place, row in enumerate(rows):
+        if row is not None:
+            ndims[place] = row.ndim
+            shapes[place, : row.ndim] = row.shape
+    flat = [row.reshape(-1) for row in rows if row is not None and row.size]
+    data = numpy.empty(sum(row.size for row in flat), dtype)
+    if flat:
+        numpy.concatenate(flat, out=data, casting="unsafe" if dtype.kind in "biufc" else "safe")
+    payloads = {
+        "data": data,
+        "offsets": offsets_of([0 if row is None else row.size for row in rows]),
+        "shapes": shapes,
+        "ndims": ndims,
+        "nulls": nulls_of(rows),
+    }
+    metadata = {"dtype": name, "max_ndim": max_ndim, "shape_policy": "ragged"}
+    return EncodedColumn(codec, len(rows), payloads, metadata)
+
+
+def _decode(source: ColumnSource, rows: Rows) -> list[Any]:
+    nulls = read_nulls(source)
+    offsets = read_offsets(source, "offsets", source.rows, source.size("data"))
+    ndims = source.array("ndims", "<i2")
+    check_length(ndims, source.rows, "ndims")
+    shapes = source.array("shapes", "<i8")
+    if shapes.ndim != 2 or shapes.shape[0] != source.rows or shapes.shape[1] > _MAX_NDIM:
+        raise StructuredFormatError(f"column shapes have shape {shapes.shape}")
+    wanted = []
+    spans = []
+    for row in rows:
+        ndim = int(ndims[row])
+        if not 0 <= ndim <= shapes.shape[1]:
+            raise StructuredFormatError(f"column row {row} has {ndim} dimensions")
+        shape = tuple(map(int, shapes[row, :ndim]))
+        start, end = int(offsets[row]), int(offsets[row + 1])
+        if not nulls[row] and (min(shape, default=0) < 0 or math.prod(shape) != end - start):
+            raise StructuredFormatError(
+                f"column row {row} of shape {shape} has {end - start} elements"
+            )
+        wanted.append(None if nulls[row] else shape)
+        spans.append((start, end))
+    parts = source.spans("data", spans)
+    try:
+        return [
+            None if shape is None else part.reshape(shape)
+            for shape, part in zip(wanted, parts, strict=True)
+        ]
+    except (ValueError, AttributeError) as error:
+        raise StructuredFormatError(f"column of arrays: {error}") from None
