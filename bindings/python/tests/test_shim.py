@@ -45,8 +45,12 @@ from mooncake.mooncake_config import MooncakeConfig
 from mooncake.async_store import MooncakeDistributedStoreAsync
 from mooncake import BufferPool, RegisteredBufferPool
 import mooncake.mooncake_store_service, mooncake.http_metadata_server, mooncake.buffer_pool
+from mooncake.structured_object_store import MooncakeBundleTransfer
+from mooncake.dataproto_catalog import DataProtoCatalog, DataProtoCatalogTransfer
 
 import mc_store.mooncake.store, mc_store.mooncake.mooncake_config
+import mc_store.mooncake.structured_object_store as structured
+assert MooncakeBundleTransfer is structured.MooncakeBundleTransfer
 assert mooncake.store is mc_store.mooncake.store
 assert MooncakeDistributedStore is mc_store.mooncake.store.MooncakeDistributedStore
 assert MooncakeConfig is mc_store.mooncake.mooncake_config.MooncakeConfig
@@ -264,11 +268,18 @@ def test_console_scripts_lead_somewhere() -> None:
         assert callable(getattr(importlib.import_module(module), function)), target
 
 
-def test_console_script_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from mc_store._binaries import master; master()",
+        "import runpy; runpy.run_module('mc_store.mooncake.cli', run_name='__main__')",
+    ],
+)
+def test_console_script_becomes_the_program(monkeypatch: pytest.MonkeyPatch, start: str) -> None:
     monkeypatch.setenv("PATH", f"{binary('mc-master').parent}:{Path(sys.executable).parent}")
     program = Program(
         [
-            *(sys.executable, "-c", "from mc_store._binaries import master; master()"),
+            *(sys.executable, "-c", start),
             *("--rpc_address=127.0.0.1", "--rpc_port=0"),
             *("--metrics_host=127.0.0.1", "--metrics_port=0"),
         ]
