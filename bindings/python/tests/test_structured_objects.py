@@ -282,6 +282,9 @@ def test_tensors(store: MooncakeDistributedStore, transfer: MooncakeBundleTransf
     assert (target == value).all()
     transfer.materialize_into(spec, {"t": into})
     assert target[304 : 304 + 48].view(np.int64).tolist() == tensor[2:5].reshape(-1).tolist()
+    zero_copy = BundleTransferPolicy(copy_mode="zero_copy")
+    with pytest.raises(ValueError, match=r"t: zero-copy .* require a tensor_object_buffer"):
+        transfer.put_object({"t": tensor}, policy=zero_copy)
     raw = np.zeros(12, np.int64)
     transfer.materialize_into(
         transfer.read_spec(again), {"t": raw_destination(raw.ctypes.data, raw.nbytes, raw)}

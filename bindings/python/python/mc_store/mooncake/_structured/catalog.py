@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._fork import own_lock
 from .handles import export_ref, import_ref
 
 Handle = dict[str, Any]
@@ -64,8 +65,10 @@ class DataProtoCatalog:
     nothing was changed.
     """
 
+    _lock: threading.Lock
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._rows: dict[str, dict[str, _Row]] = {}
         self._fragments: dict[str, _Fragment] = {}
         self._retired: dict[str, Handle] = {}

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .._fork import own_lock
 from .catalog import CatalogDrained
 from .handles import export_ref
 
@@ -35,10 +36,12 @@ class DataProtoCatalogTransfer:
     removed from the store. What could not be removed is tried again with the next reply.
     """
 
+    _lock: threading.Lock
+
     def __init__(self, transfer: Any, catalog_call: Callable[..., Any]) -> None:
         self.transfer = transfer
         self._catalog_call = catalog_call
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._unpublished: list[_Publication] = []
         self._unacknowledged: list[str] = []
 

@@ -14,7 +14,7 @@ from .columns import EncodedColumn
 from .fields import ColumnDescription, StoredColumn, decode_column, encode_column
 from .handles import ref_of
 from .manifest import Manifest, dump_json
-from .members import Member, encode
+from .members import Member
 from .refs import DataProtoRefLike, MooncakeDataProtoRef, RemoteBundleRef, StructuredFieldLocation
 from .slices import Rows, RowSelection
 from .structured import (
@@ -22,6 +22,7 @@ from .structured import (
     OpenedObject,
     StructuredObjects,
     WriteOptions,
+    encode_members,
 )
 
 _LAYOUT = "dataproto_stage"
@@ -126,15 +127,16 @@ class DataProtos:
         not written again. Its removal removes the old object as well."""
         before = self._objects.open(old)
         replaced = _replaced_members(ref, encoded, before.manifest)
-        specs: dict[str, Any] = {
+        new_specs, sources = encode_members(encoded.members, options.policy)
+        specs = {
             name: spec
             for name, spec in before.metadata[STRUCTURED_FIELD_SPECS_KEY].items()
             if name not in replaced
         }
-        sources: dict[str, Source] = {}
-        for name, value in encoded.members.items():
-            specs[name], sources[name] = encode(value, name)
-        metadata = {**_stage_metadata(ref, stage), STRUCTURED_FIELD_SPECS_KEY: specs}
+        metadata = {
+            **_stage_metadata(ref, stage),
+            STRUCTURED_FIELD_SPECS_KEY: {**specs, **new_specs},
+        }
         kept = {
             name: payload
             for name, payload in before.manifest.buffers.items()

@@ -114,5 +114,7 @@ def require_numpy() -> Any:
     """numpy. Raises ``ImportError``, which says how to get it, if it is not installed."""
     numpy = arrays.imported("numpy")
     if numpy is None:
-        raise ImportError("arrays of structured objects need numpy: pip install 'mc-store[structured]'")
+        raise ImportError(
+            "arrays of structured objects need numpy: pip install 'mc-store[structured]'"
+        )
     return numpy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,6 @@ from .bundle import Bundles, Source
 from .errors import StructuredFormatError
 from .manifest import Manifest, dump_json
 from .members import Member, encode
-from .memory import TensorObjectBuffer
 from .policy import BundleTransferPolicy
 from .refs import RemoteBundleRef
 from .slices import Rows, StructuredMemberSlice
@@ -105,11 +105,7 @@ class StructuredObjects:
         """Stores an object. ``metadata`` must be JSON; its ``layout`` says what the object is."""
         if STRUCTURED_FIELD_SPECS_KEY in metadata:
             raise ValueError(f"structured metadata key {STRUCTURED_FIELD_SPECS_KEY!r} is reserved")
-        specs: dict[str, Any] = {}
-        sources: dict[str, Source] = {}
-        for name, value in members.items():
-            _check_copy_mode(name, value, options.policy)
-            specs[name], sources[name] = encode(value, name)
+        specs, sources = encode_members(members, options.policy)
         meta = dump_json({**metadata, STRUCTURED_FIELD_SPECS_KEY: specs})
         return self.bundles.put(
             Source(memoryview(meta)),
@@ -225,12 +221,22 @@ class OpenedObject:
         return Rows.of_slice(part, member.row_count(self.reader), f"structured {kind}")
 
 
-def _check_copy_mode(name: str, value: Any, policy: BundleTransferPolicy) -> None:
-    if policy.copy_mode == "zero_copy" and not isinstance(value, TensorObjectBuffer):
-        import sys
+def encode_members(
+    members: Mapping[str, Any], policy: BundleTransferPolicy
+) -> tuple[dict[str, Any], dict[str, Source]]:
+    """The descriptions and the bytes of members.
 
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor):
+    Raises ``TypeError`` for a value that is no member, ``ValueError`` for a tensor that the policy
+    refuses.
+    """
+    specs: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    torch = sys.modules.get("torch")
+    for name, value in members.items():
+        is_tensor = torch is not None and isinstance(value, torch.Tensor)
+        if is_tensor and policy.copy_mode == "zero_copy":
             raise ValueError(
                 f"{name}: zero-copy structured tensor fields require a tensor_object_buffer"
             )
+        specs[name], sources[name] = encode(value, name)
+    return specs, sources
