@@ -1,6 +1,7 @@
 //! The native part of the Python package `mc_store`.
 
 mod client;
+mod engine;
 mod error;
 mod fork;
 mod interrupt;
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::client::{AsyncClient, Buffer, Call, Client, Connecting, leave_all, local};
+    #[pymodule_export]
+    use crate::engine::{TransferEngine, TransferNotify, TransferOpcode};
     #[pymodule_export]
     use crate::store::{
         BufferHandle, Descriptor, DiskDescriptor, MemoryDescriptor, MooncakeHostMemAllocator,

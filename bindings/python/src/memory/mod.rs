@@ -10,4 +10,4 @@ mod registered;
 pub(crate) use self::borrow_guard::BorrowGuard;
 pub(crate) use self::checked::{copy_in, copy_out};
 pub(crate) use self::host::HostMemory;
-pub(crate) use self::registered::{Buffers, Lookup, RegisterError};
+pub(crate) use self::registered::{Buffers, Lookup, RegisterError, Removed};

@@ -13,7 +13,7 @@ pub(super) use crate::items::Items;
 
 /// An address or a number of bytes: an `int` of 64 bits without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size(pub(super) usize);
+pub(crate) struct Size(pub(crate) usize);
 
 impl<'py> FromPyObject<'_, 'py> for Size {
     type Error = PyErr;

@@ -1,15 +1,20 @@
 //! Mooncake's enumerations.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
 
 /// Declares an enumeration whose members have names and numbers. A member is constructed, copied and
-/// pickled by its number, but does not equal it.
+/// pickled by its number, but does not equal it. The first argument is the Python module, that of
+/// the store by default.
 macro_rules! enumeration {
     ($(#[$doc:meta])* $name:ident { $($member:ident = $value:literal,)* }) => {
+        enumeration! {
+            "mc_store.mooncake.store";
+            $(#[$doc])* $name { $($member = $value,)* }
+        }
+    };
+    ($module:literal; $(#[$doc:meta])* $name:ident { $($member:ident = $value:literal,)* }) => {
         $(#[$doc])*
-        #[pyclass(frozen, eq, hash, from_py_object, module = "mc_store.mooncake.store")]
+        #[pyclass(frozen, eq, hash, from_py_object, module = $module)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "Mooncake's names")]
         pub(crate) enum $name {
@@ -32,7 +37,7 @@ macro_rules! enumeration {
             fn of(value: i64) -> PyResult<Self> {
                 let member = Self::MEMBERS.iter().find(|member| **member as i64 == value);
                 member.copied().ok_or_else(|| {
-                    PyValueError::new_err(format!(concat!("{} is not a ", stringify!($name)), value))
+                    pyo3::exceptions::PyValueError::new_err(format!(concat!("{} is not a ", stringify!($name)), value))
                 })
             }
 
@@ -64,12 +69,14 @@ macro_rules! enumeration {
                 format!(concat!("<", stringify!($name), ".{}: {}>"), self.as_str(), *self as i64)
             }
 
-            fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (i64,)) {
+            fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, pyo3::types::PyType>, (i64,)) {
                 (py.get_type::<Self>(), (*self as i64,))
             }
         }
     };
 }
+
+pub(crate) use enumeration;
 
 enumeration! {
     /// The effect of a put on an object's soft pin.

@@ -1,4 +1,4 @@
-//! Leaves clusters when a program does not call `close`.
+//! Leaves clusters, and ends transfers, when a program does not.
 
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -7,28 +7,34 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use super::session::Session;
 use crate::fork::PerProcess;
+
+/// Uses the program's memory, or other members of a cluster, until it is shut down.
+pub(crate) trait ShutDown: Send + Sync + 'static {
+    /// Leaves other processes, and the program's memory, alone from now on.
+    fn shut_down(&self);
+}
 
 /// Time limit for all stores to leave their clusters when the interpreter exits.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sessions to shut down when the interpreter exits.
-static SESSIONS: PerProcess<Mutex<Vec<Weak<Session>>>> = PerProcess::new();
+static SESSIONS: PerProcess<Mutex<Vec<Weak<dyn ShutDown>>>> = PerProcess::new();
 
 /// Adds a session to those that are shut down when the interpreter exits.
-pub(super) fn watched(session: Session) -> Arc<Session> {
+pub(crate) fn watched<T: ShutDown>(session: T) -> Arc<T> {
     let session = Arc::new(session);
+    let weak = Arc::downgrade(&session);
     let mut sessions = SESSIONS.get().lock();
     sessions.retain(|session| session.strong_count() > 0);
-    sessions.push(Arc::downgrade(&session));
+    sessions.push(weak);
     drop(sessions);
     session
 }
 
 /// Shuts a session down on a thread that does not use Python. Returns a channel that reports the
 /// end.
-fn shut_down_on_thread(session: Arc<Session>) -> Option<mpsc::Receiver<()>> {
+fn shut_down_on_thread(session: Arc<dyn ShutDown>) -> Option<mpsc::Receiver<()>> {
     let (done, is_done) = mpsc::sync_channel(1);
     let work = move || {
         session.shut_down();
@@ -39,12 +45,12 @@ fn shut_down_on_thread(session: Arc<Session>) -> Option<mpsc::Receiver<()>> {
 }
 
 /// Shuts down the session of a dropped store, without waiting.
-pub(super) fn shut_down_later(session: Arc<Session>) {
+pub(super) fn shut_down_later(session: Arc<dyn ShutDown>) {
     let _ = shut_down_on_thread(session);
 }
 
 /// Makes every open store of this process leave its cluster, so that the master need not wait for
-/// missing heartbeats. Waits a few seconds at most.
+/// missing heartbeats, and ends every transfer engine. Waits a few seconds at most.
 #[pyfunction]
 #[pyo3(name = "_shut_down_stores")]
 pub(crate) fn shut_down_stores(py: Python<'_>) {

@@ -87,7 +87,7 @@ impl BufferHandle {
 const RELEASE_FROM: usize = 1 << 20;
 
 /// A `bytes` object with a copy of `value`.
-pub(super) fn bytes_object<'py>(py: Python<'py>, value: &Bytes) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn bytes_object<'py>(py: Python<'py>, value: &Bytes) -> PyResult<Bound<'py, PyBytes>> {
     if value.len() < RELEASE_FROM {
         return Ok(PyBytes::new(py, value));
     }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments::Size;
+use super::exit::ShutDown as _;
 use super::session::Session;
 use super::settings::{self, Settings};
 use super::{NOT_SET_UP, Store};

@@ -6,16 +6,16 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 makes the arguments for each call")]
 
-mod arguments;
+pub(crate) mod arguments;
 mod backend;
 mod buffers;
 mod config;
 mod descriptors;
-mod enumerations;
+pub(crate) mod enumerations;
 mod events;
 pub(crate) mod exit;
 mod get;
-mod handle;
+pub(crate) mod handle;
 mod host_memory;
 mod keys;
 mod lifecycle;
@@ -165,7 +165,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         match self.state.get_mut() {
             state if state.is_inherited() => std::mem::forget(std::mem::take(state)),
-            State::Open(_, session) => exit::shut_down_later(Arc::clone(session)),
+            State::Open(_, session) => exit::shut_down_later(session.clone()),
             State::Closed | State::Changing(_) => {}
         }
     }

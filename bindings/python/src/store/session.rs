@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::runtime;
 
 use super::backend::Backend;
+use super::exit::ShutDown;
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
@@ -191,10 +192,12 @@ impl Session {
         segments.extend(self.contributor.lock().iter().flat_map(blocking::Client::segments));
         segments
     }
+}
 
+impl ShutDown for Session {
     /// Leaves the cluster and unregisters all memory. Pending calls end by themselves; later calls
     /// fail.
-    pub(super) fn shut_down(&self) {
+    fn shut_down(&self) {
         let contributor = self.contributor.lock().take();
         if let Some(contributor) = contributor {
             contributor.shutdown();

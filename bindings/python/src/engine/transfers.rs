@@ -1,0 +1,395 @@
+//! Transfers.
+
+use mc_transport::Access;
+use pyo3::prelude::*;
+
+use super::TransferEngine;
+use super::batches::Progress;
+use super::error::{EngineError, code_of};
+use super::transfer::Pair;
+use super::values::{TransferNotify, TransferOpcode};
+use crate::error::OK;
+use crate::items::Items;
+use crate::store::arguments::Size;
+
+/// What the caller of an asynchronous transfer gets in place of a number.
+const NOT_SUBMITTED: u64 = 0;
+
+impl From<TransferOpcode> for Access {
+    fn from(opcode: TransferOpcode) -> Self {
+        match opcode {
+            TransferOpcode::Read => Self::Read,
+            TransferOpcode::Write => Self::Write,
+        }
+    }
+}
+
+fn pair(buffer: Size, peer_buffer_address: Size, length: Size) -> Pair {
+    Pair { local: buffer.0, remote: peer_buffer_address.0 as u64, len: length.0 }
+}
+
+fn pairs(
+    buffers: Items<Size>,
+    peer_buffer_addresses: Items<Size>,
+    lengths: Items<Size>,
+) -> Result<Vec<Pair>, EngineError> {
+    let counts = [buffers.len(), peer_buffer_addresses.len(), lengths.len()];
+    if counts != [counts[0]; 3] {
+        return Err(EngineError::LengthsDiffer { counts: counts.into() });
+    }
+    let triples = buffers.into_iter().zip(peer_buffer_addresses).zip(lengths);
+    Ok(triples.map(|((local, remote), len)| pair(local, remote, len)).collect())
+}
+
+impl TransferEngine {
+    fn transfer(
+        &self,
+        py: Python<'_>,
+        session: &str,
+        access: Access,
+        pairs: Result<Vec<Pair>, EngineError>,
+        notify: Option<TransferNotify>,
+    ) -> PyResult<i32> {
+        let notify = notify.map(Into::into);
+        match pairs {
+            Ok(pairs) => self.code(py, |engine| engine.transfer(session, access, &pairs, notify)),
+            Err(error) => Ok(error.logged()),
+        }
+    }
+
+    fn submit(
+        &self,
+        py: Python<'_>,
+        session: &str,
+        access: Access,
+        pairs: Result<Vec<Pair>, EngineError>,
+    ) -> PyResult<u64> {
+        let submitted = match pairs {
+            Ok(pairs) => self.with(py, |engine| engine.submit(session, access, &pairs))?,
+            Err(error) => Err(error),
+        };
+        Ok(submitted.unwrap_or_else(|error| {
+            error.logged();
+            NOT_SUBMITTED
+        }))
+    }
+
+    fn progress(&self, id: u64) -> PyResult<Progress> {
+        Ok(self.started()?.map_or(Progress::Failed, |engine| engine.progress(id)))
+    }
+}
+
+#[pymethods]
+#[allow(clippy::too_many_arguments, reason = "Mooncake's")]
+impl TransferEngine {
+    /// transfer_sync_write(self, target_hostname: str, buffer: int, peer_buffer_address: int, length:
+    /// int, transport_hint: str = '') -> int
+    ///
+    /// Writes the length bytes at buffer to peer_buffer_address of the peer whose session is
+    /// target_hostname. The bytes must be registered on both sides. transport_hint has no effect.
+    /// Returns 0 when the peer has all bytes, otherwise a negative number: then it may have some.
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
+        transport_hint='')")]
+    fn transfer_sync_write(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffer: Size,
+        peer_buffer_address: Size,
+        length: Size,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
+        self.transfer(py, target_hostname, Access::Write, pairs, None)
+    }
+
+    /// transfer_sync_read(self, target_hostname: str, buffer: int, peer_buffer_address: int, length:
+    /// int, transport_hint: str = '') -> int
+    ///
+    /// As transfer_sync_write, in the other direction. After a failure the content of the bytes at
+    /// buffer is unspecified.
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
+        transport_hint='')")]
+    fn transfer_sync_read(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffer: Size,
+        peer_buffer_address: Size,
+        length: Size,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
+        self.transfer(py, target_hostname, Access::Read, pairs, None)
+    }
+
+    /// transfer_sync(self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int,
+    /// opcode: TransferOpcode, notify: TransferNotify | None = None, transport_hint: str = '') ->
+    /// int
+    ///
+    /// Writes or reads. Then the peer gets notify, if that is given; when it cannot be delivered,
+    /// the call has failed.
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, opcode, notify = None,
+        transport_hint = ""))]
+    #[pyo3(
+        text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, opcode, \
+        notify=None, transport_hint='')"
+    )]
+    fn transfer_sync(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffer: Size,
+        peer_buffer_address: Size,
+        length: Size,
+        opcode: TransferOpcode,
+        notify: Option<TransferNotify>,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
+        self.transfer(py, target_hostname, opcode.into(), pairs, notify)
+    }
+
+    /// batch_transfer_sync_write(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// Several writes to one peer. Returns 0 when all have succeeded, otherwise a negative number.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
+        transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        transport_hint='')")]
+    fn batch_transfer_sync_write(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.transfer(py, target_hostname, Access::Write, pairs, None)
+    }
+
+    /// batch_transfer_sync_read(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// Several reads from one peer. Returns 0 when all have succeeded, otherwise a negative number.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
+        transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        transport_hint='')")]
+    fn batch_transfer_sync_read(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.transfer(py, target_hostname, Access::Read, pairs, None)
+    }
+
+    /// batch_transfer_sync(self, target_hostname: str, buffers: list[int], peer_buffer_addresses:
+    /// list[int], lengths: list[int], opcode: TransferOpcode, notify: TransferNotify | None = None,
+    /// transport_hint: str = '') -> int
+    ///
+    /// Several writes, or reads, as transfer_sync; the peer gets notify after all of them.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
+        notify = None, transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        opcode, notify=None, transport_hint='')")]
+    fn batch_transfer_sync(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        opcode: TransferOpcode,
+        notify: Option<TransferNotify>,
+        transport_hint: &str,
+    ) -> PyResult<i32> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.transfer(py, target_hostname, opcode.into(), pairs, notify)
+    }
+
+    /// transfer_submit_write(self, target_hostname: str, buffer: int, peer_buffer_address: int,
+    /// length: int, transport_hint: str = '') -> int
+    ///
+    /// Starts a write and returns its number for transfer_check_status; 0 when it cannot start. The
+    /// bytes at buffer must not change before it has ended.
+    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
+        transport_hint='')")]
+    fn transfer_submit_write(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffer: Size,
+        peer_buffer_address: Size,
+        length: Size,
+        transport_hint: &str,
+    ) -> PyResult<u64> {
+        let _ = transport_hint;
+        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
+        self.submit(py, target_hostname, Access::Write, pairs)
+    }
+
+    /// transfer_check_status(self, batch_id: int) -> int
+    ///
+    /// Returns 1 when the transfer has succeeded, 0 while it is under way, -1 when it has failed or
+    /// is unknown, -2 when it took too long. Does not wait.
+    fn transfer_check_status(&self, batch_id: i128) -> PyResult<i32> {
+        // A caller may ask for the failure number of a submission.
+        Ok(match self.progress(u64::try_from(batch_id).unwrap_or(NOT_SUBMITTED))? {
+            Progress::Done => 1,
+            Progress::UnderWay => 0,
+            Progress::Failed => -1,
+            Progress::TimedOut => -2,
+        })
+    }
+
+    /// batch_transfer_async_write(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// Starts several writes to one peer and returns their common number; 0 when they cannot start.
+    /// The bytes must not change before they have ended. The state of the last 65536 transfers is
+    /// kept.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
+        transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        transport_hint='')")]
+    fn batch_transfer_async_write(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        transport_hint: &str,
+    ) -> PyResult<u64> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.submit(py, target_hostname, Access::Write, pairs)
+    }
+
+    /// batch_transfer_async_read(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// As batch_transfer_async_write, in the other direction.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
+        transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        transport_hint='')")]
+    fn batch_transfer_async_read(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        transport_hint: &str,
+    ) -> PyResult<u64> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.submit(py, target_hostname, Access::Read, pairs)
+    }
+
+    /// batch_transfer_async(self, target_hostname: str, buffers: list[int], peer_buffer_addresses:
+    /// list[int], lengths: list[int], opcode: TransferOpcode, transport_hint: str = '') -> int
+    ///
+    /// As batch_transfer_async_write, in the direction of opcode.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
+        transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        opcode, transport_hint='')")]
+    fn batch_transfer_async(
+        &self,
+        py: Python<'_>,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        opcode: TransferOpcode,
+        transport_hint: &str,
+    ) -> PyResult<u64> {
+        let _ = transport_hint;
+        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
+        self.submit(py, target_hostname, opcode.into(), pairs)
+    }
+
+    /// get_batch_transfer_status(self, batch_ids: list[int]) -> int
+    ///
+    /// Waits until the transfers have ended, and forgets them. Returns 0 when all have succeeded,
+    /// otherwise -1.
+    fn get_batch_transfer_status(&self, py: Python<'_>, batch_ids: Items<u64>) -> PyResult<i32> {
+        match self.with(py, |engine| engine.wait_for(&batch_ids))? {
+            Ok(true) => Ok(OK),
+            Ok(false) => Ok(-1),
+            Err(error) => Ok(code_of(Err(error))),
+        }
+    }
+
+    /// batch_transfer_poll(self, batch_ids: list[int]) -> list[int]
+    ///
+    /// Returns the state of each transfer: 0 when it has succeeded, 1 while it is under way, -1 when
+    /// it has failed or is unknown. Does not wait.
+    fn batch_transfer_poll(&self, batch_ids: Items<u64>) -> PyResult<Vec<i32>> {
+        let state = |&id: &u64| {
+            Ok(match self.progress(id)? {
+                Progress::Done => OK,
+                Progress::UnderWay => 1,
+                Progress::Failed | Progress::TimedOut => -1,
+            })
+        };
+        batch_ids.iter().map(state).collect()
+    }
+
+    /// batch_transfer_free(self, batch_ids: list[int]) -> None
+    ///
+    /// Forgets transfers. Those that have not ended go on.
+    fn batch_transfer_free(&self, batch_ids: Items<u64>) -> PyResult<()> {
+        if let Some(engine) = self.started()? {
+            engine.forget(&batch_ids);
+        }
+        Ok(())
+    }
+
+    /// batch_transfer_write_on_cuda(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], stream_ptr: int = 0, transport_hint: str
+    /// = '') -> None
+    ///
+    /// Raises RuntimeError: this engine does not transfer memory of GPUs.
+    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
+        stream_ptr = Size(0), transport_hint = ""))]
+    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
+        stream_ptr=0, transport_hint='')")]
+    #[allow(clippy::unused_self, reason = "a method of Mooncake's")]
+    fn batch_transfer_write_on_cuda(
+        &self,
+        target_hostname: &str,
+        buffers: Items<Size>,
+        peer_buffer_addresses: Items<Size>,
+        lengths: Items<Size>,
+        stream_ptr: Size,
+        transport_hint: &str,
+    ) -> PyResult<()> {
+        let _ = (target_hostname, buffers, peer_buffer_addresses, lengths, stream_ptr);
+        let _ = transport_hint;
+        Err(pyo3::exceptions::PyRuntimeError::new_err(
+            "this engine does not transfer memory of GPUs; copy it to memory of the host and use \
+             batch_transfer_sync_write",
+        ))
+    }
+}
