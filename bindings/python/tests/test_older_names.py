@@ -10,6 +10,7 @@ import pytest
 from _cluster import Cluster, Program, run_python
 from mc_store.mooncake import mooncake_vllm_adaptor as mva
 from mc_store.mooncake.distributed_object_store import DistributedObjectStore
+from mc_store.mooncake.engine import TransferEngine
 from mc_store.mooncake.store import MooncakeDistributedStore
 from test_shim import INSTALL
 
@@ -189,7 +190,19 @@ assert store.get(sys.argv[2]) == b"Hello, World!"
     )
 
 
-def test_transfer_engine_is_refused_when_it_is_made() -> None:
-    # Importing the module, as above, raises nothing: most programs use its store only.
-    with pytest.raises(NotImplementedError, match=r"put_from\(\).*get_into\(\)"):
-        mva.mooncake_vllm_adaptor()
+def test_transfer_engine_has_the_older_methods() -> None:
+    engine = mva.mooncake_vllm_adaptor()
+    assert isinstance(engine, TransferEngine)
+    assert engine.allocateManagedBuffer(8) == 0, "it is not initialized"
+    assert engine.initializeExt("127.0.0.1", "127.0.0.1:2379", "tcp", "", "p2p") == 0
+    buffer = engine.allocateManagedBuffer(64)
+    assert engine.writeBytesToBuffer(buffer, b"sixteen bytes are", 16) == 0
+    session = f"127.0.0.1:{engine.get_rpc_port()}"
+    # A read, unless the opcode says otherwise.
+    assert engine.transferSync(session, buffer + 16, buffer, 16) == 0
+    assert engine.readBytesFromBuffer(buffer + 16, 16) == b"sixteen bytes ar"
+    assert engine.writeBytesToBuffer(buffer, b"others", 6) == 0
+    assert engine.transferSync(session, buffer, buffer + 32, 6, 1) == 0
+    assert engine.readBytesFromBuffer(buffer + 32, 6) == b"others"
+    assert engine.transferSync(session, 8, buffer, 16) < 0
+    assert engine.freeManagedBuffer(buffer, 64) == 0

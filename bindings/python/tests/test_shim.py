@@ -97,13 +97,16 @@ assert importlib.util.find_spec("mooncake") is not None
 spec = importlib.util.find_spec("mooncake.store")
 assert spec is not None and spec.origin.endswith("store.py"), spec
 assert "mc_store.mooncake.store" not in sys.modules, "looking is not importing"
-assert importlib.util.find_spec("mooncake.engine") is None
+assert importlib.util.find_spec("mooncake.ep") is None
 try:
-    import mooncake.engine
+    import mooncake.ep
 except ModuleNotFoundError as error:
-    assert error.name == "mooncake.engine"
+    assert error.name == "mooncake.ep"
 else:
-    raise AssertionError("there is no engine")
+    raise AssertionError("there is no such module")
+import mooncake.engine
+assert mooncake.engine.TransferEngine.__module__ == "mc_store.mooncake.engine"
+assert sys.modules["mc_store.mooncake.engine"] is mooncake.engine
 try:
     from mooncake import nothing
 except ImportError:

@@ -6,6 +6,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    Never,
     Self,
     SupportsIndex,
     TypeAlias,
@@ -358,6 +359,168 @@ class MooncakeHostMemAllocator:
 
 def bind_to_numa_node(node: int) -> None: ...
 def _shut_down_stores() -> None: ...
+
+_TransferOpcode: TypeAlias = TransferOpcode
+
+@disjoint_base
+class TransferEngine:
+    """Transfers bytes between the memory of this process and that of others, by address."""
+
+    TransferOpcode: ClassVar[type[_TransferOpcode]]
+    def __new__(cls) -> Self: ...
+    def initialize(
+        self, local_hostname: str, metadata_server: str, protocol: str, device_name: str
+    ) -> int: ...
+    def initialize_ext(
+        self,
+        local_hostname: str,
+        metadata_server: str,
+        protocol: str,
+        device_name: str,
+        metadata_type: str,
+    ) -> int: ...
+    def get_rpc_port(self) -> int: ...
+    def get_engine(self) -> Self: ...
+    def get_local_topology(self, device_name: str | None = ...) -> str: ...
+    def register_memory(self, buffer_addr: int, capacity: int, location: str = ...) -> int: ...
+    def unregister_memory(self, buffer_addr: int) -> int: ...
+    def batch_register_memory(
+        self, buffer_addresses: Sequence[int], capacities: Sequence[int], location: str = ...
+    ) -> int: ...
+    def batch_unregister_memory(self, buffer_addresses: Sequence[int]) -> int: ...
+    def allocate_managed_buffer(self, length: int) -> int: ...
+    def free_managed_buffer(self, buffer_addr: int, length: int) -> int: ...
+    def write_bytes_to_buffer(
+        self, dest_address: int, src_ptr: _BytesLike | str, length: int
+    ) -> int: ...
+    def read_bytes_from_buffer(self, source_address: int, length: int) -> bytes: ...
+    def transfer_sync_write(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def transfer_sync_read(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def transfer_sync(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        opcode: _TransferOpcode,
+        notify: TransferNotify | None = ...,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def batch_transfer_sync_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = ...,
+    ) -> int: ...
+    def batch_transfer_sync_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = ...,
+    ) -> int: ...
+    def batch_transfer_sync(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: _TransferOpcode,
+        notify: TransferNotify | None = ...,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def transfer_submit_write(
+        self,
+        target_hostname: str,
+        buffer: int,
+        peer_buffer_address: int,
+        length: int,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def transfer_check_status(self, batch_id: int) -> int: ...
+    def batch_transfer_async_write(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = ...,
+    ) -> int: ...
+    def batch_transfer_async_read(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        transport_hint: str = ...,
+    ) -> int: ...
+    def batch_transfer_async(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        opcode: _TransferOpcode,
+        transport_hint: str = ...,
+    ) -> int: ...
+    def get_batch_transfer_status(self, batch_ids: Sequence[int]) -> int: ...
+    def batch_transfer_poll(self, batch_ids: Sequence[int]) -> list[int]: ...
+    def batch_transfer_free(self, batch_ids: Sequence[int]) -> None: ...
+    def batch_transfer_write_on_cuda(
+        self,
+        target_hostname: str,
+        buffers: Sequence[int],
+        peer_buffer_addresses: Sequence[int],
+        lengths: Sequence[int],
+        stream_ptr: int = ...,
+        transport_hint: str = ...,
+    ) -> Never: ...
+    def get_first_buffer_address(self, segment_name: str) -> int: ...
+    def get_notifies(self) -> list[TransferNotify]: ...
+    def send_probe(self, peer_server_name: str) -> int: ...
+    def warmup_efa_segment(self, segment_name: str) -> int: ...
+
+@final
+class TransferNotify:
+    """A message for the program that runs the peer."""
+
+    name: str
+    msg: str
+    def __new__(cls, name: str = ..., msg: str = ...) -> TransferNotify: ...
+
+@final
+class TransferOpcode:
+    """The direction of a transfer."""
+
+    Read: ClassVar[TransferOpcode]
+    Write: ClassVar[TransferOpcode]
+    def __new__(cls, value: int) -> TransferOpcode: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
 
 @final
 class SoftPinAction:
