@@ -4,7 +4,8 @@
 
 VENV is a virtual environment in which Mooncake's package is installed; this file is
 run by an interpreter in which this one is. Placement `same` keeps every process on one CPU, which
-leaves out what waking another CPU costs; `free` lets the system choose. Each round measures both
+leaves out what waking another CPU costs; `free` lets the system choose. The figures of calls are
+microseconds, those of transfers (`engine_…`) GiB/s. Each round measures both
 systems, one after the other, and each number is the median of the rounds. Run it on a machine
 that does nothing else.
 """
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMBER = Path(__file__).with_name("member.py")
+TRANSFERS = Path(__file__).with_name("transfers.py")
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 SEGMENT = 2 << 30
 THREADS = 8
@@ -160,6 +162,33 @@ def measure(system: System, roles: dict[str, str], logs: Path) -> Figures:
         return figures
 
 
+def measure_transfers(system: System, logs: Path) -> Figures:
+    """Runs two transfer engines of the system, and batches of writes from one to the other."""
+    module = system.module.replace("store", "engine")
+    with ExitStack() as stack:
+        log = stack.enter_context((logs / f"{system.name}.log").open("ab"))
+        peer = subprocess.Popen(
+            [system.python, TRANSFERS, "serve", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        stack.callback(peer.wait)
+        stack.callback(peer.kill)
+        assert peer.stdout is not None
+        while not (line := peer.stdout.readline()).startswith(b"ready "):
+            if not line:
+                raise RuntimeError(f"no engine started; see {log.name}")
+        port, *addresses = line.decode().split()[1:]
+        command: list[str | Path] = [system.python, TRANSFERS, "write", module, f"127.0.0.1:{port}"]
+        command += addresses
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=True, text=True)
+        printed = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        return {
+            (figure["name"], figure["size"]): figure["value"] for figure in map(json.loads, printed)
+        }
+
+
 def report(placement: str, rounds: dict[str, list[Figures]]) -> bool:
     """Prints the table; says whether every target was met."""
     print(f"placement {placement}")
@@ -177,7 +206,7 @@ def report(placement: str, rounds: dict[str, list[Figures]]) -> bool:
             verdict = f"{target:>6} {'met' if met else 'MISSED'}"
             good &= met
         call, size = name
-        print(f"{call:<18}{size or '':>10}{theirs:>14.1f}{ours:>14.1f}{ratio:>8.2f}  {verdict}")
+        print(f"{call:<18}{size or '':>10}{theirs:>14.2f}{ours:>14.2f}{ratio:>8.2f}  {verdict}")
     return good
 
 
@@ -200,6 +229,8 @@ def main() -> None:
             for roles in CLUSTERS:
                 for system in systems(options.venv):
                     figures[system.name] |= measure(system, roles, options.logs)
+            for system in systems(options.venv):
+                figures[system.name] |= measure_transfers(system, options.logs)
             for name, measured in figures.items():
                 rounds[name].append(measured)
         good &= report(placement, rounds)
