@@ -164,7 +164,7 @@ def measure(system: System, roles: dict[str, str], logs: Path) -> Figures:
 
 def measure_transfers(system: System, logs: Path) -> Figures:
     """Runs two transfer engines of the system, and batches of writes from one to the other."""
-    module = system.module.replace("store", "engine")
+    module = f"{system.module.rpartition('.')[0]}.engine"
     with ExitStack() as stack:
         log = stack.enter_context((logs / f"{system.name}.log").open("ab"))
         peer = subprocess.Popen(
