@@ -12,7 +12,7 @@ mod port;
 mod request;
 
 #[cfg(feature = "server")]
-pub use http::{Method, Request, StatusCode, Uri};
+pub use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 pub use metrics::{MetricKind, MetricsText};
 #[cfg(feature = "server")]
 pub use page::Page;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 pub struct Page {
     status: StatusCode,
     content_type: &'static str,
+    headers: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 }
 
@@ -49,17 +50,25 @@ impl Page {
         self
     }
 
+    /// The same, with this header, too.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
     const fn of(content_type: &'static str, body: Bytes) -> Self {
-        Self { status: StatusCode::OK, content_type, body }
+        Self { status: StatusCode::OK, content_type, headers: Vec::new(), body }
     }
 }
 
 /// Answers a request whose body, if it has one, is not read.
 pub(crate) fn answer<B>(
-    request: &Request<B>,
-    pages: &impl Fn(&str) -> Option<Page>,
+    request: Request<B>,
+    pages: &impl Fn(&Request<()>) -> Option<Page>,
 ) -> Response<Whole> {
-    let Some(page) = pages(request.uri().path()) else {
+    let request = request.map(drop);
+    let Some(page) = pages(&request) else {
         return refusal(StatusCode::NOT_FOUND, "no such page\n");
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -77,6 +86,7 @@ fn refusal(status: StatusCode, text: &'static str) -> Response<Whole> {
 pub(crate) fn response(page: Page) -> Response<Whole> {
     let mut response = Response::new(Whole(page.body));
     *response.status_mut() = page.status;
+    response.headers_mut().extend(page.headers);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
     response
 }

@@ -40,6 +40,8 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(300);
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 /// Bytes of a request's head that are looked at before it is refused.
 const MAX_HEAD: usize = 16 << 10;
+/// The least limit of a head that the HTTP library takes.
+const LEAST_HEAD: usize = 8 << 10;
 /// A pause after a failed accept, which is most often a want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -49,6 +51,7 @@ pub struct HttpPort {
     listener: TcpListener,
     address: SocketAddr,
     max_connections: usize,
+    max_head: usize,
 }
 
 /// Why a port is not open.
@@ -92,7 +95,8 @@ impl HttpPort {
         };
         match open() {
             Ok((address, listener)) => {
-                Ok(Self { listener, address, max_connections: MAX_CONNECTIONS })
+                let (max_connections, max_head) = (MAX_CONNECTIONS, MAX_HEAD);
+                Ok(Self { listener, address, max_connections, max_head })
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
                 Err(BindError::InUse { address, source })
@@ -115,6 +119,14 @@ impl HttpPort {
         self
     }
 
+    /// Takes heads of requests of up to this many bytes in place of 16 KiB, and at least 8 KiB. The
+    /// target of a request, which is its path and query, has at most 65,534 bytes in any case.
+    #[must_use]
+    pub const fn max_head(mut self, bytes: usize) -> Self {
+        self.max_head = if bytes < LEAST_HEAD { LEAST_HEAD } else { bytes };
+        self
+    }
+
     /// Answers with what `pages` has for each path until `stop` is over, then lets the
     /// answers under way come to their end, which takes half a second at most.
     ///
@@ -124,8 +136,20 @@ impl HttpPort {
     where
         P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
     {
+        self.serve_queries(move |request| pages(request.uri().path()), stop).await;
+    }
+
+    /// As [`serve`](Self::serve), for pages that depend on more of a request than its path, such as its
+    /// query and its headers.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes everything at once.
+    pub async fn serve_queries<P>(self, pages: P, stop: impl Future<Output = ()>)
+    where
+        P: Fn(&Request<()>) -> Option<Page> + Send + Sync + 'static,
+    {
         let pages = Arc::new(pages);
-        self.attend(move |request| ready(page::answer(&request, &*pages)), stop).await;
+        self.attend(move |request| ready(page::answer(request, &*pages)), stop).await;
     }
 
     /// As [`serve`](Self::serve), but answers every request with what `answer` makes of it, its
@@ -182,8 +206,9 @@ impl HttpPort {
                         asks.store(true, Ordering::Relaxed);
                         service(request)
                     };
+                    let max_head = self.max_head;
                     let task = connections.spawn(async move {
-                        if let Err(error) = converse(stream, service, stopped).await {
+                        if let Err(error) = converse(stream, max_head, service, stopped).await {
                             debug!(%peer, %error, "a connection for pages failed");
                         }
                     });
@@ -205,6 +230,7 @@ impl HttpPort {
 /// One connection, from its first byte to its last.
 async fn converse<S, F>(
     stream: TcpStream,
+    max_head: usize,
     service: S,
     mut stop: watch::Receiver<()>,
 ) -> Result<(), hyper::Error>
@@ -219,7 +245,7 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD)
+        .max_buf_size(max_head)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

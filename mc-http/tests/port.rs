@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mc_http::{BindError, HttpPort, Page, StatusCode};
+use mc_http::{BindError, HttpPort, Page, Request, StatusCode, header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -64,6 +64,32 @@ async fn pages_and_what_is_no_page() {
 }
 
 #[tokio::test]
+async fn pages_that_depend_on_the_query_and_a_header() {
+    let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap().max_head(128 << 10);
+    let address = port.local_addr();
+    let pages = |request: &Request<()>| {
+        let asked = request.uri().query().unwrap_or_default().len();
+        let knows = request.headers().contains_key(header::AUTHORIZATION);
+        let page = Page::text(format!("{asked} {knows}"));
+        (request.uri().path() == "/q").then(|| page.header(header::ETAG, "x".parse().unwrap()))
+    };
+    tokio::spawn(port.serve_queries(pages, std::future::pending()));
+    let long = ask(address, &get(&format!("/q?{}", "a".repeat(60_000)))).await;
+    assert!(long.starts_with("HTTP/1.1 200") && long.ends_with("\r\n\r\n60000 false"), "{long}");
+    assert!(long.contains("etag: x\r\n"), "{long}");
+    let known = get("/q").replace("host", "authorization: Bearer y\r\nhost");
+    assert!(ask(address, &known).await.ends_with("\r\n\r\n0 true"));
+    // Beyond what a target may have, and beyond what a head may have.
+    for (target, status) in [("a".repeat(70_000), "414"), ("a".repeat(200_000), "431")] {
+        let answer = ask(address, &get(&format!("/q?{target}"))).await;
+        assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+    assert!(ask(address, &get("/p?a")).await.starts_with("HTTP/1.1 404"));
+    let post = get("/q").replace("GET", "POST").replace("host", "content-length: 9\r\nhost");
+    assert!(ask(address, &(post + "123456789")).await.starts_with("HTTP/1.1 405"));
+}
+
+#[tokio::test]
 async fn neither_nonsense_nor_an_endless_head_disturbs_anybody_else() {
     let (address, _stop, _server) = port().await;
     assert!(!ask(address, "\0\u{1}nonsense\r\n\r\n").await.starts_with("HTTP/1.1 200"));
@@ -97,7 +123,7 @@ async fn connections_that_say_nothing_do_not_hold_the_end_up() {
 async fn requests_with_bodies() {
     let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap().max_connections(2);
     let address = port.local_addr();
-    let echo = |request: &mc_http::Request<_>| {
+    let echo = |request: &Request<_>| {
         let what = format!("{} {} {:?}", request.method(), request.uri(), request.body());
         Page::text(what).status(StatusCode::ACCEPTED)
     };
