@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use clap::ArgAction;
 use mc_rpc::tls::{ClientAuth, ServerTls, TlsError, TlsFiles};
-use mc_rpc::{AccessError, AccessFile, ServerConfig};
+use mc_rpc::{AccessError, AccessFile, Authenticate, ServerConfig};
+
+use crate::http::Gate;
 
 /// The flags.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -45,13 +47,31 @@ impl AccessArgs {
         self.tls_cert.as_ref().zip(self.tls_key.as_ref())
     }
 
-    /// Returns the settings of the server. Reads the files.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, UnusableFile> {
+    /// Reads the access list. The server and the pages share it, so that both know the same callers
+    /// when it is read again.
+    pub(crate) fn load_list(&self) -> Result<Option<Arc<dyn Authenticate>>, UnusableFile> {
+        let Some(path) = &self.access_file else { return Ok(None) };
+        let list: Arc<dyn Authenticate> = Arc::new(AccessFile::load(path)?);
+        Ok(Some(list))
+    }
+
+    /// Who may ask the pages about objects, of a master with this access list.
+    pub(crate) fn gate(&self, list: Option<&Arc<dyn Authenticate>>) -> Gate {
+        match (list, &self.tls_client_ca) {
+            (Some(list), _) => Gate::List(Arc::clone(list)),
+            (None, Some(_)) => Gate::Closed,
+            (None, None) => Gate::Open,
+        }
+    }
+
+    /// Returns the settings of the server, with this access list. Reads the other files.
+    pub(crate) fn server_config(
+        &self,
+        list: Option<&Arc<dyn Authenticate>>,
+    ) -> Result<ServerConfig, UnusableFile> {
         let mut config = ServerConfig::default();
         config.local_socket = self.offer_local_socket;
-        if let Some(path) = &self.access_file {
-            config.authenticator = Some(Arc::new(AccessFile::load(path)?));
-        }
+        config.authenticator = list.map(Arc::clone);
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             let mut files = TlsFiles::new(cert, key);
             if let Some(authorities) = &self.tls_client_ca {
@@ -92,22 +112,29 @@ mod tests {
     }
 
     fn refused(flags: &AccessArgs) -> String {
-        let error = flags.server_config().unwrap_err();
+        let error = flags.load_list().and_then(|list| flags.server_config(list.as_ref()));
+        let error = error.unwrap_err();
         let cause = std::error::Error::source(&error).unwrap();
         format!("{error}: {cause}")
     }
 
     #[test]
     fn without_flags_nobody_is_asked() {
-        let config = AccessArgs::default().server_config().unwrap();
-        assert!(config.authenticator.is_none() && config.tls.is_none());
+        let flags = AccessArgs::default();
+        assert!(flags.load_list().unwrap().is_none() && matches!(flags.gate(None), Gate::Open));
+        assert!(flags.server_config(None).unwrap().tls.is_none());
+        let certified = AccessArgs { tls_client_ca: Some("ca.pem".into()), ..flags };
+        assert!(matches!(certified.gate(None), Gate::Closed));
     }
 
     #[test]
     fn a_list_is_read_and_what_is_wrong_with_it_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let with = |text| AccessArgs { access_file: list(dir.path(), text), ..Default::default() };
-        assert!(with("uid:0 admin\n").server_config().unwrap().authenticator.is_some());
+        let flags = with("uid:0 admin\n");
+        let list = flags.load_list().unwrap();
+        assert!(flags.server_config(list.as_ref()).unwrap().authenticator.is_some());
+        assert!(matches!(flags.gate(list.as_ref()), Gate::List(_)));
         let said = refused(&with("uid:0 admin\ntoken:s3cret-s3cret-s3cret root\n"));
         assert!(said.starts_with("--access_file: /"), "{said}");
         assert!(said.contains("line 2") && !said.contains("s3cret"), "{said}");

@@ -62,7 +62,7 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     pub(crate) threads: usize,
-    /// Port of /metrics, /metrics/summary and /health over HTTP; 0 means a free port.
+    /// HTTP port of /metrics, /health, and pages about objects and segments; 0 means a free port.
     #[arg(
         long = "metrics_port",
         value_name = "PORT",

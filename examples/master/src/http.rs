@@ -1,16 +1,25 @@
 //! The pages of the metrics port.
 
+mod failure;
+mod gate;
+mod objects;
+mod query;
+mod segments;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use mc_events::EventSystem;
-use mc_http::{MetricsText, Page};
-use mc_meta::{Master, SegmentInfo};
-use mc_rpc::{HaReport, HaRole, HaStatus};
+use mc_http::{MetricsText, Page, Request};
+use mc_meta::{Master, TenantId};
+use mc_rpc::{Caller, HaReport, HaRole, HaStatus, Role};
 use mc_store::{JournalWatch, ServerWatch, TickerWatch};
-use mc_types::Epoch;
+use mc_types::{Epoch, ErrorCode};
 use parking_lot::RwLock;
 
+use self::failure::Failure;
+pub(crate) use self::gate::Gate;
+use self::query::Query;
 use crate::{figures, ha, journal};
 
 /// What the pages are about: the master that runs now, if any, and its part among others.
@@ -18,6 +27,13 @@ use crate::{figures, ha, journal};
 pub(crate) struct Shown {
     pub(crate) master: Option<ShownMaster>,
     pub(crate) cluster: Option<Arc<dyn HaReport>>,
+}
+
+impl Shown {
+    /// This master's part among others; `None` when it is the only one.
+    fn ha_status(&self) -> Option<HaStatus> {
+        self.cluster.as_ref().map(|cluster| cluster.ha_status())
+    }
 }
 
 /// A master that runs.
@@ -55,62 +71,146 @@ impl ShownMaster {
     }
 }
 
-/// The answer for each path.
-pub(crate) fn pages(shown: Arc<RwLock<Shown>>) -> impl Fn(&str) -> Option<Page> {
+/// A page of the port.
+struct Route {
+    path: &'static str,
+    answer: Answer,
+}
+
+/// How a page is made.
+enum Answer {
+    /// Of this process, whatever its part. Whoever reaches the port may read it.
+    Process(fn(&Shown, Instant) -> Page),
+    /// Of what the master keeps. Callers need this role; without one whoever reaches the port may read it.
+    Master(Option<Role>, fn(&Asked<'_>) -> Result<Page, Failure>),
+}
+
+/// Every page. What callers are told of objects and segments they are told by calls, too, with the same
+/// role; `/metrics` names segments to everybody.
+const ROUTES: &[Route] = {
+    use Answer::{Master, Process};
+    const fn at(path: &'static str, answer: Answer) -> Route {
+        Route { path, answer }
+    }
+    &[
+        at("/metrics", Process(metrics)),
+        at("/metrics/summary", Process(summary)),
+        at("/health", Process(health)),
+        at("/role", Process(role)),
+        at("/leader", Process(leader)),
+        at("/ha_status", Process(ha_status)),
+        at("/query_key", Master(Some(Role::Reader), objects::query_key)),
+        at("/batch_query_keys", Master(Some(Role::Reader), objects::batch_query_keys)),
+        at("/get_all_keys", Master(Some(Role::Reader), objects::get_all_keys)),
+        at("/get_all_segments", Master(None, segments::get_all_segments)),
+        at("/query_segment", Master(Some(Role::Reader), segments::query_segment)),
+        at("/api/v1/segments/status", Master(Some(Role::Reader), segments::status)),
+        at("/get_segments_detail", Master(Some(Role::Admin), segments::get_segments_detail)),
+    ]
+};
+
+/// A request that may be answered.
+struct Asked<'a> {
+    master: &'a Master,
+    tenant: &'a TenantId,
+    query: Query<'a>,
+}
+
+/// The answer to each request.
+pub(crate) fn pages(
+    shown: Arc<RwLock<Shown>>,
+    gate: Gate,
+) -> impl Fn(&Request<()>) -> Option<Page> {
     let started = Instant::now();
-    move |path| {
-        let Shown { master, cluster } = shown.read().clone();
-        let report = || master.as_ref().map(|master| master.state.report()).unwrap_or_default();
-        match path {
-            "/metrics" => {
-                let mut text = master.as_ref().map(ShownMaster::metrics).unwrap_or_default();
-                if let Some(cluster) = &cluster {
-                    ha::metrics(&mut text, &cluster.ha_status());
-                }
-                Some(Page::prometheus(text.into_string()))
+    move |request| {
+        let route = ROUTES.iter().find(|route| route.path == request.uri().path())?;
+        let shown = shown.read().clone();
+        Some(match route.answer {
+            Answer::Process(page) => page(&shown, started),
+            Answer::Master(role, answer) => {
+                let answered = ask(&shown, &gate, request, role, answer);
+                answered.unwrap_or_else(|failure| failure.page())
             }
-            "/metrics/summary" => Some(Page::text(figures::summary(&report()) + "\n")),
-            "/health" => {
-                let problem = master.as_ref().and_then(|master| master.ticker.read().problem);
-                let problem = problem.map(|problem| problem.to_string());
-                let status = cluster.as_ref().map(|cluster| cluster.ha_status());
-                let mut health = serde_json::json!({
-                    "status": problem.as_deref().unwrap_or("ok"),
-                    "service_ready": problem.is_none() && master.is_some(),
-                    "version": env!("CARGO_PKG_VERSION"),
-                    "uptime_seconds": started.elapsed().as_secs(),
-                });
-                if let Some(status) = status {
-                    health["role"] = status.role.as_str().into();
-                    health["epoch"] = status.epoch.map(Epoch::as_u64).into();
-                    health["leader"] = status.leader.as_deref().into();
-                }
-                let page = Page::json(health.to_string());
-                // A standby is well, and says that it does not serve.
-                Some(if problem.is_none() { page } else { page.unavailable() })
-            }
-            "/role" => Some(Page::text(format!("{}\n", role(cluster.as_deref())))),
-            "/leader" => {
-                let status = cluster.as_ref().map(|cluster| cluster.ha_status());
-                let leader = status.and_then(|status| status.leader).unwrap_or_default();
-                Some(Page::text(format!("{leader}\n")))
-            }
-            "/ha_status" => {
-                let status = cluster.map_or_else(HaStatus::default, |cluster| cluster.ha_status());
-                Some(Page::json(ha::json(&status).to_string()))
-            }
-            // SGLang waits for its first line before it connects.
-            "/get_all_segments" => {
-                let name = |segment: &SegmentInfo| format!("{}\n", segment.spec.name);
-                Some(Page::text(report().segments.iter().map(name).collect::<String>()))
-            }
-            _ => None,
-        }
+        })
     }
 }
 
-fn role(cluster: Option<&dyn HaReport>) -> HaRole {
-    cluster.map_or(HaRole::Alone, |cluster| cluster.ha_status().role)
+/// Answers a request about what the master keeps, if its caller may know that.
+fn ask(
+    shown: &Shown,
+    gate: &Gate,
+    request: &Request<()>,
+    role: Option<Role>,
+    answer: fn(&Asked<'_>) -> Result<Page, Failure>,
+) -> Result<Page, Failure> {
+    let query = Query::of(request.uri().query());
+    let caller = match role {
+        None => Caller::ANYBODY,
+        Some(role) => {
+            let caller = gate.admit(request, query)?;
+            if caller.role() < role {
+                let text =
+                    format!("{} is {}; this page needs {role}", caller.name(), caller.role());
+                return Err(Failure::new(ErrorCode::PermissionDenied, text));
+            }
+            caller
+        }
+    };
+    let master = shown.master.as_ref().ok_or_else(|| not_leading(shown))?;
+    answer(&Asked { master: &master.state, tenant: caller.tenant(), query })
+}
+
+fn not_leading(shown: &Shown) -> Failure {
+    let leader = shown.ha_status().and_then(|status| status.leader);
+    let elsewhere = leader.map_or_else(String::new, |leader| format!("; the leader is {leader}"));
+    let text = format!("service plane is not active{elsewhere}");
+    Failure::new(ErrorCode::UnavailableInCurrentStatus, text)
+}
+
+fn metrics(shown: &Shown, _: Instant) -> Page {
+    let mut text = shown.master.as_ref().map(ShownMaster::metrics).unwrap_or_default();
+    if let Some(cluster) = &shown.cluster {
+        ha::metrics(&mut text, &cluster.ha_status());
+    }
+    Page::prometheus(text.into_string())
+}
+
+fn summary(shown: &Shown, _: Instant) -> Page {
+    let report = shown.master.as_ref().map(|master| master.state.report()).unwrap_or_default();
+    Page::text(figures::summary(&report) + "\n")
+}
+
+fn health(shown: &Shown, started: Instant) -> Page {
+    let problem = shown.master.as_ref().and_then(|master| master.ticker.read().problem);
+    let problem = problem.map(|problem| problem.to_string());
+    let mut health = serde_json::json!({
+        "status": problem.as_deref().unwrap_or("ok"),
+        "service_ready": problem.is_none() && shown.master.is_some(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": started.elapsed().as_secs(),
+    });
+    if let Some(status) = shown.ha_status() {
+        health["role"] = status.role.as_str().into();
+        health["epoch"] = status.epoch.map(Epoch::as_u64).into();
+        health["leader"] = status.leader.as_deref().into();
+    }
+    let page = Page::json(health.to_string());
+    // A standby is well, and says that it does not serve.
+    if problem.is_none() { page } else { page.unavailable() }
+}
+
+fn role(shown: &Shown, _: Instant) -> Page {
+    let role = shown.ha_status().map_or(HaRole::Alone, |status| status.role);
+    Page::text(format!("{role}\n"))
+}
+
+fn leader(shown: &Shown, _: Instant) -> Page {
+    let leader = shown.ha_status().and_then(|status| status.leader).unwrap_or_default();
+    Page::text(format!("{leader}\n"))
+}
+
+fn ha_status(shown: &Shown, _: Instant) -> Page {
+    Page::json(ha::json(&shown.ha_status().unwrap_or_default()).to_string())
 }
 
 #[cfg(test)]
@@ -150,8 +250,8 @@ mod tests {
         let address = port.local_addr();
         let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let pages = pages(shown(ShownMaster::of(&master)));
-        let server = tokio::spawn(port.serve(pages, async {
+        let pages = pages(shown(ShownMaster::of(&master)), Gate::Open);
+        let server = tokio::spawn(port.serve_queries(pages, async {
             // It fails when the sender is gone, which means the same.
             let _ = stopped.await;
         }));
@@ -183,8 +283,8 @@ mod tests {
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();
         let broken = ShownMaster { ticker: broken.watch(), ..ShownMaster::of(&master) };
-        let pages = pages(shown(broken));
-        let server = tokio::spawn(port.serve(pages, std::future::pending()));
+        let pages = pages(shown(broken), Gate::Open);
+        let server = tokio::spawn(port.serve_queries(pages, std::future::pending()));
         let health = page(address, "/health").await;
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");
         assert!(health.contains("a broken tick"), "{health}");

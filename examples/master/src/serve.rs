@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
-use mc_rpc::{HaReport, ServerConfig};
+use mc_rpc::{Authenticate, HaReport, ServerConfig};
 use mc_store::{
     EventPublisher, Master, MasterBuilder, MasterStartError, Standby, StandbyError, TickerProblem,
 };
@@ -20,7 +20,7 @@ use crate::args::Args;
 use crate::c2c::C2cError;
 use crate::change_log::{ChangeLog, change_log};
 use crate::cluster::ClusterError;
-use crate::http::{Shown, ShownMaster};
+use crate::http::{Gate, Shown, ShownMaster};
 use crate::journal::MetadataError;
 use crate::metadata::{self, Values};
 use crate::storage::StorageError;
@@ -30,6 +30,8 @@ use crate::{events, figures, http};
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
 /// Time limit for calls under way after a signal.
 const END_PATIENCE: Duration = Duration::from_millis(1500);
+/// Bytes of a request for a page: routers ask about all blocks of a prompt in one query.
+const MAX_PAGE_HEAD: usize = 80 << 10;
 
 /// Serves until a signal asks for the end.
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
@@ -45,7 +47,8 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
         Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::MetadataServer)?),
         None => None,
     };
-    let pages = Pages::new(metrics, metadata);
+    let list = blocking(args.access.clone(), |access| access.load_list()).await?;
+    let pages = Pages::new(metrics, metadata, args.access.gate(list.as_ref()), list);
     let served = if is_clustered {
         // Larger than what is needed alone.
         Box::pin(serve_terms(args, &mut shutdown, &pages)).await
@@ -62,7 +65,7 @@ async fn serve_alone(
     shutdown: &mut Shutdown,
     pages: &Pages,
 ) -> Result<(), ServeError> {
-    let (mut builder, announced, log) = describe(args).await?;
+    let (mut builder, announced, log) = describe(args, pages.list.as_ref()).await?;
     if let Some(journal) = blocking(args.journal.clone(), |args| args.open()).await? {
         builder = builder.journal(journal);
     }
@@ -89,8 +92,8 @@ async fn serve_terms(
     let mut is_first = true;
     loop {
         let standby = async {
-            let (config, master, server) =
-                (config.clone(), args.master_config(), server_config(args)?);
+            let server = server_config(args, pages.list.as_ref())?;
+            let (config, master) = (config.clone(), args.master_config());
             let standby = if is_first {
                 Standby::start(config, master, listen, server).await
             } else {
@@ -125,7 +128,7 @@ async fn serve_terms(
                 return Ok(());
             }
         };
-        let (builder, _, log) = describe(args).await?;
+        let (builder, _, log) = describe(args, pages.list.as_ref()).await?;
         let master = match builder.lead(seat).listen(listen).start().await {
             Ok(master) => master,
             Err(MasterStartError::Term(error)) => {
@@ -201,17 +204,23 @@ async fn blocking<A: Send + 'static, T: Send + 'static, E: Send + 'static>(
     done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-fn server_config(args: &Args) -> Result<ServerConfig, ServeError> {
-    let mut server = args.access.server_config()?;
+fn server_config(
+    args: &Args,
+    list: Option<&Arc<dyn Authenticate>>,
+) -> Result<ServerConfig, ServeError> {
+    let mut server = args.access.server_config(list)?;
     args.connections.apply(&mut server);
     Ok(server)
 }
 
 /// A master of these settings, what is to be announced of it, and the log of its changes.
-async fn describe(args: &Args) -> Result<(MasterBuilder, String, ChangeLog), ServeError> {
+async fn describe(
+    args: &Args,
+    list: Option<&Arc<dyn Authenticate>>,
+) -> Result<(MasterBuilder, String, ChangeLog), ServeError> {
     let (changes, log) = change_log();
-    let mut builder =
-        Master::builder().server(server_config(args)?).config(args.master_config()).sink(changes);
+    let server = server_config(args, list)?;
+    let mut builder = Master::builder().server(server).config(args.master_config()).sink(changes);
     if let Some(socket) = &args.access.rpc_socket {
         builder = builder.listen_unix(socket);
     }
@@ -244,6 +253,8 @@ fn announce(address: SocketAddr, threads: usize, events: &str) {
 /// The ports over HTTP, which stay open from one term to the next.
 struct Pages {
     shown: Arc<RwLock<Shown>>,
+    /// Who may call the master, which holds for the pages, too.
+    list: Option<Arc<dyn Authenticate>>,
     stop: watch::Sender<()>,
     metrics_address: SocketAddr,
     metadata_address: Option<SocketAddr>,
@@ -251,7 +262,12 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(metrics: HttpPort, metadata: Option<HttpPort>) -> Self {
+    fn new(
+        metrics: HttpPort,
+        metadata: Option<HttpPort>,
+        gate: Gate,
+        list: Option<Arc<dyn Authenticate>>,
+    ) -> Self {
         let (stop, stopped) = watch::channel(());
         let stopped = || {
             let mut stopped = stopped.clone();
@@ -263,8 +279,9 @@ impl Pages {
         let shown = Arc::<RwLock<Shown>>::default();
         let metrics_address = metrics.local_addr();
         let metadata_address = metadata.as_ref().map(HttpPort::local_addr);
-        let pages = http::pages(Arc::clone(&shown));
-        let mut tasks = vec![tokio::spawn(metrics.serve(pages, stopped()))];
+        let pages = http::pages(Arc::clone(&shown), gate);
+        let metrics = metrics.max_head(MAX_PAGE_HEAD);
+        let mut tasks = vec![tokio::spawn(metrics.serve_queries(pages, stopped()))];
         if let Some(port) = metadata {
             let (port, values) =
                 (port.max_connections(metadata::MAX_CONNECTIONS), Values::default());
@@ -272,7 +289,7 @@ impl Pages {
             let serving = port.serve_requests(metadata::MAX_VALUE, answer, stopped());
             tasks.push(tokio::spawn(serving));
         }
-        Self { shown, stop, metrics_address, metadata_address, tasks }
+        Self { shown, list, stop, metrics_address, metadata_address, tasks }
     }
 
     fn show(&self, shown: Shown) {

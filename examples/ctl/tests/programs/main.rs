@@ -2,6 +2,7 @@
 //! real signals.
 
 mod access;
+mod admin_pages;
 mod bad_input;
 mod connections;
 mod disks;

@@ -47,18 +47,16 @@ fn lines_of<'a>(text: &'a str, name: &str) -> impl Iterator<Item = usize> + 'a {
 mod tests {
     use super::*;
 
-    fn pairs(text: &str) -> Result<Vec<(usize, String, String)>, (usize, String)> {
-        let settings = parse(text).map_err(|bad| (bad.line, bad.text))?;
-        Ok(settings.into_iter().map(|it| (it.line, it.name, it.value)).collect())
-    }
-
     #[test]
     fn scalars_are_read_with_their_lines() {
         let text = "{\n\"b\": 10000, \"a\":\n 0.5,\"c\" : true,\n\n\"d\": \"\\\"a\\\": x\"}";
         let expected = [(2, "a", "0.5"), (2, "b", "10000"), (3, "c", "true"), (5, "d", "\"a\": x")];
-        let expected = expected.map(|(line, name, value)| (line, name.into(), value.into()));
-        assert_eq!(pairs(text).unwrap(), expected);
-        assert_eq!(pairs(" {} ").unwrap(), []);
+        let expected = expected.map(|(line, name, value)| {
+            let (name, value) = (name.to_owned(), value.to_owned());
+            Setting { line, name, value }
+        });
+        assert_eq!(parse(text).unwrap(), expected);
+        assert_eq!(parse(" {} ").unwrap(), []);
     }
 
     #[test]
@@ -71,10 +69,11 @@ mod tests {
             ("{\n\"a\": [1]}", 2, "the value of a"),
             ("{\"a\": 1} {}", 1, "trailing"),
         ] {
-            let (at, refused) = pairs(text).unwrap_err();
-            assert!(at == line && refused.contains(says), "{text}: {at}: {refused}");
+            let refused = parse(text).unwrap_err();
+            assert!(refused.line == line && refused.text.contains(says), "{text}: {refused:?}");
         }
         let deep = "[".repeat(100_000);
-        assert!(pairs(&format!("{{\"a\": {deep}")).unwrap_err().1.contains("recursion"));
+        let refused = parse(&format!("{{\"a\": {deep}")).unwrap_err();
+        assert!(refused.text.contains("recursion"), "{refused}");
     }
 }

@@ -1,0 +1,304 @@
+//! The pages of a master about objects and segments, which Mooncake's tools read.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use mc_testkit::{EtcdCluster, Signal, eventually_blocking};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::end_to_end::library_client;
+use crate::mooncake::free_port;
+use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input};
+
+/// An answer of the port.
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("JSON")
+    }
+
+    /// Its body, which is no error.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.status, 200, "{}", self.body);
+        self.body
+    }
+
+    /// The parameter `after` of the next page.
+    fn next(&self) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix("x-next-after: "))
+    }
+
+    #[track_caller]
+    fn assert_failed(&self, status: u16, code: i32, says: &str) {
+        assert_eq!(self.status, status, "{}", self.body);
+        let body = self.json();
+        assert_eq!(
+            (&body["success"], &body["error_code"]),
+            (&json!(false), &json!(code)),
+            "{body}"
+        );
+        let message = body["error_message"].as_str().expect("a text");
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+/// Sends a request and reads the answer to its end.
+fn send(master: &Master, request: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(master.metrics.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer in time");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+fn ask(master: &Master, method: &str, target: &str, token: &str) -> Answer {
+    let shown = match token {
+        "" => String::new(),
+        token => format!("authorization: Bearer {token}\r\n"),
+    };
+    let request =
+        format!("{method} {target} HTTP/1.1\r\nhost: x\r\n{shown}connection: close\r\n\r\n");
+    send(master, request.as_bytes())
+}
+
+fn get(master: &Master, target: &str) -> Answer {
+    ask(master, "GET", target, "")
+}
+
+#[test]
+fn objects_and_segments_are_described_as_in_mooncake() {
+    let master = Master::start(0, &[]);
+    let node = Node::start(&master.address, "node/a b", 0, "16MB");
+    for (key, len) in [("a/1", 1000), ("b,c", 2000)] {
+        ctl_with_input(&master.address, &["put", key], &vec![7; len]).assert_ok();
+    }
+    let line = get(&master, "/query_key?key=a%2F1").ok();
+    assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+    let buffer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(buffer["size_"], 1000);
+    assert_eq!(
+        (&buffer["protocol_"], &buffer["transport_endpoint_"]),
+        (&json!("tcp"), &json!(node.address))
+    );
+    assert!(buffer["buffer_address_"].is_u64(), "{buffer}");
+    get(&master, "/query_key?key=x").assert_failed(404, -704, "OBJECT_NOT_FOUND");
+
+    let found = get(&master, "/batch_query_keys?keys=a/1,x,,&key=b%2Cc").json();
+    assert_eq!(found["success"], true);
+    assert_eq!(found["data"]["a/1"], json!({ "ok": true, "values": [buffer] }));
+    assert_eq!(found["data"]["x"], json!({ "ok": false, "error": "OBJECT_NOT_FOUND" }));
+    assert_eq!(found["data"]["b,c"]["values"][0]["size_"], 2000);
+    assert_eq!(found["data"].as_object().map(|data| data.len()), Some(3));
+
+    assert_eq!(get(&master, "/get_all_segments").ok(), "node/a b\n");
+    let segment = get(&master, "/query_segment?segment=node%2Fa+b").ok();
+    let used: u64 = segment
+        .lines()
+        .nth(1)
+        .and_then(|line| line.strip_prefix("Used(bytes): "))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((3000..16 << 20).contains(&used), "{segment}");
+    assert_eq!(segment, format!("node/a b\nUsed(bytes): {used}\nCapacity(bytes) : {}\n", 16 << 20));
+    let status = get(&master, "/api/v1/segments/status?segment=node/a%20b").json();
+    let expected = json!({
+        "success": true, "segment": "node/a b", "status": 1, "status_name": "OK",
+        "error_code": 0, "error_message": "",
+    });
+    assert_eq!(status, expected);
+    let detail = get(&master, "/get_segments_detail").json();
+    assert_eq!(detail["total_segments"], 1);
+    let row = &detail["segments"][0];
+    assert_eq!((&row["segment_name"], &row["status"]), (&json!("node/a b"), &json!("OK")));
+    assert_eq!(
+        (&row["allocator_used_bytes"], &row["te_endpoint"]),
+        (&json!(used), &json!(node.address))
+    );
+    assert_eq!(get(&master, "/role").ok(), "alone\n");
+
+    // Looking grants no lease, as reading does.
+    for key in ["/query_key?key=a/1", "/batch_query_keys?keys=a/1"] {
+        get(&master, key).ok();
+    }
+    ctl(&master.address, &["remove", "a/1"]).assert_ok();
+    ctl(&master.address, &["get", "b,c"]).assert_ok();
+    ctl(&master.address, &["remove", "b,c"]).assert_refused(1, "b,c");
+}
+
+#[test]
+fn all_keys_come_in_pages() {
+    const KEYS: usize = 250;
+    let master = Master::start(0, &[]);
+    let _node = Node::start(&master.address, "a", 0, "16MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, &master.address);
+    let mut put: BTreeSet<String> = (0..KEYS).map(|number| format!("key/{number}")).collect();
+    put.insert("two\nlines".into());
+    for key in &put {
+        runtime.block_on(client.put(key, "x")).unwrap();
+    }
+    let all = get(&master, "/get_all_keys");
+    assert_eq!(all.next(), None);
+    put.remove("two\nlines");
+    put.insert("two%0Alines".into());
+    let listed: BTreeSet<String> = all.ok().lines().map(str::to_owned).collect();
+    assert_eq!(listed, put);
+
+    let (mut listed, mut after, mut pages) = (Vec::new(), String::from("0"), 0);
+    loop {
+        let page = get(&master, &format!("/get_all_keys?limit=100&after={after}"));
+        pages += 1;
+        after = page.next().unwrap_or_default().to_owned();
+        let keys = page.ok();
+        assert!(keys.lines().count() <= 100, "{keys}");
+        listed.extend(keys.lines().map(str::to_owned));
+        if after.is_empty() {
+            break;
+        }
+    }
+    assert!(pages >= 3 && listed.len() == KEYS + 1, "{pages} pages, {} keys", listed.len());
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), put);
+    assert_eq!(get(&master, &format!("/get_all_keys?after={}", u64::MAX)).ok(), "");
+    runtime.block_on(client.shutdown());
+}
+
+#[test]
+fn what_is_no_question_is_refused() {
+    let master = Master::start(0, &[]);
+    let many = vec!["k"; 4097].join(",");
+    for (target, status, code, says) in [
+        ("/query_key", 400, -600, "/query_key?key=NAME"),
+        ("/query_key?key=", 400, -600, "key is missing"),
+        ("/query_key?k=a", 400, -600, "key is missing"),
+        ("/query_key?key=%ff%fe", 400, -600, "not text in UTF-8"),
+        (&format!("/query_key?key={}", "x".repeat(1025)), 400, -400, "1025"),
+        ("/query_key?key=%00%0A%25zz", 404, -704, "OBJECT_NOT_FOUND"),
+        ("/query_key?key=a&tenant_id=a%2Fb", 400, -600, "tenant_id"),
+        ("/batch_query_keys", 400, -600, "keys=a,b"),
+        ("/batch_query_keys?keys=,,", 400, -600, "no keys provided"),
+        (&format!("/batch_query_keys?keys={many}"), 400, -600, "at most 4096"),
+        ("/query_segment", 400, -600, "segment is missing"),
+        ("/query_segment?segment=x", 404, -101, "/get_all_segments"),
+        ("/api/v1/segments/status?segment=x", 404, -101, "SEGMENT_NOT_FOUND"),
+        ("/get_all_keys?limit=0", 400, -600, "1 to 10000"),
+        ("/get_all_keys?limit=10001", 400, -600, "1 to 10000"),
+        ("/get_all_keys?limit=-1", 400, -600, "whole number"),
+        ("/get_all_keys?after=18446744073709551616", 400, -600, "whole number"),
+    ] {
+        get(&master, target).assert_failed(status, code, says);
+    }
+    // A prompt of many blocks fits into one query; beyond what a target may have nothing is read.
+    let keys: Vec<String> = (0..900).map(|number| format!("{number:064x}")).collect();
+    let found = get(&master, &format!("/batch_query_keys?keys={}", keys.join(","))).json();
+    assert_eq!(found["data"].as_object().map(|data| data.len()), Some(keys.len()));
+    assert_eq!(get(&master, &format!("/query_key?key={}", "x".repeat(66_000))).status, 414);
+
+    assert_eq!(get(&master, "/query_keys").status, 404);
+    let head = ask(&master, "HEAD", "/get_all_keys", "");
+    assert!(head.status == 200 && head.body.is_empty(), "{}", head.body);
+    let post = ask(&master, "POST", "/query_key?key=a", "");
+    assert!(post.status == 405 && post.head.contains("allow: get, head"), "{}", post.head);
+    // A client that sends its request in pieces holds nobody up, and one that never ends it is let go.
+    let slow = TcpStream::connect(master.metrics.trim_start_matches("http://")).unwrap();
+    slow.set_read_timeout(Some(DEADLINE)).unwrap();
+    (&slow).write_all(b"GET /query_key?key=").unwrap();
+    get(&master, "/get_all_keys").ok();
+    let mut answer = String::new();
+    (&slow).read_to_string(&mut answer).expect("an end in time");
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_master_with_an_access_list_asks_for_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let (list, token_a) = (dir.path().join("list"), dir.path().join("a"));
+    let text = "token:the-token-of-team-a writer team-a\ntoken:the-token-of-team-b reader team-b\n\
+                token:the-administrators admin\ntoken:the-token-of-a-node node\n";
+    fs::write(&list, text).unwrap();
+    fs::write(&token_a, "the-token-of-team-a").unwrap();
+    let node_token = dir.path().join("node");
+    fs::write(&node_token, "the-token-of-a-node").unwrap();
+    let master = Master::start(0, &[&format!("--access_file={}", list.display())]);
+    let token = |path: &std::path::Path| format!("--token_file={}", path.display());
+    let _node = Node::start_with(&master.address, "n", 0, "16MB", &[&token(&node_token)]);
+    ctl(&master.address, &["put", "k", "value", &token(&token_a)]).assert_ok();
+
+    for target in
+        ["/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_segments_detail"]
+    {
+        let refused = get(&master, target);
+        refused.assert_failed(401, -900, "UNAUTHENTICATED");
+        assert!(refused.head.contains("www-authenticate: bearer"), "{}", refused.head);
+        ask(&master, "GET", target, "no-token-of-anybody").assert_failed(
+            401,
+            -900,
+            "know the token",
+        );
+    }
+    let (a, b, admin) = ("the-token-of-team-a", "the-token-of-team-b", "the-administrators");
+    let with = |token, target| ask(&master, "GET", target, token);
+    assert_eq!(with(a, "/get_all_keys").ok(), "k\n");
+    assert_eq!(with(b, "/get_all_keys").ok(), "");
+    with(b, "/query_key?key=k").assert_failed(404, -704, "no object of this tenant");
+    with(b, "/query_key?key=k&tenant_id=team-a").assert_failed(403, -900, "not for team-a");
+    assert_eq!(with(admin, "/get_all_keys").ok(), "");
+    assert_eq!(with(admin, "/get_all_keys?tenant_id=team-a").ok(), "k\n");
+    with(a, "/get_segments_detail").assert_failed(403, -900, "needs admin");
+    assert_eq!(
+        serde_json::from_str::<Value>(&with(admin, "/get_segments_detail").ok()).unwrap()["total_segments"],
+        1
+    );
+    assert!(with(b, "/query_segment?segment=n").ok().starts_with("n\nUsed(bytes): "));
+    // As before, for collectors, probes and SGLang.
+    for target in ["/metrics", "/health", "/metrics/summary", "/role", "/get_all_segments"] {
+        get(&master, target).ok();
+    }
+    // The list that holds for calls holds for pages.
+    fs::write(&list, text.replace("team-b\n", "team-a\n")).unwrap();
+    eventually_blocking(DEADLINE, "the new list", || {
+        let keys = with(b, "/get_all_keys");
+        (keys.status == 200 && keys.body == "k\n").then_some(())
+    });
+    let ended = master.program.end_by(Signal::TERM);
+    assert!(!ended.err.contains("the-token-of"), "{}", ended.err);
+}
+
+#[test]
+fn a_standby_names_the_leader() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let etcd = EtcdCluster::start(1);
+    // Mooncake's flags.
+    let etcd = format!("--ha_backend_connstring={}", etcd.endpoints()[0]);
+    let flags = ["--enable-ha", "--ha_backend_type=etcd", &etcd];
+    let leads = |master: &Master| get(master, "/role").ok() == "leader\n";
+    let first = Master::start(free_port(), &flags);
+    eventually_blocking(DEADLINE, "a leader", || leads(&first).then_some(()));
+    get(&first, "/query_key?key=k").assert_failed(404, -704, "OBJECT_NOT_FOUND");
+    let second = Master::start(free_port(), &flags);
+    eventually_blocking(DEADLINE, "a standby that knows its leader", || {
+        (get(&second, "/leader").ok().trim() == first.address).then_some(())
+    });
+    for target in ["/query_key?key=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail"]
+    {
+        let says = format!("service plane is not active; the leader is {}", first.address);
+        get(&second, target).assert_failed(503, -1010, &says);
+    }
+    drop(first);
+    eventually_blocking(DEADLINE, "the standby leads", || leads(&second).then_some(()));
+    assert_eq!(get(&second, "/get_all_keys").ok(), "");
+}
