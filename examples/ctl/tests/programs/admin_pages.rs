@@ -53,9 +53,10 @@ impl Answer {
 
 /// Sends a request and reads the answer to its end.
 fn send(master: &Master, request: &[u8]) -> Answer {
-    let mut stream = TcpStream::connect(master.metrics.trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    stream.write_all(request).unwrap();
+    let address = master.metrics.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a time");
+    stream.write_all(request).expect("a reader");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer in time");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -45,9 +45,9 @@ const HARMLESS: &[&str] = &[
 
 /// A file of settings in a directory of its own.
 fn file(name: &str, text: &str) -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(name);
-    std::fs::write(&path, text).unwrap();
+    std::fs::write(&path, text).expect("a file");
     let flag = format!("--config_path={}", path.display());
     (dir, flag)
 }
@@ -172,7 +172,8 @@ fn ready(master: &str, flags: &[&str], variables: &[(&str, &Path)]) -> (Program,
 
 /// A port that nobody has now.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
 }
 
 #[test]
