@@ -38,7 +38,7 @@ impl SoftPin {
     /// One of this duration, rounded up to what can be kept; none for a duration of zero.
     #[must_use]
     pub fn lasting(duration: Duration) -> Self {
-        let Ok(millis) = u64::try_from(duration.as_micros().div_ceil(1000)) else {
+        let Ok(millis) = u64::try_from(duration.as_nanos().div_ceil(1_000_000)) else {
             return Self::LONGEST;
         };
         let scale = (u64::BITS - millis.leading_zeros()).saturating_sub(KEPT);

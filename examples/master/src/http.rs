@@ -200,8 +200,9 @@ fn health(shown: &Shown, started: Instant) -> Page {
 }
 
 fn role(shown: &Shown, _: Instant) -> Page {
-    let role = shown.ha_status().map_or(HaRole::Alone, |status| status.role);
-    Page::text(format!("{role}\n"))
+    // The only one leads, for those who look for the one that does.
+    let role = shown.ha_status().map_or(HaRole::Leader, |status| status.role);
+    Page::text(role.to_string())
 }
 
 fn leader(shown: &Shown, _: Instant) -> Page {

@@ -30,6 +30,15 @@ use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
 
+/// What became of a round of attempts to make a connection beside the calls.
+enum Grown {
+    Done,
+    /// Nothing, and nothing needs to be until a call asks again, then at the earliest.
+    Enough(Instant),
+    /// Nothing, and there is no connection; the next round begins then.
+    Not(Instant),
+}
+
 pub(super) struct Link {
     route: Route,
     config: ClientConfig,
@@ -115,37 +124,57 @@ impl Link {
         Some(Arc::clone(least))
     }
 
+    /// Has a task make a connection beside the calls, unless one does. While there is none it goes on
+    /// until it has one: a master that comes back is found soon, also by who asks rarely.
     fn grow(self: &Arc<Self>) {
         if self.growing.swap(true, Ordering::AcqRel) {
             return;
         }
         let link = Arc::downgrade(self);
         tokio::spawn(async move {
-            let Some(strong) = link.upgrade() else { return };
-            let begun = Instant::now().into_std();
-            let mut wait = None;
-            match strong.open().await {
-                Ok(connection) => {
-                    strong.outage.ended();
-                    strong.keep(connection);
+            loop {
+                let Some(strong) = link.upgrade() else { return };
+                let grown = strong.grow_once().await;
+                // The client may end while this waits.
+                drop(strong);
+                let until = match grown {
+                    Grown::Done => break,
+                    Grown::Enough(until) | Grown::Not(until) => until,
+                };
+                tokio::time::sleep_until(until).await;
+                let is_needed = || link.upgrade().is_some_and(|strong| !strong.is_connected());
+                if matches!(grown, Grown::Enough(_)) || !is_needed() {
+                    break;
                 }
-                Err(error) => {
-                    // While there is another connection the master is not away.
-                    if strong.current().is_none() {
-                        let now = Instant::now().into_std();
-                        strong.outage.failed(&error, &strong.config, begun, now);
-                    }
-                    wait = Some(strong.config.max_backoff);
-                }
-            }
-            drop(strong);
-            if let Some(wait) = wait {
-                tokio::time::sleep(wait).await;
             }
             if let Some(strong) = link.upgrade() {
                 strong.growing.store(false, Ordering::Release);
             }
         });
+    }
+
+    /// Makes a connection, in one round of attempts.
+    async fn grow_once(self: &Arc<Self>) -> Grown {
+        let begun = Instant::now().into_std();
+        let error = match self.open().await {
+            Ok(connection) => {
+                self.outage.ended();
+                self.keep(connection);
+                return Grown::Done;
+            }
+            Err(error) => error,
+        };
+        // While there is another connection the master is not away.
+        if self.is_connected() {
+            return Grown::Enough(Instant::now() + self.config.max_backoff);
+        }
+        let next = self.outage.failed(&error, &self.config, begun, Instant::now().into_std());
+        let next = Instant::from_std(next);
+        if tries_again(&self.config, &error) { Grown::Not(next) } else { Grown::Enough(next) }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connections.lock().iter().any(|connection| connection.is_open())
     }
 
     fn keep(&self, connection: Arc<Connection>) {
@@ -165,9 +194,7 @@ impl Link {
         }
         let now = Instant::now().into_std();
         if let Some(error) = self.outage.known(now) {
-            if self.outage.takes_round(now) {
-                self.grow();
-            }
+            self.grow();
             return Err(error);
         }
         let seen = self.attempts.load(Ordering::Acquire);

@@ -128,7 +128,7 @@ fn objects_and_segments_are_described_as_in_mooncake() {
         (&row["allocator_used_bytes"], &row["te_endpoint"]),
         (&json!(used), &json!(node.address))
     );
-    assert_eq!(get(&master, "/role").ok(), "alone\n");
+    assert_eq!(get(&master, "/role").ok(), "leader");
 
     // Looking grants no lease, as reading does.
     for key in ["/query_key?key=a/1", "/batch_query_keys?keys=a/1"] {
@@ -286,7 +286,7 @@ fn a_standby_names_the_leader() {
     // Mooncake's flags.
     let etcd = format!("--ha_backend_connstring={}", etcd.endpoints()[0]);
     let flags = ["--enable-ha", "--ha_backend_type=etcd", &etcd];
-    let leads = |master: &Master| get(master, "/role").ok() == "leader\n";
+    let leads = |master: &Master| get(master, "/role").ok() == "leader";
     let first = Master::start(free_port(), &flags);
     eventually_blocking(DEADLINE, "a leader", || leads(&first).then_some(()));
     get(&first, "/query_key?key=k").assert_failed(404, -704, "OBJECT_NOT_FOUND");
