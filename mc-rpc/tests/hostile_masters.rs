@@ -210,6 +210,37 @@ async fn a_restarted_master_is_found_again() {
     server.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_to_a_master_that_is_known_to_be_down_fail_at_once() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let addr = server.local_addr().to_string();
+    let mut config = quick();
+    config.call_timeout = DEADLINE;
+    config.outage_patience = Some(Duration::from_millis(300));
+    let client = connect_with(&server, config.clone()).await;
+    let blocking = mc_rpc::blocking::MasterClient::lazy(&addr, config);
+    server.shutdown().await;
+    let begin = Instant::now();
+    for _ in 0..1000 {
+        let away = client.exist(key("k")).await.unwrap_err();
+        assert!(matches!(away, RpcError::Unreachable { .. }), "{away}");
+        let away = tokio::task::block_in_place(|| blocking.exist(key("k"))).unwrap_err();
+        assert!(matches!(away, RpcError::Unreachable { .. }), "{away}");
+    }
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(300) && took < DEADLINE / 2, "{took:?}");
+    let server = serve_at(&addr, &master, ServerConfig::default()).await;
+    let begin = Instant::now();
+    while client.exist(key("k")).await.is_err() {
+        assert!(begin.elapsed() < DEADLINE, "it is found again");
+    }
+    while tokio::task::block_in_place(|| blocking.exist(key("k"))).is_err() {
+        assert!(begin.elapsed() < DEADLINE, "it is found again");
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn lies_are_typed_errors() {
     // What the master answers, as the kind, the method (0: the right one) and

@@ -195,6 +195,8 @@ impl Link {
         let now = Instant::now().into_std();
         if let Some(error) = self.outage.known(now) {
             self.grow();
+            // Who calls again and again must not keep that task from running.
+            tokio::task::yield_now().await;
             return Err(error);
         }
         let seen = self.attempts.load(Ordering::Acquire);
