@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pytest
 from _cluster import Cluster
 
+from connectors._sources import Release
+from connectors._stubs import prepare
 from connectors.engines import Engine
+
+StartPair = Callable[..., tuple[Engine, Engine]]
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +32,28 @@ def decode() -> Iterator[Engine]:
     """The interpreter of an engine that gets them."""
     with closing(Engine()) as engine:
         yield engine
+
+
+@pytest.fixture
+def start() -> Iterator[StartPair]:
+    """Starts two interpreters of an engine, with the connectors' own files of a release and with
+    variables of their environment."""
+    with ExitStack() as opened:
+
+        def start(name: str, release: Release, **environment: str) -> tuple[Engine, Engine]:
+            root = str(release.fetch())
+
+            def engine(sockets: str) -> Engine:
+                variables = {"SOCKETS": sockets, **environment}
+                return opened.enter_context(closing(Engine(prepare, name, root, variables)))
+
+            # Sockets have short paths.
+            folders = [opened.enter_context(TemporaryDirectory(prefix="mc-")) for _ in range(2)]
+            with ThreadPoolExecutor(2) as pool:
+                first, second = pool.map(engine, folders)
+            return first, second
+
+        yield start
 
 
 class ConfigFile(Protocol):

@@ -8,47 +8,20 @@ tests of this folder ask more of each call; these show that the connectors make 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from importlib.util import find_spec
 from multiprocessing.managers import RemoteError
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from _cluster import Cluster, wait_until
 
 from connectors import _releases
-from connectors._sources import Release
-from connectors._stubs import prepare
+from connectors.conftest import StartPair
 from connectors.engines import Engine
 
-StartPair = Callable[..., tuple[Engine, Engine]]
-
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-
-
-@pytest.fixture
-def start() -> Iterator[StartPair]:
-    """Starts two interpreters of an engine, with variables of their environment."""
-    with ExitStack() as opened:
-
-        def start(name: str, release: Release, **environment: str) -> tuple[Engine, Engine]:
-            root = str(release.fetch())
-
-            def engine(sockets: str) -> Engine:
-                variables = {"SOCKETS": sockets, **environment}
-                return opened.enter_context(closing(Engine(prepare, name, root, variables)))
-
-            # Sockets have short paths.
-            folders = [opened.enter_context(TemporaryDirectory(prefix="mc-")) for _ in range(2)]
-            with ThreadPoolExecutor(2) as pool:
-                first, second = pool.map(engine, folders)
-            return first, second
-
-        yield start
 
 
 def write_config(folder: Path, cluster: Cluster) -> str:
