@@ -170,7 +170,7 @@ class OlderPipe:
     a receiver reads them from there. It names the engines by the URLs of its configuration."""
 
     def __init__(self, local_url: str, remote_url: str, backend: str | None) -> None:
-        import mooncake_vllm_adaptor as mva  # type: ignore[import-not-found]
+        import mooncake_vllm_adaptor as mva
 
         self._engine = mva.mooncake_vllm_adaptor()
         self._remote_url = remote_url
