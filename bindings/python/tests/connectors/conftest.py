@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -18,6 +19,8 @@ from connectors._stubs import prepare
 from connectors.engines import Engine
 
 StartPair = Callable[..., tuple[Engine, Engine]]
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from multiprocessing.managers import RemoteError
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ import pytest
 from _cluster import Cluster, wait_until
 
 from connectors import _releases
-from connectors.conftest import StartPair
+from connectors.conftest import StartPair, needs_torch
 from connectors.engines import Engine
-
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 
 def write_config(folder: Path, cluster: Cluster) -> str:

@@ -11,7 +11,7 @@ import pytest
 from _cluster import free_port
 
 from connectors import _releases
-from connectors.conftest import StartPair
+from connectors.conftest import StartPair, needs_torch
 from connectors.memory import content
 
 
@@ -43,3 +43,39 @@ def test_sglang_engine(start: StartPair) -> None:
     assert sender.transfer_batch(session, mine[:2], theirs[:2], [1, 1]) < 0
     with pytest.raises(RuntimeError, match="memory deregistration failed"):
         receiver.deregister()
+
+
+@needs_torch
+def test_vllm_omni_connector(start: StartPair) -> None:
+    port, pool = free_port(), 8 << 20
+    one, other = start("omni_transfer", _releases.OMNI)
+    sender = one.make("connectors._stubs.omni_transfer:Stage", pool=pool, port=port)
+    receiver = other.make("connectors._stubs.omni_transfer:Stage", pool=pool)
+    data, tensor = content("bytes", 3_000_001), content("tensor", 1 << 20)
+    structured = {"hidden": content("object", 100_000), "tokens": [1, 2, 3]}
+    place = {"source_host": "127.0.0.1", "source_port": port}
+
+    # All is told, only where to ask, and nothing.
+    stored, size, metadata = sender.put("bytes", data)
+    assert (stored, size, metadata) == (
+        True,
+        len(data),
+        {**place, "data_size": len(data), "is_fast_path": True},
+    )
+    assert receiver.get("bytes", metadata) == data
+    assert sender.put_tensor("tensor", tensor)[0]
+    assert receiver.get("tensor", place) == tensor
+    receiver.expect_sender("127.0.0.1", port)
+    assert sender.put("object", structured)[0]
+    assert receiver.get("object") == structured
+
+    # What was got is gone.
+    assert receiver.get("bytes") is None
+    assert receiver.health()["errors"] == sender.health()["errors"] == 0
+    assert receiver.get("bytes", metadata) is None
+    assert (receiver.health()["gets"], receiver.health()["errors"]) == (3, 1)
+    assert sender.pool_is_free()
+    assert receiver.pool_is_free()
+    receiver.close()
+    sender.close()
+    assert sender.health()["status"] == receiver.health()["status"] == "unhealthy"

@@ -22,10 +22,13 @@ def complete() -> None:
     module: Any = torch
     if not torch.cuda.is_available():
         module.cuda.Event = Event
+        module.Tensor.pin_memory = lambda tensor: tensor
     for name in ("float8_e4m3fn", "float8_e5m2"):
         if not hasattr(module, name):
             setattr(module, name, name)
     if not hasattr(module.cuda, "MemPool"):
         module.cuda.MemPool = type("MemPool", (), {})
+    if not hasattr(module.Tensor, "nbytes"):
+        module.Tensor.nbytes = property(lambda tensor: tensor.nelement() * tensor.element_size())
     if not hasattr(module.Tensor, "untyped_storage"):
         module.Tensor.untyped_storage = module.Tensor._storage
