@@ -7,8 +7,10 @@ engine is a stand-in.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from _cluster import free_port
+from _cluster import free_port, wait_until
 
 from connectors import _releases
 from connectors.conftest import StartPair, needs_torch
@@ -79,3 +81,54 @@ def test_vllm_omni_connector(start: StartPair) -> None:
     receiver.close()
     sender.close()
     assert sender.health()["status"] == receiver.health()["status"] == "unhealthy"
+
+
+@needs_torch
+def test_vllm_worker(start: StartPair) -> None:
+    port = free_port()
+    one, other = start("vllm_transfer", _releases.VLLM, BOOTSTRAP_PORT=str(port))
+    rank = "connectors._stubs.vllm_transfer:Rank"
+    prefill = one.make(rank, "prefill", "kv_producer", blocks=16)
+    decode = other.make(rank, "decode", "kv_consumer", blocks=16)
+    peer = ("prefill", f"http://127.0.0.1:{port}")
+    names = [f"block {number}" for number in range(5)]
+
+    prefill.compute("p1", "t1", dict(zip([1, 2, 3, 7, 8], names, strict=True)))
+    decode.load("d1", "t1", *peer, [4, 5, 6, 9, 2])
+    assert until_loaded(decode, "d1") == set()
+    assert all(decode.holds(*held) for held in zip([4, 5, 6, 9, 2], names, strict=True))
+    wait_until(lambda: "p1" in prefill.finished()[0], what="the end of the sending")
+    assert prefill.transfers() == ([4 * 5 * 4096], 0)
+
+    # Asked for first; the decode worker has the first blocks already.
+    decode.load("d2", "t2", *peer, [11, 12])
+    prefill.compute("p2", "t2", dict(enumerate(names, 10)))
+    assert until_loaded(decode, "d2") == set()
+    assert decode.holds(11, names[3])
+    assert decode.holds(12, names[4])
+
+    # Memory that was given back takes nothing, and takes again after it was registered again.
+    prefill.transfers()
+    decode.sleep()
+    prefill.compute("p3", "t3", {1: "third"})
+    decode.load("d3", "t3", *peer, [13])
+    assert until_loaded(decode, "d3") == {13}
+    assert prefill.transfers() == ([], 1)
+    decode.wake()
+    decode.load("d4", "t3", *peer, [14])
+    assert until_loaded(decode, "d4") == set()
+    assert decode.holds(14, "third")
+    assert not decode.holds(13, "third")
+
+
+def until_loaded(rank: Any, request: str) -> set[int]:
+    """Waits until a request was loaded, and returns the blocks that could not be."""
+    failed: set[int] = set()
+
+    def loaded() -> bool:
+        _, requests, more_failed = rank.finished()
+        failed.update(more_failed)
+        return request in requests
+
+    wait_until(loaded, what=f"the load of {request}")
+    return failed
