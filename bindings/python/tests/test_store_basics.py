@@ -238,7 +238,7 @@ def test_configs_are_carried_out(
         ReplicateConfig(prefer_alloc_in_same_node=True),
         ReplicateConfig(nof_replica_num=1),
         ReplicateConfig(dfs_replica_num=2),
-        ReplicateConfig(replica_num=1 << 40),
+        ReplicateConfig(replica_num=0),
     ]:
         assert store.put(f"{key}refused", b"x", refused) == INVALID_PARAMS
     memory = ctypes.create_string_buffer(b"x", 8)

@@ -17,7 +17,7 @@ use crate::client::address::{Address, Route};
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
-use crate::client::dial::{FailedRounds, Round, is_silent, tries_again};
+use crate::client::dial::{FailedRounds, Round, is_silent, may_pass, tries_again};
 use crate::client::metrics::Counters;
 use crate::client::outage::{Outage, ROUND};
 use crate::error::RpcError;
@@ -167,7 +167,10 @@ impl Pool {
                 Err(error) => error,
             };
             let now = Instant::now();
-            self.outage.failed(&error, &self.config, begun, now);
+            // Not what a caller has given up.
+            if may_pass(&error) {
+                self.outage.failed(&error, &self.config, begun, now);
+            }
             let next = failed.add(&error, &self.config, begun, now);
             let until = self.outage.known_from(now).map_or(deadline, |from| from.min(deadline));
             if !tries_again(&self.config, &error) || next >= deadline || now >= until {

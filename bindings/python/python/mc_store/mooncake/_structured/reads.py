@@ -103,7 +103,8 @@ class Reader:
         by_chunk: dict[int, list[_Piece]] = {}
         for piece in pieces:
             by_chunk.setdefault(piece.chunk, []).append(piece)
-        get_into_ranges = getattr(self._store, "get_into_ranges", None)
+        # The call of this package also reads into memory that is not registered.
+        get_into_ranges = getattr(self._store, "_get_into_ranges", None)
         if get_into_ranges is None:
             for place, parts in by_chunk.items():
                 value = memoryview(self._values([payload.chunks[place]])[0]).cast("B")
