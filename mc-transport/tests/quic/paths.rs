@@ -134,8 +134,16 @@ async fn no_stream_starves_beside_others() {
     for write in [false, true] {
         // Whoever makes no progress for half of the time that all of them need is given up; how
         // long that is depends on the machine. One after the other, the last would wait for all.
-        let all = crowd(write, DEADLINE).await.expect("in time");
-        crowd(write, all / 2).await.unwrap_or_else(|error| panic!("{error}, of {all:?}"));
+        // Other tests take the processors for a while, so that one time of three is enough.
+        let mut failures = Vec::new();
+        while failures.len() < 3 {
+            let all = crowd(write, DEADLINE).await.expect("in time");
+            match crowd(write, all / 2).await {
+                Ok(_) => break,
+                Err(error) => failures.push(format!("{error}, of {all:?}")),
+            }
+        }
+        assert!(failures.len() < 3, "{failures:?}");
     }
 }
 
