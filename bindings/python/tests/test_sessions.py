@@ -229,7 +229,7 @@ def test_bytes_of_two_puts_are_never_mixed(
 
     def read_at_once() -> set[int]:
         starts = [ptr + at for ptr, at in zip(ptrs, spread, strict=True)]
-        [[codes]] = reader._get_into_ranges([0], [[key]], [[starts]], [[offsets]], [[sizes]])
+        [codes] = reader._get_ranges_of([key], None, [starts], [offsets], [sizes])
         if codes == sizes:
             return found()
         # Replaced again and again, so that some of it could not be read.

@@ -14,8 +14,8 @@ use crate::error::RpcError;
 /// How long calls wait for the only master that there is: it may be starting again.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long one round beside the calls may last, and how long a caller's own may while the master is known
-/// to be down.
+/// How long a round may last that a caller of the blocking client makes while the master is known to be
+/// down.
 pub(super) const ROUND: Duration = Duration::from_secs(1);
 
 /// For how long after a round was due what is known holds.

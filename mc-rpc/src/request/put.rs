@@ -60,7 +60,9 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
         (true, ttl) => SoftPinAction::Enable { ttl },
         (false, Some(Duration::ZERO)) => SoftPinAction::Disable,
         (false, Some(ttl)) => {
-            let message = format!("soft_pin_ttl_ms asks for {ttl:?} without with_soft_pin");
+            let message = format!(
+                "soft_pin_ttl_ms asks for {ttl:?} without with_soft_pin; set that, too, or ask for 0"
+            );
             return Err(Refusal::invalid(message));
         }
     };

@@ -86,73 +86,6 @@ impl Store {
         all_sizes: Items<Items<Items<Size>>>,
     ) -> PyResult<Counts> {
         let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
-        self.get_ranges(py, &buffer_ptrs, &all_keys, lists, Destination::Registered)
-    }
-
-    /// _get_into_ranges(self, buffer_ptrs: list[int], all_keys: list[list[str]], all_dst_offsets:
-    /// list[list[list[int]]], all_src_offsets: list[list[list[int]]], all_sizes:
-    /// list[list[list[int]]]) -> list[list[list[int]]]
-    ///
-    /// get_into_ranges that copies into memory that is not registered.
-    #[pyo3(name = "_get_into_ranges")]
-    fn get_into_ranges_anywhere(
-        &self,
-        py: Python<'_>,
-        buffer_ptrs: Items<Size>,
-        all_keys: Items<Texts>,
-        all_dst_offsets: Items<Items<Items<Size>>>,
-        all_src_offsets: Items<Items<Items<Size>>>,
-        all_sizes: Items<Items<Items<Size>>>,
-    ) -> PyResult<Counts> {
-        let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
-        self.get_ranges(py, &buffer_ptrs, &all_keys, lists, Destination::Any)
-    }
-
-    /// _get_ranges_of(self, keys: list[str], generations: list[int], all_buffer_ptrs:
-    /// list[list[int]], all_src_offsets: list[list[int]], all_sizes: list[list[int]]) ->
-    /// list[list[int]]
-    ///
-    /// Reads ranges of values as get_into_ranges, each to its own address, and only from the given
-    /// puts, whose generations _batch_stat returns: -707 for a range of a value that another put
-    /// has replaced.
-    #[pyo3(name = "_get_ranges_of")]
-    fn get_ranges_of(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        generations: Items<u64>,
-        all_buffer_ptrs: Items<Items<Size>>,
-        all_src_offsets: Items<Items<Size>>,
-        all_sizes: Items<Items<Size>>,
-    ) -> PyResult<Vec<Vec<i64>>> {
-        let refused = |failure: Failure| vec![vec![failure.code().into()]; keys.len()];
-        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
-        let lists = [&all_buffer_ptrs, &all_src_offsets, &all_sizes];
-        if generations.len() != keys.len() || lists.iter().any(|list| list.len() != keys.len()) {
-            return Ok(refused(Failure::INVALID_PARAMS));
-        }
-        let named = keys.as_strs().into_iter().zip(&*generations).enumerate();
-        let wanted = named.map(|(nth, (key, &number))| {
-            let parts = parts(lists.map(|list| &*list[nth]));
-            Request { key, generation: Some(Generation::new(number)), parts }
-        });
-        // One buffer at address 0: the destination offsets are the addresses.
-        let buffers = [(0, wanted.collect())];
-        let answer = detached(py, || session.read_ranges(&buffers, Destination::Any))?;
-        Ok(answer.into_iter().flatten().collect())
-    }
-}
-
-impl Store {
-    /// Reads ranges into buffers. `lists` are the offsets in the buffers, those in the values, and the sizes.
-    fn get_ranges(
-        &self,
-        py: Python<'_>,
-        buffer_ptrs: &[Size],
-        all_keys: &[Texts],
-        lists: [&Items<Items<Items<Size>>>; 3],
-        into: Destination,
-    ) -> PyResult<Counts> {
         let refused = |failure: Failure| {
             let code = i64::from(failure.code());
             all_keys.iter().map(|keys| vec![vec![code]; keys.len()]).collect()
@@ -174,7 +107,42 @@ impl Store {
             (address, wanted.collect())
         });
         let buffers: Vec<_> = buffers.collect();
-        detached(py, || session.read_ranges(&buffers, into))
+        detached(py, || session.read_ranges(&buffers, Destination::Registered))
+    }
+
+    /// _get_ranges_of(self, keys: list[str], generations: list[int] | None, all_buffer_ptrs:
+    /// list[list[int]], all_src_offsets: list[list[int]], all_sizes: list[list[int]]) ->
+    /// list[list[int]]
+    ///
+    /// Reads ranges of values as get_into_ranges, each to its own address, whose memory costs a copy
+    /// if it is not registered. With generations, which _batch_stat returns, only from these puts:
+    /// -707 for a range of a value that another put has replaced.
+    #[pyo3(name = "_get_ranges_of")]
+    fn get_ranges_of(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        generations: Option<Items<u64>>,
+        all_buffer_ptrs: Items<Items<Size>>,
+        all_src_offsets: Items<Items<Size>>,
+        all_sizes: Items<Items<Size>>,
+    ) -> PyResult<Vec<Vec<i64>>> {
+        let refused = |failure: Failure| vec![vec![failure.code().into()]; keys.len()];
+        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
+        let lists = [&all_buffer_ptrs, &all_src_offsets, &all_sizes];
+        let names_puts = generations.as_ref().is_none_or(|numbers| numbers.len() == keys.len());
+        if !names_puts || lists.iter().any(|list| list.len() != keys.len()) {
+            return Ok(refused(Failure::INVALID_PARAMS));
+        }
+        let wanted = keys.as_strs().into_iter().enumerate().map(|(nth, key)| {
+            let parts = parts(lists.map(|list| &*list[nth]));
+            let generation = generations.as_ref().map(|numbers| Generation::new(numbers[nth]));
+            Request { key, generation, parts }
+        });
+        // One buffer at address 0: the destination offsets are the addresses.
+        let buffers = [(0, wanted.collect())];
+        let answer = detached(py, || session.read_ranges(&buffers, Destination::Any))?;
+        Ok(answer.into_iter().flatten().collect())
     }
 }
 

@@ -21,7 +21,7 @@ class BundleStore(Protocol):
     """The methods of a store that every transfer needs, as of ``MooncakeDistributedStore``.
 
     Further ones are used if the store has them: ``put_batch``, ``put_parts``, ``put_from``,
-    ``batch_get_buffer``, ``batch_get_into``, ``_get_into_ranges``, ``get_size``, ``batch_remove``.
+    ``batch_get_buffer``, ``batch_get_into``, ``_get_ranges_of``, ``get_size``, ``batch_remove``.
     """
 
     def put(self, key: str, value: Any, config: Any = None) -> int: ...

@@ -103,27 +103,27 @@ class Reader:
         by_chunk: dict[int, list[_Piece]] = {}
         for piece in pieces:
             by_chunk.setdefault(piece.chunk, []).append(piece)
-        # The call of this package also reads into memory that is not registered.
-        get_into_ranges = getattr(self._store, "_get_into_ranges", None)
-        if get_into_ranges is None:
+        # A call of this package's store; Mooncake's want registered memory.
+        get_ranges = getattr(self._store, "_get_ranges_of", None)
+        if get_ranges is None:
             for place, parts in by_chunk.items():
                 value = memoryview(self._values([payload.chunks[place]])[0]).cast("B")
                 for _, source, size, offset in parts:
                     target[offset : offset + size] = value[source : source + size]
         elif by_chunk:
-            self._with_ranges(get_into_ranges, payload, by_chunk, address_of(target))
+            self._with_ranges(get_ranges, payload, by_chunk, address_of(target))
 
     def _with_ranges(
         self, call: Any, payload: Payload, by_chunk: dict[int, list[_Piece]], address: int
     ) -> None:
         chunks = [payload.chunks[place] for place in by_chunk]
         counts = call(
-            [address],
-            [[chunk.key for chunk in chunks]],
-            [[[piece.target for piece in parts] for parts in by_chunk.values()]],
-            [[[piece.source for piece in parts] for parts in by_chunk.values()]],
-            [[[piece.size for piece in parts] for parts in by_chunk.values()]],
-        )[0]
+            [chunk.key for chunk in chunks],
+            None,
+            [[address + piece.target for piece in parts] for parts in by_chunk.values()],
+            [[piece.source for piece in parts] for parts in by_chunk.values()],
+            [[piece.size for piece in parts] for parts in by_chunk.values()],
+        )
         for chunk, parts, read in zip(chunks, by_chunk.values(), counts, strict=True):
             wanted = [piece.size for piece in parts]
             if list(read) != wanted:

@@ -25,15 +25,15 @@ class ByteStore(Protocol):
     def batch_get_into(
         self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], /
     ) -> list[int]: ...
-    def _get_into_ranges(
+    def _get_ranges_of(
         self,
-        buffer_ptrs: list[int],
-        all_keys: list[list[str]],
-        all_dst_offsets: list[list[list[int]]],
-        all_src_offsets: list[list[list[int]]],
-        all_sizes: list[list[list[int]]],
+        keys: list[str],
+        generations: list[int] | None,
+        all_buffer_ptrs: list[list[int]],
+        all_src_offsets: list[list[int]],
+        all_sizes: list[list[int]],
         /,
-    ) -> list[list[list[int]]]: ...
+    ) -> list[list[int]]: ...
     def put_parts(self, key: str, /, *values: Any, config: Any = ...) -> int: ...
     def upsert_parts(self, key: str, /, *values: Any, config: Any = ...) -> int: ...
     def batch_put_from_multi_buffers(

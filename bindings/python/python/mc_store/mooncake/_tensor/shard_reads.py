@@ -247,14 +247,14 @@ def _read_ranges(
     wanted = [(key, one) for key, one in zip(keys, fragments, strict=True) if one.sizes]
     if not wanted:
         return
-    codes = store._get_into_ranges(
-        [address],
-        [[key for key, _ in wanted]],
-        [[one.to for _, one in wanted]],
-        [[one.source for _, one in wanted]],
-        [[one.sizes for _, one in wanted]],
+    counts = store._get_ranges_of(
+        [key for key, _ in wanted],
+        None,
+        [[address + offset for offset in one.to] for _, one in wanted],
+        [one.source for _, one in wanted],
+        [one.sizes for _, one in wanted],
     )
-    if codes != [[one.sizes for _, one in wanted]]:
+    if counts != [one.sizes for _, one in wanted]:
         raise TensorError("a range of a shard cannot be read")
 
 
