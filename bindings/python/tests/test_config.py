@@ -127,6 +127,7 @@ def test_flags(tmp_path: Path, written: object, flag: bool) -> None:
         ({"client_http_port": "http"}, ValueError),
         ({"client_http_port": 1.5}, TypeError),
         ({"client_http_port": 65536}, ValueError),
+        ({"client_http_port": "5_0"}, ValueError),
     ],
 )
 def test_wrong_values_are_named(

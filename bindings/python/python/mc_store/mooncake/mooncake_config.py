@@ -23,8 +23,8 @@ import dataclasses
 import difflib
 import json
 import logging
-import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -220,23 +220,15 @@ def _did_you_mean(name: str, candidates: tuple[str, ...] | list[str]) -> str:
 def _size(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise TypeError(f"{name} must be a number of bytes or text like '16MB', got {value!r}")
-    number: int | float
-    if isinstance(value, str):
-        text = value.strip().lower()
-        digits = text.rstrip("bkmgt")
-        unit = _UNITS.get(text[len(digits) :])
-        try:
-            number = int(digits) if digits.strip().isdecimal() else float(digits)
-        except ValueError:
-            unit = None
-        if unit is None:
-            raise ValueError(f"{name} must be a number of bytes or text like '16MB', got {value!r}")
-        number *= unit
-    else:
-        number = value
-    if not 0 <= number < math.inf:
-        raise ValueError(f"{name} must not be negative or infinite, got {value!r}")
-    return int(number)
+    try:
+        size = _parse_segment_size(value)
+    except (ValueError, OverflowError):  # Of text, and of infinity.
+        raise ValueError(
+            f"{name} must be a number of bytes or text like '16MB', got {value!r}"
+        ) from None
+    if size < 0:
+        raise ValueError(f"{name} must not be negative, got {value!r}")
+    return size
 
 
 def _flag(name: str, value: object) -> bool:
@@ -252,11 +244,10 @@ def _flag(name: str, value: object) -> bool:
 
 
 def _port(name: str, value: object) -> int:
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            raise ValueError(f"{name} must be a port number, got {value!r}") from None
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value.strip()):
+        value = int(value)
+    elif isinstance(value, str):
+        raise ValueError(f"{name} must be a port number, got {value!r}")
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a port number, got {value!r}")
     if not 0 <= value <= 65535:
