@@ -147,6 +147,17 @@ def test_columns_of_tensors(transfer: MooncakeBundleTransfer) -> None:
         transfer.put({"batch": {}, "non_tensor_batch": {"x": mixed}})
 
 
+def test_type_that_torch_does_not_have(transfer: MooncakeBundleTransfer) -> None:
+    torch = pytest.importorskip("torch")
+    if hasattr(torch, "uint32"):
+        pytest.skip("this torch has every type")
+    rows = objects(np.arange(2, dtype=np.uint32))
+    handle = export_ref(transfer.put({"non_tensor_batch": {"f": rows}}))
+    handle["encoded_non_tensor"]["f"]["codec"] = "ragged_tensor"
+    with pytest.raises(StructuredFormatError, match="ragged_tensor column: can't convert"):
+        transfer.get(handle)
+
+
 def test_columns_of_images(transfer: MooncakeBundleTransfer) -> None:
     image = pytest.importorskip("PIL.Image")
     one = image.frombytes("RGB", (2, 2), bytes(range(12)))
@@ -254,6 +265,9 @@ def test_schemas(transfer: MooncakeBundleTransfer) -> None:
     ):
         with pytest.raises(ValueError, match=says):
             transfer.put({**data, name: wrong}, type="dict", field_schemas=schemas)
+    exact = {"tokens": FieldSchema("typed_ragged", metadata={"dtype": "uint64"})}
+    large = {"tokens": [[np.uint64((1 << 63) + 1), 5], [7]]}
+    assert transfer.get(transfer.put(large, type="dict", field_schemas=exact), type="dict") == large
     with pytest.raises(ValueError, match=r"unsupported schema codec: 'pickle'.*utf8_ragged"):
         transfer.put(data, type="dict", field_schemas={"json": FieldSchema("pickle")})
 
@@ -267,6 +281,14 @@ def test_schemas(transfer: MooncakeBundleTransfer) -> None:
         (objects({"a": np.arange(1), "b": object()}), "no codec matched"),
         (objects({1: np.arange(1)}), "no strings"),
         (objects(1 << 70, 1), "64 bits|no encoding"),
+        (objects({"a": 1 << 70}), "out of range"),
+        (objects(1 << 63, -1), "64 bits"),
+        (objects(np.uint64(1), np.int64(-1)), "64 bits"),
+        (objects([1 << 63, -1]), "64 bits"),
+        (objects([1 << 63], [-1]), "64 bits"),
+        (objects(np.arange(2, dtype="u8"), np.arange(2)), "64 bits"),
+        (objects({"a": [1 << 63, -1], "b": b""}), "64 bits"),
+        (objects(np.arange(2).view(np.ma.MaskedArray)), "masked"),
         (objects(np.array(["a"]), np.array(["b"])), "object ndarray rows"),
     ],
 )
@@ -301,7 +323,10 @@ def test_structure_of_columns() -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [slice(1, 3), slice(None, None, 2), slice(5, 9), StructuredMemberSlice(0, -2, 3), (2, 2, -3)],
+    [
+        *(slice(1, 3), slice(None, None, 2), slice(5, 9)),
+        *(StructuredMemberSlice(0, -2, 3), (2, 2, -3), np.array([2, 0, -1]), np.zeros(0, "u1")),
+    ],
 )
 def test_rows(transfer: MooncakeBundleTransfer, rows: Any) -> None:
     ref = transfer.put(everything())
@@ -320,6 +345,9 @@ def test_rows(transfer: MooncakeBundleTransfer, rows: Any) -> None:
         ([-4], IndexError, "out of range"),
         ([1.5], TypeError, "must be integers"),
         ([True, False, True], TypeError, "a mask is no list of rows"),
+        (np.array([True, False, True]), TypeError, "must be integers in one dimension, not bool"),
+        (np.zeros((1, 1), int), TypeError, r"one dimension, not int64 of shape \(1, 1\)"),
+        (np.array([3]), IndexError, "row index 3 out of range for 3 rows"),
         (3, TypeError, "must be a slice"),
         ("12", TypeError, "must be a slice"),
         (slice(2, 0, -1), ValueError, "step must be positive"),
@@ -351,12 +379,15 @@ def test_fields(transfer: MooncakeBundleTransfer) -> None:
     assert found["meta_info"] == {"step": 3, "of": [1, "x"]}
     assert transfer.get(ref, fields=[], meta_info_keys=["step", "x"])["meta_info"] == {"step": 3}
     target = np.empty_like(BATCH["ids"])
-    found = transfer.get(ref, fields=["ids"], destinations={"ids": target, "other": target})
+    found = transfer.get(ref, fields=["ids"], destinations={"ids": target, "other": None})
     assert found["batch"]["ids"] is target
     assert (target == BATCH["ids"]).all()
     part = np.empty((2, 2), ">i2")
     transfer.get(ref, fields=["swapped"], rows=[2, 1], destinations={"swapped": part})
     assert part.tolist() == [[4, 5], [2, 3]]
+    for name, says in (("int", "a column is"), ("other", "nothing of"), ("scores", "nothing of")):
+        with pytest.raises(ValueError, match=f"destination '{name}': {says}"):
+            transfer.get(ref, fields=["ids", "int"], destinations={name: target})
     with pytest.raises(KeyError, match="unknown DataProto fields: \\['other'\\]"):
         transfer.get(ref, fields=["other"])
     with pytest.raises(ValueError, match="cannot be combined"):
@@ -372,6 +403,9 @@ def test_fields(transfer: MooncakeBundleTransfer) -> None:
         ({"batch": {"": np.arange(2)}}, ValueError, "non-empty text"),
         ({"batch": {"a/b": np.arange(2)}}, ValueError, "invalid bundle buffer name"),
         ({"batch": {"a": [1, 2]}}, TypeError, "batch.a"),
+        ({"batch": {"a": np.zeros(1, [("x", "<i4")])}}, TypeError, "cannot be stored as bytes"),
+        ({"batch": np.arange(2)}, TypeError, "batch must be a dict of names"),
+        ({"meta_info": [1]}, TypeError, "meta_info must be a dict of names"),
     ],
 )
 def test_batches_that_are_none(
@@ -432,6 +466,25 @@ def test_append_of_a_stage_anew(
     assert transfer.get(moved)["batch"]["a"].tolist() == [0, 7]
     transfer.cleanup_dataproto(moved)
     assert left(store, prefix) == 0
+
+
+def test_names_of_parts_of_columns(transfer: MooncakeBundleTransfer) -> None:
+    column, plain_array = {"a": objects("x", "y")}, {"a.data": np.arange(2)}
+    for fields in (column | plain_array, plain_array | column):
+        second = list(fields)[1]
+        with pytest.raises(ValueError, match=f"field '{second}': .* rename one"):
+            transfer.put({"non_tensor_batch": fields})
+    both = {"a": objects("x", "y"), "a.leaf": objects({"b": b"x"}, {"b": b"y"})}
+    assert plain(transfer.get(transfer.put({"non_tensor_batch": both}))["non_tensor_batch"]) == (
+        plain(both)
+    )
+    for first, later in ((column, plain_array), (plain_array, column)):
+        ref = transfer.put({"non_tensor_batch": first})
+        (name,) = later
+        with pytest.raises(ValueError, match=f"field '{name}': .* rename one"):
+            transfer.append_dataproto_fields(ref, {"non_tensor_batch": later}, stage="default")
+        appended = transfer.append_dataproto_fields(ref, {"non_tensor_batch": later}, stage="s")
+        assert plain(transfer.get(appended)["non_tensor_batch"]) == plain(first | later)
 
 
 def test_appends_that_are_refused(transfer: MooncakeBundleTransfer) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from _cluster import Cluster, run_python
 from _structured import OTHER_PROCESS, MemoryStore, edit_json, keys_of, left, replace_value
+from mc_store.mooncake._structured import manifest
 from mc_store.mooncake.buffer_pool import BufferPool
 from mc_store.mooncake.store import MooncakeDistributedStore
 from mc_store.mooncake.structured_object_store import (
@@ -119,7 +120,14 @@ def test_arrays_that_are_not_contiguous(transfer: MooncakeBundleTransfer) -> Non
         assert found.tolist() == view.tolist()
 
 
-@pytest.mark.parametrize("value", ["text", None, 5j, {1, 2}, [1], np.array([object()])])
+#: An array of records, and one with a mask: the bytes of their elements are not all they are.
+RECORDS = np.zeros(2, [("a", "<i4"), ("b", "<f8")])
+MASKED: Any = np.arange(2).view(np.ma.MaskedArray)
+
+
+@pytest.mark.parametrize(
+    "value", ["text", None, 5j, {1, 2}, [1], np.array([object()]), RECORDS, MASKED]
+)
 def test_nothing_is_pickled(
     store: MooncakeDistributedStore, transfer: MooncakeBundleTransfer, prefix: str, value: Any
 ) -> None:
@@ -195,6 +203,14 @@ def test_destinations(transfer: MooncakeBundleTransfer) -> None:
         spec.select_members(["tokens"]).slice_member("tokens", 0, 1000, 1002), {"tokens": part}
     )
     assert (part == TOKENS[1000:1002]).all()
+
+
+def test_destination_that_nothing_is_read_into(transfer: MooncakeBundleTransfer) -> None:
+    spec = transfer.read_spec(put_some(transfer))
+    target = np.empty_like(TOKENS)
+    for narrowed, name in ((spec, "other"), (spec.select_members(["raw"]), "tokens")):
+        with pytest.raises(ValueError, match=f"destination '{name}'"):
+            transfer.materialize_into(narrowed, {name: target})
 
 
 def read_only(array: Any) -> Any:
@@ -334,6 +350,35 @@ def test_failed_put_leaves_nothing(refused: int, mode: Any) -> None:
         transfer.put_bundle(b"m", {"a": b"1234567"}, chunk_bytes=2, policy=policy)
     assert caught.value.code == -200
     assert store.values == {}
+
+
+def test_failed_removal_does_not_hide_the_failed_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(refused=2)  # The manifest, after the metadata and a member.
+    monkeypatch.setattr(store, "remove", lambda key, force: -1)
+    with pytest.raises(StructuredTransferError, match=r"put failed for .*: -200"):
+        MooncakeBundleTransfer(store).put_bundle(b"m", {"a": b"x"})
+
+
+def test_put_that_nobody_could_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    transfer = MooncakeBundleTransfer(store)
+    ref = transfer.put({"a": np.arange(2)})
+    before = dict(store.values)
+    monkeypatch.setattr(manifest, "MAX_JSON_BYTES", 1000)
+    long = StructuredObjectPayload({"text": "x" * 1000}, {})
+    for call, says in (
+        (lambda: transfer.put_structured_object(long), "metadata of"),
+        (lambda: transfer.put_bundle(b"", {"a": bytes(9)}, chunk_bytes=1), "larger chunk_bytes"),
+        (
+            lambda: transfer.append_dataproto_fields(
+                ref, {"b" * 900: np.arange(2)}, stage="default"
+            ),
+            "metadata of",
+        ),
+    ):
+        with pytest.raises(ValueError, match=says):
+            call()
+    assert store.values == before
 
 
 def test_put_into_a_full_store(new_cluster: Any, new_store: Any) -> None:

@@ -34,7 +34,8 @@ def of_dataproto(data: Any) -> Batch:
     """The batch of an object with the attributes ``batch``, ``non_tensor_batch`` and ``meta_info``,
     or of a dict with these keys only, or with the fields of ``batch``.
 
-    Raises ``ValueError`` for a name in two sections and for different numbers of rows.
+    Raises ``ValueError`` for a name in both ``batch`` and ``non_tensor_batch`` and for different
+    numbers of rows, ``TypeError`` for a section that has no names.
     """
     if isinstance(data, Mapping):
         is_envelope = bool(data) and set(data) <= set(_SECTIONS)
@@ -47,9 +48,16 @@ def of_dataproto(data: Any) -> Batch:
             raise TypeError(
                 f"a {type(data).__name__} is no batch: it has none of {', '.join(_SECTIONS)}"
             )
-    # A TensorDict is no Mapping, but has items.
-    fields = [{} if part is None else dict(part.items()) for part in parts]
-    return _sized(Batch(0, *fields))
+    return _sized(Batch(0, *map(_fields, _SECTIONS, parts)))
+
+
+def _fields(section: str, part: Any) -> dict[str, Any]:
+    if part is None:
+        return {}
+    items = getattr(part, "items", None)  # A TensorDict is no Mapping, but has items.
+    if items is None:
+        raise TypeError(f"{section} must be a dict of names to values, not a {type(part).__name__}")
+    return dict(items())
 
 
 def of_dict(data: Any, schemas: Schemas | None) -> Batch:
@@ -90,7 +98,8 @@ def is_object_array(value: Any) -> bool:
 
 
 def as_dict(batch: Mapping[str, Any], columns: Mapping[str, Any], meta: Mapping[str, Any]) -> Any:
-    """The flat dict of what was read; columns are lists."""
+    """The flat dict of what was read; columns are lists. A field hides the value of ``meta`` with
+    the same name."""
     lists = {
         name: list(value) if is_object_array(value) else value for name, value in columns.items()
     }

@@ -15,7 +15,7 @@ from .policy import BundleStore, BundleTransferPolicy
 from .reads import Reader
 from .refs import RemoteBundleRef, manifest_key_of
 from .removal import remove_keys
-from .writes import Value, write_values
+from .writes import Value, withdraw, write_values
 
 
 class Source:
@@ -70,7 +70,8 @@ class Bundles:
         """Stores a bundle and returns its reference.
 
         Readers see it when it is complete, for the manifest is written last. After an exception
-        nothing of it is left.
+        nothing of it is left, as far as the store allows. Raises ``ValueError`` for a manifest that
+        no reader would parse.
         """
         keys = ObjectKeys(self.prefix, new_object_id(partition))
         values: list[Value] = []
@@ -102,11 +103,12 @@ class Bundles:
     ) -> RemoteBundleRef:
         content = manifest.to_dict()
         encoded = memoryview(dump_json(content))
+        manifests.check_json_size(encoded.nbytes, "bundle manifest", "; use larger chunk_bytes")
         write_values(self.store, values, config, policy)
         try:
             write_values(self.store, [Value(manifest.keys.manifest, (encoded,))], config, policy)
         except BaseException:
-            remove_keys(self.store, [value.key for value in values])
+            withdraw(self.store, [value.key for value in values])
             raise
         return RemoteBundleRef(manifest.keys.manifest, content)
 
@@ -136,6 +138,14 @@ class Bundles:
         (data,) = self.reader.whole([manifest.meta])
         return load_json(data, f"metadata {manifest.meta.key!r}")
 
+    def is_removed(self, ref: RemoteBundleRef | Mapping[str, Any]) -> bool:
+        """Whether the store has no such bundle. It is not asked if ``ref`` has the manifest."""
+        key = manifest_key_of(ref)
+        if isinstance(ref, RemoteBundleRef) and ref.manifest:
+            return False
+        keys_of_manifest(key, self.prefix)
+        return self.store.is_exist(key) == 0
+
     def remove(
         self, ref: RemoteBundleRef | Mapping[str, Any], *, but: frozenset[str] = frozenset()
     ) -> None:
@@ -144,12 +154,8 @@ class Bundles:
         Raises ``StructuredTransferError`` if keys are left. The manifest is then left as well, so
         that the call can be repeated.
         """
-        key = manifest_key_of(ref)
-        has_manifest = isinstance(ref, RemoteBundleRef) and bool(ref.manifest)
-        if not has_manifest:
-            keys_of_manifest(key, self.prefix)
-            if self.store.is_exist(key) == 0:
-                return
+        if self.is_removed(ref):
+            return
         manifest = self.load(ref)
         remove_keys(self.store, (key for key in manifest.data_keys() if key not in but))
         if manifest.keys.manifest not in but:

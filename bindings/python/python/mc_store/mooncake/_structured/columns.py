@@ -16,6 +16,9 @@ from .errors import StructuredFormatError
 from .memory import require_numpy
 from .slices import Rows
 
+#: numpy's common type is a float then, which has fewer digits.
+NO_INTEGER_TYPE = "no integer type of 64 bits holds all of the integers"
+
 
 @dataclass
 class EncodedColumn:
@@ -108,6 +111,16 @@ def check_length(array: Any, length: int, name: str) -> None:
         raise StructuredFormatError(f"column {name} has shape {array.shape}, expected {(length,)}")
 
 
+def is_integral(value: object) -> bool:
+    """Whether ``value`` is an integer or a bool, an array of them, or a list of all these."""
+    if isinstance(value, list | tuple):
+        return all(map(is_integral, value))
+    numpy = require_numpy()
+    if isinstance(value, numpy.ndarray | numpy.generic):
+        return value.dtype.kind in "biu"
+    return isinstance(value, int)
+
+
 def object_array(values: Sequence[Any]) -> Any:
     """``values`` as an array of objects with one dimension, also if they are sequences."""
     array = require_numpy().empty(len(values), dtype=object)
@@ -168,8 +181,8 @@ class Scalars:
         dtype = numpy.dtype(self._dtype) if self._dtype else numpy.array(given).dtype
         if dtype.kind not in "biuf":
             raise ValueError(f"numbers of type {dtype} have no encoding")
-        if dtype.kind == "f" and all(isinstance(value, int) for value in given) and not self._dtype:
-            raise ValueError("an integer has more than 64 bits")
+        if dtype.kind == "f" and not self._dtype and all(map(is_integral, given)):
+            raise ValueError(NO_INTEGER_TYPE)
         data = numpy.array([0 if value is None else value for value in values], dtype)
         if data.ndim != 1:
             raise ValueError("a row is no number")

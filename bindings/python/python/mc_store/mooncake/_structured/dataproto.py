@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from .batches import Batch, Schemas, is_object_array
-from .bundle import Inherited, Source
+from .bundle import Inherited
 from .columns import EncodedColumn
 from .fields import ColumnDescription, StoredColumn, decode_column, encode_column
 from .handles import ref_of
-from .manifest import Manifest, dump_json
+from .manifest import Manifest
 from .members import Member
 from .refs import DataProtoRefLike, MooncakeDataProtoRef, RemoteBundleRef, StructuredFieldLocation
 from .slices import Rows, RowSelection
@@ -22,7 +22,9 @@ from .structured import (
     OpenedObject,
     StructuredObjects,
     WriteOptions,
+    check_destinations,
     encode_members,
+    metadata_source,
 )
 
 _LAYOUT = "dataproto_stage"
@@ -142,6 +144,7 @@ class DataProtos:
             for name, payload in before.manifest.buffers.items()
             if name not in replaced
         }
+        encoded.check_members(kept)
         ends_with_it = [before.manifest.keys.manifest, *before.manifest.cleanup_keys]
         for payload in (
             before.manifest.meta,
@@ -149,7 +152,7 @@ class DataProtos:
         ):
             ends_with_it += [chunk.key for chunk in payload.chunks]
         return self._bundles.put(
-            Source(memoryview(dump_json(metadata))),
+            metadata_source(metadata),
             sources,
             partition=options.partition,
             chunk_bytes=options.chunk_bytes,
@@ -165,10 +168,15 @@ class DataProtos:
         rows: RowSelection | None,
         destinations: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields ``names``, those of ``batch`` and those of ``non_tensor_batch``."""
+        """The fields ``names``, those of ``batch`` and those of ``non_tensor_batch``.
+
+        Raises ``KeyError`` for an unknown field, ``ValueError`` for a destination of a field that
+        is not among ``names``, or is a column.
+        """
         unknown = [name for name in names if name not in ref.field_index]
         if unknown:
             raise KeyError(f"unknown DataProto fields: {unknown}")
+        check_destinations(destinations, names, ref.encoded_non_tensor)
         chosen = None if rows is None else Rows.of_selection(rows, ref.batch_size)
         found: dict[str, Any] = {}
         for stage, fields in _by_stage(ref, names).items():
@@ -212,7 +220,8 @@ class DataProtos:
         if added:
             keys = set(kept)
             for bundle in previous.stage_refs.values():
-                keys.update(self._bundles.load(bundle).data_keys())
+                if not self._bundles.is_removed(bundle):
+                    keys.update(self._bundles.load(bundle).data_keys())
             self._remove_each(added, frozenset(keys))
 
     def _remove_each(self, refs: Iterable[RemoteBundleRef], kept: frozenset[str]) -> None:
@@ -230,12 +239,16 @@ class _EncodedBatch:
     """The fields of a batch as members of an object.
 
     members: by name. locations: of each field. columns: descriptions of columns by field.
+
+    Raises ``ValueError`` if two fields have a member of the same name, as the data of a column
+    ``a`` and a field ``a.data``.
     """
 
     def __init__(self, batch: Batch, stage: str, schemas: Schemas | None) -> None:
         self.members: dict[str, Any] = {}
         self.locations: dict[str, StructuredFieldLocation] = {}
         self.columns: dict[str, Any] = {}
+        self._fields: dict[str, str] = {}
         for name, value in batch.batch.items():
             self._add_plain("batch", name, value, stage)
         for name, value in batch.non_tensor_batch.items():
@@ -249,12 +262,12 @@ class _EncodedBatch:
 
     def _add_plain(self, section: Any, name: str, value: Any, stage: str) -> None:
         member = f"{section}.{name}"
-        self.members[member] = value
+        self._add_members(name, {member: value})
         self.locations[name] = StructuredFieldLocation(stage, member, section)
 
     def _add_column(self, name: str, member: str, column: EncodedColumn, stage: str) -> None:
         names = {short: f"{member}.{short}" for short in column.payloads}
-        self.members |= {names[short]: value for short, value in column.payloads.items()}
+        self._add_members(name, {names[short]: value for short, value in column.payloads.items()})
         self.locations[name] = StructuredFieldLocation(stage, member, "non_tensor_batch")
         self.columns[name] = {
             "codec": column.codec,
@@ -262,6 +275,20 @@ class _EncodedBatch:
             "metadata": column.metadata,
             "payload_members": names,
         }
+
+    def _add_members(self, name: str, members: Mapping[str, Any]) -> None:
+        self._fields |= dict.fromkeys(members, name)
+        self.check_members(self.members.keys() & members.keys())
+        self.members |= members
+
+    def check_members(self, taken: Iterable[str]) -> None:
+        """Raises ``ValueError`` that names the field of a member whose name is in ``taken``."""
+        for member in taken:
+            if member in self._fields:
+                raise ValueError(
+                    f"field {self._fields[member]!r}: another field has a member {member!r} too; "
+                    "rename one of the fields"
+                )
 
 
 class _StageReader:

@@ -54,7 +54,7 @@ def encode_column(path: str, values: Sequence[Any], schema: FieldSchema | None) 
             return column
         if any(isinstance(value, dict | list | tuple) for value in values):
             return recursive.encode(path, values)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"unsupported structured non-tensor field {path!r}: {error}") from error
     raise ValueError(f"unsupported structured non-tensor field {path!r}: {decision.reason}")
 

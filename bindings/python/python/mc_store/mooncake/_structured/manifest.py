@@ -114,11 +114,11 @@ def load_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any]
     return content
 
 
-def check_json_size(size: int, what: str) -> None:
+def check_json_size(size: int, what: str, advice: str = "") -> None:
     """Raises ``StructuredFormatError`` if ``size`` bytes of JSON are too many."""
     if size > MAX_JSON_BYTES:
         raise StructuredFormatError(
-            f"{what} has {size} bytes, more than the {MAX_JSON_BYTES} that are parsed"
+            f"{what} has {size} bytes, more than the {MAX_JSON_BYTES} that are parsed{advice}"
         )
 
 

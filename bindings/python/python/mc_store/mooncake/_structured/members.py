@@ -19,7 +19,7 @@ from .._tensor.layout import METADATA_SIZE, TensorError, TensorMetadata, parse
 from .bundle import Source
 from .errors import StructuredFormatError
 from .manifest import Payload
-from .memory import RawDestination, TensorObjectBuffer, require_numpy
+from .memory import RawDestination, TensorObjectBuffer, check_unmasked, require_numpy
 from .reads import Range, Reader
 from .slices import Rows
 
@@ -38,8 +38,12 @@ def encode(value: object, name: str) -> tuple[dict[str, Any], Source]:
         return _encode_tensor(value, name)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
-        if not _DTYPE.fullmatch(value.dtype.str):
-            raise TypeError(f"{name}: an array of {value.dtype} cannot be stored as bytes")
+        # Records and types of other packages have the text of another type: they would come back
+        # as that.
+        dtype = value.dtype
+        if not _DTYPE.fullmatch(dtype.str) or numpy.dtype(dtype.str) != dtype:
+            raise TypeError(f"{name}: an array of {dtype} cannot be stored as bytes")
+        check_unmasked(value, name)
         spec = {"encoding": "ndarray", "dtype": value.dtype.str, "shape": list(value.shape)}
         return spec, Source.of_bytes(value, name)
     return {"encoding": "bytes"}, Source.of_bytes(value, name)

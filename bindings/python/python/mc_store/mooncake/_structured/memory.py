@@ -110,6 +110,13 @@ def address_of(view: memoryview) -> int:
     return addressof(c_char.from_buffer(view)) if view.nbytes else 0
 
 
+def check_unmasked(array: Any, name: str) -> None:
+    """Raises ``TypeError`` that names the member ``name`` for a masked array of numpy, whose mask
+    would be lost."""
+    if isinstance(array, require_numpy().ma.MaskedArray):
+        raise TypeError(f"{name}: masked arrays are not stored; store the mask as another field")
+
+
 def require_numpy() -> Any:
     """numpy. Raises ``ImportError``, which says how to get it, if it is not installed."""
     numpy = arrays.imported("numpy")

@@ -9,16 +9,18 @@ from typing import Any
 
 from .._tensor import arrays
 from .columns import (
+    NO_INTEGER_TYPE,
     ColumnSource,
     EncodedColumn,
     check_length,
+    is_integral,
     nulls_of,
     offsets_of,
     read_nulls,
     read_offsets,
 )
 from .errors import StructuredFormatError
-from .memory import require_numpy
+from .memory import check_unmasked, require_numpy
 from .slices import Rows
 
 _MAX_NDIM = 32
@@ -37,9 +39,10 @@ class TypedRagged:
     def encode(self, values: Sequence[Any]) -> EncodedColumn:
         """As :meth:`Codec.encode`."""
         numpy = require_numpy()
-        given = [None if value is None else numpy.asarray(value) for value in values]
+        chosen = numpy.dtype(self._dtype) if self._dtype else None
+        given = [None if value is None else _array(value, chosen) for value in values]
         rows = [row for row in given if row is not None]
-        dtype = numpy.dtype(self._dtype) if self._dtype else _common_type(rows)
+        dtype = _common_type(rows) if chosen is None else chosen
         if dtype.kind not in "biufcSU":
             raise ValueError("typed_ragged codec requires non-object dtype")
         is_array = [isinstance(value, numpy.ndarray) for value in values if value is not None]
@@ -106,13 +109,33 @@ class RaggedTensors:
         torch = arrays.imported("torch")
         if torch is None:
             return found
-        return [None if row is None else torch.from_numpy(row) for row in found]
+        try:
+            return [None if row is None else torch.from_numpy(row) for row in found]
+        except TypeError as error:  # Of an element type that torch does not have.
+            raise StructuredFormatError(f"a ragged_tensor column: {error}") from None
+
+
+def _array(value: Any, dtype: Any) -> Any:
+    """The row as an array, of ``dtype`` if that is a type of numbers and the row is no array."""
+    numpy = require_numpy()
+    if isinstance(value, numpy.ndarray):
+        check_unmasked(value, "a row")
+        return numpy.asarray(value)
+    if dtype is not None and dtype.kind in "biufc":
+        return numpy.asarray(value, dtype)
+    row = numpy.asarray(value)
+    if row.dtype.kind == "f" and row.size and is_integral(value):
+        raise ValueError(NO_INTEGER_TYPE)
+    return row
 
 
 def _common_type(rows: Sequence[Any]) -> Any:
     numpy = require_numpy()
     types = {row.dtype for row in rows if row.size} or {row.dtype for row in rows}
-    return numpy.result_type(*types) if types else numpy.dtype("int64")
+    common = numpy.result_type(*types) if types else numpy.dtype("int64")
+    if common.kind == "f" and all(dtype.kind in "biu" for dtype in types):
+        raise ValueError(NO_INTEGER_TYPE)
+    return common
 
 
 def _encode(rows: Sequence[Any], dtype: Any, codec: str, name: str) -> EncodedColumn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -56,6 +57,14 @@ class Rows:
             return cls(range(*rows.indices(total)))
         if isinstance(rows, StructuredMemberSlice):
             return cls.of_slice(rows, total, "DataProto row")
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(rows, numpy.ndarray):
+            if rows.ndim != 1 or rows.dtype.kind not in "iu":
+                raise TypeError(
+                    "DataProto rows in an array must be integers in one dimension, not "
+                    f"{rows.dtype} of shape {rows.shape}"
+                )
+            rows = rows.tolist()
         if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
             raise TypeError(
                 "DataProto rows must be a slice, StructuredMemberSlice, or row index sequence, not "

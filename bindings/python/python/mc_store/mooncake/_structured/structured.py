@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .bundle import Bundles, Source
 from .errors import StructuredFormatError
-from .manifest import Manifest, dump_json
+from .manifest import Manifest, check_json_size, dump_json
 from .members import Member, encode
 from .policy import BundleTransferPolicy
 from .refs import RemoteBundleRef
@@ -106,9 +106,8 @@ class StructuredObjects:
         if STRUCTURED_FIELD_SPECS_KEY in metadata:
             raise ValueError(f"structured metadata key {STRUCTURED_FIELD_SPECS_KEY!r} is reserved")
         specs, sources = encode_members(members, options.policy)
-        meta = dump_json({**metadata, STRUCTURED_FIELD_SPECS_KEY: specs})
         return self.bundles.put(
-            Source(memoryview(meta)),
+            metadata_source({**metadata, STRUCTURED_FIELD_SPECS_KEY: specs}),
             sources,
             partition=options.partition,
             chunk_bytes=options.chunk_bytes,
@@ -150,13 +149,17 @@ class StructuredObjects:
     def materialize(
         self, spec: StructuredObjectReadSpec, destinations: Mapping[str, Any] | None = None
     ) -> StructuredObjectResult:
-        """Reads what ``spec`` says, members with a destination into that."""
+        """Reads what ``spec`` says, members with a destination into that.
+
+        Raises ``ValueError`` for a destination of a member that is not read.
+        """
         if spec.member_names is not None and not spec.member_names:
             raise ValueError("structured read spec selected no members")
         opened = self.open(spec.ref)
         every = spec.member_names is None
         names = list(opened.manifest.buffers if every else spec.member_names or ())
         slices = dict(spec.member_slices)
+        check_destinations(destinations or {}, names)
         if every:
             opened.manifest.select(slices)  # Raises for a slice of what there is not.
         return StructuredObjectResult(
@@ -219,6 +222,25 @@ class OpenedObject:
             raise ValueError(f"structured bytes member {member.name} does not support slicing")
         kind = "ndarray" if member.encoding == "ndarray" else "tensor"
         return Rows.of_slice(part, member.row_count(self.reader), f"structured {kind}")
+
+
+def metadata_source(metadata: Mapping[str, Any]) -> Source:
+    """The metadata of an object as JSON. Raises ``ValueError`` if no reader would parse it."""
+    data = dump_json(metadata)
+    check_json_size(len(data), "metadata of a structured object")
+    return Source(memoryview(data))
+
+
+def check_destinations(
+    destinations: Mapping[str, Any], names: Container[str], columns: Container[str] = ()
+) -> None:
+    """Raises ``ValueError`` if nothing would be read into one of ``destinations``: its name is not
+    among ``names``, or among ``columns``."""
+    for name, target in destinations.items():
+        if target is not None and name in columns:
+            raise ValueError(f"destination {name!r}: a column is read as objects, not into memory")
+        if target is not None and name not in names:
+            raise ValueError(f"destination {name!r}: nothing of that name is selected to be read")
 
 
 def encode_members(

@@ -55,7 +55,7 @@ def write_values(
                 _check(value.key, _put_special(store, value, config))
         _put_simple(store, simple, config, policy)
     except BaseException:
-        _withdraw(store, [value.key for value in values])
+        withdraw(store, [value.key for value in values])
         raise
 
 
@@ -125,7 +125,8 @@ def _check(key: str, code: int, others: str = "") -> None:
         raise StructuredTransferError(f"put failed for {key}{others}: {code}", key, code)
 
 
-def _withdraw(store: BundleStore, keys: Iterable[str]) -> None:
+def withdraw(store: BundleStore, keys: Iterable[str]) -> None:
+    """Removes what a failed put wrote, and raises nothing if that fails."""
     try:
         remove_keys(store, keys)
     except Exception as error:  # The failure of the put is what the caller is to see.
