@@ -20,13 +20,6 @@ from mc_store.mooncake.store import MooncakeDistributedStore
 from mc_store.mooncake.structured_object_store import MooncakeBundleTransfer, export_ref
 
 
-class Rows(dict[str, Any]):
-    """Fields with rows, of which `len` is the number, as of a `DataProto`."""
-
-    def __len__(self) -> int:
-        return len(next(iter(self.values())))
-
-
 class Network:
     """Calls a catalog, and loses calls and replies on demand: `lose` has the names of methods, and
     whether the call or the reply is lost, in the order in which that is to happen."""
@@ -86,9 +79,7 @@ def test_rows_of_several_writers(
         "catalog/writers",
     )
     network("publish", "other", "train", ["c", "d"], handle=json.loads(done.stdout))
-    client.put(
-        Rows(ids=np.array([10, 20])), partition="train", keys=["a", "b"], tags=[{}, {"t": 1}]
-    )
+    client.put({"ids": np.array([10, 20])}, partition="train", keys=["a", "b"], tags=[{}, {"t": 1}])
     plan = client.resolve("train", ["d", "a", "b"])
     assert plan["tags"] == [{}, {}, {"t": 1}]
     assert read(client, plan, "ids") == [40, 10, 20]
@@ -101,7 +92,7 @@ def test_rows_of_several_writers(
 
 
 def test_fields_that_come_later(client: DataProtoCatalogTransfer, memory: MemoryStore) -> None:
-    client.put(Rows(a=np.arange(2), b=np.arange(2)), partition="p", keys=["x", "y"])
+    client.put({"a": np.arange(2), "b": np.arange(2)}, partition="p", keys=["x", "y"])
     plan = client.resolve("p", ["x"])
     ((fragment, handle),) = plan["handles"].items()
     result = client.append(
@@ -131,10 +122,10 @@ def test_fields_that_come_later(client: DataProtoCatalogTransfer, memory: Memory
 
 
 def test_a_key_gets_another_value(client: DataProtoCatalogTransfer, memory: MemoryStore) -> None:
-    client.put(Rows(a=np.array([1, 2])), partition="p", keys=["x", "y"])
-    client.put(Rows(a=np.array([3])), partition="p", keys=["x"])
+    client.put({"a": np.array([1, 2])}, partition="p", keys=["x", "y"])
+    client.put({"a": np.array([3])}, partition="p", keys=["x"])
     assert read(client, client.resolve("p", ["x", "y"]), "a") == [3, 2]
-    client.put(Rows(a=np.array([4])), partition="p", keys=["y"])
+    client.put({"a": np.array([4])}, partition="p", keys=["y"])
     plan = client.resolve("p", ["x", "y"])
     assert read(client, plan, "a") == [3, 4]
     assert len({key.rpartition("/buffer")[0] for key in memory.values if "buffer" in key}) == 3
@@ -159,18 +150,18 @@ def test_lost_calls_and_replies(
     client: DataProtoCatalogTransfer, network: Network, memory: MemoryStore
 ) -> None:
     network.lose = [("publish", "call"), ("ack_publication", "call")]
-    client.put(Rows(a=np.array([1])), partition="p", keys=["x"])
+    client.put({"a": np.array([1])}, partition="p", keys=["x"])
     network.lose = [("publish", "reply"), ("publish", "reply")]
     with pytest.raises(ConnectionError, match="reply"):
-        client.put(Rows(a=np.array([2])), partition="p", keys=["y"])
+        client.put({"a": np.array([2])}, partition="p", keys=["y"])
     # Another writer is faster, and the batch that it replaces goes.
     other = DataProtoCatalogTransfer(client.transfer, network)
-    other.put(Rows(a=np.array([3])), partition="p", keys=["y"])
+    other.put({"a": np.array([3])}, partition="p", keys=["y"])
     client.close()
     assert read(client, client.resolve("p", ["x", "y"]), "a") == [1, 3]
     network.lose = [("publish", "call"), ("publish", "call"), ("publish", "call")]
     with pytest.raises(ConnectionError):
-        client.put(Rows(a=np.array([4])), partition="p", keys=["z"])
+        client.put({"a": np.array([4])}, partition="p", keys=["z"])
     with pytest.raises(RuntimeError, match="publish pending"):
         client.drain()
     client.close()
@@ -185,16 +176,86 @@ def test_refused_publication_leaves_nothing(
     client: DataProtoCatalogTransfer, network: Network, memory: MemoryStore
 ) -> None:
     with pytest.raises(ValueError, match="unique"):
-        client.put(Rows(a=np.arange(2)), partition="p", keys=["x", "x"])
+        client.put({"a": np.arange(2)}, partition="p", keys=["x", "x"])
     with pytest.raises(ValueError, match="does not match 1 logical keys"):
-        client.put(Rows(a=np.arange(2)), partition="p", keys=["x"])
+        client.put({"a": np.arange(2)}, partition="p", keys=["x"])
     with pytest.raises(ValueError, match="requires tags or DataProto data"):
         client.put(None, partition="p", keys=["x"])
     client.drain()
     with pytest.raises(CatalogDrained):
-        client.put(Rows(a=np.arange(1)), partition="p", keys=["x"])
+        client.put({"a": np.arange(1)}, partition="p", keys=["x"])
     client.close()
     assert not memory.values
+
+
+def test_refusal_of_a_late_publication_leaves_nothing(
+    client: DataProtoCatalogTransfer, network: Network, memory: MemoryStore
+) -> None:
+    other = DataProtoCatalogTransfer(client.transfer, network)
+    network.lose = [("publish", "call")] * 2
+    with pytest.raises(ConnectionError):
+        client.put({"a": np.arange(2)}, partition="p", keys=["x", "x"])
+    client.close()
+    assert not memory.values
+    # An append to a batch that is removed before the append is known.
+    client.put({"a": np.arange(1)}, partition="p", keys=["x"])
+    ((fragment, found),) = client.resolve("p", ["x"])["handles"].items()
+    client.release_read(1)
+    network.lose = [("publish_append", "call")] * 2
+    with pytest.raises(ConnectionError):
+        client.append(fragment, found, {"b": np.arange(1)}, partition="p", keys=["x"], stage="late")
+    other.remove("p", ["x"])
+    client.close()
+    assert not memory.values
+
+
+def test_what_an_append_adds_to_is_not_removed_meanwhile(
+    client: DataProtoCatalogTransfer,
+    network: Network,
+    memory: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client.put({"a": np.arange(1)}, partition="p", keys=["x"])
+    ((fragment, found),) = client.resolve("p", ["x"])["handles"].items()
+    client.release_read(1)
+    other = DataProtoCatalogTransfer(client.transfer, network)
+    append = client.transfer.append_dataproto_fields
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        other.remove("p", ["x"])
+        assert client.transfer.get(found)["batch"]["a"].tolist() == [0]
+        return append(*args, **kwargs)
+
+    monkeypatch.setattr(client.transfer, "append_dataproto_fields", late)
+    network.lose = [("release_read", "call")]
+    with pytest.raises(ValueError, match="keys not found"):
+        client.append(fragment, found, {"b": np.arange(1)}, partition="p", keys=["x"], stage="s")
+    client.close()  # The call that was lost is repeated.
+    assert not memory.values
+    client.drain()
+
+
+def test_interruption_loses_no_publication(
+    client: DataProtoCatalogTransfer, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_settle", lambda: None)  # As puts of two threads at once.
+        for key in ("x", "y"):
+            network.lose = [("publish", "call")] * 2
+            with pytest.raises(ConnectionError):
+                client.put({"a": np.arange(1)}, partition="p", keys=[key])
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(network.catalog, "publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+        with pytest.raises(KeyboardInterrupt):
+            client.put({"a": np.arange(1)}, partition="p", keys=["z"])
+    client.close()
+    assert client.list() == {"p": {"x": {}, "y": {}}}
 
 
 def test_removal_that_fails_is_tried_again(
@@ -204,7 +265,7 @@ def test_removal_that_fails_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client.put(Rows(a=np.arange(1)), partition="p", keys=["x"])
+    client.put({"a": np.arange(1)}, partition="p", keys=["x"])
     with monkeypatch.context() as patched:
         patched.setattr(memory, "remove", lambda key, force: -1)
         client.remove("p", ["x"])
@@ -218,7 +279,7 @@ def test_removal_that_fails_is_tried_again(
 
 
 def test_no_drain_during_a_read(client: DataProtoCatalogTransfer) -> None:
-    client.put(Rows(a=np.arange(1)), partition="p", keys=["x"])
+    client.put({"a": np.arange(1)}, partition="p", keys=["x"])
     plan = client.resolve("p", ["x"])
     with pytest.raises(RuntimeError, match=r"1 active read\(s\)"):
         client.drain()
@@ -298,6 +359,20 @@ def test_acknowledgement_of_another_batch_is_refused() -> None:
         catalog.ack_retired([retired])
     with pytest.raises(ValueError, match="id collision"):
         catalog.publish("op2", "p", ["a"], handle=handle("h", ["f"]))
+
+
+@pytest.mark.parametrize("is_managed", [False, True])
+def test_batch_has_one_owner(is_managed: bool) -> None:
+    catalog = DataProtoCatalog()
+    calls: list[Callable[..., Any]] = [
+        catalog.update,
+        lambda *a, **k: catalog.publish("op", *a, **k),
+    ]
+    first, second = reversed(calls) if is_managed else calls
+    first("p", ["a"], handle=handle("h", ["f"]))
+    with pytest.raises(ValueError, match="came by publish" if is_managed else "came by update"):
+        second("p", ["a"], handle=handle("h", ["f"]))
+    assert bool(catalog.remove("p", ["a"])["retired_handles"]) is is_managed
 
 
 def test_results_of_a_read(client: DataProtoCatalogTransfer) -> None:

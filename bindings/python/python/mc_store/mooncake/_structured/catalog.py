@@ -303,6 +303,12 @@ class DataProtoCatalog:
         known = self._fragments.get(number)
         if number in self._retired or (known is not None and known.handle != handle):
             raise ValueError(f"DataProto fragment id collision: {number!r}")
+        if known is not None and known.is_managed != is_managed:
+            came, again = ("publish", "update") if known.is_managed else ("update", "publish")
+            raise ValueError(
+                f"DataProto fragment {number!r} came by {came}, and cannot come by {again} too: "
+                "either the catalog retires it, or its owner removes it"
+            )
         if known is None:
             known = _Fragment(number, handle, origin, is_managed)
             self._fragments[number] = known

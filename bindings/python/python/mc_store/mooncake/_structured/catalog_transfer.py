@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .._fork import own_lock
+from .batches import of_dataproto
 from .catalog import CatalogDrained
 from .handles import export_ref
 
 _log = logging.getLogger("mc_store.structured")
+
+_T = TypeVar("_T")
 
 _RESULTS = "_mooncake_catalog_results"
 
@@ -42,8 +46,8 @@ class DataProtoCatalogTransfer:
         self.transfer = transfer
         self._catalog_call = catalog_call
         own_lock(self, "_lock", threading.Lock)
-        self._unpublished: list[_Publication] = []
-        self._unacknowledged: list[str] = []
+        self._unpublished: deque[_Publication] = deque()
+        self._unsent: deque[tuple[str, Any]] = deque()
 
     def put(
         self,
@@ -63,10 +67,9 @@ class DataProtoCatalogTransfer:
         """
         if data is None and tags is None:
             raise ValueError("catalog update requires tags or DataProto data")
-        if data is not None and len(data) != len(keys):
-            raise ValueError(
-                f"DataProto batch size {len(data)} does not match {len(keys)} logical keys"
-            )
+        size = len(keys) if data is None else of_dataproto(data).size
+        if size != len(keys):
+            raise ValueError(f"DataProto batch size {size} does not match {len(keys)} logical keys")
         self._settle()
         handle = None
         if data is not None:
@@ -76,13 +79,9 @@ class DataProtoCatalogTransfer:
             "publish",
             (partition, list(keys)),
             {"tags": None if tags is None else list(tags), "handle": handle},
+            lambda: None if handle is None else self.transfer.cleanup_dataproto(handle),
         )
-        try:
-            return self._publish(publication)
-        except _REFUSALS:
-            if handle is not None:
-                self._withdraw(self.transfer.cleanup_dataproto, handle)
-            raise
+        return self._publish(publication)
 
     def append(
         self,
@@ -103,25 +102,22 @@ class DataProtoCatalogTransfer:
         if append_kwargs.pop("overwrite", False):
             raise ValueError("fields of a catalog fragment cannot be overwritten: others read them")
         self._settle()
-        plan = self._catalog_call("resolve", partition, list(keys), list(handle["field_index"]))
-        if plan["handles"].get(fragment_id) != handle:
-            raise ValueError(f"stale DataProto append handle: {fragment_id!r}")
-        appended = export_ref(
-            self.transfer.append_dataproto_fields(handle, data, stage=stage, **append_kwargs)
-        )
-        publication = _Publication(
-            "publish_append",
-            (fragment_id, partition, list(keys)),
-            {"previous_handle": dict(handle), "handle": appended},
-        )
-        try:
-            result = self._publish(publication)
-            if "append_rejected" in result:
-                raise ValueError(result["append_rejected"])
-        except _REFUSALS:
-            self._withdraw(self.transfer.cleanup_dataproto_append, handle, appended)
-            raise
-        return result
+        plan = self.resolve(partition, list(keys), list(handle["field_index"]))
+        try:  # Pinned: the fragment stays while it is appended to.
+            if plan["handles"].get(fragment_id) != handle:
+                raise ValueError(f"stale DataProto append handle: {fragment_id!r}")
+            appended = export_ref(
+                self.transfer.append_dataproto_fields(handle, data, stage=stage, **append_kwargs)
+            )
+            publication = _Publication(
+                "publish_append",
+                (fragment_id, partition, list(keys)),
+                {"previous_handle": dict(handle), "handle": appended},
+                lambda: self.transfer.cleanup_dataproto_append(handle, appended),
+            )
+            return self._publish(publication)
+        finally:
+            self._notify("release_read", plan["read_token"])
 
     def resolve(
         self, partition: str, keys: Sequence[str], fields: Sequence[str] | None = None
@@ -185,18 +181,15 @@ class DataProtoCatalogTransfer:
         self._settle()
 
     def _settle(self) -> None:
-        """Publishes and acknowledges what earlier calls could not."""
-        with self._lock:
-            waiting, self._unpublished = self._unpublished, []
-            unacknowledged, self._unacknowledged = self._unacknowledged, []
-        for operation in unacknowledged:
-            self._acknowledge(operation)
+        """Publishes, acknowledges and releases what earlier calls could not."""
+        for method, argument in self._taken(self._unsent):
+            self._notify(method, argument)
         failures: list[Exception] = []
-        for publication in waiting:
+        for publication in self._taken(self._unpublished):
             try:
                 self._publish(publication, attempts=1)
             except _REFUSALS as error:
-                _log.error("a publication is given up, its batch stays: %s", error)
+                _log.error("a publication is given up, and its batch is removed: %s", error)
             except Exception as error:
                 failures.append(error)
         if failures:
@@ -204,7 +197,19 @@ class DataProtoCatalogTransfer:
                 f"failed to publish pending DataProto fragment for {len(failures)} item(s)"
             ) from failures[0]
 
+    def _taken(self, waiting: deque[_T]) -> Iterator[_T]:
+        """Takes out what is waiting, each when its turn comes: what an interruption leaves
+        waits on."""
+        for _ in range(len(waiting)):
+            with self._lock:
+                if not waiting:  # Another thread was faster.
+                    return
+                item = waiting.popleft()
+            yield item
+
     def _publish(self, publication: _Publication, attempts: int = _ATTEMPTS) -> dict[str, Any]:
+        """Makes a batch known. One that the catalog refuses is removed, one without a reply is kept
+        to be published later."""
         for attempt in range(attempts):
             try:
                 result: dict[str, Any] = self._catalog_call(
@@ -215,24 +220,34 @@ class DataProtoCatalogTransfer:
                 )
                 break
             except _REFUSALS:
+                publication.withdraw()
                 raise
-            except Exception as error:
-                if attempt == attempts - 1:
+            except BaseException as error:
+                if attempt == attempts - 1 or not isinstance(error, Exception):
                     with self._lock:
                         self._unpublished.append(publication)
                     raise
                 _log.warning("a publication is tried again: %s", error)
-        self._acknowledge(publication.operation)
+        self._notify("ack_publication", publication.operation)
         self._clean_up(result)
+        if "append_rejected" in result:
+            publication.withdraw()
+            raise ValueError(result["append_rejected"])
         return result
 
-    def _acknowledge(self, operation: str) -> None:
+    def _notify(self, method: str, argument: Any) -> None:
+        """Makes a call that may be repeated. If it fails, :meth:`_settle` repeats it."""
         try:
-            self._catalog_call("ack_publication", operation)
-        except Exception as error:
-            _log.warning("a publication was not acknowledged, and will be: %s", error)
+            reply = self._catalog_call(method, argument)
+        except BaseException as error:
             with self._lock:
-                self._unacknowledged.append(operation)
+                self._unsent.append((method, argument))
+            if not isinstance(error, Exception):
+                raise
+            _log.warning("%s failed, and will be called again: %s", method, error)
+        else:
+            if isinstance(reply, Mapping):
+                self._clean_up(reply)
 
     def _clean_up(self, reply: Mapping[str, Any]) -> None:
         """Removes the fragments that the catalog retired."""
@@ -249,18 +264,29 @@ class DataProtoCatalogTransfer:
             except Exception as error:
                 _log.warning("the catalog did not hear of removed fragments: %s", error)
 
-    def _withdraw(self, remove: Callable[..., None], *handles: Mapping[str, Any]) -> None:
-        try:
-            remove(*handles)
-        except Exception as error:
-            _log.warning("a batch that was not published stays in the store: %s", error)
-
 
 class _Publication:
-    """A call that makes a batch known, with an identity of its own."""
+    """A call that makes a batch known, with an identity of its own.
 
-    def __init__(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    remove: removes the batch again.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        remove: Callable[[], None],
+    ) -> None:
         self.operation = uuid.uuid4().hex
         self.method = method
         self.args = args
         self.kwargs = kwargs
+        self._remove = remove
+
+    def withdraw(self) -> None:
+        """Removes the batch from the store. A failure is logged only."""
+        try:
+            self._remove()
+        except Exception as error:
+            _log.warning("a batch that was not published stays in the store: %s", error)
