@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 import signal
 import socket
@@ -295,13 +296,24 @@ def test_read_only_memory_is_only_read(
     engine: TransferEngine, memory: Registered, process: Engine, key: str
 ) -> None:
     data = key.encode()
-    local = ctypes.c_char_p(data)
-    address = ctypes.cast(local, ctypes.c_void_p).value or 0
+    pages = HostMemory(SIZE)
+    pages.write(0, data)
+    libc = ctypes.CDLL(None, use_errno=True)
+    read_only = (ctypes.c_void_p(pages.address), ctypes.c_size_t(SIZE), mmap.PROT_READ)
+    assert libc.mprotect(*read_only) == 0
     reader: Peer = process.make("_engine:Peer", size=SIZE)
-    assert engine.register_memory(address, len(data)) == 0
+    assert engine.register_memory(pages.address, SIZE) == 0
     session = reader.session()
-    assert engine.transfer_sync_write(session, address, reader.address(), len(data)) == 0
+    assert engine.transfer_sync_write(session, pages.address, reader.address(), len(data)) == 0
     assert reader.read(0, len(data)) == data
+    assert engine.transfer_sync_read(session, pages.address, reader.address(), 1) == FAILED
+    # Nor do peers write it.
+    own = f"127.0.0.1:{engine.get_rpc_port()}"
+    there, size = reader.address(), len(data)
+    assert reader.call("transfer_sync_read", own, there + KIB, pages.address, size) == 0
+    assert reader.read(KIB, size) == data
+    assert reader.call("transfer_sync_write", own, there, pages.address + 1, 1) == FAILED
+    assert pages.read(0, size) == data
 
 
 def test_managed_buffers_are_registered_until_they_are_freed(
@@ -474,13 +486,15 @@ def test_unregistered_memory_is_left_alone(
         for _ in range(8):
             lists = ([writer.address()], [memory.address], [SIZE])
             batches.append(writer.call("batch_transfer_async_write", session, *lists))
+        # Some of them are under way.
+        wait_until(lambda: memory.read(0, 1) == b"\xff")
         assert engine.unregister_memory(memory.address) == 0
         memory.write(0, bytes(SIZE))
         assert memory.read(0, SIZE) == bytes(SIZE)
         for _ in range(5):
             assert memory.read(0, SIZE) == bytes(SIZE), "a byte came late"
         assert engine.register_memory(memory.address, SIZE) == 0
-    assert writer.call("get_batch_transfer_status", batches) in (0, FAILED)
+    assert writer.call("get_batch_transfer_status", batches) == FAILED, "none was cut off"
 
 
 def test_an_engine_that_is_deleted_leaves_memory_alone(peer: Peer) -> None:
@@ -489,14 +503,15 @@ def test_an_engine_that_is_deleted_leaves_memory_alone(peer: Peer) -> None:
     port = engine.get_rpc_port()
     memory = Registered(engine)
     session = f"127.0.0.1:{port}"
-    lists = ([peer.address()] * 50, [memory.address] * 50, [SIZE] * 50)
+    peer.write(0, b"\xee" * SIZE)
+    lists = ([peer.address()] * 500, [memory.address] * 500, [SIZE] * 500)
     batch = peer.call("batch_transfer_async_write", session, *lists)
     assert batch > 0
+    wait_until(lambda: memory.read(0, 1) == b"\xee")
     del engine
     gc.collect()
     memory.write(0, bytes(SIZE))
-    peer.write(0, b"\xee" * SIZE)
-    assert peer.call("get_batch_transfer_status", [batch]) in (0, FAILED)
+    assert peer.call("get_batch_transfer_status", [batch]) == FAILED, "it had ended before"
     assert memory.read(0, SIZE) == bytes(SIZE)
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
