@@ -378,8 +378,10 @@ def test_notifies_arrive_in_order_after_the_bytes(
     assert engine.transfer_sync(session, memory.address, 8, 1, module.Write, last) == FAILED
     assert engine.transfer_sync(session, memory.address, told.address(), 1, module.Write, None) == 0
     assert told.notifies() == []
-    long = TransferNotify("long", "x" * 65_537)
-    assert engine.batch_transfer_sync(session, *lists, module.Read, long) == FAILED
+    memory.write(0, b"new")
+    for long in (TransferNotify("long", "x" * 65_537), TransferNotify("ü" * 32_769, "")):
+        assert engine.batch_transfer_sync(session, *lists, module.Write, long) == FAILED
+    assert told.read(0, 1) == b"\0", "no byte of a transfer whose notify cannot be sent"
 
 
 def test_asynchronous_transfers(
@@ -606,6 +608,8 @@ def test_addresses_that_are_none_raise(engine: TransferEngine, value: object) ->
         engine.register_memory(value, 8)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         engine.batch_transfer_sync_write("a:1", [8], [value], [8])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        engine.batch_transfer_poll([value])  # type: ignore[list-item]
 
 
 FORK = """
@@ -666,6 +670,57 @@ def test_an_interrupt_ends_a_call() -> None:
                 assert time.monotonic() - began < 3, "connecting has a limit of 5 s"
         finally:
             program.kill()
+
+
+UNREGISTERED_TWICE = """
+import os, signal, sys
+from connectors.memory import HostMemory
+from mc_store.mooncake.engine import TransferEngine
+session, remote, pid, size = sys.argv[1], *map(int, sys.argv[2:])
+engine, memory, other = TransferEngine(), HostMemory(size), HostMemory(size)
+assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
+assert engine.batch_register_memory([memory.address, other.address], [size, size]) == 0
+assert engine.transfer_sync_write(session, memory.address, remote, 8) == 0
+os.kill(pid, signal.SIGSTOP)
+batch = engine.batch_transfer_async_write(session, [memory.address], [remote], [size])
+both = [memory.address, other.address]
+try:
+    print("calling", flush=True)
+    code = engine.batch_unregister_memory(both)
+    raise AssertionError(f"nothing was interrupted: {code}")
+except KeyboardInterrupt:
+    print("poll", *engine.batch_transfer_poll([batch]), flush=True)
+print("again", engine.register_memory(memory.address + size // 2, size), flush=True)
+print("other", engine.unregister_memory(other.address), flush=True)
+print("closed", engine.unregister_memory(memory.address), flush=True)
+print("ended", engine.get_batch_transfer_status([batch]), flush=True)
+print("after", engine.unregister_memory(memory.address), flush=True)
+"""
+
+
+def test_unregister_memory_may_be_repeated_after_an_interrupt(
+    new_process: Callable[[], Engine],
+) -> None:
+    stopped: Peer = new_process().make("_engine:Peer", size=SIZE)
+    pid = stopped.pid()
+    arguments = [stopped.session(), str(stopped.address()), str(pid), str(SIZE)]
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {"PYTHONPATH": path, "MC_STORE_TRANSFER_STALL_TIMEOUT_MS": "3000"}
+    program = Program([sys.executable, "-c", UNREGISTERED_TWICE, *arguments], environment)
+    try:
+        program.expect("calling")
+        program.signal(signal.SIGINT)
+        # The transfer goes on, and so does the second call until it has ended.
+        program.expect("poll 1")
+        program.expect(f"again {OVERLAPS}")
+        assert "do not free" not in program.output, "an interrupt is no error"
+        program.expect("other 0")
+        program.expect("closed 0")
+        program.expect(f"ended {FAILED}")
+        program.expect(f"after {NOT_REGISTERED}")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        program.kill()
 
 
 @contextmanager

@@ -32,10 +32,10 @@ impl Progress {
 
 /// Asynchronous transfers, by number. Numbers begin with 1 and are not used again.
 #[derive(Debug, Default)]
-pub(super) struct Batches(Mutex<Known>);
+pub(super) struct Batches(Mutex<Table>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Table {
     last: u64,
     batches: BTreeMap<u64, Batch>,
 }
@@ -48,9 +48,10 @@ struct Batch {
 
 impl Batch {
     fn progress(&self) -> Progress {
-        let progress = *self.progress.borrow();
-        // A task that has gone without a word was aborted.
+        // Asked first: a task says how it has ended before it goes. One that has gone without a
+        // word was aborted.
         let is_over = self.progress.has_changed().is_err();
+        let progress = *self.progress.borrow();
         if is_over && progress == Progress::UnderWay { Progress::Failed } else { progress }
     }
 }
@@ -62,19 +63,19 @@ impl Batches {
         &self,
         spawn: impl FnOnce(watch::Sender<Progress>) -> AbortHandle,
     ) -> Result<u64, EngineError> {
-        let mut known = self.0.lock();
-        if known.batches.len() >= MAX_BATCHES {
-            let mut batches = known.batches.iter();
+        let mut table = self.0.lock();
+        if table.batches.len() >= MAX_BATCHES {
+            let mut batches = table.batches.iter();
             let ended = batches.find(|(_, batch)| batch.progress() != Progress::UnderWay);
             let oldest = ended.map(|(id, _)| *id);
             let oldest = oldest.ok_or(EngineError::TooManyBatches { max: MAX_BATCHES })?;
-            known.batches.remove(&oldest);
+            table.batches.remove(&oldest);
         }
-        known.last += 1;
-        let id = known.last;
+        table.last += 1;
+        let id = table.last;
         let (sender, progress) = watch::channel(Progress::UnderWay);
         let task = spawn(sender);
-        known.batches.insert(id, Batch { progress, task });
+        table.batches.insert(id, Batch { progress, task });
         Ok(id)
     }
 
@@ -96,9 +97,9 @@ impl Batches {
 
     /// Forgets transfers, which go on if they have not ended.
     pub(super) fn forget(&self, ids: &[u64]) {
-        let mut known = self.0.lock();
+        let mut table = self.0.lock();
         for id in ids {
-            known.batches.remove(id);
+            table.batches.remove(id);
         }
     }
 

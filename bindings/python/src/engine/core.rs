@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_store::blocking::{GivenUp, unless};
 use mc_tls::ServerTls;
@@ -11,13 +11,13 @@ use mc_transport::{Access, Node, Transport as _};
 use tokio::net::TcpListener;
 use tokio::runtime::{self, Runtime};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::batches::{Batches, Progress};
 use super::error::EngineError;
 use super::notifies::Inbox;
-use super::peer::{Peer, Peers, Way};
-use super::protocol::{Hello, Instance, Notify};
+use super::peer::{Greeting, Peer, Peers};
+use super::protocol::{Hello, Instance, MAX_TEXT, Notify};
 use super::regions::{Closing, Regions};
 use super::server::Server;
 use super::settings::Settings;
@@ -28,8 +28,11 @@ use crate::store::exit::ShutDown;
 /// Threads that serve peers.
 const THREADS: usize = 2;
 
-/// Time limit for peers' operations to end when memory is closed to them.
-const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of a call that closes memory for the operations that use it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time between two looks whether a signal ends such a call.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time limit of each step of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,7 +83,7 @@ impl Engine {
             tls: tls.as_ref().and_then(|tls| tls.server.clone()),
         };
         let server = threads.spawn(Arc::new(server).run(listener)).abort_handle();
-        let peers = Peers::new(Way { hello, tls: tls.map(|tls| tls.client) });
+        let peers = Peers::new(Greeting { hello, tls: tls.map(|tls| tls.client) });
         let (batches, timeout) = (Batches::default(), settings.timeout);
         Ok(Self {
             node,
@@ -119,8 +122,9 @@ impl Engine {
     pub(super) fn open_all(&self, list: &[(usize, usize)]) -> Result<(), EngineError> {
         for (count, &(address, len)) in list.iter().enumerate() {
             if let Err(error) = self.open(address, len) {
-                for &(address, _) in &list[..count] {
-                    self.close(address)?;
+                let opened: Vec<_> = list[..count].iter().map(|&(address, _)| address).collect();
+                if let Err(left) = self.close_all(&opened) {
+                    left.logged();
                 }
                 return Err(error);
             }
@@ -135,28 +139,49 @@ impl Engine {
 
     /// Closes memory of the caller's. When that succeeds no transfer uses it any more.
     pub(super) fn close(&self, address: usize) -> Result<(), EngineError> {
-        self.settle(address, self.regions.close(address)?)
+        self.close_all(&[address])
     }
 
     /// Closes several pieces of memory. Returns the first failure, after all of them.
     pub(super) fn close_all(&self, addresses: &[usize]) -> Result<(), EngineError> {
-        let outcomes: Vec<_> = addresses.iter().map(|&address| self.close(address)).collect();
-        outcomes.into_iter().collect()
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        // All are closed before the first is waited for, so that an interrupt leaves none open.
+        let closing: Vec<_> = addresses.iter().map(|&one| self.regions.close(one)).collect();
+        let mut outcome = Ok(());
+        for closing in closing {
+            let settled = closing.and_then(|closing| self.settle(&closing, deadline));
+            if matches!(settled, Err(EngineError::Interrupted)) {
+                return settled;
+            }
+            outcome = outcome.and(settled);
+        }
+        outcome
     }
 
     /// Frees memory that the engine has allocated, once no transfer uses it.
     pub(super) fn free(&self, address: usize) -> Result<(), EngineError> {
-        self.settle(address, self.regions.close_managed(address)?)
+        self.settle(&self.regions.close_managed(address)?, Instant::now() + CLOSE_TIMEOUT)
     }
 
-    fn settle(&self, address: usize, closing: Closing) -> Result<(), EngineError> {
-        let withdrawn = self.wait(async {
-            let withdrawn = timeout(WITHDRAW_TIMEOUT, closing.withdraw()).await;
-            withdrawn.map_err(|_| EngineError::StillUsed { address })
+    /// Waits until nothing uses memory that was closed. A call that fails may be repeated.
+    fn settle(&self, closing: &Arc<Closing>, deadline: Instant) -> Result<(), EngineError> {
+        let still_used = || EngineError::StillUsed { address: closing.address() };
+        self.wait(async {
+            let withdrawn = timeout_at(deadline.into(), closing.withdrawn()).await;
+            withdrawn.map_err(|_| still_used())
         })?;
-        match withdrawn.settle_unless(is_interrupted) {
-            true => Ok(()),
-            false => Err(EngineError::StillUsed { address }),
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if closing.settled_within(left.min(SIGNAL_INTERVAL)) {
+                self.regions.forget(closing);
+                return Ok(());
+            }
+            if is_interrupted() {
+                return Err(EngineError::Interrupted);
+            }
+            if left.is_zero() {
+                return Err(still_used());
+            }
         }
     }
 
@@ -168,6 +193,9 @@ impl Engine {
         pairs: &[Pair],
         notify: Option<Notify>,
     ) -> Result<(), EngineError> {
+        if let Some(len) = notify.as_ref().and_then(Notify::excess) {
+            return Err(EngineError::NotifyTooLong { len, max: MAX_TEXT });
+        }
         let work = Work::new(access, pairs, &self.regions.lookup())?;
         let peer = self.peers.find(session)?;
         self.wait(async {
@@ -270,21 +298,19 @@ impl ShutDown for Engine {
         self.server.abort();
         self.batches.abort_all();
         let closing = self.regions.close_all();
-        let settling = self.threads.block_on(async {
-            let withdrawing = async {
-                let mut settling = Vec::with_capacity(closing.len());
-                for closing in closing {
-                    settling.push(closing.withdraw().await);
+        let is_withdrawn = self.threads.block_on(async {
+            let withdrawn = async {
+                for closing in &closing {
+                    closing.withdrawn().await;
                 }
-                settling
             };
-            let settling = timeout(SHUTDOWN_TIMEOUT, withdrawing).await;
+            let is_withdrawn = timeout(SHUTDOWN_TIMEOUT, withdrawn).await.is_ok();
             let _ = timeout(SHUTDOWN_TIMEOUT, self.node.shutdown()).await;
-            settling
+            is_withdrawn
         });
         // One look at each: the links that could use the memory are gone.
         let is_settled =
-            settling.is_ok_and(|all| all.into_iter().all(|memory| memory.settle_unless(|| true)));
+            is_withdrawn && closing.iter().all(|closing| closing.settled_within(Duration::ZERO));
         if !is_settled {
             tracing::warn!("a transfer still uses memory that was registered; do not free it");
         }
@@ -313,8 +339,7 @@ impl Deref for Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // In the background: the last user may be a task, and a thread may still be resolving
-            // a host name.
+            // In the background: a thread may still be resolving a host name.
             runtime.shutdown_background();
         }
     }
@@ -342,11 +367,7 @@ async fn check_certificates(certificates: Arc<ServerTls>) {
 }
 
 fn random_instance() -> Result<Instance, EngineError> {
-    use std::fs::File;
-    use std::io::Read as _;
-
     let mut bits = [0; 16];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bits));
-    read.map_err(EngineError::NoRandomness)?;
+    getrandom::fill(&mut bits).map_err(|error| EngineError::NoRandomness(error.into()))?;
     Ok(Instance(bits))
 }

@@ -18,7 +18,8 @@ pub(crate) enum EngineError {
     NotInitialized,
     /// The protocol is one for devices that this package cannot use.
     #[error(
-        "protocol {name:?} cannot be served; tcp, and quic with certificates, are; rdma means tcp"
+        "protocol {name:?} is not supported; use tcp, rdma (which means tcp), or quic with \
+         certificates"
     )]
     UnknownProtocol { name: String },
     /// A name of a host, with or without a port, that is none.
@@ -59,7 +60,7 @@ pub(crate) enum EngineError {
     #[error("no memory that is registered in this way begins at {address:#x}")]
     NotRegistered { address: usize },
     /// A transfer does not end.
-    #[error("a transfer still uses the memory at {address:#x}; do not free it")]
+    #[error("a transfer still uses the memory at {address:#x}; do not free it, and close it again")]
     StillUsed { address: usize },
     /// The node cannot open memory to peers.
     #[error(transparent)]
@@ -108,6 +109,9 @@ pub(crate) enum EngineError {
     /// The transfer took too long.
     #[error("a transfer with {session} took longer than {after:?}; see MC_TRANSFER_TIMEOUT")]
     TimedOut { session: Box<str>, after: Duration },
+    /// A notify that peers do not take. Nothing was transferred.
+    #[error("the notify has a text of {len} bytes; at most {max} can be sent; shorten it")]
+    NotifyTooLong { len: usize, max: usize },
     /// The bytes were transferred, and the notify was not delivered.
     #[error("the peer at {session} keeps as many notifies as it can; it must call get_notifies()")]
     NotifyRefused { session: Box<str> },

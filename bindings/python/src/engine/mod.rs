@@ -7,13 +7,12 @@
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 makes the arguments for each call")]
 
 mod batches;
-mod buffers;
 mod channel;
 mod core;
 mod error;
+mod methods;
 mod notifies;
 mod peer;
-mod peers;
 mod protocol;
 mod ranges;
 mod regions;
@@ -21,7 +20,6 @@ mod server;
 mod settings;
 mod topology;
 mod transfer;
-mod transfers;
 mod values;
 
 use std::sync::Arc;
@@ -53,7 +51,8 @@ use crate::store::exit::{self, ShutDown as _};
 /// Every process that can connect can read and write all registered memory, unless there are
 /// certificates: see docs/engine.md.
 ///
-/// An engine does not survive a fork: in a child process every method raises RuntimeError.
+/// An engine does not survive a fork: in a child process every method that uses the
+/// engine raises RuntimeError.
 #[pyclass(frozen, subclass, module = "mc_store.mooncake.engine")]
 #[derive(Default)]
 pub(crate) struct TransferEngine {

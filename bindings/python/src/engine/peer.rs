@@ -25,19 +25,19 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The peers of an engine, by session.
 pub(super) struct Peers {
     by_session: Mutex<HashMap<Box<str>, Arc<Peer>>>,
-    way: Way,
+    greeting: Greeting,
 }
 
-/// How peers are asked.
+/// What this engine shows to a peer that it connects to.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct Greeting {
     pub(super) hello: Hello,
     pub(super) tls: Option<ClientTls>,
 }
 
 impl Peers {
-    pub(super) fn new(way: Way) -> Self {
-        Self { by_session: Mutex::default(), way }
+    pub(super) fn new(greeting: Greeting) -> Self {
+        Self { by_session: Mutex::default(), greeting }
     }
 
     /// Returns the peer of a session, "host:port". Forgets those that nothing uses when there are
@@ -59,7 +59,7 @@ impl Peers {
             session: session.into(),
             host: host.into(),
             port,
-            way: self.way.clone(),
+            greeting: self.greeting.clone(),
             channel: tokio::sync::Mutex::default(),
             known: Mutex::default(),
         });
@@ -69,7 +69,7 @@ impl Peers {
 }
 
 /// A peer's memory, and the way to it, as it has described them.
-pub(super) struct Known {
+pub(super) struct Described {
     /// The run of the engine that this is true of.
     pub(super) instance: Instance,
     pub(super) endpoint: Endpoint,
@@ -81,10 +81,10 @@ pub(super) struct Peer {
     session: Box<str>,
     host: Box<str>,
     port: u16,
-    way: Way,
+    greeting: Greeting,
     /// The connection for requests, which is used again. A request that is given up takes it along.
     channel: tokio::sync::Mutex<Option<Channel>>,
-    known: Mutex<Option<Arc<Known>>>,
+    known: Mutex<Option<Arc<Described>>>,
 }
 
 impl Peer {
@@ -93,17 +93,17 @@ impl Peer {
     }
 
     /// Returns what is known of the peer; `None` before it was [asked](Self::describe).
-    pub(super) fn known(&self) -> Option<Arc<Known>> {
+    pub(super) fn known(&self) -> Option<Arc<Described>> {
         self.known.lock().clone()
     }
 
     /// Asks the peer for its memory.
-    pub(super) async fn describe(&self) -> Result<Arc<Known>, EngineError> {
+    pub(super) async fn describe(&self) -> Result<Arc<Described>, EngineError> {
         let (instance, reply) = self.ask(Request::Describe).await?;
         let Reply::Description(Description { endpoint, ranges }) = reply else {
             return Err(self.misunderstood(ProtocolError::Unexpected));
         };
-        let known = Arc::new(Known { instance, endpoint, ranges });
+        let known = Arc::new(Described { instance, endpoint, ranges });
         *self.known.lock() = Some(Arc::clone(&known));
         Ok(known)
     }
@@ -163,7 +163,7 @@ impl Peer {
     }
 
     async fn connect(&self) -> Result<Channel, EngineError> {
-        let Way { hello, tls } = &self.way;
+        let Greeting { hello, tls } = &self.greeting;
         let connected = Channel::connect(&self.host, self.port, tls.as_ref(), *hello).await;
         connected.map_err(|error| self.failed(error))
     }

@@ -155,6 +155,13 @@ pub(crate) struct Notify {
     pub(crate) message: String,
 }
 
+impl Notify {
+    /// Returns the length of a text that is longer than [`MAX_TEXT`] bytes; `None` if none is.
+    pub(crate) fn excess(&self) -> Option<usize> {
+        [&self.name, &self.message].map(String::len).into_iter().find(|len| *len > MAX_TEXT)
+    }
+}
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -192,12 +199,12 @@ impl Request {
         match self {
             Self::Describe => Ok(frame(DESCRIBE, &[])),
             Self::Probe => Ok(frame(PROBE, &[])),
-            Self::Notify(Notify { name, message }) => {
+            Self::Notify(notify) => {
                 let mut body = Vec::new();
-                for text in [name, message] {
-                    if text.len() > MAX_TEXT {
-                        return Err(ProtocolError::TooLong { len: text.len(), max: MAX_TEXT });
-                    }
+                if let Some(len) = notify.excess() {
+                    return Err(ProtocolError::TooLong { len, max: MAX_TEXT });
+                }
+                for text in [&notify.name, &notify.message] {
                     body.extend((text.len() as u32).to_le_bytes());
                     body.extend(text.as_bytes());
                 }

@@ -2,29 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range as Addresses;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use mc_transport::{Access, Memory, MemorySlice, Node, Region, Transport as _};
 use parking_lot::Mutex;
 
 use super::error::EngineError;
 use super::ranges::{MAX_RANGES, Range, Ranges};
-use crate::memory::{Buffers, HostMemory, Lookup, RegisterError, Removed};
+use crate::memory::{Borrows, Buffers, HostMemory, Lookup, RegisterError, Removed};
 
 /// Registered memory by its first address.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Regions {
     buffers: Buffers,
     open: Mutex<Open>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Open {
     by_address: BTreeMap<usize, Opened>,
+    /// Memory that is closed, by first address, until it is [forgotten](Regions::forget).
+    closing: BTreeMap<usize, Arc<Closing>>,
     /// The number of registrations so far.
     count: u64,
 }
 
-#[derive(Debug)]
 struct Opened {
     region: Region,
     len: usize,
@@ -34,7 +38,6 @@ struct Opened {
 }
 
 /// Whose memory it is.
-#[derive(Debug)]
 pub(super) enum Origin {
     /// The caller's; this package's own allocator may have made it, and keeps it while it is
     /// registered.
@@ -43,31 +46,44 @@ pub(super) enum Origin {
     Managed,
 }
 
-/// Memory that is closed to new operations of peers, and that operations may still use.
+/// Memory that is closed to new operations, and that those under way may still use.
 pub(super) struct Closing {
-    region: Region,
-    own: Settling,
-}
-
-/// Memory that no peer uses any more, and that own transfers may still use.
-pub(super) struct Settling {
-    removed: Option<Removed>,
-    _origin: Origin,
+    address: usize,
+    len: usize,
+    /// Ends with the operations of peers; `None` when it has.
+    withdrawal: tokio::sync::Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    /// Those of the operations. Of managed memory they are not counted: it lives until its last use.
+    borrows: Borrows,
+    origin: Origin,
 }
 
 impl Closing {
-    /// Ends the operations of peers that are under way, and waits until none touches the memory.
-    pub(super) async fn withdraw(self) -> Settling {
-        self.region.withdraw().await;
-        self.own
+    /// The first address.
+    pub(super) fn address(&self) -> usize {
+        self.address
     }
-}
 
-impl Settling {
-    /// Waits until no own transfer uses the memory, for a bounded time or until `gives_up` says
-    /// that the caller waits no more. Returns whether nothing uses the memory now.
-    pub(super) fn settle_unless(self, gives_up: impl FnMut() -> bool) -> bool {
-        self.removed.is_none_or(|removed| removed.settle_unless(gives_up))
+    /// Waits until no operation of a peer touches the memory.
+    ///
+    /// # Cancellation
+    /// Another call goes on with the waiting.
+    pub(super) async fn withdrawn(&self) {
+        let mut withdrawal = self.withdrawal.lock().await;
+        if let Some(under_way) = &mut *withdrawal {
+            under_way.await;
+            *withdrawal = None;
+        }
+    }
+
+    /// Waits at most `limit` until no own transfer uses the memory, and returns whether that is so.
+    pub(super) fn settled_within(&self, limit: Duration) -> bool {
+        self.borrows.wait_timeout(limit)
+    }
+
+    /// Returns whether an operation may still touch some of the `len` bytes at `address`.
+    fn may_touch(&self, address: usize, len: usize) -> bool {
+        let overlaps = self.address < address + len && address < self.address + self.len;
+        overlaps && !self.borrows.is_empty()
     }
 }
 
@@ -124,6 +140,9 @@ impl Regions {
         if open.by_address.len() >= MAX_RANGES {
             return Err(EngineError::TooManyRanges { max: MAX_RANGES });
         }
+        if open.closing.values().any(|closing| closing.may_touch(address, len)) {
+            return Err(EngineError::Overlaps { address, len });
+        }
         let region = node.register(memory, access)?;
         let number = open.count;
         open.count += 1;
@@ -131,37 +150,56 @@ impl Regions {
         Ok(())
     }
 
-    /// Closes the caller's memory that begins at `address` to new operations.
-    pub(super) fn close(&self, address: usize) -> Result<Closing, EngineError> {
+    /// Closes the caller's memory that begins at `address` to new operations. Memory that was
+    /// closed and not [forgotten](Self::forget) is found again.
+    pub(super) fn close(&self, address: usize) -> Result<Arc<Closing>, EngineError> {
         self.close_if(address, |origin| matches!(origin, Origin::Caller { .. }))
     }
 
     /// Closes memory that the engine allocated to new operations.
-    pub(super) fn close_managed(&self, address: usize) -> Result<Closing, EngineError> {
+    pub(super) fn close_managed(&self, address: usize) -> Result<Arc<Closing>, EngineError> {
         self.close_if(address, |origin| matches!(origin, Origin::Managed))
     }
 
     fn close_if(
         &self,
         address: usize,
-        is_so: impl FnOnce(&Origin) -> bool,
-    ) -> Result<Closing, EngineError> {
+        is_so: impl Fn(&Origin) -> bool,
+    ) -> Result<Arc<Closing>, EngineError> {
         let mut open = self.open.lock();
-        let found = open.by_address.get(&address).is_some_and(|opened| is_so(&opened.origin));
-        let opened = found.then(|| open.by_address.remove(&address)).flatten();
-        let opened = opened.ok_or(EngineError::NotRegistered { address })?;
-        Ok(self.closing(address, opened))
+        if open.by_address.get(&address).is_some_and(|opened| is_so(&opened.origin)) {
+            self.begin_closing(&mut open, address);
+        }
+        let closing = open.closing.get(&address).filter(|closing| is_so(&closing.origin));
+        closing.cloned().ok_or(EngineError::NotRegistered { address })
     }
 
-    /// Closes all memory to new operations.
-    pub(super) fn close_all(&self) -> Vec<Closing> {
-        let open = std::mem::take(&mut self.open.lock().by_address);
-        open.into_iter().map(|(address, opened)| self.closing(address, opened)).collect()
+    /// Closes all memory to new operations. Returns it, and what was closing already.
+    pub(super) fn close_all(&self) -> Vec<Arc<Closing>> {
+        let mut open = self.open.lock();
+        while let Some((&address, _)) = open.by_address.first_key_value() {
+            self.begin_closing(&mut open, address);
+        }
+        std::mem::take(&mut open.closing).into_values().collect()
     }
 
-    fn closing(&self, address: usize, Opened { region, origin, .. }: Opened) -> Closing {
-        let own = Settling { removed: self.buffers.remove(address), _origin: origin };
-        Closing { region, own }
+    fn begin_closing(&self, open: &mut Open, address: usize) {
+        let Some(Opened { region, len, origin, .. }) = open.by_address.remove(&address) else {
+            return;
+        };
+        let borrows = self.buffers.remove(address).map(Removed::into_borrows).unwrap_or_default();
+        // The key is withdrawn at once.
+        let withdrawal = tokio::sync::Mutex::new(Some(Box::pin(region.withdraw()) as Pin<Box<_>>));
+        let closing = Closing { address, len, withdrawal, borrows, origin };
+        open.closing.insert(address, Arc::new(closing));
+    }
+
+    /// Forgets memory that nothing uses any more.
+    pub(super) fn forget(&self, closed: &Arc<Closing>) {
+        let closing = &mut self.open.lock().closing;
+        if closing.get(&closed.address).is_some_and(|known| Arc::ptr_eq(known, closed)) {
+            closing.remove(&closed.address);
+        }
     }
 
     /// Returns what peers are told.

@@ -11,7 +11,7 @@ use mc_types::Endpoint;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::EngineError;
-use super::peer::{Known, Peer};
+use super::peer::{Described, Peer};
 use super::regions::LocalMemory;
 
 /// The time that operations get to end after the time limit of their transfer. Links give up a peer
@@ -65,7 +65,7 @@ impl Work {
     fn operations(
         &self,
         peer: &Peer,
-        known: &Known,
+        known: &Described,
         cancel: &Cancel,
     ) -> Result<Vec<Operation>, EngineError> {
         let mut operations = Vec::with_capacity(self.pairs.len());
@@ -120,14 +120,14 @@ struct Failure {
     error: EngineError,
     /// Whether it may succeed with a newer description of the peer.
     is_repeatable: bool,
-    /// Links that may still bring bytes of this attempt to the peer.
-    lost: Vec<LinkId>,
+    /// Links that may still bring bytes of this attempt to the peer; `None` if nobody knows which.
+    late: Option<Vec<LinkId>>,
 }
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let is_repeatable = matches!(error, EngineError::RemoteNotRegistered { .. });
-        Self { error, is_repeatable, lost: Vec::new() }
+        Self { error, is_repeatable, late: Some(Vec::new()) }
     }
 }
 
@@ -162,7 +162,7 @@ impl Transfer<'_> {
         let renewed = self.describe(deadline).await?;
         // The bytes of an attempt end with the run of the peer that they were for.
         let is_clean =
-            renewed.instance != known.instance || self.fence(&renewed.endpoint, failure.lost).await;
+            renewed.instance != known.instance || self.fence(&renewed.endpoint, failure.late).await;
         if !is_clean {
             return Err(failure.error);
         }
@@ -170,7 +170,7 @@ impl Transfer<'_> {
         self.attempt(&renewed, work, deadline).await.map_err(|failure| failure.error)
     }
 
-    async fn describe(&self, deadline: Instant) -> Result<Arc<Known>, EngineError> {
+    async fn describe(&self, deadline: Instant) -> Result<Arc<Described>, EngineError> {
         let described = timeout_at(deadline, self.peer.describe()).await;
         described.unwrap_or_else(|_| Err(self.timed_out()))
     }
@@ -179,7 +179,12 @@ impl Transfer<'_> {
         EngineError::TimedOut { session: self.peer.session().into(), after: self.timeout }
     }
 
-    async fn attempt(&self, known: &Known, work: &Work, deadline: Instant) -> Result<(), Failure> {
+    async fn attempt(
+        &self,
+        known: &Described,
+        work: &Work,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
         let cancel = CancelOnDrop(Cancel::new());
         // Before there is a link: the peer is asked again for memory that is not known.
         let operations = work.operations(self.peer, known, &cancel.0)?;
@@ -202,13 +207,10 @@ impl Transfer<'_> {
                 }
                 return Err(self.timed_out().into());
             };
-            self.check(outcomes).map_err(|(error, is_repeatable)| {
-                let still = link.ids();
-                let lost = match work.access {
-                    Access::Write => ids.into_iter().filter(|id| !still.contains(id)).collect(),
-                    _ => Vec::new(),
-                };
-                Failure { error, is_repeatable, lost }
+            let is_late = work.access == Access::Write && outcomes.iter().any(leaves_late_writes);
+            self.check(outcomes).map_err(|failure| match is_late {
+                true => Failure { late: lost(ids, &link.ids()), ..failure },
+                false => failure,
             })?;
         }
         Ok(())
@@ -217,11 +219,11 @@ impl Transfer<'_> {
     fn unconnected(&self, source: ConnectError) -> Failure {
         let session = self.peer.session().into();
         let error = EngineError::Connect { session, source };
-        Failure { error, is_repeatable: true, lost: Vec::new() }
+        Failure { error, is_repeatable: true, late: Some(Vec::new()) }
     }
 
     /// Returns the first failure, and whether all failures may be repeated.
-    fn check(&self, outcomes: Vec<Outcome>) -> Result<(), (EngineError, bool)> {
+    fn check(&self, outcomes: Vec<Outcome>) -> Result<(), Failure> {
         let failures: Vec<TransferError> = outcomes.into_iter().filter_map(Result::err).collect();
         let is_repeatable = failures.iter().all(|error| {
             error.is_retryable()
@@ -230,13 +232,17 @@ impl Transfer<'_> {
         let session = self.peer.session().into();
         match failures.into_iter().next() {
             None => Ok(()),
-            Some(source) => Err((EngineError::Transfer { session, source }, is_repeatable)),
+            Some(source) => {
+                let error = EngineError::Transfer { session, source };
+                Err(Failure { error, is_repeatable, late: Some(Vec::new()) })
+            }
         }
     }
 
     /// Has the peer end lost links, so that nothing that they carried arrives any more. Returns
     /// whether that is so.
-    async fn fence(&self, endpoint: &Endpoint, lost: Vec<LinkId>) -> bool {
+    async fn fence(&self, endpoint: &Endpoint, late: Option<Vec<LinkId>>) -> bool {
+        let Some(lost) = late else { return false };
         if lost.is_empty() {
             return true;
         }
@@ -251,6 +257,17 @@ impl Transfer<'_> {
         };
         matches!(timeout(FENCE_TIMEOUT, fencing).await, Ok(Some(())))
     }
+}
+
+fn leaves_late_writes(outcome: &Outcome) -> bool {
+    outcome.as_ref().err().is_some_and(TransferError::leaves_late_writes)
+}
+
+/// Returns the links of `before` that are gone; `None` if none is: the one that was lost joined
+/// later, or is not given up yet.
+fn lost(mut before: Vec<LinkId>, now: &[LinkId]) -> Option<Vec<LinkId>> {
+    before.retain(|id| !now.contains(id));
+    (!before.is_empty()).then_some(before)
 }
 
 /// Cancels the reads of a transfer that is given up.

@@ -8,6 +8,7 @@ mod maps;
 mod registered;
 
 pub(crate) use self::borrow_guard::BorrowGuard;
+pub(crate) use self::borrows::Borrows;
 pub(crate) use self::checked::{copy_in, copy_out};
 pub(crate) use self::host::HostMemory;
 pub(crate) use self::registered::{Buffers, Lookup, RegisterError, Removed};

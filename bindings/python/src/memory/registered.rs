@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_transport::{Memory, MemorySlice};
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -13,9 +13,6 @@ use super::maps;
 
 /// Time limit of [`Removed::settle`] for transfers that still use the memory.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The time between two questions whether the caller of [`Removed::settle_unless`] waits.
-const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reason why memory cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,23 +147,11 @@ impl Removed {
     /// Waits, for a bounded time, until no transfer uses the memory, and returns whether that is so:
     /// only then may its owner release it.
     pub(crate) fn settle(self) -> bool {
-        self.settle_unless(|| false)
+        self.into_borrows().wait_timeout(SETTLE_TIMEOUT)
     }
 
-    /// As [`settle`](Self::settle), and stops to wait when `gives_up`, which is called ten times a
-    /// second, returns `true`.
-    pub(crate) fn settle_unless(self, mut gives_up: impl FnMut() -> bool) -> bool {
-        let Registered { whole, borrows } = self.0;
-        drop(whole);
-        let deadline = Instant::now() + SETTLE_TIMEOUT;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if borrows.wait_timeout(left.min(SETTLE_POLL_INTERVAL)) {
-                return true;
-            }
-            if left.is_zero() || gives_up() {
-                return false;
-            }
-        }
+    /// Returns what the transfers that still use the memory have borrowed.
+    pub(crate) fn into_borrows(self) -> Borrows {
+        self.0.borrows
     }
 }

@@ -2,9 +2,9 @@
 
 use pyo3::prelude::*;
 
-use super::TransferEngine;
-use super::error::EngineError;
-use super::values::TransferNotify;
+use crate::engine::TransferEngine;
+use crate::engine::error::EngineError;
+use crate::engine::values::TransferNotify;
 use crate::error::OK;
 
 #[pymethods]

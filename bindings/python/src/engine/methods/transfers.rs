@@ -3,11 +3,11 @@
 use mc_transport::Access;
 use pyo3::prelude::*;
 
-use super::TransferEngine;
-use super::batches::Progress;
-use super::error::{EngineError, code_of};
-use super::transfer::Pair;
-use super::values::{TransferNotify, TransferOpcode};
+use crate::engine::TransferEngine;
+use crate::engine::batches::Progress;
+use crate::engine::error::{EngineError, code_of};
+use crate::engine::transfer::Pair;
+use crate::engine::values::{TransferNotify, TransferOpcode};
 use crate::error::OK;
 use crate::items::Items;
 use crate::store::arguments::Size;
@@ -39,6 +39,11 @@ fn pairs(
     }
     let triples = buffers.into_iter().zip(peer_buffer_addresses).zip(lengths);
     Ok(triples.map(|((local, remote), len)| pair(local, remote, len)).collect())
+}
+
+/// The numbers of transfers.
+fn numbers(batch_ids: Items<Size>) -> Vec<u64> {
+    batch_ids.into_iter().map(|id| id.0 as u64).collect()
 }
 
 impl TransferEngine {
@@ -333,8 +338,8 @@ impl TransferEngine {
     ///
     /// Waits until the transfers have ended, and forgets them. Returns 0 when all have succeeded,
     /// otherwise -1.
-    fn get_batch_transfer_status(&self, py: Python<'_>, batch_ids: Items<u64>) -> PyResult<i32> {
-        match self.with(py, |engine| engine.wait_for(&batch_ids))? {
+    fn get_batch_transfer_status(&self, py: Python<'_>, batch_ids: Items<Size>) -> PyResult<i32> {
+        match self.with(py, |engine| engine.wait_for(&numbers(batch_ids)))? {
             Ok(true) => Ok(OK),
             Ok(false) => Ok(-1),
             Err(error) => Ok(code_of(Err(error))),
@@ -345,23 +350,23 @@ impl TransferEngine {
     ///
     /// Returns the state of each transfer: 0 when it has succeeded, 1 while it is under way, -1 when
     /// it has failed or is unknown. Does not wait.
-    fn batch_transfer_poll(&self, batch_ids: Items<u64>) -> PyResult<Vec<i32>> {
-        let state = |&id: &u64| {
+    fn batch_transfer_poll(&self, batch_ids: Items<Size>) -> PyResult<Vec<i32>> {
+        let state = |id: u64| {
             Ok(match self.progress(id)? {
                 Progress::Done => OK,
                 Progress::UnderWay => 1,
                 Progress::Failed | Progress::TimedOut => -1,
             })
         };
-        batch_ids.iter().map(state).collect()
+        numbers(batch_ids).into_iter().map(state).collect()
     }
 
     /// batch_transfer_free(self, batch_ids: list[int]) -> None
     ///
     /// Forgets transfers. Those that have not ended go on.
-    fn batch_transfer_free(&self, batch_ids: Items<u64>) -> PyResult<()> {
+    fn batch_transfer_free(&self, batch_ids: Items<Size>) -> PyResult<()> {
         if let Some(engine) = self.started()? {
-            engine.forget(&batch_ids);
+            engine.forget(&numbers(batch_ids));
         }
         Ok(())
     }

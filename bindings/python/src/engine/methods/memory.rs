@@ -4,8 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use super::TransferEngine;
-use super::error::{EngineError, code_of};
+use crate::engine::TransferEngine;
+use crate::engine::error::{EngineError, code_of};
 use crate::error::OK;
 use crate::items::Items;
 use crate::memory::{BorrowGuard, copy_in, copy_out};
@@ -37,7 +37,7 @@ impl TransferEngine {
     /// Undoes a register_memory of memory that begins at buffer_addr, ends the transfers of peers
     /// that use it, and waits for those of this engine. Returns 0, and then nothing touches the
     /// memory any more; -3 when no memory is registered there; -1 when a transfer does not end
-    /// within a minute, in which case the memory must not be freed.
+    /// within a minute. After -1, or an interrupt, the memory must not be freed: call again.
     fn unregister_memory(&self, py: Python<'_>, buffer_addr: Size) -> PyResult<i32> {
         self.code(py, |engine| engine.close(buffer_addr.0))
     }
@@ -68,8 +68,8 @@ impl TransferEngine {
 
     /// batch_unregister_memory(self, buffer_addresses: list[int]) -> int
     ///
-    /// unregister_memory of several pieces: of all that are registered. Returns 0 or the number of
-    /// the first failure.
+    /// unregister_memory of several pieces: of all that are registered, within one minute. Returns 0
+    /// or the number of the first failure.
     fn batch_unregister_memory(
         &self,
         py: Python<'_>,
