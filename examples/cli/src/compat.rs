@@ -213,6 +213,15 @@ mod tests {
         assert_eq!(parse(&["--silence", "3"]), Ok((3, Vec::new())));
         assert_eq!(parse(&["--silence=3", "--idle=5"]), Ok((5, Vec::new())));
         assert_eq!(parse(&["--idle=5", "--silence=3"]), Ok((3, Vec::new())));
+        for args in [
+            &["--silence=3", "--silence=0"][..],
+            &["--silence=3", "--silence=4", "--log_dir=", "--silence=0"],
+            &["--silence=0", "--silence=3", "--idle=7"],
+            &["--idle=7", "--silence=3", "--silence=0"],
+        ] {
+            assert_eq!(parse(args), Ok((7, Vec::new())), "{args:?}");
+        }
+        assert_eq!(parse(&["--silence=3", "--silence=0", "--silence=4"]), Ok((4, Vec::new())));
         assert_eq!(
             parse(&["--silence=x"]),
             Err("--idle: 'x' is refused: expected a whole number".into())
@@ -225,6 +234,12 @@ mod tests {
         assert_eq!(warnings.len(), 2);
         assert!(warnings[0].starts_with("--log_dir=/var/log: it has no effect"), "{warnings:?}");
         assert!(warnings[1].starts_with("--v=1: "), "{warnings:?}");
+        for args in [&["-v", "1"][..], &["-v=1"], &["--v", "1"]] {
+            let (_, warnings) = parse(args).unwrap();
+            assert!(warnings.len() == 1 && warnings[0].starts_with("--v=1: "), "{warnings:?}");
+        }
+        assert_eq!(parse(&["-v"]), Err("--v needs a value (--help lists all flags)".into()));
+        assert!(parse(&["-w", "1"]).unwrap_err().starts_with("unknown flag -w"));
     }
 
     #[test]

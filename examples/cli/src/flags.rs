@@ -2,6 +2,7 @@
 //! before clap sees them, values are left alone.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -121,30 +122,32 @@ fn spell<'a>(
 ) -> Result<(Vec<OsString>, Given<'a>), Refusal> {
     let mut given = Given::default();
     let mut args = args.into_iter().peekable();
-    let mut spelt: Vec<OsString> = args.next().into_iter().collect();
+    let mut spelt: Vec<Option<OsString>> = vec![args.next()];
+    // Where the value of a flag with another name here stands among `spelt`.
+    let mut renamed = BTreeMap::new();
     let mut command = command;
     while let Some(arg) = args.next() {
         // A flag's name is text; whatever is not can only be a value.
         let Some(text) = arg.to_str() else {
-            spelt.push(arg);
+            spelt.push(Some(arg));
             continue;
         };
         if text == "--" {
-            spelt.push(arg);
-            spelt.extend(args);
+            spelt.push(Some(arg));
+            spelt.extend(args.map(Some));
             break;
         }
-        let Some((name, value)) = split_flag(command, text) else {
+        let Some((name, value)) = split_flag(command, compat, text) else {
             if let Some(subcommand) = command.find_subcommand(text) {
                 command = subcommand;
             }
-            spelt.push(arg);
+            spelt.push(Some(arg));
             continue;
         };
         let Some(flag) = find(command, name) else {
             let Some((flag, is_negated)) = compat.find(name).filter(|it| !it.1 || value.is_none())
             else {
-                spelt.push(spell_unknown(command, name, value));
+                spelt.push(Some(spell_unknown(command, name, value)));
                 continue;
             };
             let written = if is_negated { Some("false".to_owned()) } else { value.map(Into::into) };
@@ -153,7 +156,14 @@ fn spell<'a>(
                 let next = args.next_if(|next| flag.takes_next() && is_value(next))?;
                 Some(next.to_string_lossy().into_owned())
             });
-            spelt.extend(given.add(flag, written)?);
+            // The last value counts, also when it changes nothing.
+            if let Some(earlier) = renamed.remove(flag.name()) {
+                spelt[earlier] = None;
+            }
+            if let Some(own) = given.add(flag, written)? {
+                renamed.insert(flag.name(), spelt.len());
+                spelt.push(Some(own));
+            }
             continue;
         };
         let mut whole = OsString::from(format!("--{}", long(flag)));
@@ -166,20 +176,25 @@ fn spell<'a>(
             whole.push("=");
             whole.push(value);
         }
-        spelt.push(whole);
+        spelt.push(Some(whole));
     }
-    Ok((spelt, given))
+    Ok((spelt.into_iter().flatten().collect(), given))
 }
 
 /// Name and value of what looks like a long flag; `None` for everything else:
 /// words, `-`, negative numbers and short flags.
-fn split_flag<'a>(command: &Command, text: &'a str) -> Option<(&'a str, Option<&'a str>)> {
+fn split_flag<'a>(
+    command: &Command,
+    compat: Compat<'_>,
+    text: &'a str,
+) -> Option<(&'a str, Option<&'a str>)> {
     let name = match text.strip_prefix("--") {
         Some(name) => name,
         None => {
             let name = text.strip_prefix('-')?;
             let first = name.chars().next()?;
-            let is_word = first.is_ascii_alphabetic() && name.len() > 1;
+            let is_word =
+                first.is_ascii_alphabetic() && (name.len() > 1 || compat.find(name).is_some());
             let is_cluster = command.get_arguments().any(|arg| arg.get_short() == Some(first))
                 && find(command, name.split('=').next().unwrap_or(name)).is_none();
             if !is_word || is_cluster {
