@@ -217,7 +217,7 @@ async fn calls_to_a_master_that_is_known_to_be_down_fail_at_once() {
     let addr = server.local_addr().to_string();
     let mut config = quick();
     config.call_timeout = DEADLINE;
-    config.outage_patience = Some(Duration::from_millis(300));
+    config.outage_timeout = Some(Duration::from_millis(300));
     let client = connect_with(&server, config.clone()).await;
     let blocking = mc_rpc::blocking::MasterClient::lazy(&addr, config);
     server.shutdown().await;

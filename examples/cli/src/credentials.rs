@@ -58,7 +58,7 @@ impl CredentialArgs {
         config.tenant = merged.tenant_id.clone().unwrap_or_default();
         config.call_timeout = merged.rpc_timeout.unwrap_or(config.call_timeout);
         config.connect_timeout = merged.rpc_connect_timeout.unwrap_or(config.connect_timeout);
-        config.outage_patience = merged.rpc_outage_patience;
+        config.outage_timeout = merged.rpc_outage_timeout;
         config.connections = merged.rpc_connections.map_or(config.connections, NonZeroUsize::get);
         let etcd = EtcdResolver::from_config(&merged);
         let etcd = etcd.map_err(|error| UsageError::new(error.to_string()))?;

@@ -42,7 +42,7 @@ pub(super) use in_place::is_wanted as is_in_place;
 /// those that have not been used for ten seconds are closed with the next call.
 ///
 /// A call whose connection could not be made or broke is made again, see
-/// [`ClientConfig::retry`] and [`ClientConfig::outage_patience`]. Every method ends after [`ClientConfig::call_timeout`] at the
+/// [`ClientConfig::retry`] and [`ClientConfig::outage_timeout`]. Every method ends after [`ClientConfig::call_timeout`] at the
 /// latest, except that the system's name lookup takes the time that it takes. Methods
 /// block: call them from no async task.
 ///

@@ -35,7 +35,7 @@ pub struct ClientConfig {
     /// failed. When it is over the master is known to be down: calls fail at once, while attempts to
     /// connect go on, until one works. Default: [`call_timeout`](Self::call_timeout), and no more than four
     /// seconds where the address names a single master, which no other can take over from.
-    pub outage_patience: Option<Duration>,
+    pub outage_timeout: Option<Duration>,
     /// Most calls under way at a time; more wait for their turn. The master may
     /// allow fewer. A call counts once for every 16 KiB that it sends. Default
     /// 4096. The blocking client has one call under way on each connection.
@@ -94,7 +94,7 @@ impl Default for ClientConfig {
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(10),
             retry: true,
-            outage_patience: None,
+            outage_timeout: None,
             max_in_flight: 4096,
             connections: 1,
             connections_max: 64,

@@ -12,7 +12,7 @@ use super::dial::FailedRounds;
 use crate::error::RpcError;
 
 /// How long calls wait for the only master that there is: it may be starting again.
-const PATIENCE: Duration = Duration::from_secs(4);
+const SINGLE_MASTER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a round may last that a caller of the blocking client makes while the master is known to be
 /// down.
@@ -25,20 +25,20 @@ const KNOWN_FOR: Duration = Duration::from_secs(10);
 /// one master: a client and the blocking one beside it.
 ///
 /// Calls wait for the first rounds, and are made as soon as one connects. When the master has been away
-/// for as long as calls have [patience](ClientConfig::outage_patience), it is *known to be down*: calls
-/// fail at once, and attempts go on beside them.
+/// for the [outage timeout](ClientConfig::outage_timeout), it is *known to be down*: calls fail at once,
+/// and attempts go on beside them.
 #[derive(Debug)]
 pub(super) struct Outage {
-    patience: Duration,
+    timeout: Duration,
     rounds: Mutex<FailedRounds>,
 }
 
 impl Outage {
     pub(super) fn new(config: &ClientConfig, route: &Route) -> Self {
         // Where others may take over, they do so in less time than a call has.
-        let usual = if route.names_one() { PATIENCE } else { config.call_timeout };
-        let patience = bounded(config.outage_patience.unwrap_or(usual.min(config.call_timeout)));
-        Self { patience, rounds: Mutex::default() }
+        let usual = if route.names_one() { SINGLE_MASTER_TIMEOUT } else { config.call_timeout };
+        let timeout = bounded(config.outage_timeout.unwrap_or(usual.min(config.call_timeout)));
+        Self { timeout, rounds: Mutex::default() }
     }
 
     /// Notes that a round that began then has failed. Returns when the next one may begin.
@@ -72,7 +72,7 @@ impl Outage {
         let rounds = self.rounds.lock();
         let is_away = rounds.last().is_some_and(|(error, _)| is_away(error));
         let first = rounds.first().filter(|_| is_away && !is_forgotten(&rounds, now));
-        first.map(|first| first + self.patience)
+        first.map(|first| first + self.timeout)
     }
 
     /// Returns why the master cannot be reached, if it is known to be down.
@@ -123,19 +123,20 @@ mod tests {
     }
 
     #[test]
-    fn a_master_is_known_to_be_down_when_patience_is_over_since_the_first_attempt() {
+    fn a_master_is_known_to_be_down_when_the_timeout_is_over_since_the_first_attempt() {
         let config = ClientConfig::default();
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
-        for (target, patience) in [("a:1", PATIENCE), ("a:1,b:2", config.call_timeout)] {
+        for (target, timeout) in [("a:1", SINGLE_MASTER_TIMEOUT), ("a:1,b:2", config.call_timeout)]
+        {
             let outage = outage(&config, target);
             assert!(outage.known_from(start).is_none() && outage.known(after(99_999)).is_none());
             // The first attempt took two seconds.
             outage.failed(&refused(), &config, start, after(2_000));
             outage.failed(&refused(), &config, after(2_050), after(2_051));
-            assert_eq!(outage.known_from(start), Some(start + patience), "{target}");
-            assert!(outage.known(start + patience - Duration::from_nanos(1)).is_none());
-            assert!(outage.known(start + patience).is_some());
+            assert_eq!(outage.known_from(start), Some(start + timeout), "{target}");
+            assert!(outage.known(start + timeout - Duration::from_nanos(1)).is_none());
+            assert!(outage.known(start + timeout).is_some());
             outage.ended();
             assert_eq!(outage.known_from(start), None);
         }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_a_setting_and_no_more_than_a_call_has() {
+    fn the_timeout_is_a_setting_and_no_more_than_a_call_has() {
         let now = Instant::now();
         let known = |config: &ClientConfig| {
             let outage = outage(config, "a:1");
@@ -173,9 +174,9 @@ mod tests {
         let mut config =
             ClientConfig { call_timeout: Duration::from_secs(1), ..Default::default() };
         assert_eq!(known(&config), Some(Duration::from_secs(1)));
-        config.outage_patience = Some(Duration::ZERO);
+        config.outage_timeout = Some(Duration::ZERO);
         assert_eq!(known(&config), Some(Duration::ZERO));
-        config.outage_patience = Some(Duration::MAX);
+        config.outage_timeout = Some(Duration::MAX);
         assert!(known(&config) > Some(Duration::from_secs(86_400)));
     }
 }

@@ -198,7 +198,7 @@ fn rpc(config: &ClientConfig) -> Result<mc_rpc::ClientConfig, ConfigError> {
     if let Some(time) = config.rpc_connect_timeout {
         rpc.connect_timeout = time;
     }
-    rpc.outage_patience = config.rpc_outage_patience;
+    rpc.outage_timeout = config.rpc_outage_timeout;
     if let Some(most) = config.rpc_connections {
         rpc.connections = most.get();
     }

@@ -232,7 +232,7 @@ settings! {
     rpc_connect_timeout: Duration = "rpc_connect_timeout_ms", "MC_RPC_CONNECT_TIMEOUT_MS",
         value::time_ms;
     /// How long calls wait for a master that cannot be connected to before it is known to be down.
-    rpc_outage_patience: Duration = "rpc_outage_patience_ms", "MC_RPC_OUTAGE_PATIENCE_MS",
+    rpc_outage_timeout: Duration = "rpc_outage_timeout_ms", "MC_RPC_OUTAGE_TIMEOUT_MS",
         value::time_ms;
     /// How calls to the master travel.
     rpc_protocol: Protocol = "rpc_protocol", "MC_RPC_PROTOCOL", value::rpc_protocol;

@@ -147,7 +147,7 @@ fn every_setting_can_be_said_everywhere() {
         ("etcd_tls_server_name", "e", "'e'"),
         ("rpc_timeout_ms", "7", "7"),
         ("rpc_connect_timeout_ms", "8", "8"),
-        ("rpc_outage_patience_ms", "9", "9"),
+        ("rpc_outage_timeout_ms", "9", "9"),
         ("rpc_protocol", "tcp", "'tcp'"),
         ("rpc_connections", "9", "9"),
         ("token_file", "/t", "'/t'"),
