@@ -31,7 +31,9 @@ pub use client::{
     TierMetrics, VramError, VramStage,
 };
 #[cfg(feature = "config")]
-pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
+pub use config::{
+    ClientConfig, ConfigError, ConfigSource, HostError, LocalHost, ParseProtocolError, Protocol,
+};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 #[cfg(feature = "etcd")]

@@ -11,7 +11,7 @@ use mc_types::ByteSize;
 use tracing::{Level, info, warn};
 
 use crate::args::Args;
-use crate::host::{BadHost, reach, total_memory};
+use crate::host::{BadHost, local_host, total_memory};
 use crate::settings::settings;
 
 /// Time limit for leaving. A master that does not answer finds out by the
@@ -52,13 +52,13 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     let mut builder = ClientBuilder::from_config(config)?;
     let is_said = config.local_hostname.is_some() || config.listen.is_some();
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
-    let reach = reach(host, args.data_port)?;
+    let (host, listen) = local_host(host, args.data_port)?;
     if !is_said {
-        builder = builder.listen(reach.listen);
-        if let Some(address) = reach.advertise {
+        builder = builder.listen(listen);
+        if let Some(address) = host.advertise() {
             builder = builder.advertise(address);
         }
-        if let Some(name) = reach.name {
+        if let Some(name) = host.name() {
             builder = builder.host_name(name);
         }
     }
@@ -70,7 +70,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
         }
     };
     // Where peers may not come, thin clients find it at the same addresses.
-    let port = SocketAddr::new(reach.listen.ip(), args.port);
+    let port = SocketAddr::new(listen.ip(), args.port);
     let server = match Server::builder(client.clone()).listen(port).start().await {
         Ok(server) => server,
         Err(error) => {

@@ -1,14 +1,13 @@
 //! From settings to a client.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 
 use mc_transport::topology::{Discovery, Topology};
 use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
 use mc_types::{ByteSize, MediaType};
 use tracing::{info, warn};
 
-use super::{ClientConfig, ConfigError, Protocol};
+use super::{ClientConfig, ConfigError, LocalHost, Protocol};
 use crate::blocking;
 use crate::client::{Client, ClientBuilder, DiskOptions, HotCacheConfig};
 use crate::error::StartError;
@@ -16,7 +15,7 @@ use crate::error::StartError;
 /// Where pages are served unless the settings say something else: the port is the reference
 /// system's.
 #[cfg(feature = "http")]
-const HTTP_HOST: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const HTTP_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 #[cfg(feature = "http")]
 const HTTP_PORT: u16 = 9300;
 
@@ -457,22 +456,9 @@ fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
     let Some(host) = host.filter(|_| contributes) else {
         return Ok(config.listen.map(|listen| Reach { listen, advertise: None, name: None }));
     };
-    let (name, port) = split_port(host);
-    let unknown = |source| ConfigError::Host { host: super::shown(host), source };
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let address = (bare, 0)
-        .to_socket_addrs()
-        .and_then(|mut found| found.next().ok_or(io::ErrorKind::NotFound.into()))
-        .map_err(unknown)?
-        .ip();
-    let everywhere = match address {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    // Nobody else could use a loopback address; any other may be another host's that
-    // forwards to this one.
-    let own = if address.is_loopback() { address } else { everywhere };
-    let listen = match (config.listen, port) {
+    let host = LocalHost::resolve(host)
+        .map_err(|source| ConfigError::Host { host: super::shown(host), source })?;
+    let listen = match (config.listen, host.port()) {
         (Some(listen), Some(port)) if listen.port() != port => {
             return Err(ConfigError::Conflict {
                 first: "listen",
@@ -481,63 +467,15 @@ fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
             });
         }
         (Some(listen), _) => listen,
-        (None, port) => SocketAddr::new(own, port.unwrap_or(0)),
+        (None, port) => host.listen(port.unwrap_or(0)),
     };
-    let advertise = (!address.is_unspecified()).then_some(address);
-    // Puts prefer the segment by this name, as it was said.
-    let name = match bare.contains(':') {
-        true => format!("[{bare}]"),
-        false => bare.to_owned(),
-    };
-    Ok(Some(Reach { listen, advertise, name: advertise.map(|_| name) }))
-}
-
-/// The name, and the port behind its colon if there is one; an IPv6 address has more colons
-/// than one, or brackets.
-fn split_port(host: &str) -> (&str, Option<u16>) {
-    let is_v6 = |name: &str| name.contains(':') && !name.ends_with(']');
-    match host.rsplit_once(':') {
-        Some((name, port)) if !is_v6(name) => match port.parse() {
-            Ok(port) => (name, Some(port)),
-            Err(_) => (host, None),
-        },
-        _ => (host, None),
-    }
+    let (advertise, name) = (host.advertise(), host.name().map(str::to_owned));
+    Ok(Some(Reach { listen, advertise, name }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn reached(host: &str) -> (String, Option<String>, Option<String>) {
-        let config = ClientConfig {
-            local_hostname: Some(host.into()),
-            global_segment_size: Some(ByteSize::mib(1)),
-            ..ClientConfig::default()
-        };
-        let reach = reach(&config).unwrap().unwrap();
-        let advertise = reach.advertise.map(|address| address.to_string());
-        (reach.listen.to_string(), advertise, reach.name)
-    }
-
-    #[test]
-    fn hosts_have_ports_or_none() {
-        for (host, listen, advertise, name) in [
-            ("127.0.0.1", "127.0.0.1:0", "127.0.0.1", "127.0.0.1"),
-            ("127.0.0.1:7", "127.0.0.1:7", "127.0.0.1", "127.0.0.1"),
-            ("192.0.2.1:7", "0.0.0.0:7", "192.0.2.1", "192.0.2.1"),
-            ("[::1]:7", "[::1]:7", "::1", "[::1]"),
-            ("::1", "[::1]:0", "::1", "[::1]"),
-            ("2001:db8::7", "[::]:0", "2001:db8::7", "[2001:db8::7]"),
-        ] {
-            let told = (listen.to_owned(), Some(advertise.to_owned()), Some(name.to_owned()));
-            assert_eq!(reached(host), told);
-        }
-        assert_eq!(reached("0.0.0.0:7"), ("0.0.0.0:7".into(), None, None));
-        let (listen, _, name) = reached("localhost:7");
-        assert!(listen.ends_with(":7"), "{listen}");
-        assert_eq!(name.as_deref(), Some("localhost"));
-    }
 
     #[test]
     fn a_host_is_looked_up_only_for_a_segment() {
@@ -562,6 +500,10 @@ mod tests {
         config.listen = Some("0.0.0.0:7".parse().unwrap());
         let agreed = reach(&config).unwrap().unwrap();
         assert_eq!(agreed.listen.to_string(), "0.0.0.0:7");
+        config.listen = None;
+        let (listen, advertise) = ("127.0.0.1:7".parse().unwrap(), "127.0.0.1".parse().ok());
+        let expected = Reach { listen, advertise, name: Some("127.0.0.1".into()) };
+        assert_eq!(reach(&config).unwrap(), Some(expected));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use mc_transport::topology::TopologyError;
 use thiserror::Error;
 
-use super::MAX_FILE_LEN;
+use super::{HostError, MAX_FILE_LEN};
 
 /// Where settings were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub enum ConfigError {
         /// The feature.
         feature: &'static str,
     },
-    /// The name of this host has no address.
+    /// The name of this host has no address, or its port is none.
     #[error(
         "local_hostname is {host:?}, which is no name or address of this host, with or without a \
          port"
@@ -145,8 +145,8 @@ pub enum ConfigError {
     Host {
         /// The name.
         host: String,
-        /// What the system said.
-        source: io::Error,
+        /// What is wrong with it.
+        source: HostError,
     },
     /// The files of certificates cannot be used.
     #[cfg(feature = "tls")]
