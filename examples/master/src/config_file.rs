@@ -110,7 +110,8 @@ fn read(path: &Path) -> Result<Vec<Setting>, Refusal> {
     Ok(settings)
 }
 
-/// Refuses names that are no flags' names, and two values of one flag.
+/// Refuses names that are no flags' names, and a name that is there twice. Two names of one flag are no
+/// mistake: a file for several releases of Mooncake may have both, and the later line counts.
 fn check(settings: Vec<Setting>) -> Result<Vec<Setting>, BadLine> {
     let mut lines = std::collections::HashMap::new();
     for Setting { line, name, .. } in &settings {

@@ -1,22 +1,28 @@
 //! A flat map in JSON.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-use super::{BadLine, Setting, line_of, without_value};
+use serde_json::Value;
+
+use super::{BadLine, MAX_SETTINGS, Setting, line_of, without_value};
 
 /// Reads the settings in the order of their lines.
 pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
-    let map: Map<String, Value> = serde_json::from_str(text)
-        .map_err(|error| BadLine::new(error.line().max(1), error.to_string()))?;
+    // Names with escapes cannot be borrowed, so that every name stands in the text as it is.
+    let map: BTreeMap<&str, Value> = serde_json::from_str(text).map_err(|error| {
+        let hint = if error.is_data() { "; write one map, with names that have no \\" } else { "" };
+        BadLine::new(error.line().max(1), format!("{error}{hint}"))
+    })?;
     let mut settings = Vec::new();
-    for (name, value) in map {
-        // The map keeps the last value of a name only, so that every place of the name is looked up.
-        let mut lines = lines_of(text, &name);
+    // One more than is allowed, and one place more: the caller refuses both.
+    for (name, value) in map.into_iter().take(MAX_SETTINGS + 1) {
+        // The map keeps the last value of a name only, so that the places of the name are looked up.
+        let mut lines = lines_of(text, name).take(2);
         let line = lines.next().unwrap_or(1);
         let value = match value {
             Value::String(text) => text,
             Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::Null => return Err(BadLine::new(line, without_value(&name))),
+            Value::Null => return Err(BadLine::new(line, without_value(name))),
             Value::Array(_) | Value::Object(_) => {
                 let text = format!(
                     "the value of {name} is no text, number, true or false; a file of flags is flat"
@@ -25,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
             }
         };
         for line in std::iter::once(line).chain(lines) {
-            settings.push(Setting { line, name: name.clone(), value: value.clone() });
+            settings.push(Setting { line, name: name.to_owned(), value: value.clone() });
         }
     }
     settings.sort_by_key(|setting| setting.line);
@@ -68,6 +74,7 @@ mod tests {
             ("{\n\"a\": null}", 2, "a has no value"),
             ("{\n\"a\": [1]}", 2, "the value of a"),
             ("{\"a\": 1} {}", 1, "trailing"),
+            ("{\"a_b\": 1,\n\"a\\u005fb\": 2}", 2, "names that have no \\"),
         ] {
             let refused = parse(text).unwrap_err();
             assert!(refused.line == line && refused.text.contains(says), "{text}: {refused:?}");
