@@ -138,8 +138,8 @@ pub(crate) struct Put {
     /// Evict other objects before this one.
     #[arg(long = "with_soft_pin")]
     pub(crate) with_soft_pin: bool,
-    /// For how long to evict other objects first; implies --with_soft_pin. Default: as the master's
-    /// --default_kv_soft_pin_ttl says.
+    /// Duration of the soft pin, at most the master's --max_kv_soft_pin_ttl; implies --with_soft_pin
+    /// [default: the master's --default_kv_soft_pin_ttl].
     #[arg(long = "soft_pin_ttl", value_name = "MS|DURATION", value_parser = parse_duration)]
     pub(crate) soft_pin_ttl: Option<Duration>,
 }
