@@ -50,7 +50,7 @@ impl Page {
         self
     }
 
-    /// The same, with this header, too.
+    /// Adds a header. `Content-Type` is the page's own and cannot be replaced.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));

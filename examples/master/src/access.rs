@@ -55,7 +55,7 @@ impl AccessArgs {
         Ok(Some(list))
     }
 
-    /// Who may ask the pages about objects, of a master with this access list.
+    /// Returns the access rule of the pages about objects.
     pub(crate) fn gate(&self, list: Option<&Arc<dyn Authenticate>>) -> Gate {
         match (list, &self.tls_client_ca) {
             (Some(list), _) => Gate::List(Arc::clone(list)),

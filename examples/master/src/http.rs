@@ -79,9 +79,9 @@ struct Route {
 
 /// How a page is made.
 enum Answer {
-    /// Of this process, whatever its part. Whoever reaches the port may read it.
+    /// Of this process, whatever its part. Anyone who can connect may read it.
     Process(fn(&Shown, Instant) -> Page),
-    /// Of what the master keeps. Callers need this role; without one whoever reaches the port may read it.
+    /// Of what the master keeps. Callers need this role; without one anyone who can connect may read it.
     Master(Option<Role>, fn(&Asked<'_>) -> Result<Page, Failure>),
 }
 

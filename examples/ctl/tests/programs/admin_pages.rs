@@ -177,7 +177,7 @@ fn all_keys_come_in_pages() {
 }
 
 #[test]
-fn what_is_no_question_is_refused() {
+fn invalid_requests_are_refused() {
     let master = Master::start(0, &[]);
     let many = vec!["k"; 4097].join(",");
     for (target, status, code, says) in [

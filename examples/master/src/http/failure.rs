@@ -7,7 +7,7 @@ use mc_types::ErrorCode;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     code: ErrorCode,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Failure {
@@ -18,11 +18,6 @@ impl Failure {
     /// The name of its cause.
     pub(super) const fn name(&self) -> &'static str {
         self.code.as_str()
-    }
-
-    #[cfg(test)]
-    pub(super) fn text(&self) -> &str {
-        &self.text
     }
 
     const fn status(&self) -> StatusCode {

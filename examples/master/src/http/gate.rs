@@ -1,4 +1,4 @@
-//! Who may ask about objects: the access list of the calls holds for these pages, too.
+//! Access control of the pages: the access list of the calls holds for them, too.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use super::failure::Failure;
 use super::query::Query;
 
 /// How callers are known.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum Gate {
     /// Everybody who can connect may ask.
-    #[default]
     Open,
     /// Those on the access list may ask, who show a token.
     List(Arc<dyn Authenticate>),
@@ -79,7 +78,7 @@ mod tests {
         let caller = gate.admit(&request.body(()).unwrap(), Query::of(Some(query)));
         caller
             .map(|caller| (caller.role(), caller.tenant().to_string()))
-            .map_err(|failure| failure.text().to_owned())
+            .map_err(|failure| failure.text)
     }
 
     #[test]

@@ -17,7 +17,8 @@ const MAX_PAGE: u64 = 10_000;
 const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Keys that are asked for at a time.
 const CHUNK: usize = 512;
-/// Looks that may find little, as where the objects are another tenant's, before a page ends.
+/// Listings with fewer keys than asked for, such as where most objects are another tenant's, after which a
+/// page ends.
 const MAX_SPARSE: usize = 4;
 /// The header with the parameter `after` of the next page.
 const NEXT: HeaderName = HeaderName::from_static("x-next-after");
