@@ -208,10 +208,12 @@ impl Transfer<'_> {
                 return Err(self.timed_out().into());
             };
             let is_late = work.access == Access::Write && outcomes.iter().any(leaves_late_writes);
-            self.check(outcomes).map_err(|failure| match is_late {
-                true => Failure { late: lost(ids, &link.ids()), ..failure },
-                false => failure,
-            })?;
+            if let Some(failure) = self.first_failure(outcomes) {
+                return Err(match is_late {
+                    true => Failure { late: lost(ids, &link.ids()), ..failure },
+                    false => failure,
+                });
+            }
         }
         Ok(())
     }
@@ -222,21 +224,16 @@ impl Transfer<'_> {
         Failure { error, is_repeatable: true, late: Some(Vec::new()) }
     }
 
-    /// Returns the first failure, and whether all failures may be repeated.
-    fn check(&self, outcomes: Vec<Outcome>) -> Result<(), Failure> {
+    /// Returns the first failure, if any, and whether all failures may be repeated.
+    fn first_failure(&self, outcomes: Vec<Outcome>) -> Option<Failure> {
         let failures: Vec<TransferError> = outcomes.into_iter().filter_map(Result::err).collect();
         let is_repeatable = failures.iter().all(|error| {
             error.is_retryable()
                 || matches!(error, TransferError::KeyRefused | TransferError::OutOfBounds { .. })
         });
-        let session = self.peer.session().into();
-        match failures.into_iter().next() {
-            None => Ok(()),
-            Some(source) => {
-                let error = EngineError::Transfer { session, source };
-                Err(Failure { error, is_repeatable, late: Some(Vec::new()) })
-            }
-        }
+        let source = failures.into_iter().next()?;
+        let error = EngineError::Transfer { session: self.peer.session().into(), source };
+        Some(Failure { error, is_repeatable, late: Some(Vec::new()) })
     }
 
     /// Has the peer end lost links, so that nothing that they carried arrives any more. Returns
