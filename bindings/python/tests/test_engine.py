@@ -676,6 +676,8 @@ UNREGISTERED_TWICE = """
 import os, signal, sys
 from connectors.memory import HostMemory
 from mc_store.mooncake.engine import TransferEngine
+# It is ignored below a shell in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 session, remote, pid, size = sys.argv[1], *map(int, sys.argv[2:])
 engine, memory, other = TransferEngine(), HostMemory(size), HostMemory(size)
 assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
@@ -705,7 +707,7 @@ def test_unregister_memory_may_be_repeated_after_an_interrupt(
     pid = stopped.pid()
     arguments = [stopped.session(), str(stopped.address()), str(pid), str(SIZE)]
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    environment = {"PYTHONPATH": path, "MC_STORE_TRANSFER_STALL_TIMEOUT_MS": "3000"}
+    environment = {"PYTHONPATH": path, **HASTY}
     program = Program([sys.executable, "-c", UNREGISTERED_TWICE, *arguments], environment)
     try:
         program.expect("calling")
