@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use super::rdma_selection::{is_on_port, is_port, port_name, ports};
 use super::{Interface, RdmaDevice, Topology, TopologyError};
 use crate::environment::{self, BadVariable};
 
@@ -30,13 +31,30 @@ pub struct Discovery {
     pub auto: bool,
     /// The names of the devices that may be used; all when empty. A name of an
     /// RDMA device also stands for its network interfaces, and the other way
-    /// round.
+    /// round. `mlx5_0:2` is port 2 of RDMA device `mlx5_0`.
     pub filters: Vec<String>,
     /// Devices near this NUMA node come first.
     pub near: Option<u32>,
 }
 
 impl Discovery {
+    /// The devices that a user names, whatever the environment says: `names` are the
+    /// [`filters`](Self::filters), without blanks around them and without empty ones. If there
+    /// are none, all devices may be used.
+    ///
+    /// ```
+    /// use mc_transport::topology::Discovery;
+    /// let discovery = Discovery::of_devices("mlx5_0, mlx5_1:2".split(','));
+    /// assert!(discovery.auto);
+    /// assert_eq!(discovery.filters, ["mlx5_0", "mlx5_1:2"]);
+    /// ```
+    #[must_use]
+    pub fn of_devices<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
+        let names = names.into_iter().map(|name| name.as_ref().trim().to_owned());
+        let filters = names.filter(|name| !name.is_empty()).collect();
+        Self { auto: true, filters, near: None }
+    }
+
     /// The settings of the environment, see [`from_variables`](Self::from_variables).
     ///
     /// # Errors
@@ -80,7 +98,7 @@ impl Discovery {
     /// devices that do not know their node or speed come last.
     ///
     /// # Errors
-    /// [`TopologyError::NoSuchDevice`] when a filter names nothing that exists, and
+    /// [`TopologyError::NoSuchDevice`] when a filter names nothing that exists on this host, and
     /// [`TopologyError::NoneUsable`] when nothing is left.
     pub fn select(&self, topology: &Topology) -> Result<Vec<Interface>, TopologyError> {
         if !self.auto {
@@ -88,11 +106,10 @@ impl Discovery {
         }
         self.check_filters(topology)?;
         let judged = topology.interfaces.iter().map(|interface| {
-            let rdma = topology.rdma_devices.iter();
-            let mut devices = rdma.filter(|device| device.interfaces.contains(&interface.name));
-            let named = self.names(&interface.name) || devices.any(|it| self.names(&it.name));
+            let named = self.names(&interface.name)
+                || topology.rdma_devices.iter().any(|device| self.names_below(device, interface));
             let obstacle = if !named && !self.filters.is_empty() {
-                Some("left out by MC_MS_FILTERS")
+                Some("not among the names given")
             } else if interface.is_loopback && !named {
                 Some("the loopback, which only a filter selects")
             } else if !interface.is_up {
@@ -112,55 +129,45 @@ impl Discovery {
         Ok(selected)
     }
 
-    /// The RDMA devices to use: those with an active port, in the order of
-    /// [`select`](Self::select).
-    ///
-    /// # Errors
-    /// As [`select`](Self::select).
-    pub fn select_rdma(&self, topology: &Topology) -> Result<Vec<RdmaDevice>, TopologyError> {
-        if !self.auto {
-            return Ok(Vec::new());
-        }
-        self.check_filters(topology)?;
-        let judged = topology.rdma_devices.iter().map(|device| {
-            let named =
-                self.names(&device.name) || device.interfaces.iter().any(|name| self.names(name));
-            let obstacle = if !named && !self.filters.is_empty() {
-                Some("left out by MC_MS_FILTERS")
-            } else if !device.is_active() {
-                Some("without an active port")
-            } else {
-                None
-            };
-            (device, obstacle)
-        });
-        let mut selected = usable(judged, |device| &device.name)?;
-        selected.sort_by_key(|device| {
-            let distance = self.distance(topology, device.numa_node);
-            (distance, Reverse(device.rate_mbits()), device.name.clone())
-        });
-        Ok(selected)
-    }
-
     fn names(&self, device: &str) -> bool {
         self.filters.iter().any(|filter| filter == device)
     }
 
-    fn check_filters(&self, topology: &Topology) -> Result<(), TopologyError> {
+    /// Whether a filter names the RDMA device, or a port of it, that `interface` belongs to.
+    fn names_below(&self, device: &RdmaDevice, interface: &Interface) -> bool {
+        if !device.interfaces.contains(&interface.name) {
+            return false;
+        }
+        let mut ports =
+            device.ports.iter().filter(|port| is_on_port(&interface.name, device, port));
+        self.names(&device.name)
+            || ports.any(|port| self.filters.iter().any(|name| is_port(name, device, port)))
+    }
+
+    /// # Errors
+    /// [`TopologyError::NoSuchDevice`] when a filter names nothing that exists.
+    pub(super) fn check_filters(&self, topology: &Topology) -> Result<(), TopologyError> {
         let interfaces = topology.interfaces.iter().map(|interface| &*interface.name);
         let devices = topology.rdma_devices.iter().map(|device| &*device.name);
         let exist: BTreeSet<&str> = interfaces.chain(devices).collect();
-        match self.filters.iter().find(|filter| !exist.contains(&***filter)) {
-            None => Ok(()),
-            Some(name) => Err(TopologyError::NoSuchDevice {
-                name: name.clone(),
-                available: exist.into_iter().map(str::to_owned).collect(),
-            }),
-        }
+        let devices = &topology.rdma_devices;
+        let is_known = |name: &&String| {
+            let mut ports = ports(topology);
+            exist.contains(&***name) || ports.any(|(device, port)| is_port(name, device, port))
+        };
+        let Some(name) = self.filters.iter().find(|name| !is_known(name)) else { return Ok(()) };
+        let device = name
+            .split_once(':')
+            .and_then(|(device, _)| devices.iter().find(|candidate| candidate.name == device));
+        let available = match device {
+            Some(device) => device.ports.iter().map(|port| port_name(device, port)).collect(),
+            None => exist.into_iter().map(str::to_owned).collect(),
+        };
+        Err(TopologyError::NoSuchDevice { name: name.clone(), available })
     }
 
     /// The distance of a device of `node`; the same for all when it does not matter.
-    fn distance(&self, topology: &Topology, node: Option<u32>) -> u32 {
+    pub(super) fn distance(&self, topology: &Topology, node: Option<u32>) -> u32 {
         let Some(near) = self.near else { return 0 };
         let known = node.and_then(|node| match topology.numa_distance(near, node) {
             None if node == near => Some(0),
@@ -243,7 +250,7 @@ mod tests {
 
     fn selected_rdma(discovery: &Discovery) -> Vec<String> {
         let selected = discovery.select_rdma(&host()).unwrap();
-        selected.into_iter().map(|device| device.name).collect()
+        selected.into_iter().map(|selected| selected.device.name).collect()
     }
 
     #[test]
@@ -261,6 +268,14 @@ mod tests {
         }
         assert_eq!(Discovery::from_variables(|_| None), Ok(Discovery::default()));
         assert_eq!(from("2", "").unwrap_err().variable, "MC_MS_AUTO_DISC");
+    }
+
+    #[test]
+    fn named_devices_need_no_variable() {
+        let named = Discovery::of_devices([" mlx5_1", "", "mlx5_0:1 "]);
+        assert_eq!(named, from("1", "mlx5_1,mlx5_0:1").unwrap());
+        assert_eq!(selected(&named), ["eth1", "eth0"]);
+        assert_eq!(selected(&Discovery::of_devices(Vec::<String>::new())).len(), 4);
     }
 
     #[test]
@@ -315,9 +330,9 @@ mod tests {
         let TopologyError::NoneUsable { seen } = &error else { panic!("{error}") };
         assert!(seen.contains(&"eth3 (down)".to_owned()), "{error}");
         assert!(seen.contains(&"eth4 (without an address)".to_owned()), "{error}");
-        assert!(seen.contains(&"eth0 (left out by MC_MS_FILTERS)".to_owned()), "{error}");
+        assert!(seen.contains(&"eth0 (not among the names given)".to_owned()), "{error}");
         let error = from("1", "mlx5_3").unwrap().select_rdma(&host()).unwrap_err();
-        assert!(error.to_string().contains("mlx5_3 (without an active port)"), "{error}");
+        assert!(error.to_string().contains("mlx5_3:1 (not active)"), "{error}");
         let error = from("1", "").unwrap().select(&Topology::default()).unwrap_err();
         assert!(error.to_string().contains("none at all"), "{error}");
     }

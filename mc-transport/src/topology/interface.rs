@@ -41,11 +41,7 @@ pub(super) fn read(class: &Path, addresses: &[(String, IpAddr)]) -> Vec<Interfac
 }
 
 fn read_one(folder: &Path, name: String, addresses: &[(String, IpAddr)]) -> Interface {
-    let flags = sysfs::text(&folder.join("flags")).and_then(|text| {
-        let digits = text.strip_prefix("0x")?;
-        u32::from_str_radix(digits, 16).ok()
-    });
-    let flags = flags.unwrap_or(0);
+    let flags = sysfs::hex(&folder.join("flags")).unwrap_or(0);
     // A driver that does not follow its link says "unknown", as the loopback does.
     let state = sysfs::text(&folder.join("operstate"));
     let connected = state.is_none_or(|state| state == "up" || state == "unknown");

@@ -4,9 +4,11 @@
 //! Linux tells it in files below `/sys`; elsewhere the lists are empty.
 
 mod discovery;
+mod gid;
 mod interface;
 mod numa;
 mod rdma;
+mod rdma_selection;
 mod sysfs;
 mod system;
 
@@ -16,9 +18,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 pub use self::discovery::Discovery;
+pub use self::gid::{Gid, GidKind};
 pub use self::interface::Interface;
 use self::numa::NumaNode;
-pub use self::rdma::{RdmaDevice, RdmaPort};
+pub use self::rdma::{LinkLayer, RdmaDevice, RdmaPort};
+pub use self::rdma_selection::SelectedRdmaPort;
 
 /// The network interfaces, RDMA devices and NUMA nodes of a host at one moment.
 ///
@@ -59,9 +63,10 @@ impl Topology {
     /// Of each file the first 4096 bytes are read, of each folder 4096 entries.
     #[must_use]
     pub fn from_sysfs(root: &Path, addresses: &[(String, IpAddr)]) -> Self {
+        let interfaces = interface::read(&root.join("class/net"), addresses);
         Self {
-            interfaces: interface::read(&root.join("class/net"), addresses),
-            rdma_devices: rdma::read(&root.join("class/infiniband")),
+            rdma_devices: rdma::read(&root.join("class/infiniband"), &interfaces),
+            interfaces,
             nodes: numa::read(&root.join("devices/system/node")),
         }
     }
@@ -102,11 +107,11 @@ pub enum TopologyError {
         source: io::Error,
     },
     /// No device has a name that was asked for.
-    #[error("MC_MS_FILTERS names {name:?}, but there is {}", List(available))]
+    #[error("this host has no device {name:?}; its devices: {}", List(available))]
     NoSuchDevice {
         /// The name.
         name: String,
-        /// The devices that exist.
+        /// The devices that exist; if the device does, but not the port, its ports.
         available: Vec<String>,
     },
     /// No device can be used.

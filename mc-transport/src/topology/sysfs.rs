@@ -26,6 +26,32 @@ pub(super) fn number<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
 }
 
+/// The number of a text like `0x1003` in the file at `path`.
+pub(super) fn hex(path: &Path) -> Option<u32> {
+    let text = text(path)?;
+    let digits = text.strip_prefix("0x")?;
+    // The parser takes a sign.
+    let is_digits = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| is_digits)
+}
+
+/// The name of a network interface in the file at `path`; `None` when it is no such name.
+pub(super) fn interface_name(path: &Path) -> Option<String> {
+    /// `IFNAMSIZ` of the kernel, less the zero byte.
+    const MAX_LEN: usize = 15;
+    let is_allowed = |c: char| !c.is_whitespace() && !c.is_control() && c != '/' && c != ':';
+    text(path).filter(|name| name.len() <= MAX_LEN && name.chars().all(is_allowed))
+}
+
+/// The numbers that are names in the folder at `path`, sorted.
+pub(super) fn numbers(path: &Path) -> Vec<u8> {
+    // The parser takes a sign and leading zeros, which the kernel does not write.
+    let parse = |name: &String| name.parse().ok().filter(|number: &u8| number.to_string() == *name);
+    let mut numbers: Vec<u8> = names(path).iter().filter_map(parse).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 /// The NUMA node of the device at `path`; the kernel says -1 when there is none.
 pub(super) fn numa_node(device: &Path) -> Option<u32> {
     number(&device.join("numa_node"))
@@ -79,5 +105,31 @@ mod tests {
         assert_eq!(text(tree.root()), None, "a folder has no text");
         assert_eq!(names(tree.root()), ["blank", "endless", "n"]);
         assert!(names(&path("n")).is_empty());
+    }
+
+    #[test]
+    fn numbers_are_those_that_the_kernel_writes() {
+        let names = ["10", "9", "255", "256", "-1", "+1", "01", "x", "1 "];
+        let tree = Tree::new(&names.map(|name| (name, "0x1f")));
+        assert_eq!(numbers(tree.root()), [9, 10, 255]);
+        assert_eq!(hex(&tree.root().join("9")), Some(0x1f));
+        for text in ["1f", "0x", "0x+1", "0x-1", "0x1g", "0x1ffffffff", "0X1", ""] {
+            let tree = Tree::new(&[("number", text)]);
+            assert_eq!(hex(&tree.root().join("number")), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_interfaces_are_those_that_the_kernel_allows() {
+        let name = |text| {
+            let tree = Tree::new(&[("name", text)]);
+            interface_name(&tree.root().join("name"))
+        };
+        for allowed in ["eth0", "eth0.100", "enp1s0f0np0", "fifteen-letters"] {
+            assert_eq!(name(allowed).as_deref(), Some(allowed));
+        }
+        for refused in ["", "../eth0", "eth0:1", "eth 0", "eth\u{7}", "sixteen-letters-"] {
+            assert_eq!(name(refused), None, "{refused}");
+        }
     }
 }
