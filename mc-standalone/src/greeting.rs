@@ -4,7 +4,7 @@
 //! (10, 16 bytes), length of the socket's name u8 (26), the name (27). The server closes
 //! the connection behind it.
 
-use mc_transport::shm::ShmSecret;
+use mc_transport::NodeSecret;
 
 use super::wire::VERSION;
 
@@ -21,7 +21,7 @@ pub(super) const MAX_LEN: usize = HEAD + MAX_NAME;
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) version: u16,
-    pub(super) secret: ShmSecret,
+    pub(super) secret: NodeSecret,
     /// The abstract Unix socket's, without the leading zero byte.
     pub(super) name: String,
 }
@@ -59,7 +59,7 @@ impl Greeting {
         let name = name.get(..usize::from(len)).filter(|name| (1..=MAX_NAME).contains(&name.len()));
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let name = name.ok_or(BadGreeting::Foreign)?.to_owned();
-        Ok(Self { version, secret: ShmSecret::from_bytes(*secret), name })
+        Ok(Self { version, secret: NodeSecret::from_bytes(*secret), name })
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_greeting_is_read_as_it_was_written_or_not_at_all() {
         let name = "mc_store_client_50052.sock".to_owned();
-        let greeting = Greeting { version: VERSION, secret: ShmSecret::from_bytes([7; 16]), name };
+        let greeting = Greeting { version: VERSION, secret: NodeSecret::from_bytes([7; 16]), name };
         let bytes = greeting.encode();
         let read = Greeting::decode(&bytes).unwrap();
         assert_eq!((read.secret.to_bytes(), &read.name), ([7; 16], &greeting.name));

@@ -21,6 +21,13 @@ pub enum RegisterError {
     /// The memory is mapped for reading only, and peers were to write it.
     #[error("the memory is mapped for reading only; register it for reading")]
     ReadOnly,
+    /// The network card cannot register the memory.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    #[error("the memory cannot be registered with an RDMA device")]
+    Device {
+        /// Why.
+        source: Arc<crate::rdma::VerbsError>,
+    },
     /// This transport does not verify tickets.
     #[error("this transport does not verify tickets; register the memory under a plain key")]
     NoTickets,
@@ -252,6 +259,10 @@ pub enum TransferError {
     /// given up.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[source] ProtocolViolation),
+    /// The network card of this host or of the peer refused the operation.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    #[error("the RDMA device refused the operation")]
+    WorkFailed(#[source] crate::rdma::WorkError),
     /// The caller [cancelled](crate::Cancel) the read.
     #[error("the read was cancelled")]
     Cancelled,
@@ -296,6 +307,8 @@ impl TransferError {
             | Self::Protocol(_)
             | Self::Cancelled
             | Self::Closed => ErrorCode::TransferFail,
+            #[cfg(all(feature = "rdma", target_os = "linux"))]
+            Self::WorkFailed(_) => ErrorCode::TransferFail,
         }
     }
 }

@@ -30,8 +30,12 @@ mod node;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod open_links;
 mod operation;
+#[cfg(any(feature = "rdma", all(feature = "shm", target_os = "linux")))]
+mod proof;
 #[cfg(feature = "quic")]
 pub mod quic;
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+pub mod rdma;
 mod region;
 mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -73,8 +77,12 @@ pub use memory::{
 #[cfg(feature = "tcp")]
 pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
+#[cfg(any(feature = "rdma", all(feature = "shm", target_os = "linux")))]
+pub use proof::NodeSecret;
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+pub use rdma::{RdmaConfig, RdmaLink, RdmaTransport};
 pub use region::{Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]

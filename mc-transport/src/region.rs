@@ -4,7 +4,7 @@ mod gate;
 mod served;
 mod ticket;
 
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -219,8 +219,16 @@ pub(crate) struct OpenRegion {
     gate: Arc<Gate>,
     /// State that transports attach to the region. Dropped before the withdrawal of the key
     /// goes on, so that they learn of it in time.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+impl OpenRegion {
+    /// The right to touch the region until it is dropped: a withdrawal waits for that.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { pass: self.gate.enter(), end: None }
+    }
 }
 
 /// The memory of a region.
@@ -316,7 +324,7 @@ impl RegionTable {
             access,
             tickets,
             gate: Arc::clone(&gate),
-            #[cfg(all(feature = "shm", target_os = "linux"))]
+            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
             attached: Vec::new(),
         };
         self.regions.write().insert(key, open);
@@ -458,7 +466,7 @@ impl RegionTable {
 
     /// Shows the region to `visit`, while it cannot be withdrawn; `None` when no region
     /// has the key.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(crate) fn visit<T>(
         &self,
         key: RemoteKey,

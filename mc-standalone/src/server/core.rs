@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use mc_places::Places;
 use mc_store::Client;
-use mc_transport::shm::ShmSecret;
+use mc_transport::NodeSecret;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use super::limits::Limits;
 /// What every connection needs.
 pub(super) struct Core {
     pub(super) client: Client,
-    pub(super) secret: ShmSecret,
+    pub(super) secret: NodeSecret,
     pub(super) limits: Limits,
     /// One for each thin client.
     pub(super) places: Arc<Places>,

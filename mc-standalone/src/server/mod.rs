@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mc_places::Places;
 use mc_store::Client;
-use mc_transport::shm::ShmSecret;
+use mc_transport::NodeSecret;
 use mc_transport::shm::unix::nonce;
 use mc_types::ByteSize;
 use parking_lot::Mutex;
@@ -163,7 +163,7 @@ impl ServerBuilder {
     /// # Errors
     /// [`ServeError`]; nothing is left running then.
     pub async fn start(self) -> Result<Server, ServeError> {
-        let secret = ShmSecret::random().map_err(ServeError::NoRandomness)?;
+        let secret = NodeSecret::random().map_err(ServeError::NoRandomness)?;
         // Random, so that sessions of a server before this one are not mistaken for ours.
         let first_session = u128::from_ne_bytes(nonce().map_err(ServeError::NoRandomness)?) as u64;
         let bind = |source| ServeError::Bind { address: self.listen, source };

@@ -8,6 +8,8 @@
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+mod attached;
 mod available;
 pub mod cuda;
 mod error;
@@ -81,6 +83,8 @@ struct Block {
     writable: bool,
     /// For pages that are populated when they are touched.
     prefault: Option<Prefault>,
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    attached: attached::Attached,
     backing: Backing,
 }
 
@@ -172,13 +176,11 @@ impl Memory {
         {
             let mapping = shared::map(&File::from(fd), len, access)?;
             let (base, backing) = (mapping.base(), Backing::Common { mapping });
-            let writable = access != Access::Read;
-            let prefault = Prefault::of(len).filter(|_| writable);
-            let exposed = AtomicBool::new(true);
-            let lent = AtomicBool::new(true);
-            Ok(Self {
-                block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }),
-            })
+            let mut block = Block::new(base, len, backing);
+            block.writable = access != Access::Read;
+            block.prefault = Prefault::of(len).filter(|_| block.writable);
+            (*block.exposed.get_mut(), *block.lent.get_mut()) = (true, true);
+            Ok(Self { block: Arc::new(block) })
         }
         #[cfg(not(target_os = "linux"))]
         {
@@ -218,10 +220,9 @@ impl Memory {
         len: usize,
         owner: impl Send + Sync + 'static,
     ) -> Self {
-        let backing = Backing::Foreign { _owner: Box::new(owner) };
-        let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (writable, prefault) = (false, None);
-        Self { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
+        let mut block = Block::new(base, len, Backing::Foreign { _owner: Box::new(owner) });
+        block.writable = false;
+        Self { block: Arc::new(block) }
     }
 
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
@@ -229,9 +230,9 @@ impl Memory {
     }
 
     fn with(base: NonNull<u8>, len: usize, prefault: Option<Prefault>, backing: Backing) -> Self {
-        let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
-        let writable = true;
-        Self { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
+        let mut block = Block::new(base, len, backing);
+        block.prefault = prefault;
+        Self { block: Arc::new(block) }
     }
 
     /// Bytes in the block.
@@ -393,6 +394,21 @@ impl fmt::Debug for Memory {
 }
 
 impl Block {
+    /// A block that this process may write and that no other process or peer knows.
+    fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
+        Self {
+            base,
+            len,
+            exposed: AtomicBool::new(false),
+            lent: AtomicBool::new(false),
+            writable: true,
+            prefault: None,
+            #[cfg(all(feature = "rdma", target_os = "linux"))]
+            attached: attached::Attached::default(),
+            backing,
+        }
+    }
+
     /// The pages that are mapped for this block alone.
     fn mapping(&self) -> Option<&Mapping> {
         match &self.backing {
@@ -410,6 +426,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        #[cfg(all(feature = "rdma", target_os = "linux"))]
+        self.attached.clear();
         match &self.backing {
             // SAFETY: `allocate_heap` got this block from the same allocator with
             // this layout, and nothing names it any more.

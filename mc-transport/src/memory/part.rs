@@ -1,7 +1,6 @@
 //! Blocks cut out of larger ones, for allocators that divide memory.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::{Backing, Block, Memory, MemorySlice};
 
@@ -30,13 +29,11 @@ impl MemorySlice {
     /// ```
     #[must_use]
     pub fn into_memory(self, owner: impl Send + Sync + 'static) -> Memory {
-        let base = self.base();
-        let (len, writable) = (self.len, self.is_writable());
+        let (base, len, writable) = (self.base(), self.len, self.is_writable());
         let backing = Backing::Carved { of: self, _owner: Box::new(owner) };
-        let exposed = AtomicBool::new(false);
-        let prefault = None; // of the whole
-        let lent = AtomicBool::new(false);
-        Memory { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
+        let mut block = Block::new(base, len, backing);
+        block.writable = writable;
+        Memory { block: Arc::new(block) }
     }
 }
 

@@ -91,6 +91,12 @@ impl BufferPool {
 }
 
 impl Part {
+    /// The memory of the pool.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(super) fn whole(&self) -> &Memory {
+        &self.whole
+    }
+
     /// Returns whether peers may still reach the place, because this or an earlier block there was
     /// registered for them.
     pub(super) fn was_exposed(&self) -> bool {

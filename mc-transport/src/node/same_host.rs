@@ -16,8 +16,9 @@ use super::config::NodeConfig;
 use super::error::NodeError;
 use crate::breaker::{Breaker, BreakerConfig};
 use crate::description::{Describes, Description, Shortcut};
+use crate::proof::NodeSecret;
 use crate::region::RegionTable;
-use crate::shm::{ShmListen, ShmSecret, ShmTransport};
+use crate::shm::{ShmListen, ShmTransport};
 use crate::transport::{DynTransport, Link, Transport};
 
 /// Nodes whose shortcuts did not work, and are remembered.
@@ -71,7 +72,7 @@ impl SameHost {
         if let Some(breaker) = self.refused.lock().get_mut(&peer.node) {
             breaker.admit(Instant::now()).ok()?;
         }
-        let secret = ShmSecret::from_bytes(shortcut.secret);
+        let secret = NodeSecret::from_bytes(shortcut.secret);
         match shm.connect_proven(&shortcut.endpoint, secret).await {
             Ok(link) => {
                 if self.refused.lock().remove(&peer.node).is_some() {

@@ -51,7 +51,6 @@ mod name;
 mod page;
 mod path_cache;
 mod pool;
-mod proof;
 mod server;
 mod wire;
 
@@ -71,24 +70,30 @@ pub use self::link::ShmLink;
 use self::name::{Bound, SCHEME, SocketName};
 use self::page::Page;
 use self::pool::Pool;
-pub use self::proof::ShmSecret;
 use self::server::Server;
 use crate::access::Access;
 use crate::counters::Counters;
 use crate::description::Description;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::{Memory, MemoryError};
+use crate::proof::{Label, NodeSecret, nonce};
 use crate::region::{Region, RegionTable, Tickets};
 use crate::stream::server::Service;
 use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
+
+/// The label of the side that connects, in the proof that it knows a secret.
+const CLIENT: &Label = b"mc-shm/1 client\0";
+
+/// The label of the side that owns memory.
+const OWNER: &Label = b"mc-shm/1 owner\0\0";
 
 /// What `mc-standalone` shares of this: descriptors over a Unix socket, and the proof that its peer
 /// may connect.
 #[doc(hidden)]
 pub mod unix {
     pub use super::frames::{try_receive, try_send};
-    pub use super::proof::{Label, Nonce, Proof, nonce};
+    pub use crate::proof::{Label, Nonce, Proof, nonce};
 }
 
 /// A node whose peers are processes of the same host.
@@ -124,7 +129,7 @@ pub mod unix {
 /// ```
 pub struct ShmTransport {
     endpoint: Option<Endpoint>,
-    secret: ShmSecret,
+    secret: NodeSecret,
     regions: RegionTable,
     /// The table is this transport's alone.
     owns_regions: bool,
@@ -165,14 +170,14 @@ impl ShmTransport {
         owns_regions: bool,
     ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
-        let secret = ShmSecret::random().map_err(|source| StartError::NoRandomness { source })?;
+        let secret = NodeSecret::random().map_err(|source| StartError::NoRandomness { source })?;
         let page = Page::new().map_err(|source| StartError::NoSharedMemory { source })?;
         let counters = Arc::new(Counters::default());
         let tasks = Arc::new(Tasks::new(runtime));
         let mut endpoint = None;
         if let Some((listener, bound, found_at)) = listen(&config).await? {
             endpoint = Some(found_at);
-            let node = proof::nonce().map_err(|source| StartError::NoRandomness { source })?;
+            let node = nonce().map_err(|source| StartError::NoRandomness { source })?;
             let (rails, shortcuts) = (Vec::new(), Vec::new());
             let service = Service {
                 description: Description { node, connection: None, rails, shortcuts },
@@ -207,7 +212,7 @@ impl ShmTransport {
     /// The proof that this node shows to peers that [ask for it](Self::connect_proven). Give it
     /// to the peers that are to find this node here, over a way that reaches only them.
     #[must_use]
-    pub fn secret(&self) -> ShmSecret {
+    pub fn secret(&self) -> NodeSecret {
         self.secret
     }
 
@@ -223,7 +228,7 @@ impl ShmTransport {
     pub async fn connect_proven(
         &self,
         endpoint: &Endpoint,
-        secret: ShmSecret,
+        secret: NodeSecret,
     ) -> Result<Arc<ShmLink>, ConnectError> {
         self.link(endpoint, Some(secret)).await
     }
@@ -231,7 +236,7 @@ impl ShmTransport {
     async fn link(
         &self,
         endpoint: &Endpoint,
-        secret: Option<ShmSecret>,
+        secret: Option<NodeSecret>,
     ) -> Result<Arc<ShmLink>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
@@ -368,7 +373,7 @@ async fn listen(config: &ShmConfig) -> Result<Option<(UnixListener, Bound, Endpo
     let name = match &config.listen {
         ShmListen::Nowhere => return Ok(None),
         ShmListen::Random => {
-            let bits = proof::nonce().map_err(|source| StartError::NoRandomness { source })?;
+            let bits = nonce().map_err(|source| StartError::NoRandomness { source })?;
             SocketName::Abstract(format!("mc-{:032x}", u128::from_le_bytes(bits)))
         }
         ShmListen::Abstract(name) => SocketName::Abstract(name.clone()),

@@ -17,13 +17,14 @@ use super::link::{LinkState, ShmLink};
 use super::name::SocketName;
 use super::page::PeerPage;
 use super::path_cache::Space;
-use super::proof::{CLIENT, OWNER, ShmSecret, nonce};
 use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
 };
+use super::{CLIENT, OWNER};
 use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
+use crate::proof::{NodeSecret, nonce};
 use crate::tasks::{Counted, Tasks};
 use crate::transport::Link;
 
@@ -97,7 +98,7 @@ impl Pool {
     pub(super) async fn link(
         &self,
         endpoint: &Endpoint,
-        secret: Option<ShmSecret>,
+        secret: Option<NodeSecret>,
     ) -> Result<Arc<ShmLink>, ConnectError> {
         let peer = self.peer(endpoint, secret)?;
         if let Some(link) = peer.healthy() {
@@ -132,13 +133,13 @@ impl Pool {
     fn peer(
         &self,
         endpoint: &Endpoint,
-        secret: Option<ShmSecret>,
+        secret: Option<NodeSecret>,
     ) -> Result<Arc<Peer>, ConnectError> {
         let mut peers = self.peers.lock();
         if self.closed.load(Ordering::SeqCst) {
             return Err(ConnectError::Closed);
         }
-        let who = (endpoint.clone(), secret.map(ShmSecret::to_bytes));
+        let who = (endpoint.clone(), secret.map(NodeSecret::to_bytes));
         if let Some(peer) = peers.get(&who) {
             return Ok(Arc::clone(peer));
         }
@@ -169,7 +170,7 @@ impl Pool {
     async fn connect(
         &self,
         endpoint: &Endpoint,
-        secret: Option<ShmSecret>,
+        secret: Option<NodeSecret>,
     ) -> Result<ShmLink, ConnectError> {
         let after = self.config.connect_timeout;
         let admitted = tokio::time::timeout(after, self.state(endpoint, secret)).await;
@@ -205,7 +206,7 @@ impl Pool {
     async fn state(
         &self,
         endpoint: &Endpoint,
-        secret: Option<ShmSecret>,
+        secret: Option<NodeSecret>,
     ) -> Result<Admitted, ConnectError> {
         let name = SocketName::of(endpoint).ok_or_else(|| ConnectError::BadAddress {
             endpoint: endpoint.clone(),

@@ -18,13 +18,14 @@ use tracing::{debug, warn};
 use super::config::ShmConfig;
 use super::frames::{Incoming, Turn, send};
 use super::page::{Page, SLOTS};
-use super::proof::{CLIENT, Nonce, OWNER, Proof, ShmSecret, nonce};
 use super::wire::{
     Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, PROOF_LEN, REQUEST_LEN, Request,
     RequestKind, Status, VERSION, Verdict, encode_admission,
 };
+use super::{CLIENT, OWNER};
 use crate::counters::Counters;
 use crate::first::{First, first};
+use crate::proof::{NodeSecret, Nonce, Proof, nonce};
 use crate::region::Registered;
 use crate::stream::server::{Service, serve_stream};
 use crate::tasks::{Counted, Tasks};
@@ -38,7 +39,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// State that all connections of a server share.
 pub(super) struct Server {
     pub(super) config: ShmConfig,
-    pub(super) secret: ShmSecret,
+    pub(super) secret: NodeSecret,
     pub(super) page: Arc<Page>,
     /// The service of streams.
     pub(super) service: Service,

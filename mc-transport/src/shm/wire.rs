@@ -2,8 +2,8 @@
 
 use mc_types::RemoteKey;
 
-use super::proof::{Nonce, Proof};
 use crate::access::Access;
+use crate::proof::{Nonce, Proof};
 
 /// First bytes of both sides.
 pub(super) const MAGIC: [u8; 4] = *b"MCS1";

@@ -13,7 +13,7 @@ mod pool;
 mod route;
 #[cfg(feature = "tls")]
 mod tls;
-mod tune;
+pub(crate) mod tune;
 
 use std::fmt;
 use std::io;

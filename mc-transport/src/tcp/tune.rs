@@ -16,7 +16,7 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Prepares a connected socket. Options are wishes: a system that refuses one
 /// gives a slower connection, not a broken one.
-pub(super) fn tune(stream: &TcpStream, config: &TcpConfig) {
+pub(crate) fn tune(stream: &TcpStream, config: &TcpConfig) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)

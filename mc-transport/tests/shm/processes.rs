@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use mc_testkit::role::{self, say};
 use mc_testkit::{Input, Program, eventually_async};
-use mc_transport::shm::{ShmListen, ShmSecret};
+use mc_transport::shm::{NodeSecret, ShmListen};
 use mc_transport::{
     Access, ConnectError, Link, Memory, Operation, ShmConfig, ShmLink, ShmTransport, TransferError,
     Transport,
@@ -112,7 +112,7 @@ struct Owner {
     endpoint: Endpoint,
     /// The last one's memory cannot be mapped.
     keys: Vec<RemoteKey>,
-    secret: ShmSecret,
+    secret: NodeSecret,
 }
 
 impl Owner {
@@ -126,7 +126,7 @@ impl Owner {
         let mut words = words.split(' ');
         let endpoint = words.next().unwrap().parse().unwrap();
         let mut keys: Vec<[u8; 16]> = words.map(unhex).collect();
-        let secret = ShmSecret::from_bytes(keys.pop().unwrap());
+        let secret = NodeSecret::from_bytes(keys.pop().unwrap());
         let keys = keys.into_iter().map(RemoteKey::from_bytes).collect();
         Self { process, endpoint, keys, secret }
     }

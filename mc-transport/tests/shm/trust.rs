@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use mc_transport::shm::{ShmListen, ShmSecret, StartError};
+use mc_transport::shm::{NodeSecret, ShmListen, StartError};
 use mc_transport::{Access, ConnectError, ShmConfig, ShmTransport, Transport};
 use mc_types::Endpoint;
 
@@ -20,7 +20,7 @@ async fn only_the_peer_that_gave_the_secret_is_believed() {
     let (owner, client) = (owner().await, client(ShmConfig::default()).await);
     let at = owner.endpoint().unwrap();
     let proven = client.connect_proven(at, owner.secret()).await.unwrap();
-    let sent = ShmSecret::from_bytes(owner.secret().to_bytes());
+    let sent = NodeSecret::from_bytes(owner.secret().to_bytes());
     let again = client.connect_proven(at, sent).await.unwrap();
     assert!(Arc::ptr_eq(&proven, &again));
     let unproven = client.connect(at).await.unwrap();

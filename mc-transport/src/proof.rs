@@ -16,16 +16,16 @@ pub type Proof = [u8; 32];
 /// other's proof.
 pub type Label = [u8; 16];
 
-/// The random secret of one [`ShmTransport`](super::ShmTransport).
+/// The random secret of one transport that processes connect to beside another one.
 ///
-/// A node gives it, with the endpoint, to peers that reach it another way. Whoever
-/// then answers at the endpoint and knows it, too, *is* that node, and therefore on
-/// the same host: an equal name in another namespace or on another machine is not
-/// mistaken for it. It never crosses the socket itself.
+/// A node gives it, with the endpoint, to peers that reach it another way. A process that
+/// then answers at the endpoint and knows it, too, *is* that node: an equal name or address in
+/// another namespace or on another machine is not mistaken for it. The secret itself never
+/// crosses the connection that it proves.
 #[derive(Clone, Copy)]
-pub struct ShmSecret([u8; 16]);
+pub struct NodeSecret([u8; 16]);
 
-impl ShmSecret {
+impl NodeSecret {
     /// A new one.
     #[doc(hidden)]
     pub fn random() -> io::Result<Self> {
@@ -71,14 +71,11 @@ impl ShmSecret {
     }
 }
 
-impl fmt::Debug for ShmSecret {
+impl fmt::Debug for NodeSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShmSecret(..)")
+        f.write_str("NodeSecret(..)")
     }
 }
-
-pub(super) const CLIENT: &Label = b"mc-shm/1 client\0";
-pub(super) const OWNER: &Label = b"mc-shm/1 owner\0\0";
 
 /// 128 random bits.
 ///
@@ -94,17 +91,20 @@ pub fn nonce() -> io::Result<Nonce> {
 mod tests {
     use super::*;
 
+    const CLIENT: &Label = b"mc-shm/1 client\0";
+    const OWNER: &Label = b"mc-shm/1 owner\0\0";
+
     #[test]
     fn only_the_secret_proves() {
         let (client, owner) = (*b"0123456789abcdef", *b"fedcba9876543210");
-        let secret = ShmSecret::from_bytes(*b"sixteen bytes of");
+        let secret = NodeSecret::from_bytes(*b"sixteen bytes of");
         let proof = secret.proof(OWNER, &client, &owner);
         assert!(secret.is_proven(OWNER, &client, &owner, &proof));
         assert!(!secret.is_proven(CLIENT, &client, &owner, &proof), "not repeated");
         assert!(!secret.is_proven(OWNER, &owner, &client, &proof));
-        let other = ShmSecret::from_bytes(*b"sixteen bytes or");
+        let other = NodeSecret::from_bytes(*b"sixteen bytes or");
         assert!(!other.is_proven(OWNER, &client, &owner, &proof));
-        assert_eq!(format!("{secret:?}"), "ShmSecret(..)");
+        assert_eq!(format!("{secret:?}"), "NodeSecret(..)");
         // The example of docs/shm-wire.md.
         let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "83f7a37ef479a1f69f9178b442376d1f95576938a3273c4a76e08c19158624e7");

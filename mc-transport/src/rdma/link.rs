@@ -1,0 +1,400 @@
+//! A link to one peer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+
+use mc_types::{Endpoint, RemoteKey};
+use tokio::task::AbortHandle;
+
+use super::control::{Control, RegionPath};
+use super::cut::{Limits, cut};
+use super::flow::Flow;
+use super::local::{LocalMemory, Piece, SLOT};
+use super::transfer::{LocalSide, RemoteRegion, Slice, Transfer, Unregistered};
+use super::wire::{Answer, Request};
+use crate::completion::{Completion, Completions, Drive, Outcome, Transferred};
+use crate::error::{ProtocolViolation, TransferError};
+use crate::link_id::LinkId;
+use crate::memory::MemorySlice;
+use crate::operation::{Operation, Source, Sums};
+use crate::slice_sums::Summing;
+use crate::tasks::{Counted, Tasks};
+use crate::transport::{Capabilities, Link, MAX_BATCH};
+
+/// Up to this size, bytes of memory that is not registered are copied: that is cheaper than
+/// registering their block.
+const COPIED: usize = 16 << 10;
+
+/// A link of an [`RdmaTransport`](super::RdmaTransport).
+///
+/// Operations are carried out by the network cards. The first one on a region asks the peer for
+/// its keys, and the first one that touches a block of local memory registers it; tasks of the
+/// transport do both. Checksums are taken by the task that waits for the results.
+pub struct RdmaLink {
+    state: Arc<LinkState>,
+    tasks: Vec<AbortHandle>,
+    _open: Counted,
+}
+
+/// The limits of operations and requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkLimits {
+    pub(super) max_operation: u64,
+    /// Bytes of a request.
+    pub(super) request: u64,
+    /// Pieces of local memory of a request.
+    pub(super) pieces: usize,
+}
+
+/// State shared by a link and its operations.
+pub(super) struct LinkState {
+    pub(super) endpoint: Endpoint,
+    pub(super) id: LinkId,
+    pub(super) limits: LinkLimits,
+    pub(super) flow: Arc<Flow>,
+    pub(super) control: Arc<Control>,
+    pub(super) local: Arc<LocalMemory>,
+    pub(super) tasks: Weak<Tasks>,
+    /// For regions that are not reached by RDMA.
+    pub(super) fallback: Option<Arc<dyn Link>>,
+}
+
+type Waiting = (Operation, Completion);
+
+impl RdmaLink {
+    pub(super) fn new(state: Arc<LinkState>, tasks: Vec<AbortHandle>, open: Counted) -> Self {
+        Self { state, tasks, _open: open }
+    }
+
+    /// Fails what is under way and everything to come with `reason`.
+    pub(super) fn close(&self, reason: TransferError) {
+        self.state.flow.fail(reason);
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Queue pairs that carry requests now.
+    #[must_use]
+    pub fn queue_pairs(&self) -> usize {
+        self.state.flow.lanes_up()
+    }
+}
+
+impl Link for RdmaLink {
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
+        }
+        if let Some(reason) = self.state.flow.failure() {
+            return Completions::ready(vec![Err(reason.clone()); len]);
+        }
+        let summed = batch.iter().any(|operation| operation.sums() != Sums::None);
+        let to_sum = summed.then(|| {
+            let one = |it: &Operation| (it.sums() != Sums::None).then(|| it.clone());
+            batch.iter().map(one).collect::<Vec<_>>()
+        });
+        let (to_complete, completions) = Completions::pending(len);
+        self.state.submit(batch.into_iter().zip(to_complete));
+        match to_sum {
+            None => completions,
+            Some(to_sum) => Completions::driven(len, Summed { completions, to_sum }),
+        }
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.state.flow.failure().is_none()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let plain = Capabilities::new(self.state.limits.max_operation);
+        Capabilities { zero_copy: true, ..plain }
+    }
+
+    fn id(&self) -> Option<LinkId> {
+        Some(self.state.id)
+    }
+
+    fn ids(&self) -> Vec<LinkId> {
+        let own = self.is_healthy().then_some(self.state.id);
+        let fallback = self.state.fallback.iter().flat_map(|link| link.ids());
+        own.into_iter().chain(fallback).collect()
+    }
+
+    fn fence(&self, lost: LinkId) -> Completions {
+        let (mut to_complete, completions) = Completions::pending(1);
+        let Some(tasks) = self.state.tasks.upgrade() else { return completions };
+        let completion = to_complete.next().expect("there is one to complete");
+        let state = Arc::clone(&self.state);
+        tasks.spawn(async move {
+            completion.complete(match state.control.ask(&Request::Fence(lost)).await {
+                Ok(Answer::Fenced) => Ok(Transferred::default()),
+                Ok(_) => Err(TransferError::Protocol(ProtocolViolation::WrongGrant)),
+                Err(error) => Err(error),
+            });
+        });
+        completions
+    }
+}
+
+impl fmt::Debug for RdmaLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmaLink")
+            .field("endpoint", &self.state.endpoint)
+            .field("queue_pairs", &self.queue_pairs())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for RdmaLink {
+    fn drop(&mut self) {
+        self.close(TransferError::Closed);
+    }
+}
+
+impl LinkState {
+    /// Posts what can be posted, and has a task find out about the others.
+    fn submit(self: &Arc<Self>, batch: impl Iterator<Item = Waiting>) {
+        let (mut slices, mut unknown) = (Vec::new(), Vec::new());
+        let mut last: Option<(RemoteKey, Arc<RemoteRegion>)> = None;
+        for (operation, completion) in batch {
+            if let Err(refused) = self.check(&operation) {
+                complete(operation, completion, Err(refused));
+                continue;
+            }
+            let key = operation.remote().key;
+            if last.as_ref().is_none_or(|(known, _)| *known != key) {
+                let regions = self.control.regions.read();
+                last = match regions.get(&key) {
+                    Some(RegionPath::Rdma(region)) => Some((key, Arc::clone(region))),
+                    _ => None,
+                };
+            }
+            let Some((_, region)) = &last else {
+                unknown.push((operation, completion));
+                continue;
+            };
+            match self.cut(operation, completion, region, false) {
+                Ok(cut) => slices.extend(cut),
+                Err(waiting) => unknown.push(waiting),
+            }
+        }
+        self.flow.submit(slices);
+        if !unknown.is_empty()
+            && let Some(tasks) = self.tasks.upgrade()
+        {
+            let state = Arc::clone(self);
+            tasks.spawn(async move { state.explore(unknown).await });
+        }
+    }
+
+    /// The failure that is known before anything is sent.
+    fn check(&self, operation: &Operation) -> Result<(), TransferError> {
+        operation.validate()?;
+        let (len, max) = (operation.remote().extent.len(), self.limits.max_operation);
+        if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
+    }
+
+    /// Asks for regions and registers memory, and has the operations carried out then.
+    async fn explore(self: Arc<Self>, operations: Vec<Waiting>) {
+        let mut by_key: HashMap<RemoteKey, Vec<Waiting>> = HashMap::new();
+        for (operation, completion) in operations {
+            by_key.entry(operation.remote().key).or_default().push((operation, completion));
+        }
+        for (key, waiting) in by_key {
+            let path = self.control.region(key, self.fallback.is_some()).await;
+            match path {
+                Ok(RegionPath::Rdma(region)) => {
+                    let state = Arc::clone(&self);
+                    let register = move || {
+                        let mut slices = Vec::new();
+                        for (operation, completion) in waiting {
+                            if let Ok(cut) = state.cut(operation, completion, &region, true) {
+                                slices.extend(cut);
+                            }
+                        }
+                        state.flow.submit(slices);
+                    };
+                    // Registering takes as long as pinning the memory's pages does.
+                    let _ = tokio::task::spawn_blocking(register).await;
+                }
+                Ok(RegionPath::Elsewhere) => self.go_elsewhere(waiting).await,
+                Err(error) => {
+                    for (operation, completion) in waiting {
+                        complete(operation, completion, Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries operations out over the other transport.
+    async fn go_elsewhere(&self, waiting: Vec<Waiting>) {
+        let (operations, completions): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+        let Some(fallback) = &self.fallback else {
+            let what = "RDMA to memory that the peer's device cannot register";
+            for (operation, completion) in operations.into_iter().zip(completions) {
+                complete(operation, completion, Err(TransferError::Unsupported { what }));
+            }
+            return;
+        };
+        let mut completions: Vec<_> = completions.into_iter().map(Some).collect();
+        let mut results = fallback.submit(operations);
+        while let Some((index, outcome)) = results.next().await {
+            if let Some(completion) = completions[index].take() {
+                completion.complete(outcome);
+            }
+        }
+    }
+
+    /// Divides an operation into requests. It completes here when nothing has to be sent.
+    ///
+    /// # Errors
+    /// Gives the operation back when local memory has to be registered and `may_register` is not
+    /// set.
+    fn cut(
+        &self,
+        operation: Operation,
+        completion: Completion,
+        region: &Arc<RemoteRegion>,
+        may_register: bool,
+    ) -> Result<Vec<Slice>, Waiting> {
+        let span = operation.remote();
+        let checked = span.check_time().and_then(|()| region.check(&span, operation.access()));
+        if checked.is_err() || span.extent.is_empty() {
+            complete(operation, completion, checked.map(|()| Transferred::default()));
+            return Ok(Vec::new());
+        }
+        let sources: Vec<Source> = match &operation {
+            Operation::Read { into, .. } => into.iter().cloned().map(Source::Memory).collect(),
+            Operation::Write { from, .. } => from.to_vec(),
+        };
+        let Some(pieces) = self.locate(&sources, may_register) else {
+            return Err((operation, completion));
+        };
+        let len = |piece: &Located| match piece {
+            Located::Registered(piece) => (piece.slice.len(), false),
+            Located::Unregistered(_, len) => (*len, true),
+        };
+        let lens: Vec<(usize, bool)> = pieces.iter().map(len).collect();
+        let limits = Limits {
+            len: self.limits.request,
+            staged: self.limits.request.min(SLOT as u64),
+            pieces: self.limits.pieces,
+            chunk: region.keys.chunk,
+        };
+        let cuts = cut(span.extent.offset(), &lens, limits);
+        let transfer = Transfer::new(operation, completion, Arc::clone(region), cuts.len());
+        let slice = |cut: super::cut::Cut| {
+            let local = if cut.is_staged {
+                let part = |&(index, start, len): &(usize, usize, usize)| match &pieces[index] {
+                    Located::Unregistered(source, _) => Unregistered::of(source, start, len),
+                    Located::Registered(_) => unreachable!("cuts keep the two kinds apart"),
+                };
+                LocalSide::Staged { parts: cut.parts.iter().map(part).collect(), slot: None }
+            } else {
+                let part = |&(index, start, len): &(usize, usize, usize)| match &pieces[index] {
+                    Located::Registered(piece) => Piece {
+                        chunk: Arc::clone(&piece.chunk),
+                        slice: piece.slice.part(start, len).expect("cuts lie inside"),
+                    },
+                    Located::Unregistered(..) => unreachable!("cuts keep the two kinds apart"),
+                };
+                LocalSide::Direct(cut.parts.iter().map(part).collect())
+            };
+            let transfer = Arc::clone(&transfer);
+            Slice { transfer, local, offset: cut.remote, len: cut.len, lost: 0 }
+        };
+        Ok(cuts.into_iter().map(slice).collect())
+    }
+
+    /// Finds the registrations of local memory; `None` when some has to be registered first and
+    /// `may_register` is not set.
+    fn locate(&self, sources: &[Source], may_register: bool) -> Option<Vec<Located>> {
+        let mut located = Vec::with_capacity(sources.len());
+        for source in sources {
+            let slice = match source {
+                Source::Memory(slice) if !slice.is_empty() => slice,
+                other => {
+                    located.push(Located::Unregistered(other.clone(), other.len()));
+                    continue;
+                }
+            };
+            if let Some(pieces) = self.local.find(slice) {
+                located.extend(pieces.into_iter().map(Located::Registered));
+            } else if slice.len() <= COPIED {
+                located.push(Located::Unregistered(source.clone(), slice.len()));
+            } else if !may_register {
+                return None;
+            } else if self.register(slice) {
+                let pieces = self.local.find(slice)?;
+                located.extend(pieces.into_iter().map(Located::Registered));
+            } else {
+                located.push(Located::Unregistered(source.clone(), slice.len()));
+            }
+        }
+        Some(located)
+    }
+
+    /// Registers local memory; `false` when its bytes have to be copied because a device refuses.
+    fn register(&self, slice: &MemorySlice) -> bool {
+        match self.local.register(slice) {
+            Ok(()) => self.local.find(slice).is_some(),
+            Err(error) => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "local memory cannot be registered; its bytes are copied"
+                );
+                false
+            }
+        }
+    }
+}
+
+/// A piece of the local side.
+enum Located {
+    Registered(Piece),
+    /// With its bytes.
+    Unregistered(Source, usize),
+}
+
+/// Hands over a result once the memory of the operation is let go.
+fn complete(operation: Operation, completion: Completion, outcome: Outcome) {
+    drop(operation);
+    completion.complete(outcome);
+}
+
+/// Takes the checksums of operations that are done: a network card takes none.
+struct Summed {
+    completions: Completions,
+    to_sum: Vec<Option<Operation>>,
+}
+
+impl Drive for Summed {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)> {
+        let Some((index, outcome)) = ready!(self.completions.poll_next(cx)) else {
+            // As its contract says, this is not polled again.
+            return Poll::Pending;
+        };
+        let operation = self.to_sum[index].take();
+        let outcome = outcome.map(|plain| operation.map_or(plain, |operation| sum(&operation)));
+        Poll::Ready((index, outcome))
+    }
+}
+
+fn sum(operation: &Operation) -> Transferred {
+    let Some(mut summing) = Summing::of(operation) else { return Transferred::default() };
+    let mut add = |source: &Source| match source {
+        Source::Bytes(bytes) => summing.update(bytes),
+        Source::Memory(slice) => summing.update_part(slice, 0, slice.len()),
+    };
+    match operation {
+        Operation::Read { into, .. } => {
+            into.iter().for_each(|slice| add(&Source::Memory(slice.clone())));
+        }
+        Operation::Write { from, .. } => from.iter().for_each(add),
+    }
+    summing.finish()
+}
