@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "quic")]
 use crate::quic::QuicConfig;
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+use crate::rdma::RdmaConfig;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::shm::ShmConfig;
 use crate::tcp::TcpConfig;
@@ -29,6 +31,11 @@ pub struct NodeConfig {
     /// feature `shm`.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub shm: Option<ShmConfig>,
+    /// RDMA between hosts that have network cards for it; `None`, the default, leaves it out. A
+    /// host without a device goes on without, which is logged. Peers are told of it over TCP or
+    /// QUIC, which carry what RDMA does not. Linux, with the feature `rdma`.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub rdma: Option<RdmaConfig>,
     pub(super) others: Vec<Other>,
     /// Whether the node has no transport of this crate.
     pub(super) is_bare: bool,
@@ -148,7 +155,7 @@ impl NodeConfig {
     }
 
     /// Returns whether the node accepts peers over one of this crate's own transports.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn listens(&self) -> bool {
         #[cfg(feature = "quic")]
         if self.quic.as_ref().is_some_and(|quic| quic.listen.is_some()) {

@@ -3,39 +3,41 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::shortcuts::ShortLink;
 use crate::completion::Completions;
 use crate::error::TransferError;
 use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan};
 use crate::transport::{Capabilities, Link, View};
 
-/// A link of a [`Node`](super::Node): over shared memory while that works, else over the
+/// A link of a [`Node`](super::Node): over shared memory or RDMA while that works, else over the
 /// transport of the peer's endpoint.
 pub struct NodeLink {
     pub(super) scheme: &'static str,
     pub(super) link: Arc<dyn Link>,
-    pub(super) shared: Option<Arc<dyn Link>>,
+    pub(super) shortcut: Option<ShortLink>,
 }
 
 impl NodeLink {
     /// Returns the scheme of the transport that an operation submitted now would take: `shm` for
-    /// shared memory.
+    /// shared memory, `rdma` for RDMA.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
-        if self.is_shared() { "shm" } else { self.scheme }
+        self.short().map_or(self.scheme, |short| short.scheme)
     }
 
     /// Returns whether both sides share memory.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_healthy())
+        self.short().is_some_and(|short| short.scheme == "shm")
+    }
+
+    fn short(&self) -> Option<&ShortLink> {
+        self.shortcut.as_ref().filter(|short| short.link.is_healthy())
     }
 
     fn best(&self) -> &dyn Link {
-        match &self.shared {
-            Some(shared) if shared.is_healthy() => &**shared,
-            _ => &*self.link,
-        }
+        self.short().map_or(&*self.link, |short| &*short.link)
     }
 }
 
@@ -58,8 +60,8 @@ impl Link for NodeLink {
 
     /// Of both ways: what was given to one may have gone another.
     fn ids(&self) -> Vec<LinkId> {
-        let shared = self.shared.iter().flat_map(|shared| shared.ids());
-        self.link.ids().into_iter().chain(shared).collect()
+        let short = self.shortcut.iter().flat_map(|short| short.link.ids());
+        self.link.ids().into_iter().chain(short).collect()
     }
 
     fn fence(&self, lost: LinkId) -> Completions {

@@ -1,16 +1,16 @@
 //! A node that consists of several transports.
 //!
-//! [`config`]: which ones. [`same_host`]: shared memory, and how it is found. [`link`]: a link that
-//! takes the fastest way.
+//! [`config`]: which ones. [`shortcuts`]: shared memory and RDMA, and how they are found. [`link`]: a
+//! link that takes the fastest way.
 
 mod config;
 mod error;
 mod link;
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+mod rdma;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 mod same_host;
-#[cfg(not(all(feature = "shm", target_os = "linux")))]
-#[path = "same_host_stub.rs"]
-mod same_host;
+mod shortcuts;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub use self::config::NodeConfig;
 use self::config::Other;
 pub use self::error::NodeError;
 pub use self::link::NodeLink;
-use self::same_host::SameHost;
+use self::shortcuts::Shortcuts;
 use crate::access::Access;
 use crate::completion::Outcome;
 use crate::copy::copy;
@@ -77,7 +77,7 @@ pub struct Node {
     endpoint: Option<Endpoint>,
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
-    same_host: SameHost,
+    shortcuts: Shortcuts,
     is_closed: AtomicBool,
 }
 
@@ -95,24 +95,24 @@ impl Node {
         if config.is_bare {
             let transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
             let others = transports.len();
-            return Ok(Self::of(transports, others, regions, SameHost::default()));
+            return Ok(Self::of(transports, others, regions, Shortcuts::default()));
         }
-        let mut same_host = SameHost::start(&config, &regions).await?;
-        let shortcuts = same_host.shortcuts();
+        let mut shortcuts = Shortcuts::start(&config, &regions).await?;
+        let told = shortcuts.told();
         let mut transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
         let others = transports.len();
         #[cfg(feature = "quic")]
         if let Some(quic) = config.quic {
-            let started = QuicTransport::start_described(quic, regions.clone(), shortcuts.clone());
+            let started = QuicTransport::start_described(quic, regions.clone(), told.clone());
             let quic = Arc::new(started.await?);
-            same_host.told_by(&quic);
+            shortcuts.told_by(&quic);
             transports.push(quic);
         }
-        let tcp = TcpTransport::start_described(config.tcp, regions.clone(), shortcuts).await?;
+        let tcp = TcpTransport::start_described(config.tcp, regions.clone(), told).await?;
         let tcp = Arc::new(tcp);
-        same_host.told_by(&tcp);
+        shortcuts.told_by(&tcp);
         transports.push(tcp);
-        Ok(Self::of(transports, others, regions, same_host))
+        Ok(Self::of(transports, others, regions, shortcuts))
     }
 
     /// A node of these transports, the first `others` of which are from outside this crate.
@@ -120,7 +120,7 @@ impl Node {
         transports: Vec<Arc<dyn DynTransport>>,
         others: usize,
         regions: RegionTable,
-        same_host: SameHost,
+        shortcuts: Shortcuts,
     ) -> Self {
         let listens = transports.iter().position(|transport| transport.endpoint().is_some());
         let primary = listens.unwrap_or(transports.len() - 1);
@@ -131,7 +131,7 @@ impl Node {
         let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
         let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
         let is_closed = AtomicBool::new(false);
-        Self { regions, transports, primary, endpoint, shares_regions, same_host, is_closed }
+        Self { regions, transports, primary, endpoint, shares_regions, shortcuts, is_closed }
     }
 
     fn primary(&self) -> &dyn DynTransport {
@@ -149,8 +149,15 @@ impl Node {
     #[must_use]
     pub fn connections(&self) -> Vec<(&'static str, PeerConnections)> {
         let all = self.transports.iter().map(|transport| &**transport);
-        let all = all.chain(self.same_host.transport());
+        let all = all.chain(self.shortcuts.transports());
         all.map(|transport| (transport.scheme(), transport.peer_connections())).collect()
+    }
+
+    /// Returns the node's RDMA transport; `None` when it has none, or none could be started.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    #[must_use]
+    pub fn rdma(&self) -> Option<&crate::RdmaTransport> {
+        self.shortcuts.rdma()
     }
 
     /// Carries an operation out on memory that is registered with this node itself, by
@@ -209,7 +216,7 @@ impl Node {
         for transport in &self.transports {
             transport.shutdown().await;
         }
-        self.same_host.shutdown().await;
+        self.shortcuts.shutdown().await;
     }
 }
 
@@ -225,14 +232,16 @@ impl Transport for Node {
     }
 
     fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
-        match self.same_host.transport() {
+        match self.shortcuts.shared_memory() {
             Some(shared) if self.shares_regions => shared.allocate(len),
             _ => self.primary().allocate(len),
         }
     }
 
     fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        self.primary().register(memory, access)
+        let region = self.primary().register(memory, access)?;
+        self.shortcuts.prepare(&region);
+        Ok(region)
     }
 
     fn register_with_tickets(
@@ -241,7 +250,9 @@ impl Transport for Node {
         access: Access,
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
-        self.primary().register_with_tickets(memory, access, tickets)
+        let region = self.primary().register_with_tickets(memory, access, tickets)?;
+        self.shortcuts.prepare(&region);
+        Ok(region)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
@@ -249,8 +260,8 @@ impl Transport for Node {
         for (transport, way) in self.ways(endpoint) {
             match transport.connect(way).await {
                 Ok(link) => {
-                    let shared = self.same_host.link(way).await;
-                    return Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shared }));
+                    let shortcut = self.shortcuts.link(way, &link).await;
+                    return Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shortcut }));
                 }
                 Err(error) => {
                     tracing::debug!(endpoint = %way, %error, "no way to the peer");

@@ -15,7 +15,7 @@ use tracing::{debug, info};
 use super::config::NodeConfig;
 use super::error::NodeError;
 use crate::breaker::{Breaker, BreakerConfig};
-use crate::description::{Describes, Description, Shortcut};
+use crate::description::{Description, Shortcut};
 use crate::proof::NodeSecret;
 use crate::region::RegionTable;
 use crate::shm::{ShmListen, ShmTransport};
@@ -24,11 +24,8 @@ use crate::transport::{DynTransport, Link, Transport};
 /// Nodes whose shortcuts did not work, and are remembered.
 const REMEMBERED_NODES: usize = 1024;
 
-#[derive(Default)]
 pub(super) struct SameHost {
-    shm: Option<ShmTransport>,
-    /// The transports over which peers describe themselves, by scheme.
-    told_by: Vec<(&'static str, Arc<dyn Describes>)>,
+    shm: ShmTransport,
     /// By node: shortcuts that do not work are tried less and less often.
     refused: Mutex<HashMap<[u8; 16], Breaker>>,
 }
@@ -38,42 +35,35 @@ impl SameHost {
     pub(super) async fn start(
         config: &NodeConfig,
         regions: &RegionTable,
-    ) -> Result<Self, NodeError> {
-        let Some(mut shm) = config.shm.clone() else { return Ok(Self::default()) };
+    ) -> Result<Option<Self>, NodeError> {
+        let Some(mut shm) = config.shm.clone() else { return Ok(None) };
         if !config.listens() && shm.listen == ShmListen::Random {
             // No peer is told of a node that accepts none.
             shm.listen = ShmListen::Nowhere;
         }
         let shm = ShmTransport::start_with(shm, regions.clone()).await?;
-        Ok(Self { shm: Some(shm), ..Self::default() })
+        Ok(Some(Self { shm, refused: Mutex::default() }))
     }
 
     /// Returns what peers are told of this side.
-    pub(super) fn shortcuts(&self) -> Vec<Shortcut> {
-        let shortcut = self.shm.as_ref().and_then(|shm| {
-            let endpoint = Transport::endpoint(shm)?.clone();
-            Some(Shortcut { endpoint, secret: shm.secret().to_bytes() })
-        });
-        shortcut.into_iter().collect()
+    pub(super) fn shortcut(&self) -> Option<Shortcut> {
+        let endpoint = Transport::endpoint(&self.shm)?.clone();
+        Some(Shortcut { endpoint, secret: self.shm.secret().to_bytes() })
     }
 
-    /// Adds a transport over which peers describe themselves.
-    pub(super) fn told_by<T: Transport + Describes>(&mut self, transport: &Arc<T>) {
-        let scheme = Transport::scheme(&**transport);
-        self.told_by.push((scheme, Arc::clone(transport) as Arc<dyn Describes>));
-    }
-
-    /// Returns the link to the node at `endpoint`, if there can be one.
-    pub(super) async fn link(&self, endpoint: &Endpoint) -> Option<Arc<dyn Link>> {
-        let shm = self.shm.as_ref()?;
-        let peer = self.description(endpoint)?;
-        let ours = Transport::scheme(shm);
+    /// Returns the link to `peer`, if there can be one. `endpoint` is where else it is reached.
+    pub(super) async fn link(
+        &self,
+        endpoint: &Endpoint,
+        peer: &Description,
+    ) -> Option<Arc<dyn Link>> {
+        let ours = Transport::scheme(&self.shm);
         let shortcut = peer.shortcuts.iter().find(|way| way.endpoint.scheme() == ours)?;
         if let Some(breaker) = self.refused.lock().get_mut(&peer.node) {
             breaker.admit(Instant::now()).ok()?;
         }
         let secret = NodeSecret::from_bytes(shortcut.secret);
-        match shm.connect_proven(&shortcut.endpoint, secret).await {
+        match self.shm.connect_proven(&shortcut.endpoint, secret).await {
             Ok(link) => {
                 if self.refused.lock().remove(&peer.node).is_some() {
                     info!(%endpoint, "memory is shared with this peer again");
@@ -94,20 +84,8 @@ impl SameHost {
         }
     }
 
-    fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
-        let scheme = endpoint.scheme();
-        let (_, transport) = self.told_by.iter().find(|(known, _)| *known == scheme)?;
-        transport.description(endpoint)
-    }
-
     /// Returns the transport for processes of this host.
-    pub(super) fn transport(&self) -> Option<&dyn DynTransport> {
-        self.shm.as_ref().map(|shm| shm as &dyn DynTransport)
-    }
-
-    pub(super) async fn shutdown(&self) {
-        if let Some(shm) = &self.shm {
-            shm.shutdown().await;
-        }
+    pub(super) fn transport(&self) -> &dyn DynTransport {
+        &self.shm
     }
 }

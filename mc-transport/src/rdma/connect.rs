@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_types::Endpoint;
+use parking_lot::RwLock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -162,7 +163,7 @@ impl Shared {
                 control: Arc::clone(&control),
                 local: Arc::clone(&self.local),
                 tasks: Arc::downgrade(&self.tasks),
-                fallback,
+                fallback: RwLock::new(fallback),
             });
             let failing = Arc::clone(&flow);
             let watching = self.tasks.spawn(async move {

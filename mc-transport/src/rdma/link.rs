@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use mc_types::{Endpoint, RemoteKey};
+use parking_lot::RwLock;
 use tokio::task::AbortHandle;
 
 use super::control::{Control, RegionPath};
@@ -58,7 +59,7 @@ pub(super) struct LinkState {
     pub(super) local: Arc<LocalMemory>,
     pub(super) tasks: Weak<Tasks>,
     /// For regions that are not reached by RDMA.
-    pub(super) fallback: Option<Arc<dyn Link>>,
+    pub(super) fallback: RwLock<Option<Arc<dyn Link>>>,
 }
 
 type Waiting = (Operation, Completion);
@@ -72,6 +73,14 @@ impl RdmaLink {
     pub(super) fn close(&self, reason: TransferError) {
         self.state.flow.fail(reason);
         self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Has `link` carry what cannot be reached by RDMA from now on.
+    pub(super) fn set_fallback(&self, link: &Arc<dyn Link>) {
+        let is_known = |known: &Arc<dyn Link>| Arc::ptr_eq(known, link);
+        if !self.state.fallback.read().as_ref().is_some_and(is_known) {
+            *self.state.fallback.write() = Some(Arc::clone(link));
+        }
     }
 
     /// Queue pairs that carry requests now.
@@ -119,8 +128,8 @@ impl Link for RdmaLink {
 
     fn ids(&self) -> Vec<LinkId> {
         let own = self.is_healthy().then_some(self.state.id);
-        let fallback = self.state.fallback.iter().flat_map(|link| link.ids());
-        own.into_iter().chain(fallback).collect()
+        let fallback = self.state.fallback.read().as_ref().map(|link| link.ids());
+        own.into_iter().chain(fallback.into_iter().flatten()).collect()
     }
 
     fn fence(&self, lost: LinkId) -> Completions {
@@ -204,7 +213,8 @@ impl LinkState {
             by_key.entry(operation.remote().key).or_default().push((operation, completion));
         }
         for (key, waiting) in by_key {
-            let path = self.control.region(key, self.fallback.is_some()).await;
+            let may_go_elsewhere = self.fallback.read().is_some();
+            let path = self.control.region(key, may_go_elsewhere).await;
             match path {
                 Ok(RegionPath::Rdma(region)) => {
                     let state = Arc::clone(&self);
@@ -233,7 +243,8 @@ impl LinkState {
     /// Carries operations out over the other transport.
     async fn go_elsewhere(&self, waiting: Vec<Waiting>) {
         let (operations, completions): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
-        let Some(fallback) = &self.fallback else {
+        let fallback = self.fallback.read().clone();
+        let Some(fallback) = fallback else {
             let what = "RDMA to memory that the peer's device cannot register";
             for (operation, completion) in operations.into_iter().zip(completions) {
                 complete(operation, completion, Err(TransferError::Unsupported { what }));

@@ -125,7 +125,7 @@ pub struct RdmaTransport {
     owns_regions: bool,
     serving: Serving,
     shared: Arc<Shared>,
-    pool: Pool,
+    pool: Arc<Pool>,
 }
 
 impl RdmaTransport {
@@ -181,7 +181,7 @@ impl RdmaTransport {
             tasks: Arc::clone(&tasks),
             counters: Arc::clone(&counters),
         });
-        let pool = Pool::new(Arc::clone(&shared));
+        let pool = Arc::new(Pool::new(Arc::clone(&shared)));
         let mut transport =
             Self { endpoint: None, secret, regions, owns_regions, serving, shared, pool };
         if let Some(address) = config.listen {
@@ -233,6 +233,18 @@ impl RdmaTransport {
     ) -> Result<Arc<RdmaLink>, ConnectError> {
         check_scheme(endpoint)?;
         self.pool.link(endpoint, Some(secret), fallback).await
+    }
+
+    /// A link to the node at `endpoint` that `over` leads to as well, if there is one or one is made
+    /// soon; while it takes longer, and when it fails, bytes go over `over`.
+    pub(crate) async fn shortcut(
+        &self,
+        endpoint: &Endpoint,
+        secret: NodeSecret,
+        over: &Arc<dyn Link>,
+        peer: &Endpoint,
+    ) -> Option<Arc<RdmaLink>> {
+        self.pool.shortcut(endpoint, secret, over, peer).await
     }
 
     /// Begins to register a region of the table that this transport

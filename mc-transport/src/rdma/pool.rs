@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use mc_types::Endpoint;
 use parking_lot::Mutex;
 
 use super::connect::Shared;
 use super::link::RdmaLink;
+use crate::breaker::{Breaker, BreakerConfig};
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::proof::NodeSecret;
@@ -17,6 +19,10 @@ use crate::transport::Link;
 
 /// Peers that are remembered though no link to them is left.
 const MAX_REMEMBERED: usize = 1024;
+
+/// How long a shortcut that is being made is waited for. Usually it takes milliseconds; a network
+/// that loses its packets takes seconds to show.
+const SOON: Duration = Duration::from_millis(250);
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
@@ -35,9 +41,37 @@ struct Peer {
     lost: Mutex<Option<LinkId>>,
     /// Held while connecting, so that a crowd of callers makes one connection.
     connecting: tokio::sync::Mutex<()>,
+    /// Set while a task connects a shortcut.
+    is_tried: AtomicBool,
+    /// Refuses attempts to connect a shortcut that failed just now.
+    refused: Mutex<Option<Breaker>>,
 }
 
 impl Peer {
+    fn may_try(&self) -> bool {
+        let mut refused = self.refused.lock();
+        refused.as_mut().is_none_or(|breaker| breaker.admit(Instant::now()).is_ok())
+    }
+
+    /// Takes note of how an attempt to connect a shortcut to the peer at `endpoint` ended.
+    fn tried(&self, endpoint: &Endpoint, error: Option<&ConnectError>) {
+        let mut refused = self.refused.lock();
+        match (error, refused.as_mut()) {
+            (None, Some(_)) => {
+                tracing::info!(%endpoint, "bytes go to this peer by RDMA again");
+                *refused = None;
+            }
+            (None, None) => {}
+            (Some(error), None) => {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(%endpoint, error, "no RDMA to this peer; bytes go over another way");
+                let config = BreakerConfig { failures: 1, ..BreakerConfig::default() };
+                refused.insert(Breaker::new(config)).failed(Instant::now());
+            }
+            (Some(_), Some(breaker)) => breaker.failed(Instant::now()),
+        }
+    }
+
     fn healthy(&self) -> Option<Arc<RdmaLink>> {
         let mut link = self.link.lock();
         if let Some(gone) = link.take_if(|link| !link.is_healthy()) {
@@ -91,6 +125,35 @@ impl Pool {
             return Err(ConnectError::Closed);
         }
         Ok(link)
+    }
+
+    /// The link to the node at `endpoint`, if there is one or one is made soon. `over` is a link to
+    /// the same node, whose endpoint is `peer`.
+    pub(super) async fn shortcut(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        secret: NodeSecret,
+        over: &Arc<dyn Link>,
+        peer: &Endpoint,
+    ) -> Option<Arc<RdmaLink>> {
+        let known = self.peer(endpoint, Some(secret)).ok()?;
+        if let Some(link) = known.healthy() {
+            link.set_fallback(over);
+            return Some(link);
+        }
+        if !known.may_try() || known.is_tried.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let (pool, endpoint, over) = (Arc::clone(self), endpoint.clone(), Arc::clone(over));
+        let peer = peer.clone();
+        self.shared.tasks.spawn(async move {
+            let tried = pool.link(&endpoint, Some(secret), Some(over)).await;
+            known.tried(&peer, tried.as_ref().err());
+            known.is_tried.store(false, Ordering::SeqCst);
+            let _ = sender.send(tried.ok());
+        });
+        tokio::time::timeout(SOON, receiver).await.ok()?.ok()?
     }
 
     /// Fails every link, and every later call.

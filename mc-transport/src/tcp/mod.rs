@@ -35,7 +35,7 @@ use self::pool::Pool;
 use crate::access::Access;
 use crate::bundle::Bundle;
 use crate::counters::Counters;
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use crate::description::Describes;
 use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
@@ -273,7 +273,7 @@ impl Transport for TcpTransport {
     }
 }
 
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 impl Describes for TcpTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         self.pool.description(endpoint)

@@ -7,4 +7,5 @@
 #![cfg(all(feature = "rdma", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
+mod node;
 mod suite;
