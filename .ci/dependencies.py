@@ -78,14 +78,16 @@ def release(version):
 
 def faults(packages, policy, oldest):
     licences = set(policy["licenses"]["allow"])
+    clarified = {entry["crate"]: entry["expression"] for entry in policy["licenses"]["clarify"]}
     skipped = {entry["crate"] for entry in policy["bans"]["skip"]}
     versions = defaultdict(set)
     for package in packages:
         name = f"{package['name']}@{package['version']}"
         if package["source"] and not REGISTRY.fullmatch(package["source"]):
             yield f"{name} comes from {package['source']}, which deny.toml does not allow"
-        if not package["license"] or not allowed(package["license"], licences):
-            yield f"{name} has the licence {package['license']}, which deny.toml does not allow"
+        licence = clarified.get(name, package["license"])
+        if not licence or not allowed(licence, licences):
+            yield f"{name} has the licence {licence}, which deny.toml does not allow"
         if package["rust_version"] and release(package["rust_version"]) > release(oldest):
             yield f"{name} needs Rust {package['rust_version']}, and the workspace promises {oldest}"
         if name not in skipped:

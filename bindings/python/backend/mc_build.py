@@ -11,6 +11,8 @@ Settings, with pip `--config-settings NAME=VALUE`:
 * `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
 * `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
 * `programs`: the absolute path of a directory with the built programs.
+* `rdma`: `on` for a package whose clients can use RDMA devices. Needs the headers of libibverbs
+  and librdmacm and libclang to build; the package runs on hosts without them, too.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Settings:
     target: str | None
     glibc: str | None
     programs: Path | None
+    rdma: bool
 
     @classmethod
     def of(cls, config: Config, *, profile: str) -> Settings:
@@ -66,11 +69,11 @@ class Settings:
             target=rest.pop("target", None),
             glibc=rest.pop("glibc", None),
             programs=Path(there) if (there := rest.pop("programs", None)) else None,
+            rdma=_switch("rdma", rest.pop("rdma", "off")),
         )
         if rest:
-            raise ValueError(
-                f"unknown settings: {', '.join(rest)}; known are profile, glibc, target, programs"
-            )
+            known = "profile, glibc, target, programs, rdma"
+            raise ValueError(f"unknown settings: {', '.join(rest)}; known are {known}")
         if settings.glibc is not None and not re.fullmatch(r"\d+\.\d+", settings.glibc):
             raise ValueError(f"glibc must be a version, as 2.17, and not {settings.glibc!r}")
         if settings.target is not None and settings.glibc is None:
@@ -87,6 +90,8 @@ class Settings:
     def maturin(self) -> dict[str, str]:
         """Returns maturin's form of these settings."""
         arguments = ["--profile", self.profile]
+        if self.rdma:
+            arguments += ["--features", "rdma"]
         if self.rust_target is not None and self.glibc is not None:
             tag = f"manylinux_{self.glibc.replace('.', '_')}"
             arguments += ["--zig", "--target", self.rust_target, "--compatibility", tag]
@@ -112,6 +117,9 @@ class Settings:
         command += ["--locked", "--profile", self.profile]
         for name in PACKAGES:
             command += ["--package", name]
+        if self.rdma:
+            # The master moves no bytes.
+            command += ["--features", "mc-node/rdma,mc-ctl/rdma"]
         command += ["--message-format", "json-render-diagnostics"]
         print("Running", " ".join(command), flush=True)
         cargo = subprocess.run(command, cwd=WORKSPACE, check=True, stdout=subprocess.PIPE)
@@ -121,6 +129,12 @@ class Settings:
             for message in messages
             if message["reason"] == "compiler-artifact" and message["executable"]
         }
+
+
+def _switch(name: str, value: str) -> bool:
+    if value not in ("on", "off"):
+        raise ValueError(f"{name} must be on or off, and not {value!r}")
+    return value == "on"
 
 
 @contextmanager

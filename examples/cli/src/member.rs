@@ -37,12 +37,13 @@ pub struct MemberArgs {
     /// address that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
     pub local_hostname: Option<String>,
-    /// Protocol between hosts: tcp, or quic, which needs --transfer_tls_ca, _cert and _key; with
-    /// rdma, which no build has yet, it is tcp. Memory is shared with processes of the same host.
+    /// Protocol between hosts: tcp; quic, which needs --transfer_tls_ca, _cert and _key; or rdma,
+    /// for peers that have it, too, and tcp for the others (a build with the feature rdma). Memory
+    /// is shared with processes of the same host.
     #[arg(long = "protocol", env = "PROTOCOL", value_name = "NAME")]
     protocol: Option<Protocol>,
     /// Network devices to use together, separated by commas; an RDMA device stands for its
-    /// interfaces.
+    /// interfaces, and mlx5_0:2 for its second port.
     #[arg(
         long = "device_name",
         env = "DEVICE_NAME",

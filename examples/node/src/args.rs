@@ -96,14 +96,16 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections_per_address: Option<NonZeroUsize>,
-    /// Protocol for peers of other hosts: tcp, or quic, which needs --transfer_tls_ca,
-    /// _cert and _key. With rdma, which no build has yet, it is tcp.
+    /// Protocol for peers of other hosts: tcp; quic, which needs --transfer_tls_ca, _cert and
+    /// _key; or rdma, for peers that have it, too, and tcp for the others (a build with the
+    /// feature rdma).
     #[arg(long = "protocol", value_name = "NAME", help_heading = "Network")]
     pub(crate) protocol: Option<Protocol>,
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
     /// Network devices to use together, separated by commas; an RDMA device stands for its
-    /// interfaces [default: the system chooses].
+    /// interfaces, and mlx5_0:2 for its second port [default: the system chooses; with protocol
+    /// rdma all RDMA devices].
     #[arg(
         long = "device_name",
         alias = "device_names",

@@ -301,7 +301,27 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
         node.disable_shared_memory();
     }
     encrypt(config, &mut node)?;
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    if config.protocol == Some(Protocol::Rdma) {
+        node.rdma = Some(rdma(config, &node));
+    }
     Ok(node)
+}
+
+/// RDMA, beside TCP.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+fn rdma(config: &ClientConfig, node: &NodeConfig) -> mc_transport::RdmaConfig {
+    if config.transfer_tls_ca.is_some() {
+        warn!("bytes that travel by RDMA are not encrypted; use protocol quic or tcp for that");
+    }
+    let mut rdma = mc_transport::RdmaConfig::default();
+    // Unlike over TCP, all devices are used where none is named.
+    rdma.devices = discovery(config).filters;
+    rdma.near_numa_node = config.numa_node;
+    rdma.connect_timeout = node.tcp.connect_timeout;
+    rdma.stall_timeout = node.tcp.stall_timeout;
+    rdma.max_connections = node.tcp.max_connections;
+    rdma
 }
 
 /// The certificates that bytes travel under, if there are any.

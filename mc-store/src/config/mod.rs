@@ -37,8 +37,8 @@ pub enum Protocol {
     Tcp,
     /// QUIC, which is always encrypted. Needs certificates, and the feature `quic`.
     Quic,
-    /// RDMA. No build has it yet: bytes travel over TCP, as Mooncake's do on a host without
-    /// devices for RDMA, and a warning says so.
+    /// RDMA to peers that have it too, and TCP to the others. Needs the feature `rdma`; without it,
+    /// and on a host without a device, bytes travel over TCP, and a warning says so.
     Rdma,
 }
 
@@ -57,16 +57,20 @@ impl FromStr for Protocol {
 
 /// A text names no [`Protocol`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected tcp or quic")]
+#[error("expected tcp, quic or rdma")]
 pub struct ParseProtocolError;
 
 impl Protocol {
-    /// Logs a warning, once in a process, for [`Rdma`](Self::Rdma).
+    /// Logs a warning, once in a process, for [`Rdma`](Self::Rdma) in a build without it.
     pub fn warn_if_missing(self) {
         // Not a `Once`: a child forked during its call would wait for it forever.
         static IS_WARNED: AtomicBool = AtomicBool::new(false);
-        if self == Self::Rdma && !IS_WARNED.swap(true, Ordering::Relaxed) {
-            warn!("protocol rdma is not part of this build: bytes travel over TCP");
+        let is_missing = cfg!(not(all(feature = "rdma", target_os = "linux")));
+        if self == Self::Rdma && is_missing && !IS_WARNED.swap(true, Ordering::Relaxed) {
+            warn!(
+                "protocol rdma is not part of this build: bytes travel over TCP; build with the \
+                 feature rdma on Linux"
+            );
         }
     }
 }

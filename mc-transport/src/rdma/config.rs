@@ -27,6 +27,8 @@ pub struct RdmaConfig {
     /// second port) or of their network interfaces. Empty, the default, is all that have an active
     /// port.
     pub devices: Vec<String>,
+    /// Devices near this NUMA node come first. Default: the fastest do.
+    pub near_numa_node: Option<u32>,
     /// Only peers that know the [secret](super::RdmaTransport::secret) are admitted. Default
     /// `false`.
     pub require_proof: bool,
@@ -65,6 +67,7 @@ impl Default for RdmaConfig {
             listen: None,
             advertise_host: None,
             devices: Vec::new(),
+            near_numa_node: None,
             require_proof: false,
             queue_pairs_per_path: NonZeroUsize::MIN.saturating_add(1),
             queue_depth: 128,

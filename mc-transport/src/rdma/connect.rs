@@ -168,7 +168,7 @@ impl Shared {
             let failing = Arc::clone(&flow);
             let watching = self.tasks.spawn(async move {
                 if let Some(end) = has_ended.recv().await {
-                    failing.fail(end);
+                    failing.fail(&end);
                 }
             });
             let (shared, recovering) = (Arc::clone(self), Arc::clone(&flow));
@@ -446,7 +446,7 @@ impl Shared {
         let answer = match control.ask(&Request::Lanes(vec![offer])).await {
             Ok(Answer::Lanes(answers)) if answers.len() == 1 => answers.into_iter().next(),
             Ok(_) => None,
-            Err(error) => return flow.fail(error),
+            Err(error) => return flow.fail(&error),
         };
         let (Some(answer), Some(pair)) = (answer, pair) else {
             return flow.give_up(lane, io::Error::other("the RDMA port is down"));

@@ -38,7 +38,7 @@ pub(super) fn cut(remote: u64, pieces: &[(usize, bool)], limits: Limits) -> Vec<
             let current = cuts.last_mut().filter(|cut| {
                 cut.is_staged == is_staged
                     && cut.len < most
-                    && at % limits.chunk != 0
+                    && !at.is_multiple_of(limits.chunk)
                     && (is_staged || cut.parts.len() < limits.pieces)
             });
             let room = current.as_ref().map_or(most, |cut| most - cut.len).min(chunk_left);
@@ -98,7 +98,8 @@ mod tests {
             for cut in &cuts {
                 prop_assert_eq!(cut.remote, at);
                 prop_assert!(cut.len > 0);
-                prop_assert!(cut.len <= if cut.is_staged { staged } else { len });
+                let most_bytes = if cut.is_staged { staged } else { len };
+                prop_assert!(cut.len <= most_bytes);
                 prop_assert!(cut.is_staged || cut.parts.len() <= most);
                 prop_assert_eq!(cut.remote / chunk, (cut.remote + cut.len - 1) / chunk);
                 let mut sum = 0;

@@ -90,6 +90,14 @@ pub(super) struct Flight {
     since: Instant,
 }
 
+/// What became of a slice that was to be posted.
+enum Made {
+    Request(Work<Flight>),
+    /// No staging memory is free for it.
+    NoStaging(Slice),
+    Failed(Slice, TransferError),
+}
+
 /// Requests that ended, and how.
 type Ended = Vec<(Slice, Result<(), TransferError>)>;
 
@@ -180,14 +188,14 @@ impl Flow {
         if is_last {
             let source = self.state.lock().lanes[lane].cause.clone();
             let source = source.unwrap_or_else(|| Arc::new(io::ErrorKind::NotConnected.into()));
-            self.fail(TransferError::LinkLost { source });
+            self.fail(&TransferError::LinkLost { source });
         } else {
             self.pump();
         }
     }
 
     /// Ends everything: what waits and what is under way fails with `reason`.
-    pub(super) fn fail(&self, reason: TransferError) {
+    pub(super) fn fail(&self, reason: &TransferError) {
         if self.failure.set(reason.clone()).is_err() {
             return;
         }
@@ -266,17 +274,17 @@ impl Flow {
                 continue;
             }
             match self.work(lane, state, slice) {
-                Ok(work) => {
+                Made::Request(work) => {
                     count += 1;
                     state.lanes[lane].bytes += work.value.slice.len;
                     batches[lane].push(work);
                 }
-                Err((slice, None)) => {
+                Made::NoStaging(slice) => {
                     // No staging memory is free; the one who frees some pumps.
                     state.waiting.push_front(slice);
                     break;
                 }
-                Err((slice, Some(error))) => {
+                Made::Failed(slice, error) => {
                     count += 1;
                     ended.push((slice, Err(error)));
                 }
@@ -296,17 +304,11 @@ impl Flow {
     }
 
     /// Makes the request of a slice for a lane.
-    #[allow(clippy::type_complexity, reason = "gives the slice back")]
-    fn work(
-        self: &Arc<Self>,
-        lane: usize,
-        state: &State,
-        mut slice: Slice,
-    ) -> Result<Work<Flight>, (Slice, Option<TransferError>)> {
+    fn work(self: &Arc<Self>, lane: usize, state: &State, mut slice: Slice) -> Made {
         let spec = self.lanes[lane];
         let region = &slice.transfer.region;
         let Some(remote_key) = region.remote_key(spec.peer_device, slice.offset) else {
-            return Err((slice, Some(TransferError::KeyRefused)));
+            return Made::Failed(slice, TransferError::KeyRefused);
         };
         let remote = region.address(slice.offset);
         let direction = slice.transfer.direction;
@@ -333,10 +335,10 @@ impl Flow {
                     };
                     match self.local.slot(when_free) {
                         Ok(Some(free)) => *slot = Some(free),
-                        Ok(None) => return Err((slice, None)),
+                        Ok(None) => return Made::NoStaging(slice),
                         Err(error) => {
                             let source = Arc::new(io::Error::other(error));
-                            return Err((slice, Some(TransferError::LinkLost { source })));
+                            return Made::Failed(slice, TransferError::LinkLost { source });
                         }
                     }
                 }
@@ -350,13 +352,13 @@ impl Flow {
             }
         };
         let value = Flight { slice, since: Instant::now() };
-        Ok(Work { direction, local, remote, remote_key, value })
+        Made::Request(Work { direction, local, remote, remote_key, value })
     }
 
     /// Has the channel of a completion queue tell of the next completion.
     pub(super) fn arm(&self, queue: usize) {
         if let Err(error) = self.queues[queue].0.arm() {
-            self.fail(TransferError::LinkLost { source: Arc::new(io::Error::other(error)) });
+            self.fail(&TransferError::LinkLost { source: Arc::new(io::Error::other(error)) });
         }
     }
 
@@ -367,7 +369,7 @@ impl Flow {
             Ok(true) => {}
             Ok(false) => return false,
             Err(error) => {
-                self.fail(TransferError::LinkLost { source: Arc::new(io::Error::other(error)) });
+                self.fail(&TransferError::LinkLost { source: Arc::new(io::Error::other(error)) });
                 return false;
             }
         }
@@ -477,7 +479,7 @@ impl Flow {
         if failures > MAX_FAILURES || self.recoveries.send(lane).is_err() {
             let source = self.state.lock().lanes[lane].cause.clone();
             let source = source.unwrap_or_else(|| Arc::new(io::ErrorKind::NotConnected.into()));
-            self.fail(TransferError::LinkLost { source });
+            self.fail(&TransferError::LinkLost { source });
         }
     }
 }

@@ -70,7 +70,7 @@ impl RdmaLink {
     }
 
     /// Fails what is under way and everything to come with `reason`.
-    pub(super) fn close(&self, reason: TransferError) {
+    pub(super) fn close(&self, reason: &TransferError) {
         self.state.flow.fail(reason);
         self.tasks.iter().for_each(AbortHandle::abort);
     }
@@ -159,7 +159,7 @@ impl fmt::Debug for RdmaLink {
 
 impl Drop for RdmaLink {
     fn drop(&mut self) {
-        self.close(TransferError::Closed);
+        self.close(&TransferError::Closed);
     }
 }
 
@@ -186,8 +186,8 @@ impl LinkState {
                 continue;
             };
             match self.cut(operation, completion, region, false) {
-                Ok(cut) => slices.extend(cut),
-                Err(waiting) => unknown.push(waiting),
+                Divided::Requests(requests) => slices.extend(requests),
+                Divided::Unregistered(waiting) => unknown.push(waiting),
             }
         }
         self.flow.submit(slices);
@@ -221,8 +221,9 @@ impl LinkState {
                     let register = move || {
                         let mut slices = Vec::new();
                         for (operation, completion) in waiting {
-                            if let Ok(cut) = state.cut(operation, completion, &region, true) {
-                                slices.extend(cut);
+                            let divided = state.cut(operation, completion, &region, true);
+                            if let Divided::Requests(requests) = divided {
+                                slices.extend(requests);
                             }
                         }
                         state.flow.submit(slices);
@@ -261,29 +262,25 @@ impl LinkState {
     }
 
     /// Divides an operation into requests. It completes here when nothing has to be sent.
-    ///
-    /// # Errors
-    /// Gives the operation back when local memory has to be registered and `may_register` is not
-    /// set.
     fn cut(
         &self,
         operation: Operation,
         completion: Completion,
         region: &Arc<RemoteRegion>,
         may_register: bool,
-    ) -> Result<Vec<Slice>, Waiting> {
+    ) -> Divided {
         let span = operation.remote();
         let checked = span.check_time().and_then(|()| region.check(&span, operation.access()));
         if checked.is_err() || span.extent.is_empty() {
             complete(operation, completion, checked.map(|()| Transferred::default()));
-            return Ok(Vec::new());
+            return Divided::Requests(Vec::new());
         }
         let sources: Vec<Source> = match &operation {
             Operation::Read { into, .. } => into.iter().cloned().map(Source::Memory).collect(),
             Operation::Write { from, .. } => from.to_vec(),
         };
         let Some(pieces) = self.locate(&sources, may_register) else {
-            return Err((operation, completion));
+            return Divided::Unregistered((operation, completion));
         };
         let len = |piece: &Located| match piece {
             Located::Registered(piece) => (piece.slice.len(), false),
@@ -318,7 +315,7 @@ impl LinkState {
             let transfer = Arc::clone(&transfer);
             Slice { transfer, local, offset: cut.remote, len: cut.len, lost: 0 }
         };
-        Ok(cuts.into_iter().map(slice).collect())
+        Divided::Requests(cuts.into_iter().map(slice).collect())
     }
 
     /// Finds the registrations of local memory; `None` when some has to be registered first and
@@ -362,6 +359,13 @@ impl LinkState {
             }
         }
     }
+}
+
+/// An operation that was to be divided.
+enum Divided {
+    Requests(Vec<Slice>),
+    /// Local memory has to be registered first, and the caller did not allow it.
+    Unregistered(Waiting),
 }
 
 /// A piece of the local side.

@@ -121,7 +121,7 @@ impl Pool {
         *peer.link.lock() = Some(Arc::clone(&link));
         // `close` may have passed this peer between our first check and now.
         if self.closed.load(Ordering::SeqCst) {
-            link.close(TransferError::Closed);
+            link.close(&TransferError::Closed);
             return Err(ConnectError::Closed);
         }
         Ok(link)
@@ -163,7 +163,7 @@ impl Pool {
         for peer in peers.values() {
             let link = peer.link.lock().take();
             if let Some(link) = link {
-                link.close(TransferError::Closed);
+                link.close(&TransferError::Closed);
             }
         }
     }

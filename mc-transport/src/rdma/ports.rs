@@ -59,13 +59,15 @@ pub enum PortsError {
 }
 
 impl Ports {
-    /// Opens the devices that `names` names, or all.
-    pub(super) fn open(names: &[String]) -> Result<Self, PortsError> {
+    /// Opens the devices that `names` names, or all; those near the NUMA node first.
+    pub(super) fn open(names: &[String], near: Option<u32>) -> Result<Self, PortsError> {
         // The library's answer says most when there is none.
         devices()?;
         let topology = Topology::read()?;
         let mut all = Self { devices: Vec::new(), ports: Vec::new() };
-        let selected = Discovery::of_devices(names).select_rdma(&topology)?;
+        let mut discovery = Discovery::of_devices(names);
+        discovery.near = near;
+        let selected = discovery.select_rdma(&topology)?;
         for port in selected.into_iter().take(MAX_PORTS) {
             let number = port.port.number;
             let place = all.device(&port.device.name)?;

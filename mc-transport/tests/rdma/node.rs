@@ -64,7 +64,8 @@ async fn bytes_go_by_rdma_where_both_sides_have_it() {
     assert_eq!(link.scheme(), "rdma");
     let old = span(&second, 0, 1);
     second.withdraw().await;
-    let refused = link.submit(vec![Operation::write(Bytes::from_static(b"x"), old)]).await.remove(0);
+    let refused =
+        link.submit(vec![Operation::write(Bytes::from_static(b"x"), old)]).await.remove(0);
     assert!(matches!(refused, Err(mc_transport::TransferError::KeyRefused)), "{refused:?}");
     writes_and_reads(&link, &region, b"and the first goes on").await;
     owner.shutdown().await;

@@ -5,10 +5,10 @@ use std::task::{Context, Poll, Waker};
 
 use mc_testkit::role::{self, say};
 use mc_testkit::{Input, Program, eventually_async};
-use mc_transport::shm::{NodeSecret, ShmListen};
+use mc_transport::shm::ShmListen;
 use mc_transport::{
-    Access, ConnectError, Link, Memory, Operation, ShmConfig, ShmLink, ShmTransport, TransferError,
-    Transport,
+    Access, ConnectError, Link, Memory, NodeSecret, Operation, ShmConfig, ShmLink, ShmTransport,
+    TransferError, Transport,
 };
 use mc_types::Endpoint;
 

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use mc_transport::shm::{NodeSecret, ShmListen, StartError};
-use mc_transport::{Access, ConnectError, ShmConfig, ShmTransport, Transport};
+use mc_transport::shm::{ShmListen, StartError};
+use mc_transport::{Access, ConnectError, NodeSecret, ShmConfig, ShmTransport, Transport};
 use mc_types::Endpoint;
 
 use super::*;

@@ -17,10 +17,7 @@ pub(crate) enum EngineError {
     #[error("the engine is not initialized; call initialize() first")]
     NotInitialized,
     /// The protocol is one for devices that this package cannot use.
-    #[error(
-        "protocol {name:?} is not supported; use tcp, rdma (which means tcp), or quic with \
-         certificates"
-    )]
+    #[error("protocol {name:?} is not supported; use tcp, rdma, or quic with certificates")]
     UnknownProtocol { name: String },
     /// A name of a host, with or without a port, that is none.
     #[error("{text:?} is not a host or host:port by which peers reach this engine")]

@@ -163,8 +163,9 @@ impl TransferEngine {
     /// metadata_server: "P2PHANDSHAKE": peers are named by the host and their get_rpc_port(). Others
     ///     are not asked, which is logged once; peers are named by their local_hostname, whose port is
     ///     12001 unless it has one, and which must be free.
-    /// protocol: "tcp", or "quic" with certificates. "rdma" means TCP, with one warning for each
-    ///     process.
+    /// protocol: "tcp", "quic" with certificates, or "rdma", which goes to peers that have it, too,
+    ///     and TCP to the others; in a wheel built without RDMA it means TCP, with one warning for
+    ///     each process.
     /// device_name: network devices to use together, separated by commas; devices that the host lacks
     ///     are omitted with a warning.
     #[pyo3(text_signature = "($self, local_hostname, metadata_server, protocol, device_name)")]

@@ -39,7 +39,8 @@ impl Store {
     /// local_buffer_size: bytes of memory for values that get and get_batch read; with 0 the calls that
     ///     take or return values fail: put with -600, get with b"". Those with addresses work.
     /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
-    ///     "rdma" means TCP, with one warning for each process.
+    ///     "rdma" goes to peers that have it, too, and TCP to the others; in a wheel built without
+    ///     RDMA it means TCP, with one warning for each process.
     /// rdma_devices: network devices to use together, separated by commas; devices that the host
     ///     lacks are omitted with a warning.
     /// engine: has no effect.

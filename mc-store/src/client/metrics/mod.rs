@@ -99,6 +99,8 @@ numbered! {
         Tcp = "tcp",
         /// Over QUIC.
         Quic = "quic",
+        /// By RDMA.
+        Rdma = "rdma",
         /// Over a transport of the application's own.
         Other = "other",
     }
@@ -111,6 +113,7 @@ impl DataPath {
             "shm" => Self::SharedMemory,
             "tcp" => Self::Tcp,
             "quic" => Self::Quic,
+            "rdma" => Self::Rdma,
             _ => Self::Other,
         }
     }

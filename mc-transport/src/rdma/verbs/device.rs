@@ -179,14 +179,14 @@ impl Device {
         let is_extended = unsafe { (*context).abi_compat }.addr() == usize::MAX;
         let mut done = None;
         if is_extended {
-            // SAFETY: by the mark in `abi_compat` the context lies inside a `verbs_context`, whose
-            // `sz` says how many of its fields, counted from the end, this library has.
-            let query = unsafe {
-                let extended =
-                    context.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
-                let wanted = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
-                if (*extended).sz >= wanted { (*extended).query_port } else { None }
-            };
+            // SAFETY: by the mark in `abi_compat` the context lies inside a `verbs_context`.
+            let extended = unsafe { context.byte_sub(offset_of!(verbs_context, context)) };
+            let extended = extended.cast::<verbs_context>();
+            let wanted = size_of::<verbs_context>() - offset_of!(verbs_context, query_port);
+            // SAFETY: `sz` is the last field but the context, which all versions have.
+            let has_query = unsafe { (*extended).sz } >= wanted;
+            // SAFETY: `sz` says how many of its fields, counted from the end, this library has.
+            let query = has_query.then(|| unsafe { (*extended).query_port }).flatten();
             if let Some(query) = query {
                 let len = size_of::<ibv_port_attr>();
                 // SAFETY: the driver fills at most `len` bytes.
@@ -214,8 +214,10 @@ impl Device {
             (self.library.ibv_query_gid)(context, port, i32::from(index), gid.as_mut_ptr())
         };
         self.check("ibv_query_gid", done)?;
-        // SAFETY: zeros are a valid GID, and every form of it is 16 plain bytes.
-        Ok(unsafe { gid.assume_init().raw })
+        // SAFETY: zeros are a valid GID.
+        let gid = unsafe { gid.assume_init() };
+        // SAFETY: every form of a GID is 16 plain bytes.
+        Ok(unsafe { gid.raw })
     }
 }
 
@@ -306,10 +308,14 @@ impl DeviceList {
 
     fn iter(&self) -> impl Iterator<Item = (String, *mut ibv_device)> {
         (0..self.len).map(|index| {
-            // SAFETY: the list has `len` entries, each a device.
-            let device = unsafe { *self.first.as_ptr().add(index) };
-            // SAFETY: the device is of the list, and its name ends with a zero byte.
-            let name = unsafe { CStr::from_ptr((self.library.ibv_get_device_name)(device)) };
+            // SAFETY: the list has `len` entries.
+            let entry = unsafe { self.first.add(index) };
+            // SAFETY: each entry is a device.
+            let device = unsafe { entry.read() };
+            // SAFETY: the device is of the list.
+            let name = unsafe { (self.library.ibv_get_device_name)(device) };
+            // SAFETY: the name ends with a zero byte, and lives as long as the list.
+            let name = unsafe { CStr::from_ptr(name) };
             (name.to_string_lossy().into_owned(), device)
         })
     }

@@ -33,14 +33,18 @@ impl Device {
         }
         let raw = event.as_mut_ptr();
         // The kernel may be newer than this enumeration, so its number is read as a number.
-        // SAFETY: the event was filled; the field has the size of a C enumeration.
-        let number = unsafe { (&raw const (*raw).event_type).cast::<u32>().read() };
+        // SAFETY: the event was filled, and no reference to the field is made.
+        let field = unsafe { &raw const (*raw).event_type };
+        // SAFETY: the field has the size of a C enumeration.
+        let number = unsafe { field.cast::<u32>().read() };
         const ACTIVE: u32 = ibv_event_type::IBV_EVENT_PORT_ACTIVE as u32;
         const DOWN: u32 = ibv_event_type::IBV_EVENT_PORT_ERR as u32;
         const FATAL: u32 = ibv_event_type::IBV_EVENT_DEVICE_FATAL as u32;
         let port = || {
+            // SAFETY: the event was filled.
+            let element = unsafe { &(*raw).element };
             // SAFETY: events of ports carry the port's number.
-            u8::try_from(unsafe { (*raw).element.port_num }).unwrap_or(0)
+            u8::try_from(unsafe { element.port_num }).unwrap_or(0)
         };
         let seen = match number {
             ACTIVE => DeviceEvent::PortActive(port()),

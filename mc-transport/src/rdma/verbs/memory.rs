@@ -48,13 +48,13 @@ impl MemoryRegion {
     ) -> Result<Self, VerbsError> {
         let mut flags = ibv_access_flags(0);
         if memory.is_writable() {
-            flags = flags | ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+            flags |= ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         }
         if peers.is_some_and(|peers| peers.allows(Access::Read)) {
-            flags = flags | ibv_access_flags::IBV_ACCESS_REMOTE_READ;
+            flags |= ibv_access_flags::IBV_ACCESS_REMOTE_READ;
         }
         if peers.is_some_and(|peers| peers.allows(Access::Write)) {
-            flags = flags | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+            flags |= ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
         }
         let (address, len) = (memory.address(), memory.len());
         // SAFETY: the slice keeps `len` bytes mapped during the call; the kernel pins their pages,

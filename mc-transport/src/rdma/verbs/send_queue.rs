@@ -158,8 +158,12 @@ impl<T> SendQueue<T> {
         }
         let first = requests.as_mut_ptr();
         for index in 0..last {
-            // SAFETY: both entries exist, since `last` is the index of the last one.
-            unsafe { (*first.add(index)).next = first.add(index + 1) };
+            // SAFETY: the entry exists, since `last` is the index of the last one.
+            let request = unsafe { first.add(index) };
+            // SAFETY: as above.
+            let next = unsafe { first.add(index + 1) };
+            // SAFETY: the entry is a request that was initialised above.
+            unsafe { (*request).next = next };
         }
         // From here on the device may use the memory: it is held until the requests completed.
         for work in works {
