@@ -289,7 +289,8 @@ assert engine.register_memory(memory.address, memory.size) == -1
         cwd=Path(__file__).parent,
     )
     assert "GPU" in done.stderr
-    assert "rdma is not part of this build" in done.stderr
+    # The second in a build with RDMA, on a host without a device.
+    assert "rdma is not part of this build" in done.stderr or "RDMA is off" in done.stderr
 
 
 def test_read_only_memory_is_only_read(

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write() {
         let refusal = parse(&["--protocol=roce"]).unwrap_err().to_string();
-        assert!(refusal.contains("tcp or quic") && !refusal.contains('\n'), "{refusal}");
+        assert!(refusal.contains("tcp, quic or rdma") && !refusal.contains('\n'), "{refusal}");
         let refusal = parse(&["--global_segment_size=lots"]).unwrap_err().to_string();
         assert!(refusal.contains("such as 4GB") && !refusal.contains('\n'), "{refusal}");
     }

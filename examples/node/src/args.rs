@@ -223,7 +223,7 @@ mod tests {
         for (arg, advice) in [
             ("--global_segment_size=lots", "such as 4GB"),
             ("--global_segment_size=64", "64 B is too small"),
-            ("--protocol=roce", "tcp or quic"),
+            ("--protocol=roce", "tcp, quic or rdma"),
             ("--threads=0", "between 1 and"),
             ("--transfer_max_connections=0", "between 1 and 1000000"),
             ("--transfer_max_connections_per_address=1000001", "between 1 and 1000000"),

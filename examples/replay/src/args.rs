@@ -104,9 +104,9 @@ pub(crate) struct Args {
     #[arg(id = "high_watermark", long = "eviction_high_watermark_ratio", value_name = "0..1", default_value_t = 0.95, value_parser = mc_cli::parse_fraction, help_heading = "Cluster")]
     pub(crate) high_watermark: f64,
 
-    /// Transfer all bytes over this protocol, tcp or quic, also where memory could be shared; quic
-    /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
-    /// starts the cluster
+    /// Transfer all bytes over this protocol, tcp, quic or rdma, also where memory could be shared;
+    /// quic needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
+    /// starts the cluster, and rdma a build with the feature rdma
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     pub(crate) protocol: Option<Protocol>,
 

@@ -67,7 +67,7 @@ fn tiers_without_a_directory() {
 
 #[test]
 fn protocols_without_certificates() {
-    assert_refused(&["--protocol=roce"], 2, &["--protocol", "tcp or quic"]);
+    assert_refused(&["--protocol=roce"], 2, &["--protocol", "tcp, quic or rdma"]);
     assert_refused(&["--protocol=quic"], 2, &["protocol", "transfer_tls_ca", "certificates"]);
     assert_refused(&["--transfer_tls_ca=/a"], 2, &["transfer_tls_ca", "transfer_tls_cert"]);
     let files = ["--transfer_tls_ca=/no", "--transfer_tls_cert=/no", "--transfer_tls_key=/no"];

@@ -115,7 +115,7 @@ fn bad_input_is_one_line() {
     let cluster = BlockingCluster::start(&[]);
     for (role, args, advice) in [
         ("teacher", &[][..], "prefill"),
-        ("decode", &["--protocol=roce"], "tcp or quic"),
+        ("decode", &["--protocol=roce"], "tcp, quic or rdma"),
         ("decode", &["--local_hostname=no such host"], "no name or address"),
         ("decode", &["--value_length=9GB"], "write less"),
     ] {

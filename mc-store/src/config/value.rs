@@ -190,7 +190,7 @@ pub(super) fn port(value: &Value) -> Result<u16, Expected> {
 }
 
 pub(super) fn protocol(value: &Value) -> Result<Protocol, Expected> {
-    value.as_str().and_then(|text| text.parse().ok()).ok_or("tcp or quic")
+    value.as_str().and_then(|text| text.parse().ok()).ok_or("tcp, quic or rdma")
 }
 
 /// How the master is called.

@@ -12,13 +12,12 @@ use tokio::task::AbortHandle;
 use super::control::{Control, RegionPath};
 use super::cut::{Limits, cut};
 use super::flow::Flow;
-use super::local::{LocalMemory, Piece, SLOT};
+use super::local::{Found, LocalMemory, Piece, SLOT};
 use super::transfer::{LocalSide, RemoteRegion, Slice, Transfer, Unregistered};
 use super::wire::{Answer, Request};
 use crate::completion::{Completion, Completions, Drive, Outcome, Transferred};
 use crate::error::{ProtocolViolation, TransferError};
 use crate::link_id::LinkId;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, Source, Sums};
 use crate::slice_sums::Summing;
 use crate::tasks::{Counted, Tasks};
@@ -330,34 +329,24 @@ impl LinkState {
                     continue;
                 }
             };
-            if let Some(pieces) = self.local.find(slice) {
-                located.extend(pieces.into_iter().map(Located::Registered));
-            } else if slice.len() <= COPIED {
-                located.push(Located::Unregistered(source.clone(), slice.len()));
-            } else if !may_register {
-                return None;
-            } else if self.register(slice) {
-                let pieces = self.local.find(slice)?;
-                located.extend(pieces.into_iter().map(Located::Registered));
-            } else {
-                located.push(Located::Unregistered(source.clone(), slice.len()));
+            let mut found = self.local.find(slice);
+            if matches!(found, Found::Unregistered) && slice.len() > COPIED {
+                if !may_register {
+                    return None;
+                }
+                self.local.register(slice);
+                found = self.local.find(slice);
+            }
+            match found {
+                Found::Registered(pieces) => {
+                    located.extend(pieces.into_iter().map(Located::Registered));
+                }
+                Found::Unregistered | Found::Refused => {
+                    located.push(Located::Unregistered(source.clone(), slice.len()));
+                }
             }
         }
         Some(located)
-    }
-
-    /// Registers local memory; `false` when its bytes have to be copied because a device refuses.
-    fn register(&self, slice: &MemorySlice) -> bool {
-        match self.local.register(slice) {
-            Ok(()) => self.local.find(slice).is_some(),
-            Err(error) => {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "local memory cannot be registered; its bytes are copied"
-                );
-                false
-            }
-        }
     }
 }
 

@@ -24,6 +24,15 @@ pub(super) struct Piece {
     pub(super) slice: MemorySlice,
 }
 
+/// What is known of local memory.
+pub(super) enum Found {
+    Registered(Vec<Piece>),
+    /// Some of it was never asked for.
+    Unregistered,
+    /// A device refused some of it.
+    Refused,
+}
+
 /// A part of a block that is registered with every device.
 pub(super) struct Chunk {
     pub(super) regions: Vec<Arc<MemoryRegion>>,
@@ -33,7 +42,8 @@ pub(super) struct Chunk {
 /// released.
 #[derive(Default)]
 struct Chunks {
-    registered: Mutex<HashMap<usize, Arc<Chunk>>>,
+    /// By index; `None` for one that a device refused, which is not tried again.
+    registered: Mutex<HashMap<usize, Option<Arc<Chunk>>>>,
     is_listed: AtomicBool,
 }
 
@@ -72,20 +82,23 @@ impl LocalMemory {
     }
 
     /// The pieces of `slice`, if all of it is registered.
-    pub(super) fn find(&self, slice: &MemorySlice) -> Option<Vec<Piece>> {
+    pub(super) fn find(&self, slice: &MemorySlice) -> Found {
         let root = slice.root();
         let chunks = root.memory().attached::<Chunks>(self.id);
         let registered = chunks.registered.lock();
-        parts(&root)
-            .map(|(index, slice)| Some(Piece { chunk: registered.get(&index)?.clone(), slice }))
-            .collect()
+        let mut pieces = Vec::with_capacity(1);
+        for (index, slice) in parts(&root) {
+            match registered.get(&index) {
+                Some(Some(chunk)) => pieces.push(Piece { chunk: Arc::clone(chunk), slice }),
+                Some(None) => return Found::Refused,
+                None => return Found::Unregistered,
+            }
+        }
+        Found::Registered(pieces)
     }
 
     /// Registers what of `slice` is not yet. Blocks the thread in proportion to the pages.
-    ///
-    /// # Errors
-    /// [`VerbsError`] when a device refuses.
-    pub(super) fn register(&self, slice: &MemorySlice) -> Result<(), VerbsError> {
+    pub(super) fn register(&self, slice: &MemorySlice) {
         let root = slice.root();
         let chunks = root.memory().attached::<Chunks>(self.id);
         for (index, _) in parts(&root) {
@@ -97,7 +110,11 @@ impl LocalMemory {
             let start = index * CHUNK;
             let len = CHUNK.min(root.memory().len() - start);
             let whole = root.memory().slice(start, len).expect("the chunk lies in its block");
-            registered.insert(index, Arc::new(self.chunk(&whole)?));
+            let chunk = self.chunk(&whole).inspect_err(|error| {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(error, "local memory cannot be registered; its bytes are copied");
+            });
+            registered.insert(index, chunk.ok().map(Arc::new));
             drop(registered);
             if !chunks.is_listed.swap(true, Ordering::Relaxed) {
                 let mut blocks = self.blocks.lock();
@@ -105,7 +122,6 @@ impl LocalMemory {
                 blocks.push(Arc::downgrade(&chunks));
             }
         }
-        Ok(())
     }
 
     fn chunk(&self, slice: &MemorySlice) -> Result<Chunk, VerbsError> {

@@ -32,7 +32,7 @@ fn command_lines_that_make_no_sense() {
         ("mc-node", "--data_port=65536", "--data_port"),
         ("mc-node", "--global_segment_size=lots", "such as 4GB"),
         ("mc-node", "--global_segment_size=99999999TB", "does not fit"),
-        ("mc-node", "--protocol=roce", "tcp or quic"),
+        ("mc-node", "--protocol=roce", "tcp, quic or rdma"),
         ("mc-node", "--threads=many", "between 1 and 1024"),
         ("mc-ctl", "--mastre=x", "unknown flag --mastre"),
         ("mc-ctl", "vanish", "vanish"),
