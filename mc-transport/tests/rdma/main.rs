@@ -7,4 +7,8 @@
 #![cfg(all(feature = "rdma", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
+mod cable;
+mod faults;
+mod rig;
 mod suite;
+mod transfers;
