@@ -18,7 +18,7 @@ use super::transfer::RemoteRegion;
 use super::wire::{Answer, MAX_ANSWER, RegionAnswer, Request};
 use crate::error::{ProtocolViolation, TransferError};
 
-/// Regions of the peer that are remembered; all are forgotten when there are more.
+/// Regions of the peer that are remembered; those not in use are forgotten when there are more.
 const MAX_REGIONS: usize = 4096;
 
 /// The pauses between two questions for a region that is being registered.
@@ -33,11 +33,18 @@ pub(super) enum RegionPath {
     Elsewhere,
 }
 
+/// A request without an answer.
+struct Pending {
+    /// The region that it asks for.
+    key: Option<RemoteKey>,
+    answer: oneshot::Sender<Answer>,
+}
+
 /// See the module.
 pub(super) struct Control {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     /// Requests without an answer; `None` once there are no more answers.
-    pending: Mutex<Option<HashMap<u32, oneshot::Sender<Answer>>>>,
+    pending: Mutex<Option<HashMap<u32, Pending>>>,
     next: AtomicU32,
     pub(super) regions: RwLock<HashMap<RemoteKey, RegionPath>>,
     answer_timeout: Duration,
@@ -63,12 +70,16 @@ impl Control {
     /// [`TransferError::LinkLost`] and [`TransferError::TimedOut`].
     pub(super) async fn ask(&self, request: &Request) -> Result<Answer, TransferError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
+        let key = match request {
+            Request::Region(key) => Some(*key),
+            _ => None,
+        };
         let lost = || {
             let source = Arc::new(io::ErrorKind::ConnectionReset.into());
             TransferError::LinkLost { source }
         };
-        self.pending.lock().as_mut().ok_or_else(lost)?.insert(id, sender);
+        self.pending.lock().as_mut().ok_or_else(lost)?.insert(id, Pending { key, answer });
         self.outgoing.send(request.encode(id)).map_err(|_| lost())?;
         let answer = timeout(self.answer_timeout, receiver).await;
         self.take(id);
@@ -85,8 +96,9 @@ impl Control {
         key: RemoteKey,
         may_go_elsewhere: bool,
     ) -> Result<RegionPath, TransferError> {
-        if let Some(known) = self.regions.read().get(&key) {
-            return Ok(known.clone());
+        let known = || self.regions.read().get(&key).cloned();
+        if let Some(known) = known() {
+            return Ok(known);
         }
         let waiting = async {
             let mut pause = PREPARING.0;
@@ -96,9 +108,11 @@ impl Control {
                     return Err(TransferError::Protocol(ProtocolViolation::WrongGrant));
                 };
                 match answer {
-                    RegionAnswer::Open(keys) => {
-                        let region = RemoteRegion::new(keys);
-                        return Ok(self.remember(key, RegionPath::Rdma(region)));
+                    // Remembered by `listen`; if not, the region was withdrawn since then.
+                    RegionAnswer::Open(_) => {
+                        if let Some(known) = known() {
+                            return Ok(known);
+                        }
                     }
                     RegionAnswer::Refused => return Err(TransferError::KeyRefused),
                     RegionAnswer::Preparing if may_go_elsewhere => {
@@ -121,7 +135,12 @@ impl Control {
     fn remember(&self, key: RemoteKey, path: RegionPath) -> RegionPath {
         let mut regions = self.regions.write();
         if regions.len() >= MAX_REGIONS {
-            regions.clear();
+            // Requests that are under way learn of a withdrawal through the table.
+            let is_used = |path: &RegionPath| match path {
+                RegionPath::Rdma(region) => Arc::strong_count(region) > 1,
+                RegionPath::Elsewhere => false,
+            };
+            regions.retain(|_, path| is_used(path));
         }
         // Two that asked at the same time share one.
         regions.entry(key).or_insert(path).clone()
@@ -141,9 +160,14 @@ impl Control {
                     }
                 }
                 Some((id, answer)) => {
-                    if let Some(asked) = self.take(id) {
-                        let _ = asked.send(answer);
+                    let Some(pending) = self.take(id) else { continue };
+                    // Here, so that a withdrawal that is told next finds the region.
+                    if let (Some(key), Answer::Region(RegionAnswer::Open(keys))) =
+                        (pending.key, &answer)
+                    {
+                        self.remember(key, RegionPath::Rdma(RemoteRegion::new(keys.clone())));
                     }
+                    let _ = pending.answer.send(answer);
                 }
                 None => break TransferError::Protocol(ProtocolViolation::WrongGrant),
             }
@@ -152,7 +176,7 @@ impl Control {
         end
     }
 
-    fn take(&self, id: u32) -> Option<oneshot::Sender<Answer>> {
+    fn take(&self, id: u32) -> Option<Pending> {
         self.pending.lock().as_mut()?.remove(&id)
     }
 }

@@ -251,6 +251,7 @@ impl Flow {
                 }
             }
         }
+        self.poller.stir();
         end_all(ended);
         for (lane, cause) in broken {
             self.recover(lane, cause);

@@ -143,15 +143,9 @@ impl LocalMemory {
     ) -> Result<Option<Slot>, VerbsError> {
         let mut staging = self.staging.lock();
         if staging.memory.is_none() {
-            let memory =
-                Memory::allocate(self.staging_size).map_err(|error| VerbsError::Failed {
-                    call: "mmap",
-                    device: Arc::clone(self.ports.devices[0].device.name()),
-                    source: std::io::Error::other(error),
-                })?;
-            let chunk = Arc::new(self.chunk(&memory.whole())?);
-            staging.free = (0..self.staging_size / SLOT).collect();
-            staging.memory = Some((memory, chunk));
+            let (memory, chunk) = self.make_staging()?;
+            staging.free = (0..memory.len() / SLOT).collect();
+            staging.memory = Some((memory, Arc::new(chunk)));
         }
         let Some(index) = staging.free.pop() else {
             staging.waiting.push(Box::new(when_free));
@@ -161,6 +155,26 @@ impl LocalMemory {
         let slice = memory.slice(index * SLOT, SLOT).expect("slots lie inside");
         let piece = Piece { chunk: Arc::clone(chunk), slice };
         Ok(Some(Slot { piece, index, of: Arc::clone(self) }))
+    }
+
+    /// Staging memory of the size that the settings allow, or of as much as can be locked.
+    fn make_staging(&self) -> Result<(Memory, Chunk), VerbsError> {
+        let mut size = self.staging_size;
+        loop {
+            let memory = Memory::allocate(size).map_err(|error| VerbsError::Failed {
+                call: "mmap",
+                device: Arc::clone(self.ports.devices[0].device.name()),
+                source: std::io::Error::other(error),
+            })?;
+            match self.chunk(&memory.whole()) {
+                Ok(chunk) => return Ok((memory, chunk)),
+                Err(error @ VerbsError::MemoryLock { .. }) if size > SLOT => {
+                    tracing::warn!(%error, "less staging memory than RdmaConfig::staging");
+                    size = (size / 2).next_multiple_of(SLOT);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Deregisters everything, as soon as no request uses it.

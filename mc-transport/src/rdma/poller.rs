@@ -18,11 +18,17 @@ use super::verbs::DeviceEvent;
 /// The interval at which requests that take too long are looked for.
 const TICK: Duration = Duration::from_millis(20);
 
+/// The time without any request after which the thread looks for none any more, until it is
+/// [stirred](Poller::stir).
+const LINGER: Duration = Duration::from_secs(1);
+
 /// The queues that the thread watches, and its way to wake up.
 pub(super) struct Poller {
     watched: Mutex<HashMap<u64, (Weak<Flow>, usize)>>,
     next: AtomicU64,
     wake: OwnedFd,
+    /// The thread sleeps, or is about to, and looks for no requests that take too long.
+    is_dozing: AtomicBool,
     is_ended: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -38,11 +44,15 @@ impl Poller {
             watched: Mutex::default(),
             next: AtomicU64::new(1),
             wake,
+            is_dozing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             thread: Mutex::default(),
         });
         let theirs = Arc::clone(&poller);
-        let run = move || Loop { poller: &theirs, ports: &ports, spin, hot: Vec::new() }.run();
+        let run = move || {
+            let (hot, worked) = (Vec::new(), Instant::now());
+            Loop { poller: &theirs, ports: &ports, spin, hot, worked }.run();
+        };
         let thread = std::thread::Builder::new().name("mc-rdma-poll".to_owned()).spawn(run)?;
         *poller.thread.lock() = Some(thread);
         Ok(poller)
@@ -66,6 +76,14 @@ impl Poller {
     /// Has the thread look after everything at once.
     pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Has the thread watch the time of requests that were posted after a pause. Costs next to
+    /// nothing when it does already.
+    pub(super) fn stir(&self) {
+        if self.is_dozing.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     /// Ends the thread, and waits for it unless it is the caller.
@@ -100,6 +118,8 @@ struct Loop<'a> {
     spin: Duration,
     /// Queues whose channel was not asked to tell of the next completion.
     hot: Vec<u64>,
+    /// When requests were under way last.
+    worked: Instant,
 }
 
 impl Loop<'_> {
@@ -165,8 +185,15 @@ impl Loop<'_> {
 
     /// Sleeps until there is something to do; returns whether a queue has something.
     fn sleep(&mut self) -> bool {
-        let at_work = self.poller.flows().iter().any(|flow| flow.is_at_work());
-        let timeout = at_work.then(|| Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() });
+        // Before the question: requests that come later stir the thread.
+        self.poller.is_dozing.store(true, Ordering::SeqCst);
+        if self.poller.flows().iter().any(|flow| flow.is_at_work()) {
+            self.worked = Instant::now();
+        }
+        let is_dozing = self.worked.elapsed() >= LINGER;
+        self.poller.is_dozing.store(is_dozing, Ordering::SeqCst);
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let timeout = (!is_dozing).then_some(tick);
         let fds: Vec<BorrowedFd<'_>> = self
             .ports
             .devices
@@ -177,6 +204,7 @@ impl Loop<'_> {
         let mut polled: Vec<PollFd<'_>> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let _ = poll(&mut polled, timeout.as_ref());
+        self.poller.is_dozing.store(false, Ordering::SeqCst);
         if rustix::io::read(&self.poller.wake, &mut [0; 8]).is_ok() {
             self.tick(Instant::now());
         }

@@ -31,6 +31,7 @@ use super::{CLIENT, OWNER};
 use crate::counters::Counters;
 use crate::first::{First, first};
 use crate::link_id::LinkId;
+use crate::open_links::OpenLink;
 use crate::proof::{NodeSecret, nonce};
 use crate::tasks::{Counted, Tasks};
 use crate::tcp::tune;
@@ -131,14 +132,15 @@ impl Server {
         let notify = Arc::clone(&fenced);
         // Declared before what is dropped before it: the link has ended once its queue pairs are
         // gone.
-        let _open = self.serving.regions.links().enter(id, move || notify.notify_one());
+        let open = self.serving.regions.links().enter(id, move || notify.notify_one());
+        let open = Arc::new(open);
         let (reader, writer) = stream.into_split();
         let (notices, outgoing) = mpsc::unbounded_channel();
         let stall = self.config.stall_timeout;
         let place = Arc::clone(seat.place());
         let served = async {
             let talk = first(
-                self.answer_all(reader, &notices, &place),
+                self.answer_all(reader, &notices, &place, &open),
                 write_all(writer, outgoing, stall),
             );
             match talk.await {
@@ -188,6 +190,7 @@ impl Server {
         mut reader: OwnedReadHalf,
         notices: &Notices,
         place: &mc_places::Place,
+        open: &Arc<OpenLink>,
     ) -> Result<(), End> {
         let unread = Arc::new(Semaphore::new(MAX_UNREAD));
         let mut lanes = HashMap::new();
@@ -200,7 +203,7 @@ impl Server {
                     // What it was given it may be using at any time.
                     place.reached(Stage::Proved);
                     place.set_busy(true);
-                    Answer::Lanes(self.make_lanes(&mut lanes, offers).await)
+                    Answer::Lanes(self.make_lanes(&mut lanes, offers, open).await)
                 }
                 Request::Region(key) => Answer::Region(self.serving.answer(key, notices)),
                 Request::Fence(lost) => {
@@ -220,13 +223,17 @@ impl Server {
         &self,
         lanes: &mut HashMap<u16, QueuePair>,
         offers: Vec<LaneOffer>,
+        open: &Arc<OpenLink>,
     ) -> Vec<LaneAnswer> {
         let mut made = Vec::with_capacity(offers.len());
         for offer in offers {
             let old = lanes.remove(&offer.lane);
             let (ports, config) = (Arc::clone(&self.ports), self.config.clone());
+            let open = Arc::clone(open);
             let work = move || {
                 drop(old);
+                // The connection may end meanwhile; its link has not while the old pair lives.
+                drop(open);
                 make_lane(&ports, &config, &offer)
             };
             // Calls of the system that take up to milliseconds.

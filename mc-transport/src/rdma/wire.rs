@@ -25,6 +25,10 @@ pub(super) const MAX_ANSWER: usize = 8 << 20;
 /// Queue pairs that one connection may have.
 pub(super) const MAX_LANES: usize = 128;
 
+/// Bytes of the longest message of a port, at least: otherwise a peer could have operations
+/// divided into millions of requests.
+const LEAST_MESSAGE: u32 = 64 << 10;
+
 /// Chunks that a region may have.
 pub(super) const MAX_CHUNKS: usize = 64 << 10;
 
@@ -371,7 +375,7 @@ impl PortOffer {
         let is_sound = count <= MAX_GIDS
             && usize::from(device) < MAX_PORTS
             && (1..=5).contains(&mtu)
-            && message > 0;
+            && message >= LEAST_MESSAGE;
         is_sound.then_some(())?;
         let gids = (0..count).map(|_| input.array()).collect::<Option<_>>()?;
         let is_infiniband = is_infiniband == 1;
