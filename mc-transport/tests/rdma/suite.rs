@@ -6,6 +6,8 @@ use std::sync::Arc;
 use mc_transport::conformance::{CASES, Pair, run};
 use mc_transport::{RdmaConfig, RdmaTransport};
 
+use crate::rig::is_skipped;
+
 async fn pair(queue_pairs: usize) -> (RdmaTransport, RdmaTransport) {
     let config = RdmaConfig::listening("127.0.0.1:0".parse().unwrap());
     let owner = RdmaTransport::start(config).await.unwrap();
@@ -33,10 +35,16 @@ async fn suite(queue_pairs: usize) {
 
 #[tokio::test]
 async fn on_one_thread() {
+    if is_skipped() {
+        return;
+    }
     suite(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_two_threads() {
+    if is_skipped() {
+        return;
+    }
     suite(3).await;
 }
