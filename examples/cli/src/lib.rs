@@ -29,7 +29,7 @@ pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
 pub use text::{table, visible};
-pub use transfer::TransferArgs;
+pub use transfer::{PathArgs, TransferArgs};
 pub use value::{
     MAX_CONNECTIONS, MAX_THREADS, ParseConnectionCountError, ParseDurationError,
     ParseFractionError, ParsePositiveSizeError, ParseThreadCountError, parse_connection_count,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mc_cli::{CredentialArgs, TransferArgs, parse_duration};
+use mc_cli::{CredentialArgs, PathArgs, TransferArgs, parse_duration};
 use mc_meta::TenantId;
 use mc_types::{ByteSize, MediaType};
 
@@ -26,6 +26,8 @@ pub(crate) struct Args {
     pub(crate) master: String,
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
     #[command(subcommand)]

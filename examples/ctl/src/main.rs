@@ -22,7 +22,7 @@ use tracing::Level;
 fn main() -> ExitCode {
     mc_cli::run(|args: Args| -> Result<ExitCode, Box<dyn Error>> {
         let rpc = args.credentials.client_config()?;
-        let node = args.transfer.node_config(None)?;
+        let node = args.transfer.node_config(&args.path)?;
         mc_cli::init_tracing(Level::WARN)?;
         // One command at a time needs one thread.
         let runtime = tokio::runtime::Builder::new_current_thread()

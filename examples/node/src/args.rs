@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mc_cli::{
-    CredentialArgs, TransferArgs, parse_connection_count, parse_segment_size, parse_thread_count,
+    CredentialArgs, PathArgs, TransferArgs, parse_connection_count, parse_segment_size,
+    parse_thread_count,
 };
 use mc_standalone::DEFAULT_PORT;
 use mc_store::Protocol;
@@ -96,25 +97,10 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections_per_address: Option<NonZeroUsize>,
-    /// Protocol for peers of other hosts: tcp; quic, which needs --transfer_tls_ca, _cert and
-    /// _key; or rdma, for peers that have it, too, and tcp for the others (a build with the
-    /// feature rdma).
-    #[arg(long = "protocol", value_name = "NAME", help_heading = "Network")]
-    pub(crate) protocol: Option<Protocol>,
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
-    /// Network devices to use together, separated by commas; an RDMA device stands for its
-    /// interfaces, and mlx5_0:2 for its second port [default: the system chooses; with protocol
-    /// rdma all RDMA devices].
-    #[arg(
-        long = "device_name",
-        alias = "device_names",
-        value_name = "NAMES",
-        default_value = "",
-        hide_default_value = true,
-        help_heading = "Network"
-    )]
-    pub(crate) device_name: String,
     /// Time limit after SIGTERM or SIGINT for moving the objects in this memory to other
     /// nodes; 0 moves nothing.
     #[arg(
@@ -209,7 +195,7 @@ mod tests {
             "-v=0",
         ])
         .unwrap();
-        assert_eq!(args.device_name, "mlx5_0,mlx5_1");
+        assert_eq!(args.path.device_name, "mlx5_0,mlx5_1");
         assert_eq!(args.credentials.tenant.as_deref(), Some("team-a"));
         assert_eq!((args.enable_offload, args.threads), (true, 8));
         assert_eq!(args.host.as_deref(), Some("node-a:17000"));

@@ -32,8 +32,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.segment_medium = args.segment_medium;
     flags.segment_device = args.segment_device;
     flags.metadata_server = args.metadata_server.clone();
-    flags.protocol = args.protocol;
-    flags.device_name = ClientConfig::device_names(&args.device_name);
+    args.path.add_to(&mut flags);
     args.transfer.add_to(&mut flags);
     flags.transfer_max_connections = args.max_connections;
     flags.transfer_max_connections_per_address = args.max_connections_per_address;

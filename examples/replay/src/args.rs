@@ -110,6 +110,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", help_heading = "Network")]
     pub(crate) protocol: Option<Protocol>,
 
+    /// Network devices to use together, separated by commas
+    #[arg(
+        long = "device_name",
+        value_name = "NAMES",
+        default_value = "",
+        hide_default_value = true,
+        help_heading = "Network"
+    )]
+    pub(crate) device_name: String,
+
     /// Certificates under which bytes travel
     #[command(flatten)]
     pub(crate) transfer: mc_cli::TransferArgs,
@@ -152,7 +162,10 @@ impl Args {
     /// # Errors
     /// [`UsageError`] when there is something wrong with the certificates.
     pub(crate) fn node(&self) -> Result<NodeConfig, UsageError> {
-        let mut node = self.transfer.node_config(self.protocol)?;
+        let mut node = self.transfer.node_config(&mc_cli::PathArgs {
+            protocol: self.protocol,
+            device_name: self.device_name.clone(),
+        })?;
         if self.protocol.is_some() {
             node.disable_shared_memory();
         }

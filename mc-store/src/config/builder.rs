@@ -48,7 +48,6 @@ impl ClientBuilder {
     /// # Ok(()) });
     /// ```
     pub fn from_config(config: &ClientConfig) -> Result<Self, ConfigError> {
-        config.protocol.unwrap_or_default().warn_if_missing();
         let mut builder = Client::builder().rpc(rpc(config)?).node(node(config)?);
         builder = builder.segment_memory(memory(config)?);
         if let Some(reach) = reach(config)? {
@@ -266,6 +265,7 @@ impl ClientConfig {
 
 /// The way of the bytes.
 fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
+    config.protocol.unwrap_or_default().warn_if_missing();
     let mut tcp = TcpConfig::default();
     if let Some(links) = config.links_per_peer {
         tcp.links_per_peer = links;

@@ -82,7 +82,6 @@ impl Settings {
 
     /// Returns the transports of the engine's node. Reads the files of certificates.
     pub(super) fn node_config(&self) -> Result<NodeConfig, EngineError> {
-        self.config.protocol.unwrap_or_default().warn_if_missing();
         let mut node = self.config.node_config()?;
         node.accept_peers((self.bind, 0).into(), self.host.clone());
         Ok(node)
