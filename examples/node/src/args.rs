@@ -9,7 +9,6 @@ use mc_cli::{
     parse_thread_count,
 };
 use mc_standalone::DEFAULT_PORT;
-use mc_store::Protocol;
 use mc_types::{ByteSize, MediaType};
 
 /// Contributes part of this host's memory to a KV-cache store, serves the memory to peers, and is
