@@ -116,7 +116,7 @@ async fn a_write_that_outlives_its_grant_is_ended_and_arrives_no_more() {
     let whole = rig.span(0, 4 << 20);
     one(&rig.link, Operation::write(local.whole(), whole)).await.unwrap();
     // The transport's thread sleeps by now.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
     cable.lose_packets();
     fill(&rig.memory, 0);
     let (begun, grant) = (Instant::now(), Duration::from_millis(400));
@@ -139,6 +139,33 @@ async fn a_write_that_outlives_its_grant_is_ended_and_arrives_no_more() {
     one(&link, Operation::write(local.whole(), whole)).await.unwrap();
     drop(link);
     rig.shutdown().await;
+}
+
+/// Requests that take too long are given up by this side, however long the card goes on trying.
+#[tokio::test]
+async fn a_request_that_stalls_ends_its_link() {
+    let _alone = alone();
+    let mut cable = Cable::default();
+    let mut config = reaching();
+    // The card itself would try for half a minute.
+    (config.ack_timeout, config.retries) = (20, 6);
+    config.stall_timeout = Duration::from_millis(500);
+    let rig = Rig::with(1 << 20, owning(), config).await;
+    let local = filled(1, 1 << 20);
+    let write = || Operation::write(local.whole(), rig.span(0, 1 << 20));
+    one(&rig.link, write()).await.unwrap();
+    // The transport's thread sleeps by now.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    cable.lose_packets();
+    let begun = Instant::now();
+    let error = timeout(DEADLINE, one(&rig.link, write())).await.unwrap().unwrap_err();
+    println!("{error:?} after {:?}", begun.elapsed());
+    assert!(matches!(error, TransferError::LinkLost { .. }), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(!rig.link.is_healthy());
+    cable.mend();
+    rig.shutdown().await;
+    released(local).await;
 }
 
 /// The peer's device is removed under load. Software RDMA goes on until the last process has closed

@@ -16,10 +16,15 @@ use mc_types::{Endpoint, Extent, RemoteKey};
 /// Long enough for a guest without hardware virtualisation; nothing waits for it when all is well.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Held by every test: they count the queue pairs of the host and cut its cable.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+/// Held by every test: they count the queue pairs of the host and cut its cable. Each has a runtime
+/// of its own, whose thread may block.
+pub(crate) struct Alone {
+    _guard: MutexGuard<'static, ()>,
+}
+
+pub(crate) fn alone() -> Alone {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
 /// The RDMA devices of this host, by name.

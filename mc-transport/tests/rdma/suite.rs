@@ -6,6 +6,8 @@ use std::sync::Arc;
 use mc_transport::conformance::{CASES, Pair, run};
 use mc_transport::{RdmaConfig, RdmaTransport};
 
+use crate::rig::alone;
+
 async fn pair(queue_pairs: usize) -> (RdmaTransport, RdmaTransport) {
     let config = RdmaConfig::listening("127.0.0.1:0".parse().unwrap());
     let owner = RdmaTransport::start(config).await.unwrap();
@@ -16,6 +18,7 @@ async fn pair(queue_pairs: usize) -> (RdmaTransport, RdmaTransport) {
 
 /// Runs every case, and after each waits until both sides have closed and ended everything.
 async fn suite(queue_pairs: usize) {
+    let _alone = alone();
     for case in CASES {
         let begun = std::time::Instant::now();
         let (owner, peer) = pair(queue_pairs).await;

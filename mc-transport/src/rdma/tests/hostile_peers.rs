@@ -73,7 +73,7 @@ impl Raw {
     }
 
     /// Sends bytes, for which the owner has to hang up.
-    async fn is_hung_up_on(mut self, bytes: &[u8]) {
+    async fn expect_hang_up(mut self, bytes: &[u8]) {
         // It may hang up before it has read all.
         let _ = self.stream.write_all(bytes).await;
         let end = timeout(DEADLINE, self.stream.read(&mut [0; 64])).await;
@@ -110,7 +110,7 @@ async fn on_device_garbage_is_hung_up_on() {
         } else {
             // Behind it, as frames with a length that fits.
             let frame = proxy::framed(&bytes[..bytes.len().min(1000)]);
-            Raw::connect(&rig.owner).await.is_hung_up_on(&frame).await;
+            Raw::connect(&rig.owner).await.expect_hang_up(&frame).await;
         }
     }
     only_the_good_peer_is_left(&rig).await;
@@ -122,7 +122,7 @@ async fn on_device_frames_that_are_too_long_or_empty_are_hung_up_on() {
     let Some(_alone) = on_device() else { return };
     let rig = rig().await;
     for len in [u32::MAX, 1 << 30, (16 << 10) + 1, 0, 1] {
-        Raw::connect(&rig.owner).await.is_hung_up_on(&framed_of(len)).await;
+        Raw::connect(&rig.owner).await.expect_hang_up(&framed_of(len)).await;
     }
     // Announced and not sent: takes no memory, and goes with the connection.
     let mut raw = Raw::connect(&rig.owner).await;

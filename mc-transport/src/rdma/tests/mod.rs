@@ -34,16 +34,21 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Time limits of the nodes under test, where a test waits for one.
 const SHORT: Duration = Duration::from_millis(700);
 
-/// The right to use the devices, which tests have one at a time since they count objects; `None`
-/// where they are not to be used.
-fn on_device() -> Option<MutexGuard<'static, ()>> {
+/// The right to use the devices, which tests have one at a time since they count objects. Each has
+/// a runtime of its own, whose thread may block.
+struct OnDevice {
+    _guard: MutexGuard<'static, ()>,
+}
+
+/// Returns the right to use the devices; `None` where they are not to be used.
+fn on_device() -> Option<OnDevice> {
     static ALONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("MC_TEST_RDMA").is_none() {
         println!("skipped: no RDMA device is to be used; MC_TEST_RDMA=1 demands one");
         return None;
     }
     assert!(!devices().is_empty(), "this host has no RDMA device");
-    Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(OnDevice { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) })
 }
 
 fn devices() -> Vec<String> {
@@ -63,9 +68,8 @@ fn owning() -> RdmaConfig {
 
 /// The settings of a peer, on the last device.
 fn reaching() -> RdmaConfig {
-    let mut config = RdmaConfig::default();
-    config.devices = devices().last().cloned().into_iter().collect();
-    config
+    let devices = devices().last().cloned().into_iter().collect();
+    RdmaConfig { devices, ..RdmaConfig::default() }
 }
 
 /// An owner with one region of 1 MiB, and a peer with a link to it.
