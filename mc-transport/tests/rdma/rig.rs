@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_testkit::{Input, Program, eventually, eventually_blocking, role};
 use mc_transport::{
@@ -20,11 +20,19 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// of its own, whose thread may block.
 pub(crate) struct Alone {
     _guard: MutexGuard<'static, ()>,
+    since: Instant,
+}
+
+/// Says how long the test took.
+impl Drop for Alone {
+    fn drop(&mut self) {
+        println!("took {:.1?}", self.since.elapsed());
+    }
 }
 
 pub(crate) fn alone() -> Alone {
     static ALONE: Mutex<()> = Mutex::new(());
-    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }
+    Alone { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner), since: Instant::now() }
 }
 
 /// The RDMA devices of this host, by name.

@@ -38,6 +38,14 @@ const SHORT: Duration = Duration::from_millis(700);
 /// a runtime of its own, whose thread may block.
 struct OnDevice {
     _guard: MutexGuard<'static, ()>,
+    since: Instant,
+}
+
+/// Says how long the test took.
+impl Drop for OnDevice {
+    fn drop(&mut self) {
+        println!("took {:.1?}", self.since.elapsed());
+    }
 }
 
 /// Returns the right to use the devices; `None` where they are not to be used.
@@ -48,7 +56,8 @@ fn on_device() -> Option<OnDevice> {
         return None;
     }
     assert!(!devices().is_empty(), "this host has no RDMA device");
-    Some(OnDevice { _guard: ALONE.lock().unwrap_or_else(PoisonError::into_inner) })
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(OnDevice { _guard: guard, since: Instant::now() })
 }
 
 fn devices() -> Vec<String> {
