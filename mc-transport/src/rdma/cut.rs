@@ -98,8 +98,8 @@ mod tests {
             for cut in &cuts {
                 prop_assert_eq!(cut.remote, at);
                 prop_assert!(cut.len > 0);
-                let most_bytes = if cut.is_staged { staged } else { len };
-                prop_assert!(cut.len <= most_bytes);
+                let longest = if cut.is_staged { staged } else { len };
+                prop_assert!(cut.len <= longest, "{} of {longest}", cut.len);
                 prop_assert!(cut.is_staged || cut.parts.len() <= most);
                 prop_assert_eq!(cut.remote / chunk, (cut.remote + cut.len - 1) / chunk);
                 let mut sum = 0;

@@ -394,6 +394,10 @@ impl Flow {
                 }
                 if let Some((flight, error)) = failed {
                     let cause = io::Error::other(error.clone());
+                    // The path carried the refusal: the next queue pair is as good as this one was.
+                    if error.status.blames_the_request() {
+                        one.failures = 0;
+                    }
                     state.lose(lane, Some((flight, error)));
                     broken.push((lane, cause));
                 }
@@ -514,9 +518,16 @@ impl State {
 
     /// Puts the requests that a lane lost to the front of those that wait.
     fn repost(&mut self, lane: usize, ended: &mut Ended) {
-        for (mut slice, error) in std::mem::take(&mut self.lanes[lane].lost).into_iter().rev() {
-            slice.lost += 1;
+        let lost = std::mem::take(&mut self.lanes[lane].lost);
+        let errors = || lost.iter().filter_map(|(_, error)| error.as_ref());
+        let is_one_refused = errors().any(|error| error.status.blames_the_request());
+        for (mut slice, error) in lost.into_iter().rev() {
             let blamed = error.filter(|error| error.status.blames_the_request());
+            // Requests behind one that was refused are posted again as often as it takes: one that is
+            // refused ends after its second try.
+            if blamed.is_some() || !is_one_refused {
+                slice.lost += 1;
+            }
             match blamed {
                 // The peer may have withdrawn the region, of which it has told by now.
                 Some(error) if slice.lost > 1 || error.status != WorkStatus::RemoteAccess => {

@@ -33,7 +33,7 @@ const COPIED: usize = 16 << 10;
 /// its keys, and the first one that touches a block of local memory registers it; tasks of the
 /// transport do both. Checksums are taken by the task that waits for the results.
 pub struct RdmaLink {
-    state: Arc<LinkState>,
+    pub(super) state: Arc<LinkState>,
     tasks: Vec<AbortHandle>,
     _open: Counted,
 }

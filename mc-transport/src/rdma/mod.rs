@@ -49,6 +49,9 @@ mod transfer;
 mod verbs;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;

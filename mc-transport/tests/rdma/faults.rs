@@ -16,8 +16,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::time::timeout;
 
 use crate::rig::{
-    DEADLINE, OTHERS_REGION, OtherProcess, Rig, alone, devices, fill, filled, is_skipped,
-    nothing_is_left, objects, one, owning, reaching, released, span, text,
+    DEADLINE, OTHERS_REGION, OtherProcess, Rig, alone, devices, fill, filled, nothing_is_left,
+    objects, one, owning, reaching, released, span, text,
 };
 
 /// The other process of these tests, by its role. As a test of its own it does nothing.
@@ -44,10 +44,7 @@ async fn serve() {
 /// The peer's process is killed: the queue pairs go with it, and so does the connection.
 #[tokio::test]
 async fn a_peer_that_is_killed_fails_what_is_under_way() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let before = objects();
     for direction in [Access::Write, Access::Read] {
         let mut other = OtherProcess::start();
@@ -94,10 +91,7 @@ async fn a_peer_that_is_killed_fails_what_is_under_way() {
 /// A card serves for a process that is stopped; what the process itself has to answer waits.
 #[tokio::test]
 async fn a_peer_that_is_stopped_is_waited_for() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let other = OtherProcess::start();
     let mut config = reaching();
     config.stall_timeout = Duration::from_secs(3);
@@ -139,10 +133,7 @@ async fn a_peer_that_is_stopped_is_waited_for() {
 
 #[tokio::test]
 async fn nothing_is_left_of_many_links() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let before = objects();
     let owner = RdmaTransport::start(owning()).await.unwrap();
     let memory = Memory::allocate(1 << 20).unwrap();
@@ -181,10 +172,7 @@ fn rand_bit(peer: &RdmaTransport) -> bool {
 
 #[tokio::test]
 async fn an_operation_out_of_bounds_is_refused_before_the_wire() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let rig = Rig::new(1 << 20).await;
     let pairs = rig.link.queue_pairs();
     let len = rig.memory.len();
@@ -206,11 +194,9 @@ async fn an_operation_out_of_bounds_is_refused_before_the_wire() {
 /// on with the other region.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_withdrawn_region_is_left_alone_by_all_peers() {
-    if is_skipped() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     const LEN: usize = 8 << 20;
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let owner = RdmaTransport::start(owning()).await.unwrap();
     let [memory, other_memory] = [(); 2].map(|()| Memory::allocate(LEN).unwrap());
     let other = owner.register(&other_memory, Access::ReadWrite).unwrap();
@@ -259,10 +245,7 @@ async fn a_withdrawn_region_is_left_alone_by_all_peers() {
 
 #[tokio::test]
 async fn a_low_limit_on_locked_memory_is_told() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     devices();
     let mut command = role::command("faults::a_server_for_others", "low limit");
     // Root may lock what it likes.
@@ -305,10 +288,7 @@ async fn register_under_a_low_limit() {
 
 #[tokio::test]
 async fn an_unknown_device_is_told_with_those_that_exist() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let mut config = RdmaConfig::default();
     config.devices = vec!["mlx5_99".to_owned()];
     let error = RdmaTransport::start(config).await.unwrap_err();
@@ -322,10 +302,7 @@ async fn an_unknown_device_is_told_with_those_that_exist() {
 
 #[tokio::test]
 async fn a_host_without_the_library_is_told_what_to_install() {
-    if is_skipped() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = alone() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The loader takes this file for the library.
     std::fs::write(folder.path().join("libibverbs.so.1"), b"no library").unwrap();

@@ -10,7 +10,7 @@ use mc_transport::{
 };
 use mc_types::Extent;
 
-use crate::rig::is_skipped;
+use crate::rig::{alone, owning, reaching};
 
 async fn node(listens: bool, rdma: Option<RdmaConfig>) -> Node {
     let tcp = match listens {
@@ -53,11 +53,9 @@ async fn writes_and_reads(link: &NodeLink, region: &Region, text: &'static [u8])
 
 #[tokio::test]
 async fn bytes_go_by_rdma_where_both_sides_have_it() {
-    if is_skipped() {
-        return;
-    }
-    let owner = node(true, Some(RdmaConfig::default())).await;
-    let peer = node(false, Some(RdmaConfig::default())).await;
+    let Some(_alone) = alone() else { return };
+    let owner = node(true, Some(owning())).await;
+    let peer = node(false, Some(reaching())).await;
     assert!(owner.rdma().is_some() && peer.rdma().is_some());
     let memory = owner.allocate(8 << 20).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
@@ -79,11 +77,8 @@ async fn bytes_go_by_rdma_where_both_sides_have_it() {
 
 #[tokio::test]
 async fn bytes_go_by_tcp_where_one_side_has_no_rdma() {
-    if is_skipped() {
-        return;
-    }
-    for (ours, theirs) in [(None, Some(RdmaConfig::default())), (Some(RdmaConfig::default()), None)]
-    {
+    let Some(_alone) = alone() else { return };
+    for (ours, theirs) in [(None, Some(reaching())), (Some(owning()), None)] {
         let (owner, peer) = (node(true, ours).await, node(false, theirs).await);
         let memory = owner.allocate(4096).unwrap();
         let region = owner.register(&memory, Access::ReadWrite).unwrap();
@@ -95,14 +90,12 @@ async fn bytes_go_by_tcp_where_one_side_has_no_rdma() {
 
 #[tokio::test]
 async fn a_device_that_does_not_exist_leaves_tcp() {
-    if is_skipped() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let mut config = RdmaConfig::default();
     config.devices = vec!["mlx5_77".to_owned()];
     let owner = node(true, Some(config)).await;
     assert!(owner.rdma().is_none());
-    let peer = node(false, Some(RdmaConfig::default())).await;
+    let peer = node(false, Some(reaching())).await;
     let memory = owner.allocate(4096).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
@@ -111,11 +104,9 @@ async fn a_device_that_does_not_exist_leaves_tcp() {
 
 #[tokio::test]
 async fn bytes_go_by_tcp_once_the_peer_has_no_rdma_any_more() {
-    if is_skipped() {
-        return;
-    }
-    let owner = node(true, Some(RdmaConfig::default())).await;
-    let peer = node(false, Some(RdmaConfig::default())).await;
+    let Some(_alone) = alone() else { return };
+    let owner = node(true, Some(owning())).await;
+    let peer = node(false, Some(reaching())).await;
     let memory = owner.allocate(1 << 20).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let link = rdma_link(&peer, &owner).await;

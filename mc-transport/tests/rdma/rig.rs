@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_testkit::{Input, Program, eventually, eventually_blocking, role};
 use mc_transport::{
@@ -16,19 +16,29 @@ use mc_types::{Endpoint, Extent, RemoteKey};
 /// Long enough for a guest without hardware virtualisation; nothing waits for it when all is well.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns whether this host is not meant to have a device, and says so: every test asks first.
-pub(crate) fn is_skipped() -> bool {
-    let skipped = std::env::var_os("RDMA_GUEST_DEVICES").is_none();
-    if skipped {
-        println!("skipped: RDMA_GUEST_DEVICES names no device; `./test rdma` runs this in a guest");
-    }
-    skipped
+/// Held by every test: they count the queue pairs of the host and cut its cable. Each has a runtime
+/// of its own, whose thread may block.
+pub(crate) struct Alone {
+    _guard: MutexGuard<'static, ()>,
+    since: Instant,
 }
 
-/// Held by every test: they count the queue pairs of the host and cut its cable.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+/// Says how long the test took.
+impl Drop for Alone {
+    fn drop(&mut self) {
+        println!("took {:.1?}", self.since.elapsed());
+    }
+}
+
+/// Returns the right to use the devices; `None`, with a word about it, where none is to be used.
+pub(crate) fn alone() -> Option<Alone> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    if std::env::var_os("RDMA_GUEST_DEVICES").is_none() {
+        println!("skipped: RDMA_GUEST_DEVICES names no device; `./test rdma` runs this in a guest");
+        return None;
+    }
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(Alone { _guard: guard, since: Instant::now() })
 }
 
 /// The RDMA devices of this host, by name.
