@@ -4,14 +4,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use mc_transport::conformance::{CASES, Pair, run};
-use mc_transport::{RdmaConfig, RdmaTransport};
+use mc_transport::RdmaTransport;
 
-use crate::rig::alone;
+use crate::rig::{alone, owning, reaching};
 
 async fn pair(queue_pairs: usize) -> (RdmaTransport, RdmaTransport) {
-    let config = RdmaConfig::listening("127.0.0.1:0".parse().unwrap());
-    let owner = RdmaTransport::start(config).await.unwrap();
-    let mut config = RdmaConfig::default();
+    let owner = RdmaTransport::start(owning()).await.unwrap();
+    let mut config = reaching();
     config.queue_pairs_per_path = NonZeroUsize::new(queue_pairs).unwrap();
     (owner, RdmaTransport::start(config).await.unwrap())
 }
