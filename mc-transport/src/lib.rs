@@ -31,7 +31,8 @@ mod node;
 mod open_links;
 mod operation;
 #[cfg(any(feature = "rdma", all(feature = "shm", target_os = "linux")))]
-mod proof;
+#[doc(hidden)]
+pub mod proof;
 #[cfg(feature = "quic")]
 pub mod quic;
 #[cfg(all(feature = "rdma", target_os = "linux"))]

@@ -374,6 +374,13 @@ impl Memory {
         Arc::as_ptr(&self.block).addr()
     }
 
+    /// Returns the value that `owner` attached to the block; attaches a new one the first time. It
+    /// is dropped before the memory is released.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(crate) fn attached<T: Default + Send + Sync + 'static>(&self, owner: u64) -> Arc<T> {
+        self.block.attached.of(owner)
+    }
+
     fn is_exposed(&self) -> bool {
         self.block.is_exposed()
     }
@@ -523,6 +530,18 @@ mod tests {
         let exposed = Memory::allocate(100).unwrap();
         exposed.expose();
         assert!(exposed.try_into_bytes(1).is_err());
+    }
+
+    #[test]
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    fn a_value_is_attached_once_and_dropped_with_the_block() {
+        let memory = Memory::allocate(100).unwrap();
+        let first: Arc<u8> = memory.attached(1);
+        assert!(Arc::ptr_eq(&first, &memory.attached::<u8>(1)));
+        assert!(!Arc::ptr_eq(&first, &memory.attached::<u8>(2)));
+        assert_eq!(Arc::strong_count(&first), 2);
+        drop(memory);
+        assert_eq!(Arc::strong_count(&first), 1);
     }
 
     #[test]

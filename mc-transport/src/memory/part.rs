@@ -37,6 +37,27 @@ impl MemorySlice {
     }
 }
 
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+impl MemorySlice {
+    /// The block that the system gave, and where the slice begins in it: blocks that were carved
+    /// from another, or come from a pool, are parts of that.
+    pub(crate) fn root(&self) -> Self {
+        let mut slice = self.clone();
+        loop {
+            let (whole, start) = match &slice.memory.block.backing {
+                Backing::Carved { of, .. } => (of.memory.clone(), of.offset),
+                Backing::Part(part) => {
+                    let (ours, theirs) = (slice.memory.block.base, part.whole().block.base);
+                    (part.whole().clone(), ours.addr().get() - theirs.addr().get())
+                }
+                _ => return slice,
+            };
+            slice.offset += start;
+            slice.memory = whole;
+        }
+    }
+}
+
 impl Memory {
     /// Where in another block these bytes are; `None` unless they were made a block by
     /// [`MemorySlice::into_memory`].
@@ -86,6 +107,23 @@ mod tests {
         drop(block);
         assert_eq!(inner.whole().to_vec(), b"4567");
         assert!(inner.try_into_bytes(1).is_err());
+    }
+
+    #[test]
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    fn parts_are_found_in_their_whole() {
+        let arena = Memory::allocate(1000).unwrap();
+        let block = arena.slice(100, 200).unwrap().into_memory(());
+        let inner = block.slice(50, 100).unwrap().into_memory(());
+        let root = inner.slice(5, 10).unwrap().root();
+        assert!(root.memory().is_same(&arena));
+        assert_eq!((root.offset(), root.len()), (155, 10));
+        let pool = crate::BufferPool::new(1 << 20).unwrap();
+        let (one, two) = (pool.take(4096).unwrap(), pool.take(4096).unwrap());
+        let (one, two) = (one.whole().root(), two.slice(1, 1).unwrap().root());
+        assert!(one.memory().is_same(two.memory()));
+        assert_ne!(one.offset(), two.offset() - 1);
+        assert_eq!(one.memory().whole().address() as usize % 4096, 0);
     }
 
     #[test]

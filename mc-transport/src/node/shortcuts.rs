@@ -49,11 +49,12 @@ impl Shortcuts {
     ) -> Result<Self, NodeError> {
         let _ = (config, regions);
         Ok(Self {
+            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+            told_by: Vec::new(),
             #[cfg(all(feature = "shm", target_os = "linux"))]
             same_host: SameHost::start(config, regions).await?,
             #[cfg(all(feature = "rdma", target_os = "linux"))]
             rdma: Rdma::start(config, regions).await,
-            ..Self::default()
         })
     }
 

@@ -23,10 +23,9 @@ use super::verbs::{
     CompletionQueue, Done, Path, PathAddress, QueuePair, SendQueue, Timing, VerbsError,
 };
 use super::wire::{
-    Answer, GREETING_LEN, Greeting, Hello, LaneAnswer, LaneOffer, MAX_ANSWER, MAX_LANES, PROOF_LEN,
-    PortOffer, Request, VERSION, Verdict,
+    Answer, CLIENT, GREETING_LEN, Greeting, Hello, LaneAnswer, LaneOffer, MAX_ANSWER, MAX_LANES,
+    OWNER, PROOF_LEN, PortOffer, Request, SCHEME, VERSION, Verdict,
 };
-use super::{CLIENT, OWNER, SCHEME};
 use crate::counters::Counters;
 use crate::error::ConnectError;
 use crate::link_id::LinkId;

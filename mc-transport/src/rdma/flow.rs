@@ -338,8 +338,10 @@ impl Flow {
                         Ok(Some(free)) => *slot = Some(free),
                         Ok(None) => return Made::NoStaging(slice),
                         Err(error) => {
-                            let source = Arc::new(io::Error::other(error));
-                            return Made::Failed(slice, TransferError::LinkLost { source });
+                            let error = &error as &dyn std::error::Error;
+                            tracing::warn!(error, "no staging memory");
+                            let what = "RDMA from memory that cannot be locked (see ulimit -l)";
+                            return Made::Failed(slice, TransferError::Unsupported { what });
                         }
                     }
                 }
@@ -413,7 +415,7 @@ impl Flow {
 
     /// Gives up queue pairs whose requests take too long or must not arrive any more.
     pub(super) fn tick(self: &Arc<Self>, now: Instant) {
-        let mut broken = Vec::new();
+        let (mut ended, mut broken) = (Vec::new(), Vec::new());
         {
             let mut state = self.state.lock();
             for lane in 0..state.lanes.len() {
@@ -427,7 +429,17 @@ impl Flow {
                     broken.push((lane, io::Error::from(io::ErrorKind::TimedOut)));
                 }
             }
+            // Those that wait are looked at when they are posted, which needs a lane.
+            if state.lanes.iter().all(|lane| lane.queue.is_none()) {
+                for slice in std::mem::take(&mut state.waiting) {
+                    match slice.transfer.check() {
+                        Ok(()) => state.waiting.push_back(slice),
+                        Err(error) => ended.push((slice, Err(error))),
+                    }
+                }
+            }
         }
+        end_all(ended);
         for (lane, cause) in broken {
             self.recover(lane, cause);
         }

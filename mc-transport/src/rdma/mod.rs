@@ -74,24 +74,16 @@ pub use self::ports::PortsError;
 use self::served::Serving;
 use self::server::Server;
 pub use self::verbs::{VerbsError, WorkError, WorkStatus};
+pub use self::wire::SCHEME;
 use crate::access::Access;
 use crate::counters::Counters;
 use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
-use crate::proof::{Label, NodeSecret};
+use crate::proof::NodeSecret;
 use crate::region::{Region, RegionTable, Tickets};
 use crate::tasks::Tasks;
 use crate::transport::{Link, PeerConnections, Transport};
-
-/// The scheme of endpoints: `rdma://host:port`.
-pub const SCHEME: &str = "rdma";
-
-/// The label of the side that connects, in the proof that it knows a secret.
-const CLIENT: &Label = b"mc-rdma/1 client";
-
-/// The label of the side that owns memory.
-const OWNER: &Label = b"mc-rdma/1 owner\0";
 
 /// Regions of up to this size are registered by the call, so that it says what is wrong.
 const REGISTERED_AT_ONCE: usize = 64 << 20;

@@ -24,10 +24,9 @@ use super::ports::Ports;
 use super::served::{Notices, Outgoing, Serving};
 use super::verbs::{Path, PathAddress, QueuePair, Timing, VerbsError};
 use super::wire::{
-    Answer, Greeting, HELLO_LEN, Hello, LaneAnswer, LaneOffer, MAX_REQUEST, PROOF_LEN, Request,
-    VERSION, Verdict,
+    Answer, CLIENT, Greeting, HELLO_LEN, Hello, LaneAnswer, LaneOffer, MAX_REQUEST, OWNER,
+    PROOF_LEN, Request, VERSION, Verdict,
 };
-use super::{CLIENT, OWNER};
 use crate::counters::Counters;
 use crate::first::{First, first};
 use crate::link_id::LinkId;

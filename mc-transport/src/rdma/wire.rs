@@ -5,7 +5,16 @@ use mc_types::RemoteKey;
 use super::ports::{MAX_GIDS, MAX_PORTS};
 use crate::access::Access;
 use crate::link_id::LinkId;
-use crate::proof::{Nonce, Proof};
+use crate::proof::{Label, Nonce, Proof};
+
+/// The scheme of endpoints: `rdma://host:port`.
+pub const SCHEME: &str = "rdma";
+
+/// The label of the side that connects, in the proof that it knows a secret.
+pub(super) const CLIENT: &Label = b"mc-rdma/1 client";
+
+/// The label of the side that owns memory.
+pub(super) const OWNER: &Label = b"mc-rdma/1 owner\0";
 
 /// The version of the protocol.
 pub(super) const VERSION: u16 = 1;

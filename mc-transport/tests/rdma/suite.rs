@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use mc_transport::conformance::{CASES, Pair, run};
 use mc_transport::RdmaTransport;
+use mc_transport::conformance::{CASES, Pair, run};
 
 use crate::rig::{alone, owning, reaching};
 
