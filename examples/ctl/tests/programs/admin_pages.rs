@@ -179,6 +179,8 @@ fn all_keys_come_in_pages() {
 #[test]
 fn invalid_requests_are_refused() {
     let master = Master::start(0, &[]);
+    // A client waits until the master is in service, which its pages do not.
+    ctl_with_input(&master.address, &["ls"], &[]).assert_ok();
     let many = vec!["k"; 4097].join(",");
     for (target, status, code, says) in [
         ("/query_key", 400, -600, "/query_key?key=NAME"),
