@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "tcp")]
+mod accept;
 mod access;
 mod boot_time;
 mod breaker;
@@ -33,6 +35,8 @@ mod operation;
 #[cfg(any(feature = "rdma", all(feature = "shm", target_os = "linux")))]
 #[doc(hidden)]
 pub mod proof;
+#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+mod proven_links;
 #[cfg(feature = "quic")]
 pub mod quic;
 #[cfg(all(feature = "rdma", target_os = "linux"))]

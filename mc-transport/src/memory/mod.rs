@@ -374,6 +374,12 @@ impl Memory {
         Arc::as_ptr(&self.block).addr()
     }
 
+    /// Returns the value that `owner` attached to the block.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(crate) fn attachment<T: Send + Sync + 'static>(&self, owner: u64) -> Option<Arc<T>> {
+        self.block.attached.find(owner)
+    }
+
     /// Returns the value that `owner` attached to the block; attaches a new one the first time. It
     /// is dropped before the memory is released.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
@@ -536,7 +542,9 @@ mod tests {
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     fn a_value_is_attached_once_and_dropped_with_the_block() {
         let memory = Memory::allocate(100).unwrap();
+        assert!(memory.attachment::<u8>(1).is_none());
         let first: Arc<u8> = memory.attached(1);
+        assert!(Arc::ptr_eq(&first, &memory.attachment(1).unwrap()));
         assert!(Arc::ptr_eq(&first, &memory.attached::<u8>(1)));
         assert!(!Arc::ptr_eq(&first, &memory.attached::<u8>(2)));
         assert_eq!(Arc::strong_count(&first), 2);

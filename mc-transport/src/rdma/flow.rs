@@ -35,6 +35,8 @@ const POST_TOGETHER: usize = 32;
 /// A lane: one queue pair after another, between the same two ports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneSpec {
+    /// The pair of ports that it connects, by its place among those of the link.
+    pub(super) pair: usize,
     /// This side's port, by its place in [`Ports::ports`].
     pub(super) port: usize,
     /// This side's device, by its place in [`Ports::devices`].
@@ -102,7 +104,6 @@ enum Made {
 type Ended = Vec<(Slice, Result<(), TransferError>)>;
 
 impl Flow {
-    #[allow(clippy::too_many_arguments, reason = "its parts, each of its own type")]
     pub(super) fn new(
         ports: Arc<Ports>,
         local: Arc<LocalMemory>,

@@ -19,6 +19,7 @@ use crate::completion::{Completion, Completions, Drive, Outcome, Transferred};
 use crate::error::{ProtocolViolation, TransferError};
 use crate::link_id::LinkId;
 use crate::operation::{Operation, Source, Sums};
+use crate::proven_links::Close;
 use crate::slice_sums::Summing;
 use crate::tasks::{Counted, Tasks};
 use crate::transport::{Capabilities, Link, MAX_BATCH};
@@ -34,8 +35,29 @@ const COPIED: usize = 16 << 10;
 /// transport do both. Checksums are taken by the task that waits for the results.
 pub struct RdmaLink {
     pub(super) state: Arc<LinkState>,
-    tasks: Vec<AbortHandle>,
+    tasks: LinkTasks,
     _open: Counted,
+}
+
+/// The tasks of one link, which end when this is dropped.
+#[derive(Default)]
+pub(super) struct LinkTasks(Vec<AbortHandle>);
+
+impl LinkTasks {
+    /// Adds a task; there is none if the transport has ended.
+    pub(super) fn add(&mut self, task: Option<AbortHandle>) {
+        self.0.extend(task);
+    }
+
+    fn abort(&self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Drop for LinkTasks {
+    fn drop(&mut self) {
+        self.abort();
+    }
 }
 
 /// The limits of operations and requests.
@@ -64,14 +86,8 @@ pub(super) struct LinkState {
 type Waiting = (Operation, Completion);
 
 impl RdmaLink {
-    pub(super) fn new(state: Arc<LinkState>, tasks: Vec<AbortHandle>, open: Counted) -> Self {
+    pub(super) fn new(state: Arc<LinkState>, tasks: LinkTasks, open: Counted) -> Self {
         Self { state, tasks, _open: open }
-    }
-
-    /// Fails what is under way and everything to come with `reason`.
-    pub(super) fn close(&self, reason: &TransferError) {
-        self.state.flow.fail(reason);
-        self.tasks.iter().for_each(AbortHandle::abort);
     }
 
     /// Has `link` carry what cannot be reached by RDMA from now on.
@@ -86,6 +102,13 @@ impl RdmaLink {
     #[must_use]
     pub fn queue_pairs(&self) -> usize {
         self.state.flow.lanes_up()
+    }
+}
+
+impl Close for RdmaLink {
+    fn close(&self, reason: &TransferError) {
+        self.state.flow.fail(reason);
+        self.tasks.abort();
     }
 }
 

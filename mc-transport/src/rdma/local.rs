@@ -84,7 +84,9 @@ impl LocalMemory {
     /// The pieces of `slice`, if all of it is registered.
     pub(super) fn find(&self, slice: &MemorySlice) -> Found {
         let root = slice.root();
-        let chunks = root.memory().attached::<Chunks>(self.id);
+        let Some(chunks) = root.memory().attachment::<Chunks>(self.id) else {
+            return Found::Unregistered;
+        };
         let registered = chunks.registered.lock();
         let mut pieces = Vec::with_capacity(1);
         for (index, slice) in parts(&root) {
@@ -102,25 +104,28 @@ impl LocalMemory {
         let root = slice.root();
         let chunks = root.memory().attached::<Chunks>(self.id);
         for (index, _) in parts(&root) {
-            let mut registered = chunks.registered.lock();
-            // Under the lock, so that none is added behind `close`.
-            if registered.contains_key(&index) || self.is_closed.load(Ordering::SeqCst) {
+            if chunks.registered.lock().contains_key(&index) {
                 continue;
             }
             let start = index * CHUNK;
             let len = CHUNK.min(root.memory().len() - start);
             let whole = root.memory().slice(start, len).expect("the chunk lies in its block");
+            // Without the lock, under which others look for chunks that are there. Of two that
+            // register the same one, one is dropped again.
             let chunk = self.chunk(&whole).inspect_err(|error| {
                 let error = error as &dyn std::error::Error;
                 tracing::warn!(error, "local memory cannot be registered; its bytes are copied");
             });
-            registered.insert(index, chunk.ok().map(Arc::new));
-            drop(registered);
-            if !chunks.is_listed.swap(true, Ordering::Relaxed) {
-                let mut blocks = self.blocks.lock();
-                blocks.retain(|block| block.strong_count() > 0);
-                blocks.push(Arc::downgrade(&chunks));
+            let mut registered = chunks.registered.lock();
+            // Under the lock, so that none is added behind `close`.
+            if !self.is_closed.load(Ordering::SeqCst) {
+                registered.entry(index).or_insert(chunk.ok().map(Arc::new));
             }
+        }
+        if !chunks.is_listed.swap(true, Ordering::Relaxed) {
+            let mut blocks = self.blocks.lock();
+            blocks.retain(|block| block.strong_count() > 0);
+            blocks.push(Arc::downgrade(&chunks));
         }
     }
 

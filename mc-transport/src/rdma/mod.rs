@@ -2,8 +2,8 @@
 //!
 //! Two nodes connect over TCP to agree on queue pairs of the reliable connected service. From
 //! there on a read or a write is a work request of the node that makes it, and the owner of the
-//! memory takes no part. `docs/rdma-wire.md` defines what is said on the connection, and
-//! `docs/rdma.md` says how to set a host up.
+//! memory takes no part. `docs/rdma-wire.md` defines what is said on the connection; the page
+//! `docs/rdma.md` of the repository says how to set a host up.
 //!
 //! libibverbs is loaded when a transport [starts](RdmaTransport::start). A program that was built
 //! with the feature `rdma` runs on hosts without it; the transport does not start there, and says
@@ -38,13 +38,16 @@ mod control;
 mod cut;
 mod flow;
 mod frames;
+mod lanes;
 mod link;
 mod local;
+mod pairing;
 mod poller;
 mod pool;
 mod ports;
 mod served;
 mod server;
+mod shared;
 mod transfer;
 mod verbs;
 mod wire;
@@ -64,7 +67,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 pub use self::config::RdmaConfig;
-use self::connect::{Shared, check_scheme};
+use self::connect::check_scheme;
 pub use self::link::RdmaLink;
 use self::local::LocalMemory;
 use self::poller::Poller;
@@ -73,8 +76,11 @@ use self::ports::Ports;
 pub use self::ports::PortsError;
 use self::served::Serving;
 use self::server::Server;
+use self::shared::Shared;
 pub use self::verbs::{VerbsError, WorkError, WorkStatus};
 pub use self::wire::SCHEME;
+use self::wire::Verdict;
+use crate::accept::Door;
 use crate::access::Access;
 use crate::counters::Counters;
 use crate::error::{ConnectError, RegisterError};
@@ -189,16 +195,12 @@ impl RdmaTransport {
             // Peers that have queue pairs stay; the others prove something within a minute.
             let places = Places::new(max, max, Duration::MAX);
             let swept = Arc::clone(&places);
-            let server = Server {
-                config,
-                secret,
-                ports,
-                serving: transport.serving.clone(),
-                counters,
-                places,
-                tasks: Arc::downgrade(&tasks),
-            };
-            tasks.spawn(crate::sweep::sweeping(swept, server::accept(listener, Arc::new(server))));
+            let serving = transport.serving.clone();
+            let server = Arc::new(Server { config, secret, ports, serving });
+            let refusal = server.refusal(Verdict::Busy).encode();
+            let door = Arc::new(Door { places, counters, tasks: Arc::downgrade(&tasks), refusal });
+            let serve = move |stream, seat| Arc::clone(&server).serve(stream, seat);
+            tasks.spawn(crate::sweep::sweeping(swept, door.accept(listener, serve)));
         }
         Ok(transport)
     }

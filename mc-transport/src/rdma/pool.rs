@@ -1,7 +1,6 @@
 //! The links of a node, by peer.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,52 +8,48 @@ use std::time::{Duration, Instant};
 use mc_types::Endpoint;
 use parking_lot::Mutex;
 
-use super::connect::Shared;
 use super::link::RdmaLink;
+use super::shared::Shared;
 use crate::breaker::{Breaker, BreakerConfig};
-use crate::error::{ConnectError, TransferError};
-use crate::link_id::LinkId;
+use crate::error::ConnectError;
 use crate::proof::NodeSecret;
+use crate::proven_links::ProvenLinks;
 use crate::transport::Link;
-
-/// Peers that are remembered though no link to them is left.
-const MAX_REMEMBERED: usize = 1024;
 
 /// How long a shortcut that is being made is waited for. Usually it takes milliseconds; a network
 /// that loses its packets takes seconds to show.
 const SOON: Duration = Duration::from_millis(250);
 
+/// Peers whose failed attempts are remembered; all are forgotten when there are more.
+const MAX_REMEMBERED: usize = 1024;
+
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
     shared: Arc<Shared>,
-    peers: Mutex<HashMap<Who, Arc<Peer>>>,
-    closed: AtomicBool,
+    links: ProvenLinks<RdmaLink>,
+    /// By the secret of the peer, which each of its lives has anew.
+    attempts: Mutex<HashMap<[u8; 16], Arc<Attempts>>>,
 }
 
-/// A link whose peer did not prove itself is not taken for one whose peer did.
-type Who = (Endpoint, Option<[u8; 16]>);
-
+/// Attempts to connect to a peer as a shortcut.
 #[derive(Default)]
-struct Peer {
-    link: Mutex<Option<Arc<RdmaLink>>>,
-    /// A lost link, whose queue pairs at the peer may not be destroyed yet.
-    lost: Mutex<Option<LinkId>>,
-    /// Held while connecting, so that a crowd of callers makes one connection.
-    connecting: tokio::sync::Mutex<()>,
-    /// Set while a task connects a shortcut.
+struct Attempts {
+    /// Set while a task connects.
     is_tried: AtomicBool,
-    /// Refuses attempts to connect a shortcut that failed just now.
+    /// Refuses attempts after one that failed.
     refused: Mutex<Option<Breaker>>,
 }
 
-impl Peer {
-    fn may_try(&self) -> bool {
+impl Attempts {
+    /// Returns whether an attempt may be made now, which the caller makes then.
+    fn begin(&self) -> bool {
         let mut refused = self.refused.lock();
-        refused.as_mut().is_none_or(|breaker| breaker.admit(Instant::now()).is_ok())
+        let is_due = refused.as_mut().is_none_or(|breaker| breaker.admit(Instant::now()).is_ok());
+        is_due && !self.is_tried.swap(true, Ordering::SeqCst)
     }
 
-    /// Takes note of how an attempt to connect a shortcut to the peer at `endpoint` ended.
-    fn tried(&self, endpoint: &Endpoint, error: Option<&ConnectError>) {
+    /// Takes note of how an attempt ended to reach the peer at `endpoint`.
+    fn ended(&self, endpoint: &Endpoint, error: Option<&ConnectError>) {
         let mut refused = self.refused.lock();
         match (error, refused.as_mut()) {
             (None, Some(_)) => {
@@ -70,30 +65,13 @@ impl Peer {
             }
             (Some(_), Some(breaker)) => breaker.failed(Instant::now()),
         }
-    }
-
-    fn healthy(&self) -> Option<Arc<RdmaLink>> {
-        let mut link = self.link.lock();
-        if let Some(gone) = link.take_if(|link| !link.is_healthy()) {
-            *self.lost.lock() = gone.id();
-        }
-        link.clone()
-    }
-
-    /// Makes the peer end what a lost link had under way before `link` takes its place.
-    async fn fence(&self, link: &RdmaLink) -> Result<(), TransferError> {
-        let lost = *self.lost.lock();
-        if let Some(lost) = lost {
-            link.fence(lost).await.remove(0)?;
-            self.lost.lock().take();
-        }
-        Ok(())
+        self.is_tried.store(false, Ordering::SeqCst);
     }
 }
 
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, peers: Mutex::default(), closed: AtomicBool::new(false) }
+        Self { shared, links: ProvenLinks::new(), attempts: Mutex::default() }
     }
 
     /// The link to the peer at `endpoint`, which knows `secret` if there is one. A new one uses
@@ -104,27 +82,7 @@ impl Pool {
         secret: Option<NodeSecret>,
         fallback: Option<Arc<dyn Link>>,
     ) -> Result<Arc<RdmaLink>, ConnectError> {
-        let peer = self.peer(endpoint, secret)?;
-        if let Some(link) = peer.healthy() {
-            return Ok(link);
-        }
-        let _connecting = peer.connecting.lock().await;
-        if let Some(link) = peer.healthy() {
-            return Ok(link);
-        }
-        let link = self.shared.connect(endpoint, secret, fallback).await?;
-        peer.fence(&link).await.map_err(|error| {
-            let source = Arc::new(io::Error::other(error));
-            ConnectError::Unreachable { endpoint: endpoint.clone(), source }
-        })?;
-        let link = Arc::new(link);
-        *peer.link.lock() = Some(Arc::clone(&link));
-        // `close` may have passed this peer between our first check and now.
-        if self.closed.load(Ordering::SeqCst) {
-            link.close(&TransferError::Closed);
-            return Err(ConnectError::Closed);
-        }
-        Ok(link)
+        self.links.link(endpoint, secret, self.shared.connect(endpoint, secret, fallback)).await
     }
 
     /// The link to the node at `endpoint`, if there is one or one is made soon. `over` is a link to
@@ -136,12 +94,12 @@ impl Pool {
         over: &Arc<dyn Link>,
         peer: &Endpoint,
     ) -> Option<Arc<RdmaLink>> {
-        let known = self.peer(endpoint, Some(secret)).ok()?;
-        if let Some(link) = known.healthy() {
+        if let Some(link) = self.links.healthy(endpoint, secret) {
             link.set_fallback(over);
             return Some(link);
         }
-        if !known.may_try() || known.is_tried.swap(true, Ordering::SeqCst) {
+        let attempts = self.attempts(secret);
+        if !attempts.begin() {
             return None;
         }
         let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -149,53 +107,29 @@ impl Pool {
         let peer = peer.clone();
         self.shared.tasks.spawn(async move {
             let tried = pool.link(&endpoint, Some(secret), Some(over)).await;
-            known.tried(&peer, tried.as_ref().err());
-            known.is_tried.store(false, Ordering::SeqCst);
+            attempts.ended(&peer, tried.as_ref().err());
             let _ = sender.send(tried.ok());
         });
         tokio::time::timeout(SOON, receiver).await.ok()?.ok()?
     }
 
+    /// Returns the attempts to connect to the peer that knows `secret`.
+    fn attempts(&self, secret: NodeSecret) -> Arc<Attempts> {
+        let mut all = self.attempts.lock();
+        let secret = secret.to_bytes();
+        if all.len() >= MAX_REMEMBERED && !all.contains_key(&secret) {
+            all.clear();
+        }
+        Arc::clone(all.entry(secret).or_default())
+    }
+
     /// Fails every link, and every later call.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        let peers = std::mem::take(&mut *self.peers.lock());
-        for peer in peers.values() {
-            let link = peer.link.lock().take();
-            if let Some(link) = link {
-                link.close(&TransferError::Closed);
-            }
-        }
+        self.links.close();
     }
 
     /// Queue pairs of all links.
     pub(super) fn queue_pairs(&self) -> usize {
-        let peers = self.peers.lock();
-        peers.values().filter_map(|peer| Some(peer.link.lock().as_ref()?.queue_pairs())).sum()
-    }
-
-    fn peer(
-        &self,
-        endpoint: &Endpoint,
-        secret: Option<NodeSecret>,
-    ) -> Result<Arc<Peer>, ConnectError> {
-        let mut peers = self.peers.lock();
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(ConnectError::Closed);
-        }
-        let who = (endpoint.clone(), secret.map(NodeSecret::to_bytes));
-        if let Some(peer) = peers.get(&who) {
-            return Ok(Arc::clone(peer));
-        }
-        // A new peer is rare enough to look for those that are gone. Where something may be under
-        // way still, that is remembered.
-        let room = peers.len() < MAX_REMEMBERED;
-        peers.retain(|_, peer| {
-            let used = Arc::strong_count(peer) > 1 || peer.healthy().is_some();
-            used || (room && peer.lost.lock().is_some())
-        });
-        let peer = Arc::<Peer>::default();
-        peers.insert(who, Arc::clone(&peer));
-        Ok(peer)
+        self.links.all().iter().map(|link| link.queue_pairs()).sum()
     }
 }

@@ -5,18 +5,17 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use mc_places::{Places, Seat, Source, Stage};
+use mc_places::{Seat, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::config::RdmaConfig;
 use super::frames::receive;
@@ -27,19 +26,14 @@ use super::wire::{
     Answer, CLIENT, Greeting, HELLO_LEN, Hello, LaneAnswer, LaneOffer, MAX_REQUEST, OWNER,
     PROOF_LEN, Request, VERSION, Verdict,
 };
-use crate::counters::Counters;
 use crate::first::{First, first};
 use crate::link_id::LinkId;
 use crate::open_links::OpenLink;
 use crate::proof::{NodeSecret, nonce};
-use crate::tasks::{Counted, Tasks};
 use crate::tcp::tune;
 
 /// Answers that a peer may leave unread.
 const MAX_UNREAD: usize = 4;
-
-/// The pause when the process has no descriptors left for a connection.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// State that all connections of a server share.
 pub(super) struct Server {
@@ -47,53 +41,11 @@ pub(super) struct Server {
     pub(super) secret: NodeSecret,
     pub(super) ports: Arc<Ports>,
     pub(super) serving: Serving,
-    pub(super) counters: Arc<Counters>,
-    pub(super) places: Arc<Places>,
-    pub(super) tasks: Weak<Tasks>,
-}
-
-/// Accepts peers until the transport ends.
-pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
-    loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // The connection died while it waited, or descriptors ran out; either way the
-                // listener itself is sound.
-                server.counters.yielded.fetch_add(server.places.shed() as u64, Ordering::Relaxed);
-                warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
-        let (seat, yielded) = server.places.take(Source::of(peer));
-        server.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
-        let Some(seat) = seat else {
-            debug!(%peer, "refused: as many connections as allowed, and all at work");
-            server.counters.refused.fetch_add(1, Ordering::Relaxed);
-            // A new socket's buffer has room for these few bytes.
-            let _ = stream.try_write(&server.refusal(Verdict::Busy).encode());
-            continue;
-        };
-        let Some(tasks) = server.tasks.upgrade() else { return };
-        let server = Arc::clone(&server);
-        let place = Arc::clone(seat.place());
-        let task = tasks.spawn(async move {
-            let _open = Counted::new(&server.counters.connections);
-            tune::tune(&stream, &crate::TcpConfig::default());
-            if let Err(end) = server.serve(stream, seat).await {
-                debug!(%peer, reason = %end, "connection ended");
-            }
-        });
-        if let Some(task) = task {
-            Seat::run_in(&place, task);
-        }
-    }
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+pub(super) enum End {
     #[error("the peer closed or broke the connection: {0}")]
     Io(#[from] io::Error),
     #[error("the peer took more than {0:?}")]
@@ -109,7 +61,8 @@ enum End {
 }
 
 impl Server {
-    fn refusal(&self, verdict: Verdict) -> Greeting {
+    /// The greeting of a peer that is not served.
+    pub(super) fn refusal(&self, verdict: Verdict) -> Greeting {
         Greeting {
             version: VERSION,
             verdict,
@@ -121,7 +74,12 @@ impl Server {
     }
 
     /// Serves one peer until it leaves, or breaks the protocol.
-    async fn serve(&self, mut stream: TcpStream, mut seat: Seat) -> Result<(), End> {
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        mut seat: Seat,
+    ) -> Result<(), End> {
+        tune::tune(&stream, &crate::TcpConfig::default());
         let id = LinkId::from_bytes(nonce()?);
         let limit = self.config.connect_timeout;
         let admitted = timeout(limit, self.admit(&mut stream, id)).await;
@@ -237,8 +195,8 @@ impl Server {
             };
             // Calls of the system that take up to milliseconds.
             match tokio::task::spawn_blocking(work).await {
-                Ok(Ok((pair, first))) => {
-                    made.push(LaneAnswer::Made { number: pair.number(), first });
+                Ok(Ok((pair, answer))) => {
+                    made.push(answer);
                     lanes.insert(offer.lane, pair);
                 }
                 Ok(Err(reason)) => made.push(LaneAnswer::Failed(reason)),
@@ -249,12 +207,12 @@ impl Server {
     }
 }
 
-/// Makes this side's queue pair of a lane; returns it with the number of its first packet.
+/// Makes this side's queue pair of a lane; returns it with what the peer is told of it.
 fn make_lane(
     ports: &Ports,
     config: &RdmaConfig,
     offer: &LaneOffer,
-) -> Result<(QueuePair, u32), String> {
+) -> Result<(QueuePair, LaneAnswer), String> {
     let port = ports.ports.get(usize::from(offer.port));
     let port = port.ok_or_else(|| "no such port".to_owned())?;
     let open = ports.device_of(port);
@@ -266,14 +224,15 @@ fn make_lane(
     let limits = open.device.limits();
     let nth = usize::from(offer.gid);
     let gid_index = port.gids.get(nth).map_or(0, |&(index, _)| index);
-    let first = first_packet().map_err(|error| error.to_string())?;
     // It posts nothing, so its queue is as short as it can be.
     let pair = QueuePair::new(&open.serving, 1, 1, 0).map_err(told)?;
+    let first = pair.random_packet_number().map_err(told)?;
+    let mtu = state.mtu.min(offer.mtu);
     let path = Path {
         port: port.number,
         gid_index,
         is_infiniband: state.is_infiniband,
-        mtu: state.mtu.min(offer.mtu),
+        mtu,
         peer: PathAddress { gid: offer.address, lid: offer.lid },
         peer_number: offer.number,
         peer_first: offer.first,
@@ -283,14 +242,8 @@ fn make_lane(
     };
     let timing = Timing { timeout: config.ack_timeout, retries: config.retries };
     pair.connect(&path, timing).map_err(told)?;
-    Ok((pair, first))
-}
-
-/// A random number for a first packet: 24 bits, so that packets of an earlier connection with the
-/// same numbers are unlikely.
-pub(super) fn first_packet() -> io::Result<u32> {
-    let bits = nonce()?;
-    Ok(u32::from_le_bytes([bits[0], bits[1], bits[2], 0]))
+    let answer = LaneAnswer::Made { number: pair.number(), first, mtu };
+    Ok((pair, answer))
 }
 
 async fn write_all(

@@ -113,7 +113,10 @@ pub(super) struct LaneOffer {
 pub(super) enum LaneAnswer {
     Made {
         number: u32,
+        /// Number of the server's first packet.
         first: u32,
+        /// The smaller MTU of both sides.
+        mtu: u8,
     },
     /// Why there is none.
     Failed(String),
@@ -312,8 +315,8 @@ impl Answer {
                 out.extend_from_slice(&(lanes.len() as u16).to_le_bytes());
                 for lane in lanes {
                     match lane {
-                        LaneAnswer::Made { number, first } => {
-                            out.push(0);
+                        LaneAnswer::Made { number, first, mtu } => {
+                            out.extend_from_slice(&[0, *mtu]);
                             out.extend_from_slice(&number.to_le_bytes());
                             out.extend_from_slice(&first.to_le_bytes());
                         }
@@ -348,7 +351,11 @@ impl Answer {
                 let count = usize::from(input.u16()?);
                 (count <= MAX_LANES).then_some(())?;
                 let lane = |input: &mut Input<'_>| match input.u8()? {
-                    0 => Some(LaneAnswer::Made { number: input.u32()?, first: input.u32()? }),
+                    0 => {
+                        let mtu = input.u8().filter(|mtu| (1..=5).contains(mtu))?;
+                        let (number, first) = (input.u32()?, input.u32()?);
+                        Some(LaneAnswer::Made { number, first, mtu })
+                    }
                     1 => {
                         let len = usize::from(input.u8()?);
                         let reason = String::from_utf8_lossy(input.take(len)?).into_owned();
@@ -542,7 +549,7 @@ mod tests {
             Answer::Ports(vec![port()]),
             Answer::Refused(Verdict::NotProven),
             Answer::Lanes(vec![
-                LaneAnswer::Made { number: 5, first: 6 },
+                LaneAnswer::Made { number: 5, first: 6, mtu: 4 },
                 LaneAnswer::Failed("no room".to_owned()),
             ]),
             Answer::Region(RegionAnswer::Open(open)),

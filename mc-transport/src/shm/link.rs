@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan};
+use crate::proven_links::Close;
 use crate::stream::greeting::greet;
 use crate::stream::link::StreamLink;
 use crate::stream::socket::Stream;
@@ -51,10 +52,11 @@ impl ShmLink {
     pub(super) fn new(state: LinkState) -> Self {
         Self { state: Arc::new(state) }
     }
+}
 
-    /// Fails what is under way and everything to come with `reason`.
-    pub(super) fn close(&self, reason: TransferError) {
-        self.state.control.fail(reason);
+impl Close for ShmLink {
+    fn close(&self, reason: &TransferError) {
+        self.state.control.fail(reason.clone());
     }
 }
 
@@ -146,7 +148,7 @@ impl fmt::Debug for ShmLink {
 
 impl Drop for ShmLink {
     fn drop(&mut self) {
-        self.close(TransferError::Closed);
+        self.close(&TransferError::Closed);
     }
 }
 

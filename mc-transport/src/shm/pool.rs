@@ -1,12 +1,9 @@
 //! The links of a node, by peer.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use mc_types::Endpoint;
-use parking_lot::Mutex;
 use tokio::net::UnixStream;
 
 use super::config::ShmConfig;
@@ -22,14 +19,10 @@ use super::wire::{
 };
 use super::{CLIENT, OWNER};
 use crate::counters::Counters;
-use crate::error::{ConnectError, TransferError};
-use crate::link_id::LinkId;
+use crate::error::ConnectError;
 use crate::proof::{NodeSecret, nonce};
+use crate::proven_links::ProvenLinks;
 use crate::tasks::{Counted, Tasks};
-use crate::transport::Link;
-
-/// Peers that are remembered though no link to them is left.
-const MAX_REMEMBERED: usize = 1024;
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
@@ -37,42 +30,7 @@ pub(super) struct Pool {
     tasks: Arc<Tasks>,
     counters: Arc<Counters>,
     space: Arc<Space>,
-    peers: Mutex<HashMap<Who, Arc<Peer>>>,
-    closed: AtomicBool,
-}
-
-/// A link whose peer did not prove itself is not taken for one whose peer did.
-type Who = (Endpoint, Option<[u8; 16]>);
-
-#[derive(Default)]
-struct Peer {
-    link: Mutex<Option<Arc<ShmLink>>>,
-    /// A stream of a lost link, which may not have ended yet.
-    lost: Mutex<Option<LinkId>>,
-    /// Held while connecting, so that a crowd of callers makes one connection.
-    connecting: tokio::sync::Mutex<()>,
-}
-
-impl Peer {
-    fn healthy(&self) -> Option<Arc<ShmLink>> {
-        let mut link = self.link.lock();
-        if let Some(gone) = link.take_if(|link| !link.is_healthy()) {
-            let mut lost = self.lost.lock();
-            *lost = gone.id().or(*lost);
-        }
-        link.clone()
-    }
-
-    /// Makes the owner end what a lost link had under way before `link` takes its place:
-    /// what is tried again must not be overtaken by what was tried before.
-    async fn fence(&self, link: &ShmLink) -> Result<(), TransferError> {
-        let lost = *self.lost.lock();
-        if let Some(lost) = lost {
-            link.fence(lost).await.remove(0)?;
-            self.lost.lock().take();
-        }
-        Ok(())
-    }
+    links: ProvenLinks<ShmLink>,
 }
 
 /// The result of a handshake.
@@ -84,9 +42,8 @@ struct Admitted {
 
 impl Pool {
     pub(super) fn new(config: ShmConfig, tasks: Arc<Tasks>, counters: Arc<Counters>) -> Self {
-        let (peers, closed) = (Mutex::default(), AtomicBool::new(false));
         let space = Arc::new(Space::new(config.max_mapped_bytes.as_u64()));
-        Self { config, tasks, counters, space, peers, closed }
+        Self { config, tasks, counters, space, links: ProvenLinks::new() }
     }
 
     /// Regions of peers that are mapped.
@@ -100,71 +57,12 @@ impl Pool {
         endpoint: &Endpoint,
         secret: Option<NodeSecret>,
     ) -> Result<Arc<ShmLink>, ConnectError> {
-        let peer = self.peer(endpoint, secret)?;
-        if let Some(link) = peer.healthy() {
-            return Ok(link);
-        }
-        let _connecting = peer.connecting.lock().await;
-        match peer.healthy() {
-            Some(link) => Ok(link),
-            None => {
-                let link = self.connect(endpoint, secret).await?;
-                peer.fence(&link).await.map_err(|error| {
-                    let source = Arc::new(io::Error::other(error));
-                    ConnectError::Unreachable { endpoint: endpoint.clone(), source }
-                })?;
-                self.keep(&peer, link)
-            }
-        }
+        self.links.link(endpoint, secret, self.connect(endpoint, secret)).await
     }
 
     /// Fails every link, and every later call.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        let peers = std::mem::take(&mut *self.peers.lock());
-        for peer in peers.values() {
-            let link = peer.link.lock().take();
-            if let Some(link) = link {
-                link.close(TransferError::Closed);
-            }
-        }
-    }
-
-    fn peer(
-        &self,
-        endpoint: &Endpoint,
-        secret: Option<NodeSecret>,
-    ) -> Result<Arc<Peer>, ConnectError> {
-        let mut peers = self.peers.lock();
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(ConnectError::Closed);
-        }
-        let who = (endpoint.clone(), secret.map(NodeSecret::to_bytes));
-        if let Some(peer) = peers.get(&who) {
-            return Ok(Arc::clone(peer));
-        }
-        // A new peer is rare enough to look for those that are gone. Where something may
-        // be under way still, that is remembered; as far as it goes, since owners with
-        // random names do not come back.
-        let room = peers.len() < MAX_REMEMBERED;
-        peers.retain(|_, peer| {
-            let used = Arc::strong_count(peer) > 1 || peer.healthy().is_some();
-            used || (room && peer.lost.lock().is_some())
-        });
-        let peer = Arc::<Peer>::default();
-        peers.insert(who, Arc::clone(&peer));
-        Ok(peer)
-    }
-
-    fn keep(&self, peer: &Peer, link: ShmLink) -> Result<Arc<ShmLink>, ConnectError> {
-        let link = Arc::new(link);
-        *peer.link.lock() = Some(Arc::clone(&link));
-        // `close` may have passed this peer between our first check and now.
-        if self.closed.load(Ordering::SeqCst) {
-            link.close(TransferError::Closed);
-            return Err(ConnectError::Closed);
-        }
-        Ok(link)
+        self.links.close();
     }
 
     async fn connect(

@@ -6,11 +6,11 @@
 //! certificates (`TcpConfig::tls`) it is neither encrypted nor authenticated beyond the
 //! remote keys: run it inside a trusted network then.
 
-mod accept;
 mod config;
 mod peer;
 mod pool;
 mod route;
+mod server;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod tune;
@@ -27,11 +27,12 @@ use mc_types::Endpoint;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use self::accept::{Server, accept};
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
 use self::pool::Pool;
+use self::server::Server;
+use crate::accept::Door;
 use crate::access::Access;
 use crate::bundle::Bundle;
 use crate::counters::Counters;
@@ -42,7 +43,8 @@ use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
-use crate::stream::server::Service;
+use crate::stream::server::{Service, preface};
+use crate::stream::wire::Verdict;
 use crate::sweep::sweeping;
 use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
@@ -166,10 +168,14 @@ impl TcpTransport {
             }
             let places = Places::new(max, config.max_connections_per_address, idle);
             let (config, counters) = (config.clone(), Arc::clone(&counters));
-            let server = Arc::new(Server { places, config, service, counters });
-            let mut swept = Some(Arc::clone(&server.places));
+            let refusal = preface(service.max_operation, Verdict::Busy).to_vec();
+            let mut swept = Some(Arc::clone(&places));
+            let door = Arc::new(Door { places, counters, tasks: Arc::downgrade(&tasks), refusal });
+            let server = Arc::new(Server { config, service });
             for listener in listeners {
-                let accept = accept(listener, Arc::clone(&server), Arc::downgrade(&tasks));
+                let server = Arc::clone(&server);
+                let serve = move |stream, seat| Arc::clone(&server).serve(stream, seat);
+                let accept = Arc::clone(&door).accept(listener, serve);
                 // One task is enough for all places.
                 drop(match swept.take() {
                     Some(places) => tasks.spawn(sweeping(places, accept)),

@@ -3,10 +3,11 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mc_testkit::{Input, Program, role};
+use mc_testkit::{Input, Program, eventually, role};
 use mc_transport::rdma::{StartError, VerbsError};
 use mc_transport::{
     Access, ConnectError, Link as _, Memory, Operation, RdmaConfig, RdmaTransport, RegisterError,
@@ -58,11 +59,12 @@ async fn a_peer_that_is_killed_fails_what_is_under_way() {
         one(&link, operation(other.keys[0])).await.unwrap();
         // More than is moved before the process is gone.
         let batch = (0..8).map(|_| operation(other.keys[0])).collect();
-        let under_way = tokio::spawn(link.submit(batch).into_future());
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut under_way = link.submit(batch);
+        let (_, first) = under_way.next().await.unwrap();
+        first.unwrap();
         other.process.kill();
         let killed = Instant::now();
-        let outcomes = timeout(DEADLINE, under_way).await.unwrap().unwrap();
+        let outcomes = timeout(DEADLINE, under_way).await.unwrap();
         let failed = outcomes.into_iter().filter_map(Result::err);
         let failed: Vec<TransferError> = failed.collect();
         assert!(!failed.is_empty(), "not all of it was moved");
@@ -140,20 +142,20 @@ async fn nothing_is_left_of_many_links() {
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let with_owner = objects();
     let tasks = owner.stats().tasks;
-    for _ in 0..50 {
+    for round in 0..50 {
         let peer = RdmaTransport::start(reaching()).await.unwrap();
         let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
         let write = Operation::write(Bytes::from(vec![1; 1000]), span(region.key(), 0, 1000));
         one(&link, write).await.unwrap();
         // In either order.
-        if rand_bit(&peer) {
+        if round % 2 == 0 {
             drop(link);
             peer.shutdown().await;
         } else {
             drop(peer);
         }
     }
-    mc_testkit::eventually(DEADLINE, "every connection has ended", || {
+    eventually(DEADLINE, "every connection has ended", || {
         let stats = owner.stats();
         stats.connections == 0 && stats.tasks == tasks
     })
@@ -163,11 +165,6 @@ async fn nothing_is_left_of_many_links() {
     owner.shutdown().await;
     drop(owner);
     nothing_is_left(&before);
-}
-
-/// A bit that changes from one transport to the next.
-fn rand_bit(peer: &RdmaTransport) -> bool {
-    peer.secret().to_bytes()[0].is_multiple_of(2)
 }
 
 #[tokio::test]
@@ -209,8 +206,10 @@ async fn a_withdrawn_region_is_left_alone_by_all_peers() {
         let region = owner.register(&memory, Access::ReadWrite).unwrap();
         let (key, other) = (region.key(), other.key());
         let mut writing = Vec::new();
+        let written = Arc::new(AtomicUsize::new(0));
         for (_, link, local) in &peers {
             let (link, local) = (Arc::clone(link), local.clone());
+            let written = Arc::clone(&written);
             writing.push(tokio::spawn(async move {
                 let write = |key| Operation::write(local.whole(), span(key, 0, LEN));
                 loop {
@@ -221,16 +220,18 @@ async fn a_withdrawn_region_is_left_alone_by_all_peers() {
                     if let Err(error) = &outcomes[0] {
                         break error.clone();
                     }
+                    written.fetch_add(1, Ordering::Relaxed);
                 }
             }));
         }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        eventually(DEADLINE, "the peers write", || written.load(Ordering::Relaxed) > 3).await;
         timeout(DEADLINE, region.withdraw()).await.unwrap();
         fill(&memory, 0xEE);
         for task in writing {
             let error = timeout(DEADLINE, task).await.unwrap().unwrap();
             assert!(matches!(error, TransferError::KeyRefused), "round {round}: {error:?}");
         }
+        // Time for bytes to arrive late.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let late = memory.whole().to_vec().iter().filter(|&&byte| byte != 0xEE).count();
         assert_eq!(late, 0, "bytes that arrived after the region was withdrawn");

@@ -1,16 +1,16 @@
 //! RDMA as a shortcut of a node.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_testkit::{eventually, eventually_async};
 use mc_transport::{
     Access, Link as _, Memory, Node, NodeConfig, NodeLink, Operation, RdmaConfig, Region,
     RemoteSpan, TcpConfig, Transport as _,
 };
 use mc_types::Extent;
 
-use crate::rig::{alone, owning, reaching};
+use crate::rig::{DEADLINE, alone, owning, reaching};
 
 async fn node(listens: bool, rdma: Option<RdmaConfig>) -> Node {
     let tcp = match listens {
@@ -25,15 +25,11 @@ async fn node(listens: bool, rdma: Option<RdmaConfig>) -> Node {
 
 /// The link to `owner`, once it takes RDMA.
 async fn rdma_link(peer: &Node, owner: &Node) -> Arc<NodeLink> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
+    eventually_async(DEADLINE, "RDMA between two nodes", async || {
         let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
-        if link.scheme() == "rdma" {
-            return link;
-        }
-        assert!(Instant::now() < deadline, "no RDMA between two nodes of one host");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        if link.scheme() == "rdma" { Ok(link) } else { Err(link.scheme()) }
+    })
+    .await
 }
 
 fn span(region: &Region, offset: u64, len: u64) -> RemoteSpan {
@@ -112,10 +108,6 @@ async fn bytes_go_by_tcp_once_the_peer_has_no_rdma_any_more() {
     let link = rdma_link(&peer, &owner).await;
     writes_and_reads(&link, &region, b"first by RDMA").await;
     owner.rdma().unwrap().shutdown().await;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while link.scheme() == "rdma" {
-        assert!(Instant::now() < deadline, "the loss of the queue pairs shows");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually(DEADLINE, "the loss of the queue pairs shows", || link.scheme() != "rdma").await;
     writes_and_reads(&link, &region, b"then by TCP").await;
 }

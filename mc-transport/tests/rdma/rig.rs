@@ -134,6 +134,12 @@ pub(crate) async fn released(memory: Memory) {
     .await;
 }
 
+/// Waits until the byte of `memory` at `at` is `byte`: so far a write of a peer has come.
+pub(crate) async fn arrived(memory: &Memory, at: usize, byte: u8) {
+    let place = memory.slice(at, 1).unwrap();
+    eventually(DEADLINE, "the write is under way", || place.to_vec() == [byte]).await;
+}
+
 /// The text of an error and of its sources.
 pub(crate) fn text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

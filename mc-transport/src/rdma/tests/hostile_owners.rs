@@ -131,7 +131,7 @@ async fn on_device_an_owner_with_no_good_queue_pairs_is_refused() {
     let peer = impatient().await;
     let first =
         |offer: PortOffer| [greeting().encode(), Answer::Ports(vec![offer]).encode(0)].concat();
-    let made = |number, first| LaneAnswer::Made { number, first };
+    let made = |number, first| LaneAnswer::Made { number, first, mtu: 3 };
     let failed = || LaneAnswer::Failed("no room, said the owner".to_owned());
     type Expected = fn(&ConnectError) -> bool;
     let not_a_peer: Expected = |error| matches!(error, ConnectError::NotAPeer { .. });

@@ -10,6 +10,7 @@ use rdma_sys::{
 };
 
 use super::{CompletionQueue, VerbsError};
+use crate::proof::nonce;
 
 /// How long a peer's queue pair may be unready, by the code of the specification: 0.64 ms. Peers
 /// post no receives, since all operations are one-sided, so this is never used.
@@ -117,6 +118,16 @@ impl QueuePair {
     pub(in super::super) fn number(&self) -> u32 {
         // SAFETY: the pair lives, and its number never changes.
         unsafe { (*self.pair.as_ptr()).qp_num }
+    }
+
+    /// A random number for the first packet: 24 bits, so that packets of an earlier connection with
+    /// the same numbers are unlikely.
+    ///
+    /// # Errors
+    /// [`VerbsError::Failed`] when the system gives no random bytes.
+    pub(in super::super) fn random_packet_number(&self) -> Result<u32, VerbsError> {
+        let bits = nonce().map_err(|error| self.completions.device.failed("getrandom", error))?;
+        Ok(u32::from_le_bytes([bits[0], bits[1], bits[2], 0]))
     }
 
     /// Bytes that a write may carry inside of its request.
