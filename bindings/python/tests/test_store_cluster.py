@@ -151,7 +151,7 @@ for _ in range(2):
 """,
         cluster.address,
     )
-    # Once for a package without RDMA; for each store by one that has it, on a host without a device.
+    # Once by a package without RDMA; by one that has it for each store, on a host without a device.
     is_missing = done.stderr.count("rdma is not part of this build") == 1
     is_off = done.stderr.count("RDMA is off; bytes travel over the other transports") == 2
     assert is_missing != is_off, done
