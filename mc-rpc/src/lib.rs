@@ -55,8 +55,8 @@ pub use method::Method;
 pub use refusal::{MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
-    Authority, Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics,
-    ServerWatch, Standby, Streams, TakeStream, Taking, Term,
+    Authority, Liveness, MethodCalls, RunBlocking, Server, ServerConfig, ServerHandle,
+    ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
     Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,

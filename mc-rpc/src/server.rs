@@ -25,6 +25,7 @@ mod upgrade;
 
 pub use accept::{Server, ServerHandle, ServerWatch, Streams};
 pub use config::{Liveness, ServerConfig};
+pub use executor::RunBlocking;
 pub use metrics::{MethodCalls, ServerMetrics};
 pub use standby::Standby;
 pub use term::{Authority, Term};

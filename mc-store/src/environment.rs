@@ -193,6 +193,16 @@ impl dyn Environment {
     }
 }
 
+/// Runs what a master's server has to run apart where its environment says.
+#[derive(Debug)]
+pub(crate) struct BlockingIn(pub(crate) Arc<dyn Environment>);
+
+impl mc_rpc::RunBlocking for BlockingIn {
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        self.0.run_blocking(work);
+    }
+}
+
 /// The result of work that may block, or what it panicked with; `None` when it was dropped because
 /// the runtime ends.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use mc_transport::BootTime;
 use mc_types::Time;
 
 use crate::access_warnings::WarnsOfOpenings;
-use crate::environment::{Environment, System};
+use crate::environment::{BlockingIn, Environment, System};
 use crate::error::MasterStartError;
 #[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
@@ -459,6 +459,8 @@ impl MasterBuilder {
             service = attended.map_err(MasterStartError::Journal)?;
         }
         config.liveness.get_or_insert_with(|| Arc::new(ticker.watch()));
+        let blocking = || Arc::new(BlockingIn(Arc::clone(&self.environment))) as _;
+        config.blocking.get_or_insert_with(blocking);
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);

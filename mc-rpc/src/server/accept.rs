@@ -183,7 +183,7 @@ impl Server {
                 },
                 _ = sweep.tick() => {
                     let config = Arc::clone(&shared.config);
-                    drop(tokio::task::spawn_blocking(move || config.refresh()));
+                    shared.executor.run_detached(move || config.refresh());
                     shared.sessions.sweep(Instant::now());
                     let idle = shared.places.sweep(interval);
                     add(&shared.counters.yielded, idle as u64);

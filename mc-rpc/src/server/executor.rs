@@ -1,13 +1,23 @@
 //! Where calls run that take long: on blocking threads, a bounded number at a time, so
 //! that they leave CPUs to those that read sockets and answer short calls.
 
+use core::fmt;
 use std::io;
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::method::{Method, Pace};
+
+/// Runs the work of a server that takes long, in place of the blocking threads of Tokio: for a
+/// simulation, which has one thread. See [`ServerConfig::blocking`](super::ServerConfig::blocking).
+pub trait RunBlocking: fmt::Debug + Send + Sync + 'static {
+    /// Runs `work` now or later. It may be dropped without being run when the runtime ends. It does
+    /// not panic.
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
+}
 
 /// Calls of administrators that run at a time. They share no lane with batches, so that
 /// one can look at a master that is busy.
@@ -32,13 +42,27 @@ pub(super) fn takes_long(method: Option<Method>, payload_len: usize) -> bool {
 pub(super) struct Executor {
     bulk: Arc<Semaphore>,
     admin: Arc<Semaphore>,
+    /// `None` for the blocking threads of Tokio.
+    blocking: Option<Arc<dyn RunBlocking>>,
 }
 
 impl Executor {
-    pub(super) fn new(bulk_threads: usize) -> Self {
+    pub(super) fn new(bulk_threads: usize, blocking: Option<Arc<dyn RunBlocking>>) -> Self {
         Self {
             bulk: Arc::new(Semaphore::new(bulk_threads)),
             admin: Arc::new(Semaphore::new(ADMIN_THREADS)),
+            blocking,
+        }
+    }
+
+    /// Runs `work` where it holds up no task. Nothing waits for it.
+    pub(super) fn run_detached(&self, work: impl FnOnce() + Send + 'static) {
+        match &self.blocking {
+            None => drop(tokio::task::spawn_blocking(work)),
+            // A panic is reported by its hook.
+            Some(blocking) => blocking.run_blocking(Box::new(move || {
+                let _ = catch_unwind(AssertUnwindSafe(work));
+            })),
         }
     }
 
@@ -57,14 +81,15 @@ impl Executor {
         let long = method.is_some_and(|method| method.pace() == Pace::Long);
         let lane = if long { &self.admin } else { &self.bulk };
         let turn = Arc::clone(lane).acquire_owned().await.map_err(io::Error::other)?;
-        let done = tokio::task::spawn_blocking(move || {
-            let done = work();
+        let (done, result) = oneshot::channel();
+        self.run_detached(move || {
             // Held by the work and not by the call that waits for it, which may be gone
             // before.
-            drop(turn);
-            done
+            let _turn = turn;
+            // Nobody may wait for it any more.
+            let _ = done.send(work());
         });
-        done.await.map_err(io::Error::other)
+        result.await.map_err(io::Error::other)
     }
 }
 
@@ -75,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn administrators_do_not_wait_for_batches() {
-        let executor = Arc::new(Executor::new(1));
+        let executor = Arc::new(Executor::new(1, None));
         let (release, held) = mpsc::channel::<()>();
         let busy = Arc::clone(&executor);
         let batch = tokio::spawn(async move {

@@ -49,7 +49,7 @@ impl Shared {
         Self {
             service,
             local_socket,
-            executor: Executor::new(config.bulk_threads),
+            executor: Executor::new(config.bulk_threads, config.blocking.clone()),
             places: Places::new(
                 config.max_connections,
                 config.max_connections_per_address,
