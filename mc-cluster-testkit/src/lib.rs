@@ -2,6 +2,8 @@
 #![allow(clippy::missing_panics_doc, reason = "a test that cannot set up fails")]
 
 mod doctest;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod stored_infos;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod content;
+mod history;
+mod plan;
+mod run;
+mod shrink;
+mod soak;
+mod workload;
+mod world;
+
+pub use history::Digest;
+pub use plan::{Fault, Plan, PlanError, QUIET, Roughness, What};
+pub use run::{Report, node_hours, run};
+pub use shrink::{Shrunk, shrink};
+pub use soak::{Soak, soak};

@@ -1,0 +1,282 @@
+//! What a simulation does: its size, its load and its faults, all from one seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use mc_cluster_testkit::simulation::{Random, Weather};
+use serde::{Deserialize, Serialize};
+
+/// Virtual time at the end without faults, for all nodes to come back and for space to be free.
+pub const QUIET: Duration = Duration::from_secs(180);
+
+/// A simulation. The same plan gives the same history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Where all random numbers come from.
+    pub seed: u64,
+    /// Nodes: each contributes memory and runs applications.
+    pub nodes: u32,
+    /// Virtual time with load and faults.
+    #[serde(rename = "ms", with = "in_millis")]
+    pub time: Duration,
+    /// Mean time between the operations of a node.
+    #[serde(rename = "pace_ms", with = "in_millis")]
+    pub pace: Duration,
+    /// How bad the network is most of the time.
+    pub network: Roughness,
+    /// What goes wrong, in the order of its time.
+    pub faults: Vec<Fault>,
+    /// Whether the history has a line for each effect of the master.
+    #[serde(default)]
+    pub shows_effects: bool,
+}
+
+/// A fault at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// When it begins.
+    #[serde(rename = "at_ms", with = "in_millis")]
+    pub at: Duration,
+    /// How long it lasts.
+    #[serde(rename = "lasts_ms", with = "in_millis")]
+    pub lasts: Duration,
+    /// What happens.
+    pub what: What,
+}
+
+/// Kinds of faults. A node is named by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// A node is cut off from all others and from the masters.
+    CutOff(u32),
+    /// Nothing leaves a node.
+    Mute(u32),
+    /// Nothing reaches a node.
+    Deaf(u32),
+    /// Two nodes do not reach each other.
+    Apart(u32, u32),
+    /// A node's process stands still.
+    Pause(u32),
+    /// A node's host is suspended: its process stands still, and its clock jumps.
+    Suspend(u32),
+    /// A node's process is killed, and started again.
+    Kill(u32),
+    /// A node's host loses power, and its process is started again.
+    PowerLoss(u32),
+    /// A node shuts down, and is started again.
+    Leave(u32),
+    /// A node mounts a second segment for a while.
+    Extend(u32),
+    /// A node is slow.
+    Slow(u32),
+    /// The network is bad everywhere: delays, losses, lost connections and late bytes.
+    Storm,
+    /// The master is killed, and started again.
+    KillMaster,
+    /// The master stands still.
+    PauseMaster,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?} for {:?}", self.what, self.at, self.lasts)
+    }
+}
+
+impl Plan {
+    /// The usual plan of a seed. Some seeds have few faults and a fair network, some have many and a
+    /// bad one.
+    #[must_use]
+    pub fn new(seed: u64, nodes: u32, time: Duration, pace: Duration) -> Self {
+        let random = Random::of(seed, "faults");
+        let network = [Roughness::Fair, Roughness::Usual, Roughness::Bad][random.below(3) as usize];
+        let mut faults = Vec::new();
+        // Of one node in a small cluster, and of as many more in a larger one.
+        let mean = millis([4_000, 12_000, 40_000][random.below(3) as usize]);
+        let mean = mean.mul_f64(8.0 / f64::from(nodes.max(8)));
+        let node = |random: &Random| random.below(u64::from(nodes)) as u32;
+        at_random(&random, mean, time, |random, at| {
+            faults.push(Fault { at, lasts: lasts(random), what: What::of_node(random, node) });
+        });
+        let mean = millis([60_000, 180_000, 600_000][random.below(3) as usize]);
+        at_random(&random, mean, time, |random, at| {
+            let what = What::of_all(random);
+            let longest = if what == What::Storm { 30_000 } else { 15_000 };
+            let lasts = millis(random.between(50, longest));
+            faults.push(Fault { at, lasts, what });
+        });
+        faults.sort_by_key(|fault| fault.at);
+        Self { seed, nodes, time, pace, network, faults, shows_effects: false }
+    }
+}
+
+/// Calls `add` with moments before `end` that lie `mean` apart on average.
+fn at_random(
+    random: &Random,
+    mean: Duration,
+    end: Duration,
+    mut add: impl FnMut(&Random, Duration),
+) {
+    let longest = (2 * mean.as_millis() as u64).max(2);
+    let mut at = Duration::from_secs(5);
+    loop {
+        at += millis(random.between(1, longest));
+        if at >= end {
+            return;
+        }
+        add(random, at);
+    }
+}
+
+/// How long a fault of a node lasts: less than each time-out of the master, about as long, or longer.
+fn lasts(random: &Random) -> Duration {
+    let longest = [2_000, 15_000, 90_000][random.below(3) as usize];
+    millis(random.between(50, longest))
+}
+
+impl What {
+    fn of_node(random: &Random, node: impl Fn(&Random) -> u32) -> Self {
+        let (one, other) = (node(random), node(random));
+        match random.below(100) {
+            0..12 => Self::CutOff(one),
+            12..20 => Self::Mute(one),
+            20..28 => Self::Deaf(one),
+            28..38 => Self::Apart(one, other),
+            38..50 => Self::Pause(one),
+            50..56 => Self::Suspend(one),
+            56..68 => Self::Kill(one),
+            68..74 => Self::PowerLoss(one),
+            74..80 => Self::Leave(one),
+            80..90 => Self::Extend(one),
+            _ => Self::Slow(one),
+        }
+    }
+
+    fn of_all(random: &Random) -> Self {
+        [Self::Storm, Self::KillMaster, Self::PauseMaster][random.below(3) as usize]
+    }
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How bad a network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Roughness {
+    /// Hardly anything is lost.
+    Fair,
+    /// Delays of some milliseconds, and a lost message or connection now and then.
+    Usual,
+    /// Long delays, and many losses.
+    Bad,
+    /// As in a [`What::Storm`].
+    Storm,
+}
+
+impl Roughness {
+    /// The chances that it stands for.
+    pub(crate) fn weather(self) -> Weather {
+        let (delay, loss, breaks, late_by) = match self {
+            Self::Fair => (1, 100, 10, 20_000),
+            Self::Usual => (5, 2_000, 300, 60_000),
+            Self::Bad => (20, 20_000, 4_000, 60_000),
+            Self::Storm => (200, 100_000, 50_000, 60_000),
+        };
+        Weather { delay: millis(delay), loss, breaks, late: 500_000, late_by: millis(late_by) }
+    }
+}
+
+/// Durations as whole milliseconds.
+mod in_millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(time.as_millis() as u64)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+}
+
+/// Why a plan cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// It has too few or too many nodes.
+    #[error("a plan has 1 to {MAX_NODES} nodes, and this one {0}")]
+    Nodes(u32),
+    /// It takes too long.
+    #[error("a plan takes 1 ms to 1,000 days, and this one {0:?}")]
+    Time(Duration),
+    /// A fault names a node that is not there.
+    #[error("the fault {fault} names node {node}, and the last of the nodes is {last}")]
+    NoSuchNode {
+        /// The fault.
+        fault: Box<Fault>,
+        /// Its node.
+        node: u32,
+        /// The last node.
+        last: u32,
+    },
+}
+
+/// Most nodes of a plan: each takes about 1 MiB.
+const MAX_NODES: u32 = 20_000;
+
+/// Longest virtual time of a plan: that of the clocks is counted in 64 bits of nanoseconds.
+const MAX_TIME: Duration = Duration::from_secs(1000 * 24 * 3600);
+
+impl Plan {
+    /// Checks a plan that was read from a file, or made of arguments.
+    ///
+    /// # Errors
+    /// [`PlanError`].
+    pub fn check(&self) -> Result<(), PlanError> {
+        if !(1..=MAX_NODES).contains(&self.nodes) {
+            return Err(PlanError::Nodes(self.nodes));
+        }
+        for time in [self.time, self.pace] {
+            if time < millis(1) || time > MAX_TIME {
+                return Err(PlanError::Time(time));
+            }
+        }
+        for fault in &self.faults {
+            if fault.at + fault.lasts > MAX_TIME {
+                return Err(PlanError::Time(fault.at + fault.lasts));
+            }
+            if let Some(node) =
+                fault.what.nodes().into_iter().flatten().find(|it| *it >= self.nodes)
+            {
+                let (fault, last) = (Box::new(*fault), self.nodes - 1);
+                return Err(PlanError::NoSuchNode { fault, node, last });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl What {
+    /// The nodes that it strikes.
+    pub(crate) const fn nodes(self) -> [Option<u32>; 2] {
+        match self {
+            Self::CutOff(node)
+            | Self::Mute(node)
+            | Self::Deaf(node)
+            | Self::Pause(node)
+            | Self::Suspend(node)
+            | Self::Kill(node)
+            | Self::PowerLoss(node)
+            | Self::Leave(node)
+            | Self::Extend(node)
+            | Self::Slow(node) => [Some(node), None],
+            Self::Apart(one, other) => [Some(one), Some(other)],
+            Self::Storm | Self::KillMaster | Self::PauseMaster => [None, None],
+        }
+    }
+}
