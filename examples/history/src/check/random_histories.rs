@@ -119,7 +119,7 @@ impl Register<'_> {
         let kinds = if self.kind.has_existence { 100 } else { 80 };
         let action = match random.below(kinds) {
             0..15 => {
-                let stored = self.state.is_none();
+                let stored = self.state.is_none() || (rules.may_suspend && one_in(random, 4));
                 if stored {
                     self.state = written;
                 }
