@@ -225,6 +225,16 @@ fn right_histories_are_never_refused() {
     }
 }
 
+/// Quadratic work on one key would take hours.
+#[test]
+fn a_key_with_very_many_operations_is_checked() {
+    let mut random = Random::seeded("HISTORY_SEED");
+    let mut kind = Kind::any(&mut random);
+    (kind.rules.may_evict, kind.rules.undoable) = (false, Vec::new());
+    let history = right_history(&kind, &mut random, 500_000);
+    assert_eq!(check(&history, &kind.rules), []);
+}
+
 #[test]
 fn the_search_explains_right_histories() {
     let mut random = Random::seeded("HISTORY_SEED");
