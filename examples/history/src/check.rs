@@ -40,7 +40,8 @@ pub struct Rules {
     /// no loss.
     pub may_evict: bool,
     /// Objects may be unreadable for a while, because their nodes are silent, and come back: `exist`
-    /// answers "no" for them, which then does not prove that there is no object.
+    /// answers "no" for them, and a put replaces them. Neither then proves that there is no
+    /// object.
     pub may_suspend: bool,
     /// Clients repeat a removal whose answer was lost: one that is answered "refused" or "absent" may
     /// have removed the object before.

@@ -172,7 +172,11 @@ impl<'a> KeyCheck<'a> {
                 Action::Exist(false) => !self.rules.may_suspend,
                 Action::Remove => miss.outcome == Outcome::Absent && !self.rules.may_repeat,
                 // It was stored, so there was none.
-                Action::Put(_) => miss.outcome == Outcome::Done && !self.rules.is_undoable(miss),
+                Action::Put(_) => {
+                    miss.outcome == Outcome::Done
+                        && !self.rules.may_suspend
+                        && !self.rules.is_undoable(miss)
+                }
                 _ => false,
             };
             let Some((since, object)) = presences.before(miss.begin).filter(|_| is_miss) else {

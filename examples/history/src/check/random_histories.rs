@@ -119,7 +119,7 @@ impl Register<'_> {
         let kinds = if self.kind.has_existence { 100 } else { 80 };
         let action = match random.below(kinds) {
             0..15 => {
-                let stored = self.state.is_none();
+                let stored = self.state.is_none() || (rules.may_suspend && one_in(random, 4));
                 if stored {
                     self.state = written;
                 }
@@ -223,6 +223,16 @@ fn right_histories_are_never_refused() {
         let violations = check(&history, &kind.rules);
         assert!(violations.is_empty(), "{violations:#?} in {history:#?} by {:#?}", kind.rules);
     }
+}
+
+/// Quadratic work on one key would take hours.
+#[test]
+fn a_key_with_very_many_operations_is_checked() {
+    let mut random = Random::seeded("HISTORY_SEED");
+    let mut kind = Kind::any(&mut random);
+    (kind.rules.may_evict, kind.rules.undoable) = (false, Vec::new());
+    let history = right_history(&kind, &mut random, 500_000);
+    assert_eq!(check(&history, &kind.rules), []);
 }
 
 #[test]

@@ -56,7 +56,9 @@ impl Search<'_> {
     /// The state after the operation, if it can happen in this one.
     fn apply(&self, operation: &Operation, state: Option<ValueId>) -> Option<Option<ValueId>> {
         let (next, can_happen) = match (operation.action, operation.outcome) {
-            (Action::Put(value), Outcome::Done) => (Some(value), state.is_none()),
+            (Action::Put(value), Outcome::Done) => {
+                (Some(value), state.is_none() || self.rules.may_suspend)
+            }
             (Action::Put(value), Outcome::Unknown) => (Some(value), true),
             (Action::Put(_), Outcome::Existing) => (state, state.is_some()),
             (Action::Upsert(value), Outcome::Done | Outcome::Unknown) => (Some(value), true),

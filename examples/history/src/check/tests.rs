@@ -170,6 +170,8 @@ fn what_vanishes_by_the_rules_is_not_lost() {
 #[test]
 fn puts_do_not_replace() {
     refused(&[put(1, 0, 1), put(2, 2, 3)], ViolationKind::Overwritten);
+    let suspended = Rules { may_suspend: true, ..Rules::default() };
+    accepted_by(&suspended, &[put(1, 0, 1), put(2, 2, 3)]);
     accepted(&[put(1, 0, 1), write(2, 2, 3)]);
     accepted(&[put(1, 0, 1), remove(2, 3), put(2, 4, 5)]);
     accepted(&[put(1, 0, 4), put(2, 2, 3), remove(1, 5)]);

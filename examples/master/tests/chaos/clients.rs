@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_history::{Action, Moment, Operation, Outcome, ValueId};
 use mc_store::{ByteSize, Client, ClientBuilder, GetError, PutOutcome};
 use mc_testkit::{Random, content};
 use mc_types::ErrorCode;
 
 use crate::LIMIT;
-use crate::history::{Action, Moment, Operation, Outcome, ValueId};
 
 /// Keys that all clients share.
 pub(crate) const KEYS: u32 = 48;
@@ -28,6 +28,8 @@ pub(crate) struct Record {
     operations: Mutex<Vec<Operation>>,
     /// Causes of failed operations, and how often they came.
     failures: Mutex<BTreeMap<String, u64>>,
+    /// Bytes that were wrong.
+    faults: Mutex<Vec<String>>,
 }
 
 impl Record {
@@ -39,13 +41,17 @@ impl Record {
         self.failures.lock().unwrap().clone()
     }
 
+    /// Bytes that were wrong, and how.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap().clone()
+    }
+
     /// Returns whether a put or upsert that began after this was acknowledged.
-    pub(crate) fn has_written_since(&self, moment: Moment) -> bool {
+    pub(crate) fn has_written_since(&self, moment: Duration) -> bool {
+        let moment = Moment::from(moment);
         let operations = self.operations.lock().unwrap();
         let is_it = |it: &&Operation| {
-            matches!(it.action, Action::Write(_))
-                && it.outcome == Outcome::Done
-                && it.begin >= moment
+            it.action.written().is_some() && it.outcome == Outcome::Done && it.begin >= moment
         };
         operations.iter().rev().take(2000).any(|it| is_it(&it))
     }
@@ -128,17 +134,16 @@ impl Worker {
                 Outcome::Unknown
             }
         };
-        self.note(key, Action::Write(id), outcome, begin);
+        self.note(key, if upsert { Action::Upsert(id) } else { Action::Put(id) }, outcome, begin);
     }
 
     async fn remove(&self, key: u32) {
         let begin = self.began.elapsed();
         let outcome = match self.client.remove(&name(key), true).await {
             Ok(()) => Outcome::Done,
+            Err(error) if error.code() == ErrorCode::ObjectNotFound => Outcome::Absent,
             Err(error) => {
-                if error.code() != ErrorCode::ObjectNotFound {
-                    self.record.failed("remove", error.code());
-                }
+                self.record.failed("remove", error.code());
                 Outcome::Unknown
             }
         };
@@ -151,7 +156,10 @@ impl Worker {
         let action = match self.client.get(&name(key)).await {
             Ok(bytes) => match read(key, &bytes) {
                 Ok(id) => Action::Found(id),
-                Err(what) => Action::WrongBytes(what),
+                Err(what) => {
+                    self.record.faults.lock().unwrap().push(what);
+                    Action::WrongBytes
+                }
             },
             Err(GetError::NotFound) => Action::Missed,
             Err(error) => {
@@ -163,9 +171,9 @@ impl Worker {
         true
     }
 
-    fn note(&self, key: u32, action: Action, outcome: Outcome, begin: Moment) {
-        let (client, end) = (self.number, self.began.elapsed());
-        let operation = Operation { client, key, action, outcome, begin, end };
+    fn note(&self, key: u32, action: Action, outcome: Outcome, begin: Duration) {
+        let (begin, end) = (begin.into(), self.began.elapsed().into());
+        let operation = Operation { client: self.number, key, action, outcome, begin, end };
         self.record.operations.lock().unwrap().push(operation);
     }
 }

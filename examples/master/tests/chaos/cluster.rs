@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use mc_testkit::{EtcdCluster, Input, Program, role};
 
-use crate::history::Violation;
 use crate::network::Network;
 use crate::{ETCD_MEMBERS, LIMIT, MASTERS, Mode};
 
@@ -156,7 +155,7 @@ impl Cluster {
 
     /// Starts those masters again that have ended. Returns what they have logged in the end when
     /// they had no reason.
-    pub(crate) fn tend(&self) -> Vec<Violation> {
+    pub(crate) fn tend(&self) -> Vec<String> {
         let mut violations = Vec::new();
         for number in 0..MASTERS {
             let mut master = self.master(number);
@@ -173,8 +172,7 @@ impl Cluster {
                 let has_started = ended.err.contains("metrics at http://");
                 if has_started && !master.may_end {
                     let log: Vec<&str> = ended.err.lines().rev().take(5).collect();
-                    let what = format!("master m{number} ended by itself: {log:#?}");
-                    violations.push(Violation(what));
+                    violations.push(format!("master m{number} ended by itself: {log:#?}"));
                 }
                 master.logs += &ended.err;
             }
@@ -186,7 +184,7 @@ impl Cluster {
 
     /// Ends all programs, and finds epochs in their logs that two masters have led. Returns how many
     /// there were.
-    pub(crate) fn end(mut self, violations: &mut Vec<Violation>) -> usize {
+    pub(crate) fn end(mut self, violations: &mut Vec<String>) -> usize {
         self.nodes.clear();
         let mut leaders: BTreeMap<u64, usize> = BTreeMap::new();
         for number in 0..MASTERS {
@@ -194,8 +192,7 @@ impl Cluster {
             let master = self.master(number);
             for epoch in master.logs.lines().filter_map(elected) {
                 if let Some(other) = leaders.insert(epoch, number) {
-                    let what = format!("epoch {epoch} was won by m{other} and by m{number}");
-                    violations.push(Violation(what));
+                    violations.push(format!("epoch {epoch} was won by m{other} and by m{number}"));
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! minutes for each test; `MC_CHAOS_SEED` repeats the faults of a run, which prints its seed, and
 //! `MC_CHAOS_LOGS=DIR` keeps what the masters have logged.
 //!
-//! What is proven is told by [`history::check`]. In the mode `sync` (`--durability=sync
+//! What is proven is told by [`mc_history::check`]. In the mode `sync` (`--durability=sync
 //! --replication=semi_sync`) nothing that was acknowledged is ever undone. In the mode `async` what was
 //! acknowledged within [`UNDONE_WITHIN`] of the last sign of a leader that was replaced may be undone,
 //! and nothing else. In both no bytes are ever wrong, no two masters lead in one epoch, and epochs grow.
@@ -15,7 +15,6 @@
 mod clients;
 mod cluster;
 mod faults;
-mod history;
 mod network;
 mod watch;
 
@@ -25,13 +24,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use mc_history::{Rules, check, longest_outage};
 use mc_store::ByteSize;
 use mc_testkit::{EtcdCluster, Random, eventually_async, eventually_blocking, role};
 
 use clients::{KEYS, Record, Worker, join};
 use cluster::Cluster;
 use faults::{Chaos, Fault};
-use history::{Violation, check, longest_outage};
 use network::Network;
 use watch::{Term, Watch, undoable};
 
@@ -175,11 +174,18 @@ fn run(mode: Mode, ways: impl FnOnce(&tokio::runtime::Runtime, usize) -> (Networ
     drop(watch);
     let epochs = cluster.end(&mut violations);
     let operations = record.operations();
-    let undoable = match mode {
-        Mode::Sync => Vec::new(),
-        Mode::Async => undoable(&terms, UNDONE_WITHIN),
+    let rules = Rules {
+        undoable: match mode {
+            Mode::Sync => Vec::new(),
+            Mode::Async => undoable(&terms, UNDONE_WITHIN),
+        },
+        may_suspend: true,
+        may_repeat: true,
+        may_store_existing: true,
+        ..Rules::default()
     };
-    violations.extend(check(&operations, &undoable));
+    violations.extend(record.faults());
+    violations.extend(check(&operations, &rules).iter().map(ToString::to_string));
     report(mode, &kinds, &record, &terms, epochs, began.elapsed(), &violations);
     assert!(violations.is_empty(), "{} violations", violations.len());
 }
@@ -191,7 +197,7 @@ fn report(
     terms: &[Term],
     epochs: usize,
     time: Duration,
-    violations: &[Violation],
+    violations: &[String],
 ) {
     let operations = record.operations();
     let mut failovers: Vec<Duration> =

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mc_history::Window;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::MASTERS;
 use crate::cluster::Cluster;
-use crate::history::{Moment, Undoable, Violation};
 
 /// Time between two looks at a master.
 const INTERVAL: Duration = Duration::from_millis(40);
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_millis(400);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) master: usize,
-    pub(crate) first: Moment,
-    pub(crate) last: Moment,
+    pub(crate) first: Duration,
+    pub(crate) last: Duration,
 }
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Seen {
     /// The greatest epoch that each master has told, which outlives its restarts.
     epochs: [u64; MASTERS],
     in_sync: usize,
-    violations: Vec<Violation>,
+    violations: Vec<String>,
 }
 
 /// Looks at every master's `/ha_status` until it is dropped.
@@ -64,7 +64,7 @@ impl Watch {
     }
 
     /// The master that was seen leading a moment ago, with the greatest epoch.
-    pub(crate) fn leader(&self, now: Moment) -> Option<(u64, usize)> {
+    pub(crate) fn leader(&self, now: Duration) -> Option<(u64, usize)> {
         let seen = self.seen.lock().unwrap();
         let (epoch, term) = seen.terms.last_key_value()?;
         (now.saturating_sub(term.last) < 2 * PATIENCE).then_some((*epoch, term.master))
@@ -79,7 +79,7 @@ impl Watch {
         self.seen.lock().unwrap().terms.values().copied().collect()
     }
 
-    pub(crate) fn violations(&self) -> Vec<Violation> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         self.seen.lock().unwrap().violations.clone()
     }
 }
@@ -91,11 +91,10 @@ impl Drop for Watch {
 }
 
 impl Seen {
-    fn look(&mut self, master: usize, status: &serde_json::Value, now: Moment) {
+    fn look(&mut self, master: usize, status: &serde_json::Value, now: Duration) {
         let Some(epoch) = status["epoch"].as_u64() else { return };
         if epoch < self.epochs[master] && status["role"] == "leader" {
-            let what = format!("m{master} leads {epoch} after {}", self.epochs[master]);
-            self.violations.push(Violation(what));
+            self.violations.push(format!("m{master} leads {epoch} after {}", self.epochs[master]));
         }
         self.epochs[master] = self.epochs[master].max(epoch);
         if status["role"] != "leader" {
@@ -105,7 +104,7 @@ impl Seen {
         term.last = now;
         if term.master != master {
             let what = format!("epoch {epoch} is led by m{} and by m{master}", term.master);
-            self.violations.push(Violation(what));
+            self.violations.push(what);
         }
         self.in_sync = status["in_sync"].as_array().map_or(0, Vec::len);
     }
@@ -113,10 +112,13 @@ impl Seen {
 
 /// The times whose acknowledged changes a change of leaders may have undone: from `window` before
 /// the last sight of one leader to the first of the next.
-pub(crate) fn undoable(terms: &[Term], window: Duration) -> Vec<Undoable> {
+pub(crate) fn undoable(terms: &[Term], window: Duration) -> Vec<Window> {
     let pairs = terms.windows(2);
     pairs
-        .map(|pair| Undoable { from: pair[0].last.saturating_sub(window), to: pair[1].first })
+        .map(|pair| Window {
+            from: pair[0].last.saturating_sub(window).into(),
+            to: pair[1].first.into(),
+        })
         .collect()
 }
 
