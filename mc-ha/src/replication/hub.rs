@@ -1,15 +1,19 @@
 //! What a leader knows of its standbys, and what it may acknowledge therefore.
 
 use core::fmt;
+use core::pin::Pin;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_types::{Epoch, Sequence};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::frame::ReplicationError;
 use crate::encoding::Batch;
+use crate::executor::{Executor, Threads};
 use crate::journal::{Identity, JournalError, MetadataJournal};
 use crate::position::Position;
 use crate::writer::JournalProgress;
@@ -57,9 +61,13 @@ pub struct Hub {
     identity: Identity,
     journal: Arc<dyn MetadataJournal>,
     leader: Arc<dyn JournalProgress>,
+    executor: Arc<dyn Executor>,
     state: Mutex<State>,
     last: watch::Sender<Position>,
 }
+
+/// What is read from the journal.
+pub(super) type Reading<T> = Pin<Box<dyn Future<Output = Result<T, ReplicationError>> + Send>>;
 
 struct State {
     recent: VecDeque<(Instant, Batch)>,
@@ -108,6 +116,7 @@ impl Hub {
             identity,
             journal,
             leader,
+            executor: Arc::new(Threads),
             state: Mutex::new(State {
                 recent: VecDeque::new(),
                 recent_bytes: 0,
@@ -120,6 +129,14 @@ impl Hub {
         })
     }
 
+    /// Reads the journal where this executor runs what blocks; by default on the threads of the
+    /// runtime that serves the standbys.
+    #[must_use]
+    pub fn with_executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = executor;
+        self
+    }
+
     /// Its term.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -130,8 +147,20 @@ impl Hub {
         self.identity
     }
 
-    pub(super) fn journal(&self) -> &Arc<dyn MetadataJournal> {
-        &self.journal
+    /// Begins to read the journal by `read`, which may block.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn MetadataJournal) -> Result<T, ReplicationError> + Send + 'static,
+    ) -> Reading<T> {
+        let journal = Arc::clone(&self.journal);
+        let outcome = self.executor.blocking(move || read(&*journal));
+        Box::pin(async {
+            match outcome.await {
+                Ok(Ok(outcome)) => outcome,
+                // A panic was reported when it happened.
+                Ok(Err(_)) | Err(_) => Err(ReplicationError::Ended),
+            }
+        })
     }
 
     /// The last batch that was appended.
