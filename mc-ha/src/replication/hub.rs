@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use mc_types::{Epoch, Sequence};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::frame::ReplicationError;
@@ -63,7 +64,9 @@ pub struct Hub {
     leader: Arc<dyn JournalProgress>,
     executor: Arc<dyn Executor>,
     state: Mutex<State>,
-    last: watch::Sender<Position>,
+    /// Notified when batches were appended: in the order in which the streams wait, which that of a
+    /// `watch` channel is not.
+    appended: Notify,
 }
 
 /// What is read from the journal.
@@ -74,6 +77,8 @@ struct State {
     recent_bytes: usize,
     /// What the first of them follows.
     base: Position,
+    /// The last batch that was appended.
+    last: Position,
     followers: BTreeMap<String, Follower>,
     /// Up to here the leader itself would acknowledge.
     local: Sequence,
@@ -121,11 +126,12 @@ impl Hub {
                 recent: VecDeque::new(),
                 recent_bytes: 0,
                 base,
+                last: base,
                 followers: BTreeMap::new(),
                 local: Sequence::new(0),
                 told: Sequence::new(0),
             }),
-            last: watch::Sender::new(base),
+            appended: Notify::new(),
         })
     }
 
@@ -164,8 +170,13 @@ impl Hub {
     }
 
     /// The last batch that was appended.
-    pub(super) fn last(&self) -> watch::Receiver<Position> {
-        self.last.subscribe()
+    pub(super) fn last(&self) -> Position {
+        self.state.lock().last
+    }
+
+    /// Waits until more batches are appended after this call.
+    pub(super) fn more(&self) -> Notified<'_> {
+        self.appended.notified()
     }
 
     /// The standbys.
@@ -173,7 +184,7 @@ impl Hub {
     pub fn followers(&self) -> Vec<FollowerState> {
         let state = self.state.lock();
         let now = Instant::now();
-        let last = *self.last.borrow();
+        let last = state.last;
         let follower = |(id, follower): (&String, &Follower)| FollowerState {
             id: id.clone(),
             position: follower.position,
@@ -335,11 +346,11 @@ impl JournalProgress for Hub {
             state.recent_bytes -= batch.bytes().len();
             state.base = batch.last();
         }
-        let last = state.recent.back().map(|(_, batch)| batch.last());
-        drop(state);
-        if let Some(last) = last {
-            self.last.send_replace(last);
+        if let Some(last) = batches.last() {
+            state.last = last.last();
         }
+        drop(state);
+        self.appended.notify_waiters();
         self.leader.appended(batches);
     }
 }

@@ -81,7 +81,6 @@ impl Hub {
             self.send_snapshot(&mut output, snapshot).await?;
             position = snapshot.at;
         }
-        let mut last = self.last();
         loop {
             let batches = match self.recent_after(position) {
                 Some(batches) => batches,
@@ -95,19 +94,19 @@ impl Hub {
             match end {
                 Some(end) => {
                     position = end;
-                    if *last.borrow_and_update() > position {
+                    if self.last() > position {
                         continue;
                     }
                 }
                 None => {
-                    let now = *last.borrow_and_update();
-                    Frame::Beat(now).write(&mut output).await?;
+                    Frame::Beat(self.last()).write(&mut output).await?;
                 }
             }
             timeout(STALL, output.flush()).await.map_err(|_| ReplicationError::Silent)??;
-            if *last.borrow() <= position {
+            let more = self.more();
+            if self.last() <= position {
                 // Silence is over when it is over: a beat.
-                let _ = timeout(BEAT, last.changed()).await;
+                let _ = timeout(BEAT, more).await;
             }
         }
     }
