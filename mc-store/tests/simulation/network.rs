@@ -30,14 +30,16 @@ pub(crate) struct Weather {
 /// How long a lost piece takes longer, as with TCP.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 
+/// A connection, and the hosts at its ends.
+type Connection = ([Ipv4Addr; 2], Weak<Mutex<Wire>>);
+
 /// What all hosts are connected by.
 pub(crate) struct Network {
     weather: Weather,
     random: Random,
     /// The masters that listen, by their addresses.
     masters: Mutex<BTreeMap<String, (Ipv4Addr, Streams)>>,
-    /// The connections, and the hosts at their ends.
-    wires: Mutex<Vec<([Ipv4Addr; 2], Weak<Mutex<Wire>>)>>,
+    wires: Mutex<Vec<Connection>>,
     /// The hosts that are cut off, and until when.
     cut_off: Mutex<BTreeMap<Ipv4Addr, Instant>>,
 }
