@@ -120,7 +120,7 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
 }
 
 /// Writes a snapshot.
-pub trait SnapshotWriter {
+pub trait SnapshotWriter: Send {
     /// Writes a batch of it.
     ///
     /// # Errors

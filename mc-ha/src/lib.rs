@@ -9,6 +9,7 @@ pub mod election;
 pub mod encoding;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod executor;
 mod faulty;
 mod journal;
 mod memory;
@@ -22,6 +23,7 @@ mod writer;
 #[cfg(feature = "sled")]
 pub use directory::DirectoryJournal;
 pub use encoding::Batch;
+pub use executor::{Apart, Executor, Threads, Work};
 pub use faulty::{Faults, FaultyJournal};
 pub use journal::{
     DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
@@ -30,7 +32,7 @@ pub use journal::{
 pub use memory::MemoryJournal;
 pub use position::Position;
 pub use recover::{Damage, RecoverError, ReplayReport, Replica};
-pub use snapshot::{SnapshotError, take_snapshot};
+pub use snapshot::{SnapshotError, take_snapshot, take_snapshot_async};
 pub use writer::{
     Durability, JournalProgress, JournalSink, JournalWriter, WriterSettings, WriterStartError,
     WriterState, WriterWatch,

@@ -136,7 +136,8 @@ impl ReplayReport {
 impl Replica {
     /// Reads a journal: its newest snapshot, and what was appended since. When that snapshot is
     /// damaged and an older one is whole, the older one and what was appended since that. What
-    /// cannot be read is left out and named in the report. Works on so many threads.
+    /// cannot be read is left out and named in the report. Works on so many threads; on the calling one
+    /// alone when that is one.
     ///
     /// # Errors
     /// [`RecoverError`].
@@ -289,11 +290,14 @@ const AT_A_TIME: usize = 64;
 /// From so many on, threads are worth it.
 const MANY: usize = 4;
 
-/// Does the work on each part, on a thread of its own.
+/// Does the work on each part: on a thread of its own, when there are several.
 fn in_parallel<'a, T: Send>(
     parts: Vec<RebuildPart<'a>>,
     work: impl Fn(RebuildPart<'a>) -> T + Sync,
 ) -> Vec<T> {
+    if parts.len() == 1 {
+        return parts.into_iter().map(work).collect();
+    }
     thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> =

@@ -1,19 +1,23 @@
-//! From the effects of a master to batches in a journal: group commit.
+//! From the effects of a master to batches in a journal.
+
+mod group_commit;
 
 use core::fmt;
 use core::mem;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_meta::{Corrections, Effect, EffectSink, RecordRef};
 use mc_types::{Epoch, Sequence, Time};
-use parking_lot::{Condvar, Mutex};
-use tracing::{error, info, warn};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::error;
 
 use crate::encoding::{Batch, BatchBuilder};
+use crate::executor::{Apart, Executor, Threads, block_on};
 use crate::journal::{JournalError, JournalUsage, MetadataJournal};
 use crate::position::Position;
 
@@ -59,12 +63,13 @@ impl Default for WriterSettings {
     }
 }
 
-/// Writes the changes of one master, for one term, to a journal, on a thread of its own.
+/// Writes the changes of one master, for one term, to a journal, [apart](Executor::spawn_apart).
 ///
-/// Dropping it writes what waits, for ten seconds at most, and ends the thread.
+/// Dropping it [closes](Self::close) it, and waits for that where a thread
+/// [may block](Executor::may_block).
 pub struct JournalWriter {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    commits: Apart,
 }
 
 /// The sink of a [`JournalWriter`].
@@ -107,10 +112,10 @@ struct Shared {
     begun: Instant,
     /// Nothing may be acknowledged that is not durable: the journal cannot be written.
     is_failing: AtomicBool,
-    /// There is something to write, or the end.
-    wake: Condvar,
-    /// More is durable.
-    durable: Condvar,
+    /// Wakes the group commit: there is something to write, or the end.
+    wake: Notify,
+    /// Notified when more is durable, and when the writer has given up.
+    progressed: Notify,
 }
 
 struct Waiting {
@@ -120,7 +125,7 @@ struct Waiting {
     full: Vec<Batch>,
     bytes: usize,
     written: u64,
-    /// Since when the oldest effect waits that the thread writes now.
+    /// Since when the oldest effect waits that is written now.
     writing: Option<Instant>,
     last: Sequence,
     /// The last effect of a receipt, whose caller waits.
@@ -128,9 +133,9 @@ struct Waiting {
     durable: Sequence,
     failure: Option<JournalError>,
     gave_up: bool,
-    /// The thread waits for something to write.
+    /// The group commit waits for something to write.
     is_idle: bool,
-    /// The thread waits for the end of the commands whose first effects it has.
+    /// The group commit waits for the end of the commands whose first effects it has.
     is_gathering: bool,
     ends: bool,
 }
@@ -149,28 +154,30 @@ impl Waiting {
 /// See [`Shared::oldest`].
 const NOTHING: u64 = u64::MAX;
 
-/// How long changes are gathered that need not be durable at once.
-const GATHER: Duration = Duration::from_millis(5);
-
-/// How long the end of commands is awaited whose first effects are there: to be durable in one go, and
-/// not the first effect before the others.
-const END_OF_COMMANDS: Duration = Duration::from_millis(1);
-
-/// The wait after a failure, which doubles up to the second one.
-const RETRY: Duration = Duration::from_millis(50);
-const MAX_RETRY: Duration = Duration::from_secs(1);
-
-/// How long a writer that is dropped tries to write what waits.
-const LAST_WRITES: Duration = Duration::from_secs(10);
-
 impl JournalWriter {
-    /// Begins a term in the journal, and starts the thread. The first batch has the `corrections` of
-    /// the rebuild that the term's master came of; those of a new master are empty.
+    /// Begins a term in the journal, and starts to write on a thread of its own. The first batch has
+    /// the `corrections` of the rebuild that the term's master came of; those of a new master are
+    /// empty. Blocks.
     ///
     /// # Errors
     /// [`JournalError`] when the term cannot begin, and what the system says when there is no
     /// thread.
     pub fn start(
+        journal: Arc<dyn MetadataJournal>,
+        epoch: Epoch,
+        corrections: &Corrections,
+        settings: WriterSettings,
+        progress: Arc<dyn JournalProgress>,
+    ) -> Result<Self, WriterStartError> {
+        Self::start_in(&Threads, journal, epoch, corrections, settings, progress)
+    }
+
+    /// [`start`](Self::start)s to write where the executor runs work apart.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in(
+        executor: &dyn Executor,
         journal: Arc<dyn MetadataJournal>,
         epoch: Epoch,
         corrections: &Corrections,
@@ -209,13 +216,12 @@ impl JournalWriter {
                 is_gathering: false,
                 ends: false,
             }),
-            wake: Condvar::new(),
-            durable: Condvar::new(),
+            wake: Notify::new(),
+            progressed: Notify::new(),
         });
         let run = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("mc-journal".into());
-        let thread = thread.spawn(move || run.write()).map_err(WriterStartError::Thread)?;
-        Ok(Self { shared, thread: Some(thread) })
+        let commits = Apart::start(executor, "mc-journal", async move { run.write().await });
+        Ok(Self { shared, commits: commits.map_err(WriterStartError::Thread)? })
     }
 
     /// The sink of the master whose changes are to be kept.
@@ -257,29 +263,46 @@ impl JournalWriter {
         waiting.last
     }
 
-    /// Waits until everything up to this effect is durable; returns whether it is, after `timeout`
-    /// at the latest.
+    /// Waits until everything up to this effect is durable, or never will be because the writer has
+    /// [given up](WriterState::gave_up); returns whether it is. May be dropped at any point.
+    pub async fn durable(&self, until: Sequence) -> bool {
+        loop {
+            let progressed = self.shared.progressed.notified();
+            {
+                let waiting = self.shared.waiting.lock();
+                if waiting.durable >= until || waiting.gave_up {
+                    return waiting.durable >= until;
+                }
+            }
+            progressed.await;
+        }
+    }
+
+    /// Blocks until everything up to this effect is [`durable`](Self::durable); returns whether it
+    /// is, after `timeout` at the latest.
     #[must_use]
     pub fn wait_durable(&self, until: Sequence, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut waiting = self.shared.waiting.lock();
-        while waiting.durable < until && !waiting.gave_up {
-            if self.shared.durable.wait_until(&mut waiting, deadline).timed_out() {
-                break;
-            }
-        }
-        waiting.durable >= until
+        let deadline = std::time::Instant::now() + timeout;
+        block_on(self.durable(until), Some(deadline)).unwrap_or(false)
+    }
+
+    /// Writes what waits, for ten seconds at most, and ends. Nothing is written afterwards. It ends
+    /// also when the future is dropped.
+    pub async fn close(&self) {
+        self.end();
+        self.commits.ended().await;
+    }
+
+    fn end(&self) {
+        self.shared.waiting.lock().ends = true;
+        self.shared.wake.notify_one();
     }
 }
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
-        self.shared.waiting.lock().ends = true;
-        self.shared.wake.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported when it happened.
-            let _ = thread.join();
-        }
+        self.end();
+        self.commits.wait();
     }
 }
 
@@ -396,122 +419,11 @@ impl Shared {
         waiting.full = Vec::new();
         waiting.builder = BatchBuilder::new(self.epoch);
         waiting.bytes = 0;
-        self.durable.notify_all();
+        self.progressed.notify_waiters();
         error!(
             limit = self.settings.max_waiting,
             "the journal has not taken the changes of a long time; this master cannot go on"
         );
-    }
-
-    fn write(&self) {
-        let mut given = None;
-        while let Some((batches, last)) = self.next() {
-            if !self.keep(&batches, &mut given) {
-                return;
-            }
-            let mut waiting = self.waiting.lock();
-            waiting.writing = None;
-            waiting.durable = last;
-            self.note_oldest(&waiting);
-            let bytes: usize = batches.iter().map(|batch| batch.bytes().len()).sum();
-            waiting.bytes = waiting.bytes.saturating_sub(bytes);
-            waiting.written += bytes as u64;
-            if waiting.is_empty() {
-                waiting.bytes = 0;
-            }
-            drop(waiting);
-            self.durable.notify_all();
-            self.progress.acknowledge(last);
-        }
-    }
-
-    /// Waits for something to write; `None` at the end.
-    fn next(&self) -> Option<(Vec<Batch>, Sequence)> {
-        let mut waiting = self.waiting.lock();
-        while waiting.is_empty() {
-            if waiting.ends || waiting.gave_up {
-                return None;
-            }
-            waiting.is_idle = true;
-            self.wake.wait(&mut waiting);
-        }
-        let until = Instant::now()
-            + match self.settings.durability {
-                Durability::Async(bound) => GATHER.min(bound / 4),
-                Durability::Sync => END_OF_COMMANDS,
-            };
-        let is_sync = self.settings.durability == Durability::Sync;
-        let is_over =
-            |waiting: &Waiting| waiting.ends || (is_sync && waiting.wanted > waiting.durable);
-        while !is_over(&waiting) {
-            waiting.is_gathering = true;
-            if self.wake.wait_until(&mut waiting, until).timed_out() {
-                break;
-            }
-        }
-        waiting.is_gathering = false;
-        let mut batches = mem::take(&mut waiting.full);
-        let last = waiting.builder.seal();
-        batches.extend(last);
-        waiting.writing = waiting.since.take();
-        let last = batches.last()?.last().sequence;
-        Some((batches, last))
-    }
-
-    /// Makes batches durable, again and again while that fails. Returns whether it has.
-    fn keep(&self, batches: &[Batch], ends: &mut Option<Instant>) -> bool {
-        let mut wait = RETRY;
-        let mut is_told = false;
-        loop {
-            let failure = match self.try_keep(batches, &mut is_told) {
-                Ok(()) => break,
-                Err(failure) => failure,
-            };
-            let mut waiting = self.waiting.lock();
-            let is_new = waiting.failure.replace(failure.clone()).is_none();
-            self.is_failing.store(true, Ordering::Release);
-            if waiting.ends && ends.is_none() {
-                *ends = Some(Instant::now() + LAST_WRITES);
-            }
-            let is_over = ends.is_some_and(|end| Instant::now() >= end);
-            if waiting.gave_up || is_over || !failure.is_retryable() {
-                if !waiting.gave_up {
-                    self.give_up(&mut waiting);
-                }
-                drop(waiting);
-                self.progress.suspended(Some(&failure));
-                return false;
-            }
-            drop(waiting);
-            if is_new {
-                warn!(%failure, "the journal cannot be written; trying again");
-            }
-            self.progress.suspended(Some(&failure));
-            std::thread::park_timeout(wait);
-            wait = (2 * wait).min(MAX_RETRY);
-        }
-        let mut waiting = self.waiting.lock();
-        let has_failed = waiting.failure.take().is_some();
-        self.is_failing.store(waiting.gave_up, Ordering::Release);
-        drop(waiting);
-        if has_failed {
-            info!("the journal is written again");
-            self.progress.suspended(None);
-        }
-        true
-    }
-
-    fn try_keep(&self, batches: &[Batch], is_told: &mut bool) -> Result<(), JournalError> {
-        let last = self.journal.last();
-        // A journal that failed may have kept some of them.
-        let missing = batches.iter().filter(|batch| last.is_none_or(|last| batch.last() > last));
-        for batch in missing {
-            self.journal.append(self.epoch, batch)?;
-        }
-        if !mem::replace(is_told, true) {
-            self.progress.appended(batches);
-        }
-        self.journal.sync()
     }
 }
 

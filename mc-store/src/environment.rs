@@ -40,7 +40,11 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///   [`MemFabric`](mc_transport::MemFabric) behind delays and failures;
 /// * with a master in such an environment that is handed the streams which
 ///   [`to_master`](Self::to_master) connects
-///   ([`MasterBuilder::start_over_streams`](crate::MasterBuilder::start_over_streams)).
+///   ([`MasterBuilder::start_over_streams`](crate::MasterBuilder::start_over_streams));
+/// * with several such masters, whose metadata is in memory (`JournalConfig::threads` is 1), which
+///   elect a leader in an `mc_ha::election::memory::MemoryCluster` (feature `ha`). One is killed by
+///   cutting its election off, breaking its streams, aborting what its environment runs apart, and
+///   dropping it.
 ///
 /// Then one seed gives one history. `tests/simulation` is such a simulation. What the application
 /// asks for beside that, it gets from the system: pages over HTTP, credentials and certificates in
@@ -126,14 +130,21 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
     /// mounts no segment.
     fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Runs `work` until it ends: the heartbeat of a client with segments, or the ticks of a master.
-    /// No amount of other work may keep it waiting, or the master takes the client for dead, or
-    /// nothing expires in time; so the system's environment gives it a thread of this name and a
-    /// runtime of its own.
+    /// Runs `work` until it ends: the heartbeat of a client with segments; the ticks of a master, and
+    /// what reads and writes its journal, which blocks meanwhile. No amount of other work may keep it
+    /// waiting, or the master takes the client for dead, or nothing expires in time; so the system's
+    /// environment gives it a thread of this name and a runtime of its own.
     ///
     /// # Errors
     /// When it cannot be started.
     fn spawn_apart(&self, name: &str, work: Work) -> io::Result<()>;
+
+    /// Returns whether a thread may block until work that runs apart has ended, as one does that drops a
+    /// [`Master`](crate::Master) whose journal is still to be written. Not where both run on one
+    /// thread, which is the default.
+    fn may_block(&self) -> bool {
+        false
+    }
 
     /// Runs `work`, which takes up to seconds (it populates memory, or adds up long values), now or
     /// later, where it holds up no task. It may be dropped without being run when the runtime ends.
@@ -219,6 +230,21 @@ impl<T: Send + 'static> Blocking<T> {
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }));
         Self(result)
+    }
+}
+
+#[cfg(feature = "ha")]
+impl<T: Send + 'static> Blocking<T> {
+    /// Returns the result. Waits for ever when the runtime ends.
+    ///
+    /// # Panics
+    /// With what the work panicked with.
+    pub(crate) async fn completed(self) -> T {
+        match self.await {
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => std::future::pending().await,
+        }
     }
 }
 

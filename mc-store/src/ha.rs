@@ -1,6 +1,7 @@
 //! A master whose metadata outlives it, alone or among others.
 
 mod cluster;
+mod environment;
 mod journal;
 mod keeping;
 mod snapshots;
@@ -8,6 +9,7 @@ mod status;
 mod term;
 
 pub use cluster::{ClusterConfig, LeaderSeat, Standby, StandbyError};
+pub use environment::HaEnvironment;
 pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalWatch};
 pub(crate) use keeping::{Keeper, Keeping, Kept};
 pub use snapshots::SnapshotPolicy;

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod abort_on_drop;
 mod access_warnings;
 pub mod blocking;
 mod by_key;
@@ -42,8 +43,8 @@ pub use etcd::EtcdResolver;
 pub use events::EventPublisher;
 #[cfg(feature = "ha")]
 pub use ha::{
-    ClusterConfig, JournalConfig, JournalReport, JournalStartError, JournalWatch, LeaderSeat,
-    SnapshotPolicy, Standby, StandbyError,
+    ClusterConfig, HaEnvironment, JournalConfig, JournalReport, JournalStartError, JournalWatch,
+    LeaderSeat, SnapshotPolicy, Standby, StandbyError,
 };
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{

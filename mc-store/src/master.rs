@@ -14,6 +14,7 @@ use mc_ticket::{ClockEpoch, GrantSecret};
 use mc_transport::BootTime;
 use mc_types::Time;
 
+use crate::abort_on_drop::AbortOnDrop;
 use crate::access_warnings::WarnsOfOpenings;
 use crate::environment::{BlockingIn, Environment, System};
 use crate::error::MasterStartError;
@@ -41,16 +42,6 @@ pub struct Master {
 /// Time limit for sending the last events.
 #[cfg(feature = "events")]
 const EVENT_FLUSH: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// Ends a task with the master.
-#[derive(Debug)]
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// Describes a [`Master`].
 #[must_use]
@@ -204,7 +195,8 @@ impl Master {
         }
         #[cfg(feature = "ha")]
         if let Some(keeper) = keeper {
-            // Writes what waits. A panic was reported when it happened.
+            keeper.close().await;
+            // A journal that is dropped may still write. A panic was reported when it happened.
             let _ = self.environment.blocking(move || drop(keeper)).await;
         }
     }
@@ -276,10 +268,11 @@ impl MasterBuilder {
     }
 
     /// Leads a cluster of masters from the seat that a [`Standby`](crate::Standby) has won, with its
-    /// state and its journal, as [`journal`](Self::journal) does. The address to listen on is the
-    /// standby's.
+    /// state and its journal, as [`journal`](Self::journal) does, and in its
+    /// [environment](crate::ClusterConfig::environment). The address to listen on is the standby's.
     #[cfg(feature = "ha")]
     pub fn lead(mut self, seat: LeaderSeat) -> Self {
+        self.environment = Arc::clone(&seat.config.environment);
         self.keeping = Some(Keeping::Leader(Box::new(seat)));
         self
     }
@@ -340,11 +333,7 @@ impl MasterBuilder {
         let listen = self.listen.to_string();
         #[cfg(unix)]
         let unix_socket = self.unix_socket.take();
-        let (assembled, service, config) = self.assemble_apart().await?;
-        #[cfg(feature = "ha")]
-        if let Some(kept) = &assembled.kept {
-            kept.begin().await.map_err(MasterStartError::Term)?;
-        }
+        let (assembled, service, config) = self.begin().await?;
         let server = Server::bind(&listen, service, config).await?;
         #[cfg(unix)]
         let server = match &unix_socket {
@@ -360,7 +349,7 @@ impl MasterBuilder {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (master, streams) = mc_store::Master::builder().start_over_streams()?;
+    /// let (master, streams) = mc_store::Master::builder().start_over_streams().await?;
     /// let (_client, stream) = tokio::io::duplex(64 << 10);
     /// streams.hand_in(stream, "10.0.0.7:40000".parse()?)?;
     /// master.shutdown().await;
@@ -370,28 +359,28 @@ impl MasterBuilder {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_over_streams(self) -> Result<(Master, Streams), MasterStartError> {
-        let (assembled, service, config) = self.assemble()?;
+    pub async fn start_over_streams(self) -> Result<(Master, Streams), MasterStartError> {
+        let (assembled, service, config) = self.begin().await?;
         let (server, streams) = Server::over_streams(service, config)?;
         Ok((assembled.serve(server), streams))
     }
 
-    /// Assembles it where that may block, if it reads a journal.
+    /// Assembles it, where that may block if it reads a journal, and begins its term.
     #[cfg(feature = "ha")]
-    async fn assemble_apart(self) -> Result<Assembly, MasterStartError> {
+    async fn begin(self) -> Result<Assembly, MasterStartError> {
         if self.keeping.is_none() {
             return self.assemble();
         }
         let environment = Arc::clone(&self.environment);
-        match environment.blocking(move || self.assemble()).await {
-            Some(Ok(assembled)) => assembled,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => std::future::pending().await,
+        let assembly = environment.blocking(move || self.assemble()).completed().await?;
+        if let Some(kept) = &assembly.0.kept {
+            kept.begin().await.map_err(MasterStartError::Term)?;
         }
+        Ok(assembly)
     }
 
     #[cfg(not(feature = "ha"))]
-    async fn assemble_apart(self) -> Result<Assembly, MasterStartError> {
+    async fn begin(self) -> Result<Assembly, MasterStartError> {
         self.assemble()
     }
 
@@ -404,7 +393,7 @@ impl MasterBuilder {
         #[cfg(feature = "ha")]
         let (mut kept, state) = match self.keeping {
             Some(keeping) => {
-                let opened = keeping.open(&self.config, self.seed, &|| environment.random_u128());
+                let opened = keeping.open(&self.config, self.seed, &self.environment);
                 let (state, kept) = opened.map_err(MasterStartError::Journal)?;
                 (Some(kept), Some(state))
             }

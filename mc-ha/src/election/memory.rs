@@ -18,7 +18,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +31,7 @@ use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::{Leadership, Term};
 use super::member::{ClusterView, InSync, Leader, Member, MemberId, MemberStatus};
+use crate::executor::{Executor, Threads};
 use crate::position::Position;
 
 /// An election service in memory. Clones are the same service.
@@ -86,18 +86,30 @@ impl MemoryCluster {
     /// # Errors
     /// [`ElectionError::Thread`] when the thread cannot be started.
     pub fn start(ttl: Duration) -> Result<Self, ElectionError> {
-        let cluster = Self::with_clock(ttl, Arc::new(BootClock));
+        Self::start_in(&Threads, ttl, Arc::new(BootClock))
+    }
+
+    /// A service on this clock, whose time passes where the executor runs work apart.
+    ///
+    /// # Errors
+    /// [`ElectionError::Thread`] when that cannot be started.
+    pub fn start_in(
+        executor: &dyn Executor,
+        ttl: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ElectionError> {
+        let cluster = Self::with_clock(ttl, clock);
         let state = Arc::downgrade(&cluster.0);
         let pause = (ttl / 20).max(Duration::from_millis(1));
-        let run = move || {
+        let run = async move {
             while let Some(state) = Weak::upgrade(&state) {
                 state.lock().tick();
                 drop(state);
-                thread::sleep(pause);
+                tokio::time::sleep(pause).await;
             }
         };
-        let thread = thread::Builder::new().name("election".into()).spawn(run);
-        thread.map_err(|source| ElectionError::Thread { source: Arc::new(source) })?;
+        let started = executor.spawn_apart("mc-election", Box::pin(run));
+        started.map_err(|source| ElectionError::Thread { source: Arc::new(source) })?;
         Ok(cluster)
     }
 
@@ -162,7 +174,10 @@ impl State {
             if now >= term.expires || self.nodes[term.node].closed {
                 term.fence.end();
                 self.term = None;
-            } else if !self.nodes[term.node].cut && term.fence.extend(safe) {
+            } else if self.nodes[term.node].cut {
+                // The leader notices by itself when its part of the lease is over.
+                let _ = term.fence.authority().is_valid();
+            } else if term.fence.extend(safe) {
                 term.expires = expires;
             }
         }

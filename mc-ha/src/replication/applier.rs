@@ -1,31 +1,33 @@
-//! The thread that keeps a standby's journal.
+//! What keeps a standby's journal.
 
 use core::fmt;
 use core::num::NonZeroUsize;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Instant;
 
 use mc_meta::MasterConfig;
 use mc_types::Epoch;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::frame::ReplicationError;
 use crate::encoding::{Batch, BatchKind};
+use crate::executor::{Executor, Threads, block_on};
 use crate::journal::{Identity, MetadataJournal};
 use crate::position::Position;
 use crate::recover::{RecoverError, Replica};
 
-/// Batches that may wait for the thread.
+/// Batches that may wait to be kept.
 const WAITING: usize = 64;
 
-/// Keeps a standby's journal, and the state that comes of it, on a thread of its own: journals block.
+/// Keeps a standby's journal, and the state that comes of it, [apart](Executor::spawn_apart): journals
+/// block. It ends when it is dropped and what it was given is done.
 pub struct Applier {
     journal: Arc<dyn MetadataJournal>,
     jobs: mpsc::Sender<Job>,
     state: watch::Receiver<ApplierState>,
-    thread: JoinHandle<Option<Replica>>,
+    /// Its state at the end.
+    replica: oneshot::Receiver<Option<Replica>>,
 }
 
 /// How far a standby is.
@@ -36,7 +38,7 @@ pub struct ApplierState {
     pub durable: Position,
     /// When it last got anything.
     pub heard: Option<Instant>,
-    /// Counts the streams that the thread has begun with.
+    /// Counts the streams that were begun with.
     pub(super) stream: u64,
     /// Why it takes nothing more of this stream.
     pub(super) failure: Option<Arc<ReplicationError>>,
@@ -60,11 +62,24 @@ impl fmt::Debug for Applier {
 
 impl Applier {
     /// Begins with what the journal holds, which is read on the thread that calls: blocks. A journal
-    /// without identity is new and gets the leader's.
+    /// without identity is new and gets the leader's. What follows is kept on a thread of its own.
     ///
     /// # Errors
     /// [`RecoverError`] when it cannot be read.
     pub fn start(
+        journal: Arc<dyn MetadataJournal>,
+        config: MasterConfig,
+        threads: NonZeroUsize,
+    ) -> Result<Self, RecoverError> {
+        Self::start_in(&Threads, journal, config, threads)
+    }
+
+    /// [`start`](Self::start)s to keep what follows where the executor runs work apart.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_in(
+        executor: &dyn Executor,
         journal: Arc<dyn MetadataJournal>,
         config: MasterConfig,
         threads: NonZeroUsize,
@@ -78,9 +93,13 @@ impl Applier {
         let (told, state) = watch::channel(state);
         let (jobs, waiting) = mpsc::channel(WAITING);
         let work = Work { journal: Arc::clone(&journal), config, threads, replica, told };
-        let thread = std::thread::Builder::new().name("mc-standby".into());
-        let thread = thread.spawn(move || work.run(waiting)).map_err(RecoverError::Thread)?;
-        Ok(Self { journal, jobs, state, thread })
+        let (ended, replica) = oneshot::channel();
+        let run = async move {
+            // Nobody wants it when the standby does not lead.
+            let _ = ended.send(work.run(waiting).await);
+        };
+        executor.spawn_apart("mc-standby", Box::pin(run)).map_err(RecoverError::Thread)?;
+        Ok(Self { journal, jobs, state, replica })
     }
 
     /// How far it is.
@@ -99,12 +118,24 @@ impl Applier {
         &self.jobs
     }
 
-    /// Ends the thread and returns the state that it has, when what it was given is done; `None` for
-    /// a journal that is new. Blocks.
+    /// Ends and returns the state that it has, when what it was given is done; `None` for a journal
+    /// that is new.
+    ///
+    /// # Panics
+    /// When keeping the journal has panicked.
+    pub async fn close(self) -> Option<Replica> {
+        drop(self.jobs);
+        self.replica.await.expect("what keeps the journal ends only when it is told to")
+    }
+
+    /// [`close`](Self::close)s. Blocks; not where the executor says that no thread
+    /// [may](Executor::may_block).
+    ///
+    /// # Panics
+    /// As [`close`](Self::close).
     #[must_use]
     pub fn stop(self) -> Option<Replica> {
-        drop(self.jobs);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        block_on(self.close(), None).expect("there is no deadline")
     }
 }
 
@@ -117,13 +148,13 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, mut jobs: mpsc::Receiver<Job>) -> Option<Replica> {
-        let mut next = jobs.blocking_recv();
+    async fn run(mut self, mut jobs: mpsc::Receiver<Job>) -> Option<Replica> {
+        let mut next = jobs.recv().await;
         let mut has_failed = true;
         while let Some(job) = next.take() {
             match job {
                 Job::Begin { epoch, identity, with_snapshot } => {
-                    let begun = self.begin(epoch, &identity, with_snapshot, &mut jobs);
+                    let begun = self.begin(epoch, &identity, with_snapshot, &mut jobs).await;
                     has_failed = begun.is_err();
                     self.tell(begun.err(), true);
                 }
@@ -148,7 +179,7 @@ impl Work {
                 }
             }
             if next.is_none() {
-                next = jobs.blocking_recv();
+                next = jobs.recv().await;
             }
         }
         self.replica
@@ -168,7 +199,7 @@ impl Work {
     }
 
     /// Begins to follow a term, with a snapshot of it if need be.
-    fn begin(
+    async fn begin(
         &mut self,
         epoch: Epoch,
         identity: &Identity,
@@ -189,7 +220,7 @@ impl Work {
             }
         }
         if with_snapshot {
-            let at = self.take_snapshot(jobs)?;
+            let at = keep_snapshot(&*self.journal, jobs).await?;
             self.journal.begin_at(at)?;
             self.replica = None;
             self.replica = Some(self.load(identity)?);
@@ -199,39 +230,6 @@ impl Work {
 
     fn load(&self, identity: &Identity) -> Result<Replica, RecoverError> {
         Replica::load(&*self.journal, &self.config, identity, self.threads)
-    }
-
-    /// Writes the snapshot that arrives; what was there before stays until it is whole.
-    fn take_snapshot(&self, jobs: &mut mpsc::Receiver<Job>) -> Result<Position, ReplicationError> {
-        let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        let mut writer = None;
-        loop {
-            let Some(Job::Batch(batch)) = jobs.blocking_recv() else {
-                return Err(broken().into());
-            };
-            let is_end = match batch.kind() {
-                BatchKind::Page => false,
-                BatchKind::End => true,
-                BatchKind::Effects => {
-                    return Err(ReplicationError::Protocol("effects inside of a snapshot"));
-                }
-            };
-            let at = batch.first();
-            let (begun, snapshot) = match writer.take() {
-                Some(writing) => writing,
-                None => (at, self.journal.begin_snapshot(at)?),
-            };
-            let mut snapshot = snapshot;
-            if begun != at {
-                return Err(ReplicationError::Protocol("pages of two snapshots"));
-            }
-            snapshot.write(&batch)?;
-            if is_end {
-                snapshot.finish()?;
-                return Ok(at);
-            }
-            writer = Some((begun, snapshot));
-        }
     }
 
     fn keep(&mut self, batches: &[Batch]) -> Result<(), ReplicationError> {
@@ -246,5 +244,41 @@ impl Work {
             replica.apply_all(batches);
         }
         Ok(())
+    }
+}
+
+/// Writes the snapshot that arrives; what was there before stays until it is whole.
+async fn keep_snapshot(
+    journal: &dyn MetadataJournal,
+    jobs: &mut mpsc::Receiver<Job>,
+) -> Result<Position, ReplicationError> {
+    let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let mut writer = None;
+    loop {
+        let Some(Job::Batch(batch)) = jobs.recv().await else {
+            return Err(broken().into());
+        };
+        let is_end = match batch.kind() {
+            BatchKind::Page => false,
+            BatchKind::End => true,
+            BatchKind::Effects => {
+                return Err(ReplicationError::Protocol("effects inside of a snapshot"));
+            }
+        };
+        let at = batch.first();
+        let (begun, snapshot) = match writer.take() {
+            Some(writing) => writing,
+            None => (at, journal.begin_snapshot(at)?),
+        };
+        let mut snapshot = snapshot;
+        if begun != at {
+            return Err(ReplicationError::Protocol("pages of two snapshots"));
+        }
+        snapshot.write(&batch)?;
+        if is_end {
+            snapshot.finish()?;
+            return Ok(at);
+        }
+        writer = Some((begun, snapshot));
     }
 }

@@ -59,8 +59,8 @@ pub enum ReplicationError {
     /// The standby's journal takes nothing more of this stream.
     #[error("the standby cannot go on: {0}")]
     Applier(std::sync::Arc<ReplicationError>),
-    /// The thread that keeps the journal has ended.
-    #[error("the thread that keeps the journal has ended")]
+    /// What keeps or reads the journal has ended.
+    #[error("this master's journal is kept no more")]
     Ended,
 }
 

@@ -1,15 +1,20 @@
 //! What a leader knows of its standbys, and what it may acknowledge therefore.
 
 use core::fmt;
+use core::pin::Pin;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_types::{Epoch, Sequence};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
+use super::frame::ReplicationError;
 use crate::encoding::Batch;
+use crate::executor::{Executor, Threads};
 use crate::journal::{Identity, JournalError, MetadataJournal};
 use crate::position::Position;
 use crate::writer::JournalProgress;
@@ -57,15 +62,23 @@ pub struct Hub {
     identity: Identity,
     journal: Arc<dyn MetadataJournal>,
     leader: Arc<dyn JournalProgress>,
+    executor: Arc<dyn Executor>,
     state: Mutex<State>,
-    last: watch::Sender<Position>,
+    /// Notified when batches were appended: in the order in which the streams wait, which that of a
+    /// `watch` channel is not.
+    appended: Notify,
 }
+
+/// What is read from the journal.
+pub(super) type Reading<T> = Pin<Box<dyn Future<Output = Result<T, ReplicationError>> + Send>>;
 
 struct State {
     recent: VecDeque<(Instant, Batch)>,
     recent_bytes: usize,
     /// What the first of them follows.
     base: Position,
+    /// The last batch that was appended.
+    last: Position,
     followers: BTreeMap<String, Follower>,
     /// Up to here the leader itself would acknowledge.
     local: Sequence,
@@ -108,16 +121,26 @@ impl Hub {
             identity,
             journal,
             leader,
+            executor: Arc::new(Threads),
             state: Mutex::new(State {
                 recent: VecDeque::new(),
                 recent_bytes: 0,
                 base,
+                last: base,
                 followers: BTreeMap::new(),
                 local: Sequence::new(0),
                 told: Sequence::new(0),
             }),
-            last: watch::Sender::new(base),
+            appended: Notify::new(),
         })
+    }
+
+    /// Reads the journal where this executor runs what blocks; by default on the threads of the
+    /// runtime that serves the standbys.
+    #[must_use]
+    pub fn with_executor(mut self, executor: Arc<dyn Executor>) -> Self {
+        self.executor = executor;
+        self
     }
 
     /// Its term.
@@ -130,13 +153,30 @@ impl Hub {
         self.identity
     }
 
-    pub(super) fn journal(&self) -> &Arc<dyn MetadataJournal> {
-        &self.journal
+    /// Begins to read the journal by `read`, which may block.
+    pub(super) fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn MetadataJournal) -> Result<T, ReplicationError> + Send + 'static,
+    ) -> Reading<T> {
+        let journal = Arc::clone(&self.journal);
+        let outcome = self.executor.blocking(move || read(&*journal));
+        Box::pin(async {
+            match outcome.await {
+                Ok(Ok(outcome)) => outcome,
+                // A panic was reported when it happened.
+                Ok(Err(_)) | Err(_) => Err(ReplicationError::Ended),
+            }
+        })
     }
 
     /// The last batch that was appended.
-    pub(super) fn last(&self) -> watch::Receiver<Position> {
-        self.last.subscribe()
+    pub(super) fn last(&self) -> Position {
+        self.state.lock().last
+    }
+
+    /// Waits until more batches are appended after this call.
+    pub(super) fn more(&self) -> Notified<'_> {
+        self.appended.notified()
     }
 
     /// The standbys.
@@ -144,7 +184,7 @@ impl Hub {
     pub fn followers(&self) -> Vec<FollowerState> {
         let state = self.state.lock();
         let now = Instant::now();
-        let last = *self.last.borrow();
+        let last = state.last;
         let follower = |(id, follower): (&String, &Follower)| FollowerState {
             id: id.clone(),
             position: follower.position,
@@ -306,11 +346,11 @@ impl JournalProgress for Hub {
             state.recent_bytes -= batch.bytes().len();
             state.base = batch.last();
         }
-        let last = state.recent.back().map(|(_, batch)| batch.last());
-        drop(state);
-        if let Some(last) = last {
-            self.last.send_replace(last);
+        if let Some(last) = batches.last() {
+            state.last = last.last();
         }
+        drop(state);
+        self.appended.notify_waiters();
         self.leader.appended(batches);
     }
 }

@@ -76,6 +76,7 @@ pub async fn follow(
         }
     };
     tokio::select! {
+        biased;
         ended = receive => ended,
         ended = acknowledge => ended,
     }

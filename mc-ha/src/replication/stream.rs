@@ -1,11 +1,11 @@
 //! One standby's stream, on the leader's side.
 
 use core::ops::ControlFlow;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::frame::{Frame, ReplicationError};
@@ -57,6 +57,7 @@ impl Hub {
             }
         };
         let ended = tokio::select! {
+            biased;
             ended = receive => ended,
             ended = self.send(output, position, &take_snapshot) => ended,
         };
@@ -71,8 +72,7 @@ impl Hub {
         take_snapshot: &(impl Fn() + Send),
     ) -> Result<(), ReplicationError> {
         let (epoch, identity) = (self.epoch(), self.identity());
-        let journal = Arc::clone(self.journal());
-        let is_known = blocking(move || journal.contains(position)).await?;
+        let is_known = self.read(move |journal| Ok(journal.contains(position)?)).await?;
         let start = Frame::Start { epoch, identity, with_snapshot: !is_known };
         start.write(&mut output).await?;
         let mut position = position;
@@ -81,14 +81,10 @@ impl Hub {
             self.send_snapshot(&mut output, snapshot).await?;
             position = snapshot.at;
         }
-        let mut last = self.last();
         loop {
             let batches = match self.recent_after(position) {
                 Some(batches) => batches,
-                None => {
-                    let journal = Arc::clone(self.journal());
-                    blocking(move || read_some(&*journal, position)).await?
-                }
+                None => self.read(move |journal| read_some(journal, position)).await?,
             };
             let end = batches.last().map(Batch::last);
             for batch in batches {
@@ -98,19 +94,19 @@ impl Hub {
             match end {
                 Some(end) => {
                     position = end;
-                    if *last.borrow_and_update() > position {
+                    if self.last() > position {
                         continue;
                     }
                 }
                 None => {
-                    let now = *last.borrow_and_update();
-                    Frame::Beat(now).write(&mut output).await?;
+                    Frame::Beat(self.last()).write(&mut output).await?;
                 }
             }
             timeout(STALL, output.flush()).await.map_err(|_| ReplicationError::Silent)??;
-            if *last.borrow() <= position {
+            let more = self.more();
+            if self.last() <= position {
                 // Silence is over when it is over: a beat.
-                let _ = timeout(BEAT, last.changed()).await;
+                let _ = timeout(BEAT, more).await;
             }
         }
     }
@@ -122,8 +118,7 @@ impl Hub {
     ) -> Result<SnapshotInfo, ReplicationError> {
         let waited = timeout(SNAPSHOT, async {
             loop {
-                let journal = Arc::clone(self.journal());
-                let snapshots = blocking(move || journal.snapshots()).await?;
+                let snapshots = self.read(|journal| Ok(journal.snapshots()?)).await?;
                 if let Some(newest) = snapshots.first() {
                     return Ok(*newest);
                 }
@@ -139,26 +134,42 @@ impl Hub {
         output: &mut BufWriter<impl AsyncWrite + Unpin>,
         snapshot: SnapshotInfo,
     ) -> Result<(), ReplicationError> {
-        let (sender, mut batches) = mpsc::channel(8);
-        let journal = Arc::clone(self.journal());
-        let reading = tokio::task::spawn_blocking(move || -> Result<(), ReplicationError> {
-            let mut reader = BatchReader::new(journal.open_snapshot(snapshot.at)?);
-            while let Some(batch) = reader.next_batch()? {
-                let batch = batch?;
-                let is_end = batch.kind() == BatchKind::End;
-                // It fails when the stream has ended.
-                if sender.blocking_send(batch).is_err() || is_end {
-                    break;
-                }
+        let at = snapshot.at;
+        let mut reading =
+            self.read(move |journal| read_pages(BatchReader::new(journal.open_snapshot(at)?)));
+        loop {
+            let (reader, pages) = reading.await?;
+            let is_over = pages.last().is_none_or(|last| last.kind() == BatchKind::End);
+            // The next ones are read while these are sent.
+            let next = (!is_over).then(|| self.read(move |_| read_pages(reader)));
+            for page in pages {
+                let written = timeout(STALL, Frame::Batch(page).write(output)).await;
+                written.map_err(|_| ReplicationError::Silent)??;
             }
-            Ok(())
-        });
-        while let Some(batch) = batches.recv().await {
-            let written = timeout(STALL, Frame::Batch(batch).write(output)).await;
-            written.map_err(|_| ReplicationError::Silent)??;
+            match next {
+                Some(next) => reading = next,
+                None => return Ok(()),
+            }
         }
-        reading.await.map_err(|_| ReplicationError::Ended)?
     }
+}
+
+/// Reads the next pages of a snapshot; none at its end.
+fn read_pages<R: Read>(
+    mut reader: BatchReader<R>,
+) -> Result<(BatchReader<R>, Vec<Batch>), ReplicationError> {
+    let mut pages = Vec::new();
+    while pages.len() < AT_A_TIME
+        && let Some(page) = reader.next_batch()?
+    {
+        let page = page?;
+        let is_end = page.kind() == BatchKind::End;
+        pages.push(page);
+        if is_end {
+            break;
+        }
+    }
+    Ok((reader, pages))
 }
 
 fn read_some(
@@ -182,12 +193,4 @@ fn read_some(
         (_, Err(_)) => ControlFlow::Break(()),
     })?;
     some
-}
-
-/// Runs what may block.
-async fn blocking<T: Send + 'static, E: Into<ReplicationError> + Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, ReplicationError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ReplicationError::Ended)?.map_err(Into::into)
 }

@@ -62,6 +62,8 @@ pub(super) async fn serve(
         Peer::Local { .. } => None,
     };
     tokio::select! {
+        // A simulation with one seed ends it in one way.
+        biased;
         () = take.take(Box::new(stream), peer) => {}
         // That the server is gone is an end too.
         _ = draining.wait_for(|draining| *draining) => {}

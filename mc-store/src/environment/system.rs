@@ -34,6 +34,10 @@ impl Environment for System {
         thread.spawn(move || runtime.block_on(work)).map(drop)
     }
 
+    fn may_block(&self) -> bool {
+        true
+    }
+
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
         drop(tokio::task::spawn_blocking(work));
     }

@@ -6,20 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::election::{
-    BootClock, Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership,
-    Member, MemberId, Position, await_leadership,
+    Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership, Member,
+    MemberId, Position, await_leadership,
 };
 use mc_ha::replication::{Applier, HubSettings, follow};
 use mc_ha::{RecoverError, Replica};
 use mc_meta::MasterConfig;
 use mc_rpc::{
     BindError, ClientConfig, HaReport, HaRole, JournalStream, Server, ServerConfig, ServerHandle,
+    Streams,
 };
-use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use super::environment::HaEnvironment;
 use super::journal::JournalConfig;
 use super::status::Status;
+use crate::abort_on_drop::AbortOnDrop;
+use crate::environment::{Environment, System};
 
 /// How a master takes part in a cluster of masters.
 #[derive(Clone)]
@@ -37,6 +40,9 @@ pub struct ClusterConfig {
     pub replication: HubSettings,
     /// How a standby connects to the leader: TLS and the token of an administrator.
     pub client: ClientConfig,
+    /// What this master takes from outside, as a standby and as the leader. Its
+    /// [`to_master`](Environment::to_master) connects to the leader.
+    pub environment: Arc<dyn Environment>,
 }
 
 impl ClusterConfig {
@@ -47,7 +53,8 @@ impl ClusterConfig {
         client.connect_timeout = Duration::from_secs(1);
         let candidacy = CandidacySettings::default();
         let replication = HubSettings::default();
-        Self { member, election, candidacy, journal, replication, client }
+        let environment = Arc::new(System);
+        Self { member, election, candidacy, journal, replication, client, environment }
     }
 }
 
@@ -75,14 +82,14 @@ pub enum StandbyError {
 /// A master that follows the leader and waits for its own turn to lead.
 ///
 /// It refuses calls and names the leader, answers administrators who ask for its state, and keeps the
-/// leader's journal and the state that comes of it.
+/// leader's journal and the state that comes of it. Dropping it ends it.
 #[derive(Debug)]
 pub struct Standby {
     config: ClusterConfig,
     server: ServerHandle,
     status: Arc<Status>,
     applier: Arc<Applier>,
-    following: JoinHandle<()>,
+    following: AbortOnDrop,
 }
 
 /// The place of a leader, to be [taken](crate::MasterBuilder::lead) by a master.
@@ -128,10 +135,9 @@ impl Standby {
         listen: SocketAddr,
         server: ServerConfig,
     ) -> Result<Self, StandbyError> {
-        let registering = config.clone();
-        let register =
-            async move |position| registering.election.register(registering.member, position).await;
-        Self::start_as(config, master, listen, server, register).await
+        let prepared = Prepared::read(config, master).await?;
+        let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
+        prepared.register(server).await
     }
 
     /// Starts as [`start`](Self::start) after a term of this member, which is registered still: it
@@ -145,37 +151,40 @@ impl Standby {
         listen: SocketAddr,
         server: ServerConfig,
     ) -> Result<Self, StandbyError> {
-        let election = Arc::clone(&config.election);
-        let set_position = async move |position| {
-            election.set_position(position);
-            Ok(())
-        };
-        Self::start_as(config, master, listen, server, set_position).await
+        let prepared = Prepared::read(config, master).await?;
+        let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
+        Ok(prepared.rejoin(server))
     }
 
-    async fn start_as(
+    /// [`start`](Self::start)s a standby that listens nowhere: its connections are streams that are
+    /// [handed in](Streams::hand_in), as those of
+    /// [`MasterBuilder::start_over_streams`](crate::MasterBuilder::start_over_streams).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_over_streams(
         config: ClusterConfig,
         master: MasterConfig,
-        listen: SocketAddr,
         server: ServerConfig,
-        join: impl AsyncFnOnce(Position) -> Result<(), ElectionError>,
-    ) -> Result<Self, StandbyError> {
-        let JournalConfig { journal, threads, .. } = config.journal.clone();
-        let applier =
-            tokio::task::spawn_blocking(move || Applier::start(journal, master, threads)).await;
-        let applier = applier.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-        let applier = Arc::new(applier?);
-        let status = Arc::new(Status::standby(&config, &applier));
-        let service = mc_rpc::Standby::new(Arc::clone(&status) as Arc<dyn HaReport>);
-        let server = Server::bind(&listen.to_string(), service, server).await?.spawn();
-        let position = applier.state().borrow().durable;
-        join(position).await?;
-        let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
-        info!(
-            member = %config.member.id(), address = config.member.rpc_address(), %position,
-            "standby"
-        );
-        Ok(Self { config, server, status, applier, following })
+    ) -> Result<(Self, Streams), StandbyError> {
+        let prepared = Prepared::read(config, master).await?;
+        let (server, streams) = Server::over_streams(prepared.service(), server)?;
+        Ok((prepared.register(server).await?, streams))
+    }
+
+    /// Starts as [`start_over_streams`](Self::start_over_streams) after a term of this member, as
+    /// [`start_after_term`](Self::start_after_term) does.
+    ///
+    /// # Errors
+    /// As [`start_after_term`](Self::start_after_term).
+    pub async fn start_over_streams_after_term(
+        config: ClusterConfig,
+        master: MasterConfig,
+        server: ServerConfig,
+    ) -> Result<(Self, Streams), StandbyError> {
+        let prepared = Prepared::read(config, master).await?;
+        let (server, streams) = Server::over_streams(prepared.service(), server)?;
+        Ok((prepared.rejoin(server), streams))
     }
 
     /// Where it listens.
@@ -197,9 +206,9 @@ impl Standby {
     /// [`StandbyError::Election`] when it can take no further part in the election.
     pub async fn lead(self) -> Result<LeaderSeat, StandbyError> {
         let Self { config, server, status, applier, following } = self;
-        let following = AbortOnDrop(following);
+        let clock = HaEnvironment::new(Arc::clone(&config.environment));
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
-        let leadership = await_leadership(&*config.election, &mut candidacy, &BootClock).await?;
+        let leadership = await_leadership(&*config.election, &mut candidacy, &clock).await?;
         info!(epoch = leadership.epoch().as_u64(), "elected; taking over");
         status.becomes(HaRole::Recovering, Some(leadership.epoch()));
         drop(following);
@@ -214,18 +223,58 @@ impl Standby {
                 }
             }
         };
-        let stopped = tokio::task::spawn_blocking(move || applier.stop()).await;
-        let replica = stopped.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let replica = applier.close().await;
         server.close().await;
         Ok(LeaderSeat { config, leadership, replica, status })
     }
 }
 
-struct AbortOnDrop(JoinHandle<()>);
+/// A standby that neither listens nor follows yet.
+struct Prepared {
+    config: ClusterConfig,
+    status: Arc<Status>,
+    applier: Arc<Applier>,
+}
 
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Prepared {
+    /// Reads the journal.
+    async fn read(config: ClusterConfig, master: MasterConfig) -> Result<Self, RecoverError> {
+        let JournalConfig { journal, threads, .. } = config.journal.clone();
+        let executor = HaEnvironment::new(Arc::clone(&config.environment));
+        let read = move || Applier::start_in(&executor, journal, master, threads);
+        let applier = Arc::new(config.environment.blocking(read).completed().await?);
+        let status = Arc::new(Status::standby(&config, &applier));
+        Ok(Self { config, status, applier })
+    }
+
+    fn service(&self) -> mc_rpc::Standby {
+        mc_rpc::Standby::new(Arc::clone(&self.status) as Arc<dyn HaReport>)
+    }
+
+    /// Serves, registers as a member and follows the leader.
+    async fn register(self, server: Server) -> Result<Standby, StandbyError> {
+        let server = server.spawn();
+        let ClusterConfig { election, member, .. } = &self.config;
+        election.register(member.clone(), self.position()).await?;
+        Ok(self.follow(server))
+    }
+
+    /// Serves and follows the leader, as a member that is registered.
+    fn rejoin(self, server: Server) -> Standby {
+        self.config.election.set_position(self.position());
+        self.follow(server.spawn())
+    }
+
+    fn position(&self) -> Position {
+        self.applier.state().borrow().durable
+    }
+
+    fn follow(self, server: ServerHandle) -> Standby {
+        let (member, position) = (&self.config.member, self.position());
+        info!(member = %member.id(), address = member.rpc_address(), %position, "standby");
+        let Self { config, status, applier } = self;
+        let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
+        Standby { config, server, status, applier, following: AbortOnDrop(following) }
     }
 }
 
@@ -247,6 +296,8 @@ async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
             let changed = match now {
                 Some(now) if now.member.id() != me => {
                     tokio::select! {
+                        biased;
+                        changed = leader.changed() => changed,
                         failure = follow_one(&config, &now, &applier) => {
                             let failure = failure.to_string();
                             if told.as_ref() != Some(&failure) {
@@ -256,7 +307,6 @@ async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
                             tokio::time::sleep(RETRY).await;
                             continue;
                         }
-                        changed = leader.changed() => changed,
                     }
                 }
                 _ => leader.changed().await,
@@ -277,7 +327,11 @@ async fn follow_one(
     applier: &Applier,
 ) -> Box<dyn std::error::Error + Send + Sync> {
     let address = leader.member.rpc_address();
-    let stream = match JournalStream::connect(address, config.client.clone()).await {
+    let mut client = config.client.clone();
+    if let Some(network) = config.environment.to_master() {
+        client.environment(network);
+    }
+    let stream = match JournalStream::connect(address, client).await {
         Ok(stream) => stream,
         Err(error) => return Box::new(error),
     };

@@ -3,21 +3,24 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_ha::replication::{Hub, HubSettings};
 use mc_ha::{
-    Batch, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter, MetadataJournal,
-    RecoverError, ReplayReport, Replica, SnapshotInfo, WriterSettings, WriterStartError,
-    WriterState, WriterWatch,
+    Batch, Executor, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter,
+    MetadataJournal, RecoverError, ReplayReport, Replica, SnapshotInfo, WriterSettings,
+    WriterStartError, WriterState, WriterWatch,
 };
 use mc_meta::{Corrections, MasterConfig, RebuildReport};
 use mc_rpc::{DurableSequence, DurableWatch};
 use mc_types::{Epoch, Sequence, Time};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::environment::HaEnvironment;
 use super::snapshots::{SnapshotPolicy, SnapshotRequest, Snapshots, SnapshotsTaken};
+use crate::environment::Environment;
 
 /// How a master keeps its metadata; see [`MasterBuilder::journal`](crate::MasterBuilder::journal).
 #[derive(Clone, Debug)]
@@ -97,10 +100,10 @@ pub(crate) fn recover(
     config: &JournalConfig,
     master: &MasterConfig,
     seed: Option<u64>,
-    random: &dyn Fn() -> io::Result<u128>,
+    environment: &dyn Environment,
 ) -> Result<Recovered, JournalStartError> {
     let begun = Instant::now();
-    let identity = identity(&*config.journal, seed, random)?;
+    let identity = identity(&*config.journal, seed, environment)?;
     let replica = Replica::load(&*config.journal, master, &identity, config.threads)?;
     finish(replica, begun)
 }
@@ -111,11 +114,11 @@ pub(crate) fn take_over(
     config: &JournalConfig,
     master: &MasterConfig,
     seed: Option<u64>,
-    random: &dyn Fn() -> io::Result<u128>,
+    environment: &dyn Environment,
 ) -> Result<Recovered, JournalStartError> {
     match replica {
         Some(replica) => finish(replica, Instant::now()),
-        None => recover(config, master, seed, random),
+        None => recover(config, master, seed, environment),
     }
 }
 
@@ -129,12 +132,12 @@ fn finish(replica: Replica, begun: Instant) -> Result<Recovered, JournalStartErr
 fn identity(
     journal: &dyn MetadataJournal,
     seed: Option<u64>,
-    random: &dyn Fn() -> io::Result<u128>,
+    environment: &dyn Environment,
 ) -> Result<Identity, JournalStartError> {
     if let Some(identity) = journal.identity()? {
         return Ok(identity);
     }
-    let draw = || random().map_err(JournalStartError::NoRandomness);
+    let draw = || environment.random_u128().map_err(JournalStartError::NoRandomness);
     let seed = seed.map_or_else(|| draw().map(|bits| bits as u64), Ok)?;
     let identity = Identity { seed, secret: draw()?.to_ne_bytes() };
     journal.set_identity(&identity)?;
@@ -169,6 +172,7 @@ pub(crate) fn tell(rebuilt: &RebuildReport, replayed: &ReplayReport, begun: Inst
 /// The journal of a master that runs.
 #[derive(Debug)]
 pub(crate) struct RunningJournal {
+    executor: Arc<HaEnvironment>,
     writer: Arc<JournalWriter>,
     settings: WriterSettings,
     snapshots: Snapshots,
@@ -197,6 +201,7 @@ impl JournalProgress for Progress {
 impl RunningJournal {
     /// Begins the term after the journal's last one. Blocks.
     pub(crate) fn start(
+        executor: Arc<HaEnvironment>,
         config: JournalConfig,
         corrections: &Corrections,
         replayed: ReplayReport,
@@ -205,11 +210,12 @@ impl RunningJournal {
         let watch = durable.watch();
         let epoch = Epoch::new(config.journal.epoch().as_u64() + 1);
         let progress = Arc::new(Progress(durable));
-        Self::write(config, epoch, corrections, replayed, progress, watch)
+        Self::write(executor, config, epoch, (corrections, replayed), progress, watch)
     }
 
     /// Begins a term that was won in an election, whose standbys get what is written. Blocks.
     pub(crate) fn lead(
+        executor: Arc<HaEnvironment>,
         config: JournalConfig,
         epoch: Epoch,
         corrections: &Corrections,
@@ -220,25 +226,27 @@ impl RunningJournal {
         let watch = durable.watch();
         let leader = Arc::new(Progress(durable));
         let hub = Hub::new(epoch, Arc::clone(&config.journal), leader, replication)?;
-        let hub = Arc::new(hub);
+        let hub = Arc::new(hub.with_executor(Arc::clone(&executor) as Arc<dyn Executor>));
         let progress = Arc::clone(&hub) as Arc<dyn JournalProgress>;
-        let running = Self::write(config, epoch, corrections, replayed, progress, watch)?;
+        let running =
+            Self::write(executor, config, epoch, (corrections, replayed), progress, watch)?;
         Ok((running, hub))
     }
 
     fn write(
+        executor: Arc<HaEnvironment>,
         config: JournalConfig,
         epoch: Epoch,
-        corrections: &Corrections,
-        replayed: ReplayReport,
+        (corrections, replayed): (&Corrections, ReplayReport),
         progress: Arc<dyn JournalProgress>,
         durable: DurableWatch,
     ) -> Result<Self, JournalStartError> {
         let JournalConfig { journal, writer: settings, snapshots, .. } = config;
-        let writer = JournalWriter::start(journal, epoch, corrections, settings, progress)?;
+        let writer =
+            JournalWriter::start_in(&*executor, journal, epoch, corrections, settings, progress)?;
         let writer = Arc::new(writer);
         let snapshots = Snapshots::new(snapshots, Arc::clone(&writer))?;
-        Ok(Self { writer, settings, snapshots, durable, replayed: Arc::new(replayed) })
+        Ok(Self { executor, writer, settings, snapshots, durable, replayed: Arc::new(replayed) })
     }
 
     /// Asks for a snapshot.
@@ -263,9 +271,16 @@ impl RunningJournal {
     pub(crate) fn attend(
         &mut self,
         state: &Arc<mc_meta::Master>,
-        now: impl Fn() -> Time + Send + 'static,
+        now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<(), JournalStartError> {
-        self.snapshots.start(Arc::clone(state), now).map_err(JournalStartError::Thread)
+        let started = self.snapshots.start(&*self.executor, Arc::clone(state), now);
+        started.map_err(JournalStartError::Thread)
+    }
+
+    /// Waits for the snapshot under way, writes what waits, for ten seconds at most, and ends.
+    pub(crate) async fn close(&self) {
+        self.snapshots.close().await;
+        self.writer.close().await;
     }
 
     /// Sees its state from elsewhere.

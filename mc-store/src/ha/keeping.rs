@@ -1,6 +1,5 @@
 //! What a master has to do with its journal and its term, in the order of its start.
 
-use std::io;
 use std::sync::Arc;
 
 use mc_ha::JournalSink;
@@ -12,11 +11,13 @@ use mc_types::Time;
 use tokio::sync::mpsc;
 
 use super::cluster::LeaderSeat;
+use super::environment::HaEnvironment;
 use super::journal::{
     JournalConfig, JournalStartError, JournalWatch, Recovered, RunningJournal, recover, take_over,
 };
 use super::status::{Leading, Status};
 use super::term::{JournalPort, MayAnswer, RunningTerm};
+use crate::environment::Environment;
 
 /// How a master that is to be started keeps its metadata.
 pub(crate) enum Keeping {
@@ -50,20 +51,23 @@ impl Keeping {
         self,
         master: &MasterConfig,
         seed: Option<u64>,
-        random: &dyn Fn() -> io::Result<u128>,
+        environment: &Arc<dyn Environment>,
     ) -> Result<(mc_meta::Master, Kept), JournalStartError> {
+        let executor = Arc::new(HaEnvironment::new(Arc::clone(environment)));
+        let environment = &**environment;
         match self {
             Self::Alone(config) => {
                 let Recovered { state, corrections, replayed } =
-                    recover(&config, master, seed, random)?;
-                let journal = RunningJournal::start(config, &corrections, replayed)?;
+                    recover(&config, master, seed, environment)?;
+                let journal = RunningJournal::start(executor, config, &corrections, replayed)?;
                 Ok((state, Kept { journal, term: None }))
             }
             Self::Leader(seat) => {
                 let LeaderSeat { config, leadership, replica, status } = *seat;
                 let Recovered { state, corrections, replayed } =
-                    take_over(replica, &config.journal, master, seed, random)?;
+                    take_over(replica, &config.journal, master, seed, environment)?;
                 let (journal, hub) = RunningJournal::lead(
+                    executor,
                     config.journal,
                     leadership.epoch(),
                     &corrections,
@@ -91,7 +95,7 @@ impl Kept {
     pub(crate) fn attend<C: Clock>(
         &mut self,
         state: &Arc<mc_meta::Master>,
-        now: impl Fn() -> Time + Send + 'static,
+        now: impl Fn() -> Time + Send + Sync + 'static,
         service: MasterService<C>,
         config: &mut ServerConfig,
     ) -> Result<MasterService<C>, JournalStartError> {
@@ -139,6 +143,11 @@ impl Keeper {
             Some((term, _)) => term.over().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Writes what waits, for ten seconds at most.
+    pub(crate) async fn close(&self) {
+        self.journal.close().await;
     }
 
     /// Ends the term. Returns whether there was one.

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mc_ha::{JournalError, JournalWriter, SnapshotInfo, take_snapshot};
+use mc_ha::{Apart, Executor, JournalError, JournalWriter, SnapshotInfo, take_snapshot_async};
 use mc_types::Time;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 /// When snapshots are taken. A start reads the last one and the journal since.
@@ -36,19 +37,23 @@ impl Default for SnapshotPolicy {
 /// How often it is looked whether one is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The thread that takes snapshots. Dropping it waits for the snapshot under way.
+/// Takes snapshots. Dropping it waits for the snapshot under way, where a thread may block.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    running: Option<Apart>,
 }
 
 #[derive(Debug)]
 struct Shared {
     policy: SnapshotPolicy,
     writer: Arc<JournalWriter>,
+    begun: Instant,
+    /// The age of the snapshot that was there at the start.
+    age: Duration,
     state: Mutex<State>,
-    ends: Condvar,
+    /// Wakes the task: a snapshot is asked for, or it is the end.
+    wake: Notify,
     taken: Arc<Mutex<SnapshotsTaken>>,
 }
 
@@ -70,7 +75,7 @@ impl SnapshotRequest {
     /// Has one taken soon.
     pub(crate) fn ask(&self) {
         self.0.state.lock().is_asked = true;
-        self.0.ends.notify_all();
+        self.0.wake.notify_one();
     }
 }
 
@@ -89,21 +94,42 @@ impl Snapshots {
     ) -> Result<Self, JournalError> {
         let last = writer.journal().snapshots()?.first().copied();
         let taken = Arc::new(Mutex::new(SnapshotsTaken { last, failed: 0 }));
-        let (state, ends) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { policy, writer, state, ends, taken });
-        Ok(Self { shared, thread: None })
+        let age = last.and_then(|last| last.finished.elapsed().ok()).unwrap_or_default();
+        let shared = Shared {
+            policy,
+            writer,
+            begun: Instant::now(),
+            age,
+            state: Mutex::default(),
+            wake: Notify::new(),
+            taken,
+        };
+        Ok(Self { shared: Arc::new(shared), running: None })
     }
 
     pub(crate) fn start(
         &mut self,
+        executor: &dyn Executor,
         master: Arc<mc_meta::Master>,
-        now: impl Fn() -> Time + Send + 'static,
+        now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let run = move || shared.run(&master, &now);
-        let thread = std::thread::Builder::new().name("mc-snapshots".into()).spawn(run)?;
-        self.thread = Some(thread);
+        let run = async move { shared.run(&master, &now).await };
+        self.running = Some(Apart::start(executor, "mc-snapshots", run)?);
         Ok(())
+    }
+
+    /// Waits for the snapshot under way, and takes no more.
+    pub(crate) async fn close(&self) {
+        self.end();
+        if let Some(running) = &self.running {
+            running.ended().await;
+        }
+    }
+
+    fn end(&self) {
+        self.shared.state.lock().ends = true;
+        self.shared.wake.notify_one();
     }
 
     pub(crate) fn request(&self) -> SnapshotRequest {
@@ -117,23 +143,20 @@ impl Snapshots {
 
 impl Drop for Snapshots {
     fn drop(&mut self) {
-        self.shared.state.lock().ends = true;
-        self.shared.ends.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported when it happened.
-            let _ = thread.join();
+        self.end();
+        if let Some(running) = &self.running {
+            running.wait();
         }
     }
 }
 
 impl Shared {
-    fn run(&self, master: &mc_meta::Master, now: &dyn Fn() -> Time) {
+    async fn run(&self, master: &mc_meta::Master, now: &(dyn Fn() -> Time + Send + Sync)) {
         loop {
+            // Either way it is time to look.
+            let _ = timeout(LOOK, self.wake.notified()).await;
             {
                 let mut state = self.state.lock();
-                if !state.ends && !state.is_asked {
-                    self.ends.wait_for(&mut state, LOOK);
-                }
                 if state.ends {
                     return;
                 }
@@ -145,7 +168,7 @@ impl Shared {
             }
             let written = self.writer.state().written;
             let begun = Instant::now();
-            let taken = take_snapshot(master, &self.writer, now);
+            let taken = take_snapshot_async(master, &self.writer, now).await;
             match taken {
                 Ok(info) => {
                     info!(
@@ -175,7 +198,7 @@ impl Shared {
         let is_old = match state.tried {
             Some(tried) => tried.elapsed() >= interval,
             // What was there at the start counts from its own time.
-            None => last.is_none_or(|last| last.finished.elapsed().unwrap_or_default() >= interval),
+            None => self.age + self.begun.elapsed() >= interval,
         };
         is_old && last.is_some() || written >= bytes.max(size / 4)
     }

@@ -1,17 +1,18 @@
 //! A leader's term: what keeps it, and what ends it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_ha::election::{Authority, ElectionError, Leadership, MemberId};
 use mc_ha::replication::Hub;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::cluster::member_id;
 use super::journal::JournalWatch;
 use super::snapshots::SnapshotRequest;
+use crate::abort_on_drop::AbortOnDrop;
 
 /// How often it is looked which standbys are in sync.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,14 +62,8 @@ impl mc_rpc::TakeStream for JournalPort {
 #[derive(Debug)]
 pub(crate) struct RunningTerm {
     over: watch::Receiver<bool>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for RunningTerm {
-    fn drop(&mut self) {
-        // Drops the leadership, which ends the term.
-        self.task.abort();
-    }
+    /// Aborting it drops the leadership, which ends the term.
+    _task: AbortOnDrop,
 }
 
 impl RunningTerm {
@@ -84,7 +79,7 @@ impl RunningTerm {
             // Nobody listens when the master is gone.
             let _ = told.send(true);
         });
-        Self { over, task }
+        Self { over, _task: AbortOnDrop(task) }
     }
 
     /// Waits until the term is over.
@@ -108,6 +103,7 @@ async fn keep(
     let mut failing_since = None;
     let wish = loop {
         tokio::select! {
+            biased;
             () = authority.ended() => {
                 warn!(epoch, "the term is over; this master leads no more");
                 return;
@@ -136,10 +132,10 @@ async fn keep(
     let Some(to) = to else { return };
     info!(epoch, %to, "handing over");
     // It gets everything that is acknowledged from now on before it is acknowledged.
-    let deadline = tokio::time::Instant::now() + CATCH_UP;
+    let deadline = Instant::now() + CATCH_UP;
     let has_all =
         || hub.followers().iter().any(|follower| follower.id == to.as_str() && follower.lag == 0);
-    while !has_all() && tokio::time::Instant::now() < deadline && authority.is_valid() {
+    while !has_all() && Instant::now() < deadline && authority.is_valid() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // A member may lead that is recorded as in sync, and may have become so since the last look.

@@ -1,5 +1,5 @@
-//! A cluster in one thread, on virtual time: a master and three clients as they are in production,
-//! on a network that delays, loses and cuts off. One seed gives one history.
+//! A cluster in one thread, on virtual time: masters and clients as they are in production, on a
+//! network that delays, loses and cuts off. One seed gives one history.
 //!
 //! `MC_SIMULATION_SEED=7 cargo test -p mc-store --test simulation` runs the workload with that seed.
 //!
@@ -10,6 +10,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod failover;
 mod network;
 mod transport;
 mod workload;
@@ -56,5 +57,25 @@ fn seeds_find_no_wrong_bytes() {
     for seed in first..first.saturating_add(5) {
         println!("MC_SIMULATION_SEED={seed}");
         drop(run(seed, Plan::default()));
+    }
+}
+
+#[test]
+fn a_standby_takes_over_with_all_that_was_acknowledged() {
+    let seed = seed();
+    let (once, again) = (failover::run(seed), failover::run(seed));
+    for (nth, (one, two)) in once.iter().zip(&again).enumerate() {
+        assert_eq!(one, two, "line {nth} differs");
+    }
+    assert_eq!(once.len(), again.len());
+    assert_eq!(count(&once, |line| line.ends_with("is killed")), 2, "{once:#?}");
+    assert!(count(&once, |line| line.ends_with("leads")) > 2, "{once:#?}");
+    assert!(
+        count(&once, |line| line.contains("put") && line.contains("Stored")) > 100,
+        "{once:#?}"
+    );
+    for seed in seed.saturating_add(1)..seed.saturating_add(5) {
+        println!("MC_SIMULATION_SEED={seed}");
+        drop(failover::run(seed));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -30,11 +30,16 @@ pub(crate) struct Weather {
 /// How long a lost piece takes longer, as with TCP.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 
+/// A connection, and the hosts at its ends.
+type Connection = ([Ipv4Addr; 2], Weak<Mutex<Wire>>);
+
 /// What all hosts are connected by.
 pub(crate) struct Network {
     weather: Weather,
     random: Random,
-    master: Streams,
+    /// The masters that listen, by their addresses.
+    masters: Mutex<BTreeMap<String, (Ipv4Addr, Streams)>>,
+    wires: Mutex<Vec<Connection>>,
     /// The hosts that are cut off, and until when.
     cut_off: Mutex<BTreeMap<Ipv4Addr, Instant>>,
 }
@@ -46,8 +51,26 @@ impl fmt::Debug for Network {
 }
 
 impl Network {
-    pub(crate) fn new(weather: Weather, random: Random, master: Streams) -> Arc<Self> {
-        Arc::new(Self { weather, random, master, cut_off: Mutex::default() })
+    pub(crate) fn new(weather: Weather, random: Random) -> Arc<Self> {
+        let (masters, wires, cut_off) = Default::default();
+        Arc::new(Self { weather, random, masters, wires, cut_off })
+    }
+
+    /// Has a master on this host listen, in place of what listened at the address before.
+    pub(crate) fn listen(&self, address: &str, host: Ipv4Addr, streams: Streams) {
+        self.masters.lock().unwrap().insert(address.to_owned(), (host, streams));
+    }
+
+    /// Breaks all connections of a host whose process was killed; it listens no more.
+    pub(crate) fn crash(&self, host: Ipv4Addr) {
+        self.masters.lock().unwrap().retain(|_, (at, _)| *at != host);
+        for (ends, wire) in &*self.wires.lock().unwrap() {
+            if let Some(wire) = wire.upgrade()
+                && ends.contains(&host)
+            {
+                wire.lock().unwrap().break_off();
+            }
+        }
     }
 
     /// Cuts a host off: what it sends and what is sent to it arrives after that time.
@@ -76,17 +99,28 @@ impl Network {
         self.random.chance(self.weather.breaks)
     }
 
-    async fn connect(self: Arc<Self>, host: Ipv4Addr) -> io::Result<Box<dyn ByteStream>> {
+    async fn connect(
+        self: Arc<Self>,
+        host: Ipv4Addr,
+        address: &str,
+    ) -> io::Result<Box<dyn ByteStream>> {
         sleep_until(self.arrival(host)).await;
+        let listens = self.masters.lock().unwrap().get(address).cloned();
+        let (peer, streams) = listens.ok_or(io::ErrorKind::ConnectionRefused)?;
+        sleep_until(self.back_at(peer)).await;
         let wire = Arc::new(Mutex::new(Wire::default()));
+        let mut wires = self.wires.lock().unwrap();
+        wires.retain(|(_, wire)| wire.strong_count() > 0);
+        wires.push(([host, peer], Arc::downgrade(&wire)));
+        drop(wires);
         let end = |side| End {
             side,
-            host,
+            hosts: [host, peer],
             network: Arc::clone(&self),
             wire: Arc::clone(&wire),
             timer: Box::pin(sleep(Duration::ZERO)),
         };
-        self.master.hand_in(end(1), SocketAddr::from((host, 40_000)))?;
+        streams.hand_in(end(1), SocketAddr::from((host, 40_000)))?;
         Ok(Box::new(end(0)))
     }
 }
@@ -106,8 +140,8 @@ impl ToMaster {
 }
 
 impl ClientEnvironment for ToMaster {
-    fn connect<'a>(&'a self, _: &'a str) -> Connecting<'a> {
-        Box::pin(Arc::clone(&self.network).connect(self.host))
+    fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
+        Box::pin(Arc::clone(&self.network).connect(self.host, address))
     }
 
     fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
@@ -121,6 +155,13 @@ impl ClientEnvironment for ToMaster {
 struct Wire {
     is_broken: bool,
     ways: [Way; 2],
+}
+
+impl Wire {
+    fn break_off(&mut self) {
+        self.is_broken = true;
+        self.ways.iter_mut().for_each(Way::wake);
+    }
 }
 
 /// What one end sends to the other.
@@ -144,7 +185,7 @@ impl Way {
 /// One end of a stream.
 struct End {
     side: usize,
-    host: Ipv4Addr,
+    hosts: [Ipv4Addr; 2],
     network: Arc<Network>,
     wire: Arc<Mutex<Wire>>,
     timer: Pin<Box<Sleep>>,
@@ -194,12 +235,12 @@ impl AsyncWrite for End {
     ) -> Poll<io::Result<usize>> {
         let mut wire = self.wire.lock().unwrap();
         if wire.is_broken || self.network.breaks() {
-            wire.is_broken = true;
-            wire.ways.iter_mut().for_each(Way::wake);
+            wire.break_off();
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let way = &mut wire.ways[self.side];
-        let arrives = self.network.arrival(self.host);
+        let [host, peer] = self.hosts;
+        let arrives = self.network.arrival(host).max(self.network.back_at(peer));
         let arrives = way.last.map_or(arrives, |last| last.max(arrives));
         way.last = Some(arrives);
         way.on_the_way.push_back((arrives, Bytes::copy_from_slice(bytes)));

@@ -35,30 +35,41 @@ impl Default for Plan {
 /// Keys, few enough that clients meet.
 const KEYS: u64 = 10;
 
+/// Where the master listens.
+const MASTER: &str = "master:50051";
+
 /// How long the last client is cut off: longer than the master waits for it.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Runs a cluster on a runtime of its own.
+/// Runs a cluster with one master.
 pub(crate) fn run(seed: u64, plan: Plan) -> History {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-    let history = Arc::new(Log::default());
-    runtime.block_on(simulate(Random::new(seed), plan, Arc::clone(&history)));
-    drop(runtime);
-    std::mem::take(&mut *history.lines.lock().unwrap())
+    history(|log| simulate(Random::new(seed), plan, log))
 }
 
+/// Runs a simulation on a runtime of its own.
+pub(crate) fn history<F: Future<Output = ()>>(simulate: impl FnOnce(Arc<Log>) -> F) -> History {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    let log = Arc::new(Log::default());
+    runtime.block_on(simulate(Arc::clone(&log)));
+    drop(runtime);
+    std::mem::take(&mut *log.lines.lock().unwrap())
+}
+
+/// What has happened so far.
 #[derive(Default)]
-struct Log {
+pub(crate) struct Log {
     lines: Mutex<History>,
     /// The values that were put or may have been, by key.
     put: Mutex<BTreeMap<String, Vec<u64>>>,
 }
 
 impl Log {
-    fn say(&self, who: impl std::fmt::Display, what: impl std::fmt::Display) {
-        let at = VirtualClock::elapsed().as_millis();
-        self.lines.lock().unwrap().push(format!("{at:>8} {who}: {what}"));
+    pub(crate) fn say(&self, who: impl std::fmt::Display, what: impl std::fmt::Display) {
+        let line = format!("{:>8} {who}: {what}", VirtualClock::elapsed().as_millis());
+        // Shown when the test fails.
+        println!("{line}");
+        self.lines.lock().unwrap().push(line);
     }
 }
 
@@ -69,13 +80,14 @@ async fn simulate(random: Random, plan: Plan, log: Arc<Log>) {
     (config.client_ttl, config.client_return_timeout) = (SILENCE / 3, SILENCE / 3);
     let master = Master::builder().config(config);
     let master = master.environment(Arc::new(Simulated::of_master(&random)));
-    let (master, streams) = master.start_over_streams().unwrap();
-    let network = Network::new(plan.weather, random.fork(), streams);
+    let (master, streams) = master.start_over_streams().await.unwrap();
+    let network = Network::new(plan.weather, random.fork());
+    network.listen(MASTER, Ipv4Addr::new(10, 1, 0, 1), streams);
     let fabric = MemFabric::new();
     let mut clients = JoinSet::new();
     for number in 1..=plan.clients {
         let host = Ipv4Addr::new(10, 0, 0, number);
-        let client = join(&fabric, &network, host, &random).await;
+        let client = join(&fabric, &network, host, MASTER, ByteSize::kib(256), &random).await;
         log.say(host, "joined");
         let (random, log) = (random.fork(), Arc::clone(&log));
         clients.spawn(async move {
@@ -106,7 +118,7 @@ async fn simulate(random: Random, plan: Plan, log: Arc<Log>) {
 }
 
 /// Waits for the condition, for two minutes of virtual time at most.
-async fn until(condition: impl Fn() -> bool) {
+pub(crate) async fn until(condition: impl Fn() -> bool) {
     let end = VirtualClock::elapsed() + Duration::from_secs(120);
     while !condition() {
         assert!(VirtualClock::elapsed() < end, "not in time");
@@ -114,10 +126,13 @@ async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-async fn join(
+/// Connects a client on this host, with a segment of this size.
+pub(crate) async fn join(
     fabric: &MemFabric,
     network: &Arc<Network>,
     host: Ipv4Addr,
+    master: &str,
+    segment: ByteSize,
     random: &Random,
 ) -> Client {
     let transport = SimulatedTransport::new(fabric, network, host, random);
@@ -125,10 +140,10 @@ async fn join(
     let transport = Arc::new(transport);
     loop {
         let builder = Client::builder()
-            .master("master:50051")
+            .master(master)
             .environment(Arc::clone(&environment) as _)
             .node(NodeConfig::only(Arc::clone(&transport) as _))
-            .segment_size(ByteSize::kib(256))
+            .segment_size(segment)
             .local_buffer(ByteSize::mib(1));
         // A connection may break just then.
         if let Ok(client) = builder.connect().await {
@@ -173,7 +188,7 @@ async fn act(client: &Client, host: Ipv4Addr, random: &Random, log: &Log) {
 }
 
 /// The bytes that are put as this number: no two puts have the same.
-fn value(key: &str, number: u64) -> Vec<u8> {
+pub(crate) fn value(key: &str, number: u64) -> Vec<u8> {
     let len = 8 + number % 8192;
     let random = Random::new(number ^ key.len() as u64);
     let mut bytes = vec![0; usize::try_from(len).unwrap()];

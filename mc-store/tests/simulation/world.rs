@@ -9,6 +9,7 @@ use std::time::Duration;
 use mc_rpc::ClientEnvironment;
 use mc_store::{Environment, Work};
 use mc_transport::{BootClock, TimeSource};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::network::{Network, ToMaster};
@@ -86,17 +87,25 @@ pub(crate) struct Simulated {
     random: Random,
     host: Ipv4Addr,
     to_master: Option<Arc<ToMaster>>,
+    apart: Mutex<Vec<AbortHandle>>,
 }
 
 impl Simulated {
     pub(crate) fn new(network: &Arc<Network>, host: Ipv4Addr, random: &Random) -> Self {
         let to_master = ToMaster::new(Arc::clone(network), host, random.fork());
-        Self { random: random.fork(), host, to_master: Some(Arc::new(to_master)) }
+        let to_master = Some(Arc::new(to_master));
+        Self { random: random.fork(), host, to_master, apart: Mutex::default() }
     }
 
     /// The master's, which calls nobody.
     pub(crate) fn of_master(random: &Random) -> Self {
-        Self { random: random.fork(), host: Ipv4Addr::UNSPECIFIED, to_master: None }
+        let host = Ipv4Addr::UNSPECIFIED;
+        Self { random: random.fork(), host, to_master: None, apart: Mutex::default() }
+    }
+
+    /// Ends what runs apart, in the middle of what it does: its process was killed.
+    pub(crate) fn kill(&self) {
+        self.apart.lock().unwrap().drain(..).for_each(|task| task.abort());
     }
 }
 
@@ -111,7 +120,7 @@ impl Environment for Simulated {
     }
 
     fn spawn_apart(&self, _: &str, work: Work) -> io::Result<()> {
-        drop(tokio::spawn(work));
+        self.apart.lock().unwrap().push(tokio::spawn(work).abort_handle());
         Ok(())
     }
 
