@@ -30,6 +30,7 @@ pub use journal::{
     SnapshotWriter,
 };
 pub use memory::MemoryJournal;
+pub use order::check_follows;
 pub use position::Position;
 pub use recover::{Damage, RecoverError, ReplayReport, Replica};
 pub use snapshot::{SnapshotError, take_snapshot, take_snapshot_async};

@@ -6,8 +6,13 @@ use crate::encoding::Batch;
 use crate::journal::JournalError;
 use crate::position::Position;
 
-/// Checks that a batch that is appended by a master of this term follows what is there.
-pub(crate) fn check_follows(
+/// Checks that a batch that is appended by a master of `term` follows `last`, the end of a journal in
+/// term `current`. For implementations of [`MetadataJournal`](crate::MetadataJournal).
+///
+/// # Errors
+/// [`JournalError::Fenced`] when another term may write, [`JournalError::Gap`] when the batch does not
+/// follow.
+pub fn check_follows(
     term: Epoch,
     batch: &Batch,
     current: Epoch,

@@ -87,6 +87,9 @@ pub(crate) struct SoakArgs {
     /// Seconds after which no further seed is begun
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
+    /// Go on after a simulation that failed
+    #[arg(long)]
+    pub(crate) keep_going: bool,
     /// Simulations at a time [default: one for each processor]
     #[arg(long)]
     pub(crate) threads: Option<NonZeroUsize>,

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod content;
+mod events;
 mod history;
+mod masters;
 mod plan;
 mod run;
 mod shrink;
@@ -11,7 +13,7 @@ mod workload;
 mod world;
 
 pub use history::Digest;
-pub use plan::{Fault, Plan, PlanError, QUIET, Roughness, What};
+pub use plan::{Fault, MasterKind, Plan, PlanError, QUIET, Roughness, What};
 pub use run::{Report, node_hours, run};
 pub use shrink::{Shrunk, shrink};
 pub use soak::{Soak, soak};

@@ -76,7 +76,7 @@ fn run_many(args: &SoakArgs) -> Result<(), Box<dyn Error>> {
         // Who reads it may have closed the pipe.
         let _ = print_soaked(report, args.json);
     };
-    let soak = soak(args.seeds.clone(), threads, limit, plan, on_end)?;
+    let soak = soak(args.seeds.clone(), threads, limit, args.keep_going, plan, on_end)?;
     print_soak(&soak, args.json)?;
     let Some(failed) = soak.failed.first() else { return Ok(()) };
     let shrunk = shrink(failed, Duration::from_secs(60))?;

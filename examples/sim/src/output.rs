@@ -72,7 +72,8 @@ pub(crate) fn print_soaked(report: &Report, as_json: bool) -> io::Result<()> {
         out,
         "seed {}: {verdict}, {} operations, history {}",
         report.seed, report.operations, report.digest
-    )
+    )?;
+    report.violations.iter().take(SHOWN).try_for_each(|it| writeln!(out, "violation: {it}"))
 }
 
 pub(crate) fn print_soak(soak: &Soak, as_json: bool) -> io::Result<()> {

@@ -15,6 +15,10 @@ pub const QUIET: Duration = Duration::from_secs(180);
 pub struct Plan {
     /// Where all random numbers come from.
     pub seed: u64,
+    /// The masters.
+    pub masters: MasterKind,
+    /// Whether objects have files on a tier that all nodes reach.
+    pub has_files: bool,
     /// Nodes: each contributes memory and runs applications.
     pub nodes: u32,
     /// Virtual time with load and faults.
@@ -73,10 +77,20 @@ pub enum What {
     Slow(u32),
     /// The network is bad everywhere: delays, losses, lost connections and late bytes.
     Storm,
-    /// The master is killed, and started again.
+    /// The master that leads is killed, and started again.
     KillMaster,
-    /// The master stands still.
+    /// A standby is killed, and started again.
+    KillStandby,
+    /// All masters are killed, and started again.
+    KillAllMasters,
+    /// The master that leads stands still.
     PauseMaster,
+    /// The master that leads is cut off from clients and standbys.
+    CutMaster,
+    /// The master that leads is cut off from the service in which it was elected.
+    LoseElection,
+    /// The disk of the journal of the master that leads is full.
+    FillJournal,
 }
 
 impl fmt::Display for Fault {
@@ -92,6 +106,10 @@ impl Plan {
     pub fn new(seed: u64, nodes: u32, time: Duration, pace: Duration) -> Self {
         let random = Random::of(seed, "faults");
         let network = [Roughness::Fair, Roughness::Usual, Roughness::Bad][random.below(3) as usize];
+        let kinds =
+            [MasterKind::Alone, MasterKind::Journaled, MasterKind::Three, MasterKind::Three];
+        let masters = kinds[random.below(4) as usize];
+        let has_files = random.below(3) == 0;
         let mut faults = Vec::new();
         // Of one node in a small cluster, and of as many more in a larger one.
         let mean = millis([4_000, 12_000, 40_000][random.below(3) as usize]);
@@ -108,7 +126,7 @@ impl Plan {
             faults.push(Fault { at, lasts, what });
         });
         faults.sort_by_key(|fault| fault.at);
-        Self { seed, nodes, time, pace, network, faults, shows_effects: false }
+        Self { seed, masters, has_files, nodes, time, pace, network, faults, shows_effects: false }
     }
 }
 
@@ -155,12 +173,32 @@ impl What {
     }
 
     fn of_all(random: &Random) -> Self {
-        [Self::Storm, Self::KillMaster, Self::PauseMaster][random.below(3) as usize]
+        match random.below(12) {
+            0..3 => Self::Storm,
+            3..5 => Self::KillMaster,
+            5 => Self::KillStandby,
+            6 => Self::KillAllMasters,
+            7..9 => Self::PauseMaster,
+            9 => Self::CutMaster,
+            10 => Self::LoseElection,
+            _ => Self::FillJournal,
+        }
     }
 }
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// The masters of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MasterKind {
+    /// One that knows nothing when it is started again.
+    Alone,
+    /// One with a journal.
+    Journaled,
+    /// Three with journals that elect a leader; changes are acknowledged when those in sync have them.
+    Three,
 }
 
 /// How bad a network is.
@@ -276,7 +314,14 @@ impl What {
             | Self::Extend(node)
             | Self::Slow(node) => [Some(node), None],
             Self::Apart(one, other) => [Some(one), Some(other)],
-            Self::Storm | Self::KillMaster | Self::PauseMaster => [None, None],
+            Self::Storm
+            | Self::KillMaster
+            | Self::KillStandby
+            | Self::KillAllMasters
+            | Self::PauseMaster
+            | Self::CutMaster
+            | Self::LoseElection
+            | Self::FillJournal => [None, None],
         }
     }
 }

@@ -29,8 +29,8 @@ pub struct Soak {
     pub is_cut_short: bool,
 }
 
-/// Runs the simulation that `plan` makes of each seed, in so many threads, until time is up or one has
-/// failed. `on_end` is told of each one, in the order in which they end.
+/// Runs the simulation that `plan` makes of each seed, in so many threads, until time is up or, unless
+/// it `keeps_going`, one has failed. `on_end` is told of each one, in the order in which they end.
 ///
 /// # Errors
 /// None, but for those of a history that is not copied.
@@ -38,6 +38,7 @@ pub fn soak(
     seeds: Range<u64>,
     threads: NonZeroUsize,
     limit: Option<Duration>,
+    keeps_going: bool,
     plan: impl Fn(u64) -> Plan + Sync,
     on_end: impl Fn(&Report) + Sync,
 ) -> io::Result<Soak> {
@@ -50,7 +51,7 @@ pub fn soak(
             if end.is_some_and(|end| Instant::now() >= end) {
                 soak.is_cut_short = true;
             }
-            if soak.is_cut_short || !soak.failed.is_empty() {
+            if soak.is_cut_short || !(keeps_going || soak.failed.is_empty()) {
                 return Ok(());
             }
             drop(soak);

@@ -105,7 +105,10 @@ impl Application {
         let config = self.config(key);
         let begun = self.history.begin(self.node, key, Call::Put(id));
         match self.client.put_with(&key_name(key), bytes, &config).await {
-            Ok(PutOutcome::Stored) => begun.ends(Answer::Change(Outcome::Done), ""),
+            Ok(PutOutcome::Stored) => {
+                self.ledger.acknowledged(&key_name(key), begun.begin());
+                begun.ends(Answer::Change(Outcome::Done), "");
+            }
             Ok(PutOutcome::Existing) => begun.ends(Answer::Change(Outcome::Existing), ""),
             Ok(PutOutcome::Pending) => begun.ends(Answer::Change(Outcome::Refused), "pending"),
             Err(error) => {
@@ -119,7 +122,10 @@ impl Application {
         let config = self.config(key);
         let begun = self.history.begin(self.node, key, Call::Upsert(id));
         match self.client.upsert_with(&key_name(key), bytes, &config).await {
-            Ok(()) => begun.ends(Answer::Change(Outcome::Done), ""),
+            Ok(()) => {
+                self.ledger.acknowledged(&key_name(key), begun.begin());
+                begun.ends(Answer::Change(Outcome::Done), "");
+            }
             Err(error) => {
                 begun.ends(Answer::Change(of_put(&error)), format_args!("{:?}", error.code()));
             }
@@ -195,9 +201,7 @@ impl Application {
         let begun = self.history.begin(self.node, key, Call::Remove);
         match self.client.remove(&name, force).await {
             Ok(()) => {
-                if !force {
-                    self.ledger.removed(&name, protected);
-                }
+                self.ledger.removed(&name, begun.begin(), force, protected);
                 begun.ends(Answer::Change(Outcome::Done), if force { "force" } else { "" });
             }
             Err(error) => {

@@ -10,15 +10,16 @@ use std::time::Duration;
 use mc_cluster_testkit::simulation::{
     Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
 };
-use mc_meta::{ExportCursor, MasterReport, Record};
-use mc_store::{ByteSize, Client, Master, MasterConfig, NodeConfig, SegmentOptions};
+use mc_store::{ByteSize, Client, NodeConfig, SegmentOptions};
+use mc_tier::MemoryTier;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
 use crate::history::History;
+use crate::masters::Masters;
 use crate::plan::{Fault, Plan, QUIET, Roughness, What};
-use crate::workload::{Application, LEASE};
+use crate::workload::Application;
 
 /// What each node contributes.
 const SEGMENT: ByteSize = ByteSize::kib(256);
@@ -29,13 +30,14 @@ const APPLICATIONS: u32 = 2;
 /// Keys for each node.
 const KEYS_OF_A_NODE: u32 = 24;
 
+/// The longest time that an access to a disk takes.
+const DISK: Duration = Duration::from_millis(30);
+
 /// How often it is looked whether a violation was found.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How often the master's state is compared with the ledger.
 const COMPARE: Duration = Duration::from_secs(30);
-
-const MASTER: &str = "master:50051";
 
 pub(crate) fn segment_name(node: u32) -> String {
     format!("node-{node}")
@@ -55,19 +57,6 @@ fn node_host(node: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, b, c, d)
 }
 
-const MASTER_HOST: Ipv4Addr = Ipv4Addr::new(172, 16, 0, 1);
-
-pub(crate) fn master_config() -> MasterConfig {
-    let mut config = MasterConfig::default();
-    config.shards = 8;
-    config.lease_ttl = LEASE;
-    config.put_start_discard_timeout = Duration::from_secs(20);
-    config.put_start_release_timeout = Duration::from_secs(60);
-    config.client_ttl = Duration::from_secs(10);
-    config.client_return_timeout = Duration::from_secs(40);
-    config
-}
-
 /// What the simulation is made of.
 pub(crate) struct World {
     plan: Plan,
@@ -76,17 +65,13 @@ pub(crate) struct World {
     fabric: Arc<Fabric>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) history: Arc<History>,
-    master: RefCell<Option<RunningMaster>>,
-    master_clock: HostClock,
+    masters: Masters,
+    /// The files of objects, on a file system that all nodes have mounted.
+    files: Option<MemoryTier>,
     nodes: Vec<Node>,
     /// Storms under way.
     storms: Cell<u32>,
     is_over: Cell<bool>,
-}
-
-struct RunningMaster {
-    master: Master,
-    process: Process,
 }
 
 struct Node {
@@ -122,6 +107,7 @@ impl World {
             let drift = clocks.below(201).cast_signed() - 100;
             HostClock::new(drift, Duration::from_secs(clocks.below(1_000_000)))
         };
+        let masters = Masters::new(plan, &network, &ledger, &history, clock);
         let nodes = (0..plan.nodes).map(|_| Node::new(clock())).collect();
         Rc::new(Self {
             plan: plan.clone(),
@@ -130,8 +116,8 @@ impl World {
             fabric,
             ledger,
             history,
-            master: RefCell::new(None),
-            master_clock: clock(),
+            masters,
+            files: plan.has_files.then(MemoryTier::new),
             nodes,
             storms: Cell::new(0),
             is_over: Cell::new(false),
@@ -140,7 +126,6 @@ impl World {
 
     /// Runs the plan.
     pub(crate) async fn run(self: Rc<Self>) {
-        self.start_master();
         let keepers: Vec<JoinHandle<()>> = (0..self.plan.nodes)
             .map(|node| {
                 let world = Rc::clone(&self);
@@ -159,7 +144,7 @@ impl World {
         while virtual_time() < self.plan.time && !self.has_violations() {
             sleep(LOOK.min(self.plan.time - virtual_time())).await;
             if virtual_time() >= compared + COMPARE {
-                self.compare();
+                self.masters.compare();
                 compared = virtual_time();
             }
         }
@@ -187,31 +172,6 @@ impl World {
 
     pub(crate) fn has_violations(&self) -> bool {
         self.ledger.has_violations() || self.history.has_violations()
-    }
-
-    fn start_master(&self) {
-        let process = Process::new(MASTER_HOST);
-        let host = SimulatedHost::new(
-            &self.network,
-            &process,
-            self.master_clock.boot_clock(),
-            &self.random,
-            Duration::ZERO,
-        );
-        self.ledger.forget();
-        let builder = Master::builder()
-            .config(master_config())
-            .seed(self.random.next())
-            .sink(self.ledger.sink())
-            .environment(Arc::new(host));
-        let (master, streams) = builder.start_over_streams().expect("a master");
-        self.network.listen(MASTER, &process, streams);
-        self.history.say("master", "started");
-        *self.master.borrow_mut() = Some(RunningMaster { master, process });
-    }
-
-    fn report(&self) -> Option<MasterReport> {
-        self.master.borrow().as_ref().map(|running| running.master.report())
     }
 
     /// Starts a node again and again, until the end.
@@ -283,17 +243,20 @@ impl World {
             process,
             node.clock.boot_clock(),
             &self.random,
-            Duration::ZERO,
+            if self.files.is_some() { DISK } else { Duration::ZERO },
         );
         let host = Arc::new(host);
         loop {
-            let builder = Client::builder()
-                .master(MASTER)
+            let mut builder = Client::builder()
+                .master(self.masters.addresses())
                 .environment(Arc::clone(&host) as _)
                 .node(NodeConfig::only(Arc::clone(&transport) as _))
                 .segment_size(SEGMENT)
                 .segment_name(segment_name(number))
                 .local_buffer(ByteSize::kib(256));
+            if let Some(files) = &self.files {
+                builder = builder.shared_tier(Arc::new(files.clone()));
+            }
             match builder.connect().await {
                 Ok(client) => return client,
                 // The master may be away, or still know the node's former life.
@@ -353,21 +316,7 @@ impl World {
                     self.network.set_weather(self.plan.network.weather());
                 }
             }
-            What::KillMaster => {
-                let running = self.master.borrow_mut().take();
-                // It may be down already.
-                let Some(RunningMaster { master, process }) = running else { return };
-                process.end(&self.network, Ending::Killed);
-                drop(master);
-                self.history.say("master", "killed");
-                sleep(fault.lasts).await;
-                self.start_master();
-            }
-            What::PauseMaster => {
-                if let Some(running) = &*self.master.borrow() {
-                    running.process.pause(until);
-                }
-            }
+            _ => self.masters.inflict(fault).await,
         }
     }
 
@@ -413,27 +362,10 @@ impl World {
         self.history.say(&who, format_args!("unmounts {name}: {}", outcome(&unmounted)));
     }
 
-    /// Compares the master's whole state with the ledger.
-    fn compare(&self) {
-        let master = self.master.borrow();
-        let Some(RunningMaster { master, .. }) = &*master else { return };
-        let (mut cursor, mut records) = (Some(ExportCursor::default()), Vec::new());
-        while let Some(at) = cursor {
-            let page = master.state().export(mc_types::Time::ORIGIN, at);
-            records.extend(page.records);
-            cursor = page.next;
-        }
-        let objects = records.iter().filter_map(|record| match record {
-            Record::Object(object) => Some(object),
-            _ => None,
-        });
-        self.ledger.compare(objects);
-    }
-
     /// Checks what has to be so when nothing has gone wrong for long.
     async fn check_end(&self) {
-        self.compare();
-        let Some(report) = self.report() else { return };
+        self.masters.compare();
+        let Some(report) = self.masters.report() else { return };
         let first = report.segments.iter().filter(|it| !it.spec.name.ends_with("second"));
         if first.count() != self.nodes.len() {
             let names: Vec<_> = report.segments.iter().map(|it| &it.spec.name).collect();
@@ -452,7 +384,7 @@ impl World {
         }
         // Leases end, and what may be written late is given up.
         sleep(Duration::from_secs(90)).await;
-        let Some(report) = self.report() else { return };
+        let Some(report) = self.masters.report() else { return };
         for segment in &report.segments {
             if segment.used > 0 {
                 self.history.violates(format_args!(

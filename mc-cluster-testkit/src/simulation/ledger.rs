@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_meta::{
-    Effect, EffectSink, Location, ObjectRecord, ObjectView, Placement, Removal, SegmentStatus,
+    Effect, EffectSink, Location, ObjectRecord, ObjectView, Placement, Record, Removal,
+    SegmentStatus,
 };
 use mc_types::{Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
 
@@ -44,6 +45,10 @@ type Log = Box<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
+    /// Sinks that were given out.
+    sinks: u64,
+    /// The master that is followed.
+    life: Life,
     segments: BTreeMap<SegmentId, Segment>,
     by_key: HashMap<RemoteKey, SegmentId>,
     /// The ranges of each put, by segment and offset, those that are kept included.
@@ -54,8 +59,12 @@ struct State {
     removals: BTreeMap<String, u64>,
     /// Any number of removals was called.
     removes_all: bool,
-    /// The put whose object was last removed on request, by key.
-    last_removed: BTreeMap<String, Generation>,
+    /// When the last object of each key was stored.
+    last_stored: BTreeMap<String, Duration>,
+    /// The put whose object was last removed on request, by key, and when.
+    last_removed: BTreeMap<String, (Generation, Duration)>,
+    /// Objects whose removal was acknowledged.
+    gone: BTreeMap<String, Generation>,
     /// The names of segments that their clients may give up.
     leaving: BTreeSet<String>,
     violations: Vec<String>,
@@ -85,6 +94,10 @@ struct Segment {
 struct Readable {
     generation: Generation,
     stored: Duration,
+    /// When the key's value before it was stored.
+    stored_before: Duration,
+    /// A client was told that it is stored.
+    is_acknowledged: bool,
     /// The last call that protected it, at its begin.
     protected_at: Duration,
     /// Until then no one may evict it, or remove it without force.
@@ -126,19 +139,36 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sink for a master whose effects this ledger is to follow.
+    /// Returns a sink for a master. The ledger follows its effects once it [leads](Self::leads).
     #[must_use]
     pub fn sink(self: &Arc<Self>) -> LedgerSink {
-        LedgerSink(Arc::clone(self))
+        let mut state = self.state();
+        state.sinks += 1;
+        LedgerSink { ledger: Arc::clone(self), life: Life(state.sinks) }
     }
 
-    /// Forgets all objects and segments, for a new master that knows nothing. What clients called and
-    /// what was found stays.
-    pub fn forget(&self) {
+    /// Follows the master with the sink of this life from now on, which begins with the state that
+    /// `records` describe. What was acknowledged must be there when its journal `is_kept`.
+    pub fn leads<'a>(
+        &self,
+        life: Life,
+        is_kept: bool,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) {
         let mut state = self.state();
-        let old = std::mem::take(&mut *state);
-        let State { removals, removes_all, leaving, violations, .. } = old;
-        *state = State { removals, removes_all, leaving, violations, ..State::default() };
+        state.life = life;
+        let old = state.begin_with(records);
+        if is_kept {
+            state.check_kept(&old);
+        }
+    }
+
+    /// Learns that a put or upsert of this key was acknowledged that was called at `begin`.
+    pub fn acknowledged(&self, key: &str, begin: Duration) {
+        if let Some(readable) = self.state().readable.get_mut(key) {
+            // With another value stored meanwhile it is not known which one was acknowledged.
+            readable.is_acknowledged = begin < readable.stored && readable.stored_before < begin;
+        }
     }
 
     /// Takes the violations that were found.
@@ -167,8 +197,11 @@ impl Ledger {
         let Some(ranges) = state.segments.get(&segment).map(|segment| &segment.ranges) else {
             return;
         };
-        let is_foreign =
-            |range: &Range| before.is_none_or(|before| before.generation != range.owner.generation);
+        let is_foreign = |range: &Range| {
+            let is_its_own = |before: Owner| before.generation == range.owner.generation;
+            // Space is kept for late writes.
+            !range.owner.is_kept && !before.is_some_and(is_its_own)
+        };
         let foreign =
             overlapping(ranges, extent.offset(), extent.end()).find(|(_, range)| is_foreign(range));
         if let Some((offset, Range { end, owner, .. })) = foreign {
@@ -200,11 +233,21 @@ impl Ledger {
         state.readable.get(key).map(|it| (it.generation, it.protected_until))
     }
 
-    /// Learns that a removal without force was acknowledged, which was called when `protected` was.
-    pub fn removed(&self, key: &str, protected: Option<(Generation, Duration)>) {
+    /// Learns that a removal was acknowledged that was called at `begin`, when `protected` was
+    /// protected against removals without force.
+    pub fn removed(
+        &self,
+        key: &str,
+        begin: Duration,
+        force: bool,
+        protected: Option<(Generation, Duration)>,
+    ) {
         let mut state = self.state();
-        let Some((generation, until)) = protected else { return };
-        if until > virtual_time() + SLACK && state.last_removed.get(key) == Some(&generation) {
+        let removed = state.last_removed.get(key).copied();
+        let Some((generation, _)) = removed.filter(|(_, at)| *at >= begin) else { return };
+        state.gone.insert(key.to_owned(), generation);
+        let Some((protected, until)) = protected else { return };
+        if !force && until > virtual_time() + SLACK && protected == generation {
             state.violates(format_args!(
                 "{key} ({generation:?}) was removed without force, and is leased until {until:?}"
             ));
@@ -257,6 +300,32 @@ impl Ledger {
         }
     }
 
+    /// Compares the keys that a subscriber of events knows with the objects that can be read. Objects
+    /// whose nodes are away may be missing.
+    pub fn compare_known<'a>(&self, known: impl IntoIterator<Item = &'a str>) {
+        let known: BTreeSet<&str> = known.into_iter().collect();
+        let state = &mut *self.state();
+        let mut wrong = Vec::new();
+        for key in &known {
+            if !state.readable.contains_key(*key) {
+                wrong.push(format!("a subscriber knows {key}, which is gone"));
+            }
+        }
+        let is_here = |(id, start): &(SegmentId, u64)| {
+            state.segments.get(id).is_some_and(|it| {
+                it.status.is_none_or(|status| status == SegmentStatus::Ok)
+                    && it.ranges.get(start).is_some_and(|range| range.readable_since.is_some())
+            })
+        };
+        for (key, readable) in &state.readable {
+            let ranges = state.ranges_of.get(&readable.generation);
+            if !known.contains(key.as_str()) && ranges.is_some_and(|all| all.iter().any(is_here)) {
+                wrong.push(format!("no subscriber was told of {key}"));
+            }
+        }
+        wrong.into_iter().for_each(|wrong| state.violates(wrong));
+    }
+
     /// Returns the ranges of a segment that belong to puts.
     #[must_use]
     pub fn ranges(&self, segment: SegmentId) -> Vec<(u64, u64, Owner)> {
@@ -267,16 +336,35 @@ impl Ledger {
     }
 }
 
+/// One life of a master: from its start or its election to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Life(u64);
+
 /// Passes the effects of a master on to its [`Ledger`].
 #[derive(Debug)]
-pub struct LedgerSink(Arc<Ledger>);
+pub struct LedgerSink {
+    ledger: Arc<Ledger>,
+    life: Life,
+}
+
+impl LedgerSink {
+    /// The master's life.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.life
+    }
+}
 
 impl EffectSink for LedgerSink {
     fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
-        if let Some(log) = &self.0.log {
+        let mut state = self.ledger.state();
+        if state.life != self.life {
+            return;
+        }
+        if let Some(log) = &self.ledger.log {
             log(format_args!("{}", summary::Summary(effect)));
         }
-        self.0.state().follow(effect);
+        state.follow(effect);
     }
 }
 
@@ -289,7 +377,89 @@ fn overlapping(ranges: &Ranges, start: u64, end: u64) -> impl Iterator<Item = (u
         .map(|(offset, range)| (*offset, *range))
 }
 
+impl Readable {
+    fn new(generation: Generation, stored: Duration) -> Self {
+        Self {
+            generation,
+            stored,
+            stored_before: Duration::ZERO,
+            is_acknowledged: false,
+            protected_at: Duration::ZERO,
+            protected_until: Duration::ZERO,
+        }
+    }
+}
+
 impl State {
+    /// Begins with the state of these records. Returns the objects that there were before.
+    fn begin_with<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> BTreeMap<String, Readable> {
+        let old = std::mem::take(&mut self.readable);
+        self.segments.clear();
+        self.by_key.clear();
+        self.ranges_of.clear();
+        for record in records {
+            match record {
+                Record::Segment { spec, status, .. } => {
+                    self.by_key.insert(spec.remote_key, spec.id);
+                    let segment = Segment { status: Some(*status), ..Segment::default() };
+                    self.segments.insert(spec.id, segment);
+                }
+                Record::Object(object) => {
+                    let owner = Owner { generation: object.generation, is_kept: false };
+                    for place in object.replicas.iter().chain(&object.reserved) {
+                        self.begin_with_range(place, owner);
+                    }
+                    if object.complete {
+                        let readable = Readable::new(object.generation, virtual_time());
+                        self.readable.insert(object.key.as_str().to_owned(), readable);
+                    }
+                }
+                Record::SpaceKept { space, .. } => {
+                    let owner = Owner { generation: Generation::new(0), is_kept: true };
+                    space.iter().for_each(|place| self.begin_with_range(place, owner));
+                }
+                _ => {}
+            }
+        }
+        old
+    }
+
+    fn begin_with_range(&mut self, place: &Location, owner: Owner) {
+        let (start, end) = (place.extent.offset(), place.extent.end());
+        let Some(segment) = self.segments.get_mut(&place.segment) else { return };
+        let other = overlapping(&segment.ranges, start, end).next();
+        segment.ranges.insert(start, Range { end, owner, readable_since: None });
+        self.ranges_of.entry(owner.generation).or_default().push((place.segment, start));
+        if let Some((offset, other)) = other {
+            self.violates(format_args!(
+                "a new master has {start}..{end} of segment {} as {owner:?} and {offset}..{} as {:?}",
+                place.segment, other.end, other.owner
+            ));
+        }
+    }
+
+    /// Checks that what was acknowledged by the last master is there in the next one.
+    fn check_kept(&mut self, old: &BTreeMap<String, Readable>) {
+        for (key, was) in old.iter().filter(|(_, was)| was.is_acknowledged) {
+            if self.readable.get(key).is_none_or(|it| it.generation < was.generation) {
+                let generation = was.generation;
+                self.violates(format_args!(
+                    "{key} ({generation:?}) was acknowledged, and a new master does not know it"
+                ));
+            }
+        }
+        for (key, generation) in std::mem::take(&mut self.gone) {
+            if self.readable.get(&key).is_some_and(|it| it.generation == generation) {
+                self.violates(format_args!(
+                    "{key} ({generation:?}) was removed, and a new master has it again"
+                ));
+            }
+        }
+    }
+
     fn violates(&mut self, what: impl fmt::Display) {
         self.violations.push(format!("{:?}: {what}", virtual_time()));
     }
@@ -454,8 +624,8 @@ impl State {
     fn store(&mut self, object: &ObjectView<'_>) {
         let key = object.key().to_string();
         let (generation, stored) = (object.generation(), virtual_time());
-        let (protected_at, protected_until) = (Duration::ZERO, Duration::ZERO);
-        let new = Readable { generation, stored, protected_at, protected_until };
+        let stored_before = self.last_stored.insert(key.clone(), stored).unwrap_or_default();
+        let new = Readable { stored_before, ..Readable::new(generation, stored) };
         if let Some(old) = self.readable.insert(key.clone(), new) {
             let old = old.generation;
             self.violates(format_args!(
@@ -470,7 +640,7 @@ impl State {
         let was = self.readable.get(key).copied().filter(|it| it.generation == generation)?;
         self.readable.remove(key);
         if cause == Removal::Requested && !self.removes_all {
-            self.last_removed.insert(key.to_owned(), generation);
+            self.last_removed.insert(key.to_owned(), (generation, now));
             let calls = self.removals.get_mut(key).filter(|calls| **calls > 0);
             match calls {
                 Some(calls) => *calls -= 1,

@@ -15,6 +15,7 @@
 
 mod clock;
 mod host;
+mod journal;
 mod ledger;
 mod network;
 mod random;
@@ -24,7 +25,8 @@ mod transport;
 
 pub use clock::{HostClock, begin_time, virtual_time};
 pub use host::SimulatedHost;
-pub use ledger::{Ledger, LedgerSink, Owner};
+pub use journal::SimulatedJournal;
+pub use ledger::{Ledger, LedgerSink, Life, Owner};
 pub use network::{Cut, Ending, Network, Process, Weather};
 pub use random::Random;
 pub use transport::{Fabric, SimulatedTransport};

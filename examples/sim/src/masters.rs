@@ -1,0 +1,418 @@
+//! The masters: one that forgets everything, one with a journal, or three that elect a leader.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mc_cluster_testkit::simulation::{
+    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost, SimulatedJournal,
+};
+use mc_events::EventSystem;
+use mc_ha::Durability;
+use mc_ha::election::Member;
+use mc_ha::election::memory::{MemoryCluster, MemoryElection};
+use mc_meta::{DiskConfig, ExportCursor, MasterConfig, MasterReport, Record};
+use mc_rpc::ServerConfig;
+use mc_store::{
+    ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master, MasterStartError, Standby,
+    StandbyError,
+};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::events::Subscriber;
+use crate::history::History;
+use crate::plan::{Fault, MasterKind, Plan, What};
+use crate::workload::LEASE;
+
+/// How long a leader that is silent is believed to live.
+const TERM: Duration = Duration::from_secs(2);
+
+/// Bytes that the files of objects may take.
+const FILES: u64 = 1 << 20;
+
+/// The masters, and the service in which they elect a leader.
+pub(crate) struct Masters {
+    kind: MasterKind,
+    hosts: Vec<MasterHost>,
+    shared: Shared,
+    random: Random,
+    election: Option<MemoryCluster>,
+    _judge: HostClock,
+}
+
+/// What the masters share with those who watch them.
+#[derive(Clone)]
+struct Shared {
+    network: Arc<Network>,
+    ledger: Arc<Ledger>,
+    history: Arc<History>,
+    random: Random,
+    /// Objects have files on a tier that all nodes reach.
+    has_files: bool,
+    leader: Arc<Mutex<Option<Leader>>>,
+}
+
+/// The master that leads, or led last.
+struct Leader {
+    host: usize,
+    state: Arc<mc_meta::Master>,
+    subscriber: Arc<Subscriber>,
+    events: Arc<EventSystem>,
+}
+
+struct MasterHost {
+    address: Ipv4Addr,
+    clock: HostClock,
+    /// Outlives the process.
+    journal: SimulatedJournal,
+    running: RefCell<Option<Running>>,
+}
+
+struct Running {
+    process: Process,
+    election: Option<Arc<MemoryElection>>,
+    life: JoinHandle<()>,
+}
+
+impl Shared {
+    fn leader(&self) -> MutexGuard<'_, Option<Leader>> {
+        self.leader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a publisher with a subscriber.
+    async fn subscribe(&self) -> (Arc<Subscriber>, EventPublisher) {
+        let started = Subscriber::start(&self.history, &self.random).await;
+        started.expect("it opens no socket")
+    }
+
+    /// The settings of a master: time-outs that a simulation of minutes sees often.
+    fn config(&self) -> MasterConfig {
+        let mut config = MasterConfig::default();
+        config.shards = 8;
+        config.lease_ttl = LEASE;
+        config.put_start_discard_timeout = Duration::from_secs(20);
+        config.put_start_release_timeout = Duration::from_secs(60);
+        config.client_ttl = Duration::from_secs(10);
+        config.client_return_timeout = Duration::from_secs(40);
+        config.disk = self.has_files.then(|| DiskConfig::with_capacity(FILES));
+        config
+    }
+
+    /// Notes that the master of this host serves clients from now on.
+    fn leads(
+        &self,
+        host: usize,
+        master: &Master,
+        (life, subscriber): (Life, Arc<Subscriber>),
+        is_kept: bool,
+    ) {
+        let state = Arc::clone(master.state());
+        let events = Arc::clone(master.events().expect("it publishes"));
+        let records = records(&state);
+        self.ledger.leads(life, is_kept, &records);
+        *self.leader() = Some(Leader { host, state, subscriber, events });
+        self.history.say(format_args!("m{host}"), "leads");
+    }
+}
+
+/// Everything that a master knows.
+fn records(state: &mc_meta::Master) -> Vec<Record> {
+    let (mut cursor, mut records) = (Some(ExportCursor::default()), Vec::new());
+    while let Some(at) = cursor {
+        let page = state.export(mc_types::Time::ORIGIN, at);
+        records.extend(page.records);
+        cursor = page.next;
+    }
+    records
+}
+
+fn rpc_address(host: Ipv4Addr) -> String {
+    format!("{host}:50051")
+}
+
+impl Masters {
+    pub(crate) fn new(
+        plan: &Plan,
+        network: &Arc<Network>,
+        ledger: &Arc<Ledger>,
+        history: &Arc<History>,
+        clock: impl Fn() -> HostClock,
+    ) -> Self {
+        let kind = plan.masters;
+        let count = if kind == MasterKind::Three { 3 } else { 1 };
+        let hosts = (1..=count).map(|number| MasterHost {
+            address: Ipv4Addr::new(172, 16, 0, number),
+            clock: clock(),
+            journal: SimulatedJournal::new(),
+            running: RefCell::new(None),
+        });
+        let random = Random::of(plan.seed, "masters");
+        let shared = Shared {
+            network: Arc::clone(network),
+            ledger: Arc::clone(ledger),
+            history: Arc::clone(history),
+            random: random.fork(),
+            has_files: plan.has_files,
+            leader: Arc::default(),
+        };
+        let judge = clock();
+        let election = (kind == MasterKind::Three).then(|| {
+            let process = Process::new(Ipv4Addr::new(172, 16, 1, 1));
+            let none = Duration::ZERO;
+            let host = SimulatedHost::new(network, &process, judge.boot_clock(), &random, none);
+            let environment = Arc::new(HaEnvironment::new(Arc::new(host)));
+            let started =
+                MemoryCluster::start_in(&*environment, TERM, Arc::clone(&environment) as _);
+            started.expect("tasks can be started")
+        });
+        let masters =
+            Self { kind, hosts: hosts.collect(), shared, random, election, _judge: judge };
+        (0..masters.hosts.len()).for_each(|host| masters.start(host));
+        masters
+    }
+
+    /// The address that clients are given.
+    pub(crate) fn addresses(&self) -> String {
+        let addresses: Vec<_> = self.hosts.iter().map(|host| rpc_address(host.address)).collect();
+        addresses.join(";")
+    }
+
+    /// The leader's totals.
+    pub(crate) fn report(&self) -> Option<MasterReport> {
+        self.shared.leader().as_ref().map(|leader| leader.state.report())
+    }
+
+    /// Compares the leader's whole state with the ledger.
+    pub(crate) fn compare(&self) {
+        let leader = self.shared.leader();
+        let Some(Leader { host, state, subscriber, events }) = &*leader else { return };
+        if self.hosts[*host].running.borrow().is_none() {
+            return;
+        }
+        let records = records(state);
+        self.shared.ledger.compare(records.iter().filter_map(|record| match record {
+            Record::Object(object) => Some(object),
+            _ => None,
+        }));
+        subscriber.compare(events, &self.shared.ledger);
+    }
+
+    fn start(&self, number: usize) {
+        let host = &self.hosts[number];
+        let process = Process::new(host.address);
+        let clock = host.clock.boot_clock();
+        let network = &self.shared.network;
+        let environment =
+            Arc::new(SimulatedHost::new(network, &process, clock, &self.random, Duration::ZERO));
+        let mut journal = JournalConfig::new(Arc::new(host.journal.clone()));
+        journal.writer.durability = Durability::Sync;
+        journal.threads = NonZeroUsize::MIN;
+        journal.snapshots.interval = Duration::from_secs(60);
+        journal.snapshots.bytes = 64 << 10;
+        let (shared, own) = (self.shared.clone(), process.clone());
+        let election = self.election.as_ref().map(|election| Arc::new(election.join()));
+        let life = match &election {
+            None => {
+                let journal = (self.kind == MasterKind::Journaled).then_some(journal);
+                let seed = self.random.next();
+                tokio::spawn(live_alone(shared, number, own, environment, journal, seed))
+            }
+            Some(election) => {
+                let address = rpc_address(host.address);
+                let member = Member::new(&format!("m{number}"), &address).expect("a member");
+                let mut cluster = ClusterConfig::new(member, Arc::clone(election) as _, journal);
+                cluster.replication.semi_synchronous = true;
+                cluster.environment = environment;
+                tokio::spawn(live_among_others(shared, number, own, address, cluster))
+            }
+        };
+        *host.running.borrow_mut() = Some(Running { process, election, life });
+    }
+
+    fn kill(&self, number: usize) -> bool {
+        let host = &self.hosts[number];
+        let Some(Running { process, election, life }) = host.running.borrow_mut().take() else {
+            return false;
+        };
+        if let Some(election) = election {
+            election.set_cut(true);
+        }
+        process.end(&self.shared.network, Ending::Killed);
+        life.abort();
+        host.journal.crash(&self.random);
+        self.shared.history.say(format_args!("m{number}"), "killed");
+        true
+    }
+
+    /// The master that leads, or a standby.
+    fn target(&self, leads: bool) -> usize {
+        let leader = self.shared.leader().as_ref().map_or(0, |leader| leader.host);
+        if leads { leader } else { (leader + 1) % self.hosts.len() }
+    }
+
+    pub(crate) async fn inflict(&self, fault: Fault) {
+        let until = Instant::now() + fault.lasts;
+        match fault.what {
+            What::KillMaster => self.kill_for(self.target(true), fault.lasts).await,
+            What::KillStandby => self.kill_for(self.target(false), fault.lasts).await,
+            What::KillAllMasters => {
+                let all = 0..self.hosts.len();
+                let killed: Vec<usize> = all.filter(|number| self.kill(*number)).collect();
+                sleep(fault.lasts).await;
+                killed.into_iter().for_each(|number| self.start(number));
+            }
+            What::PauseMaster => {
+                let number = self.target(true);
+                self.with_process(number, |process| process.pause(until));
+                self.without_election(number, until).await;
+            }
+            What::CutMaster => {
+                let host = Some(self.hosts[self.target(true)].address);
+                self.shared.network.cut(Cut { from: host, to: None, until });
+                self.shared.network.cut(Cut { from: None, to: host, until });
+            }
+            What::LoseElection => self.without_election(self.target(true), until).await,
+            What::FillJournal => {
+                let journal = &self.hosts[self.target(true)].journal;
+                journal.set_full(true);
+                sleep(fault.lasts).await;
+                journal.set_full(false);
+            }
+            _ => {}
+        }
+    }
+
+    async fn kill_for(&self, number: usize, down: Duration) {
+        if self.kill(number) {
+            sleep(down).await;
+            self.start(number);
+        }
+    }
+
+    fn with_process(&self, number: usize, change: impl FnOnce(&Process)) {
+        if let Some(running) = &*self.hosts[number].running.borrow() {
+            change(&running.process);
+        }
+    }
+
+    /// Cuts a master off from the service in which the leader is elected.
+    async fn without_election(&self, number: usize, until: Instant) {
+        let running = self.hosts[number].running.borrow();
+        let election = running.as_ref().and_then(|running| running.election.clone());
+        drop(running);
+        let Some(election) = election else { return };
+        election.set_cut(true);
+        sleep_until(until).await;
+        // Another one has its place when it was killed meanwhile.
+        if self.hosts[number].running.borrow().as_ref().is_some_and(|running| {
+            running.election.as_ref().is_some_and(|current| Arc::ptr_eq(current, &election))
+        }) {
+            election.set_cut(false);
+        }
+    }
+}
+
+/// The life of a master without others.
+async fn live_alone(
+    shared: Shared,
+    number: usize,
+    process: Process,
+    environment: Arc<SimulatedHost>,
+    journal: Option<JournalConfig>,
+    seed: u64,
+) {
+    let sink = shared.ledger.sink();
+    let (life, is_kept) = (sink.life(), journal.is_some());
+    let (subscriber, publisher) = shared.subscribe().await;
+    let mut builder = Master::builder()
+        .config(shared.config())
+        .seed(seed)
+        .sink(sink)
+        .events(publisher)
+        .environment(environment);
+    if let Some(journal) = journal {
+        builder = builder.journal(journal);
+    }
+    let (master, streams) = match builder.start_over_streams().await {
+        Ok(started) => started,
+        Err(error) => {
+            shared.history.violates(format_args!("a master does not start: {error}"));
+            return;
+        }
+    };
+    shared.leads(number, &master, (life, subscriber), is_kept);
+    shared.network.listen(&rpc_address(process.host()), &process, streams);
+    std::future::pending::<()>().await;
+}
+
+/// The life of a master among others, as the program mc-master lives it.
+async fn live_among_others(
+    shared: Shared,
+    number: usize,
+    process: Process,
+    address: String,
+    cluster: ClusterConfig,
+) {
+    let who = format!("m{number}");
+    let mut was_leader = false;
+    loop {
+        let (cluster, server) = (cluster.clone(), ServerConfig::default());
+        let standby = if was_leader {
+            Standby::start_over_streams_after_term(cluster, shared.config(), server).await
+        } else {
+            Standby::start_over_streams(cluster, shared.config(), server).await
+        };
+        let (standby, streams) = match standby {
+            Ok(started) => started,
+            Err(error @ StandbyError::Election(_)) => {
+                shared.history.say(&who, format_args!("cannot take part: {error}"));
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            Err(error) => {
+                shared.history.violates(format_args!("a standby does not start: {error}"));
+                return;
+            }
+        };
+        shared.network.listen(&address, &process, streams);
+        shared.history.say(&who, "stands by");
+        let seat = match standby.lead().await {
+            Ok(seat) => seat,
+            Err(error) => {
+                shared.history.say(&who, format_args!("cannot lead: {error}"));
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        was_leader = true;
+        let sink = shared.ledger.sink();
+        let life = sink.life();
+        let (subscriber, publisher) = shared.subscribe().await;
+        let builder =
+            Master::builder().config(shared.config()).sink(sink).events(publisher).lead(seat);
+        let (master, streams) = match builder.start_over_streams().await {
+            Ok(started) => started,
+            Err(error @ (MasterStartError::Term(_) | MasterStartError::Journal(_))) => {
+                shared.history.say(&who, format_args!("does not lead: {error}"));
+                continue;
+            }
+            Err(error) => {
+                shared.history.violates(format_args!("a master does not start: {error}"));
+                return;
+            }
+        };
+        shared.leads(number, &master, (life, subscriber), true);
+        shared.network.listen(&address, &process, streams);
+        let journal = master.journal_watch().expect("it has a journal");
+        tokio::select! {
+            biased;
+            () = master.deposed() => {}
+            () = journal.gave_up() => {}
+        }
+        shared.history.say(&who, "leads no more");
+        master.shutdown().await;
+    }
+}
