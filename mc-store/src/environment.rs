@@ -46,7 +46,7 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///   cutting its election off, breaking its streams, aborting what its environment runs apart, and
 ///   dropping it.
 ///
-/// Then one seed gives one history. `tests/simulation` is such a simulation. What the application
+/// Then one seed gives one history. `mc-sim` in `examples/sim` is such a simulation. What the application
 /// asks for beside that, it gets from the system: pages over HTTP, credentials and certificates in
 /// files, memory from a file. A thread of the system populates pages of memory beyond 2 MiB ahead of
 /// their use; it changes no byte, and no task waits for it.

@@ -10,7 +10,6 @@ mod progress;
 mod report;
 mod tally;
 mod tier;
-mod trace;
 mod worker;
 
 use std::error::Error;
@@ -27,8 +26,8 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Report, Setting, Totals};
 use crate::tier::{Tier, TierDirectory, TierKind};
-use crate::trace::Trace;
 use crate::worker::Workload;
+use mc_replay::trace::Trace;
 
 /// Time that a put waits for memory while blocks are written to a disk.
 const DISK_PUT_WAIT: Duration = Duration::from_secs(60);

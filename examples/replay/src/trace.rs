@@ -37,20 +37,20 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// The content hash of a block and of everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct BlockId(pub(crate) u64);
+pub struct BlockId(pub u64);
 
 /// One prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// When it arrives, after the trace begins.
-    pub(crate) arrival: Duration,
+    pub arrival: Duration,
     /// Its blocks, from the first token on. A prompt shorter than a block has none.
-    pub(crate) blocks: Box<[BlockId]>,
+    pub blocks: Box<[BlockId]>,
 }
 
 /// Prompts in the order of their arrival; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trace {
+pub struct Trace {
     requests: Vec<Request>,
     distinct_blocks: u64,
 }
@@ -60,7 +60,7 @@ impl Trace {
     ///
     /// # Errors
     /// None while the program is as it was built.
-    pub(crate) fn builtin(limit: Option<NonZeroU64>) -> Result<Self, TraceError> {
+    pub fn builtin(limit: Option<NonZeroU64>) -> Result<Self, TraceError> {
         Self::read(BUILTIN, limit).map_err(|cause| TraceError { name: TraceName::Builtin, cause })
     }
 
@@ -68,7 +68,7 @@ impl Trace {
     ///
     /// # Errors
     /// [`TraceError`] names the file, the line, and what is wrong with it.
-    pub(crate) fn open(path: &Path, limit: Option<NonZeroU64>) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, limit: Option<NonZeroU64>) -> Result<Self, TraceError> {
         let failed = |cause| TraceError { name: TraceName::File(path.to_owned()), cause };
         let file = File::open(path).map_err(|source| failed(TraceCause::Open { source }))?;
         Self::read(BufReader::with_capacity(1 << 16, file), limit).map_err(failed)
@@ -129,18 +129,18 @@ impl Trace {
     }
 
     /// The requests, at least one.
-    pub(crate) fn requests(&self) -> &[Request] {
+    pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
     /// The number of distinct blocks in the requests.
-    pub(crate) fn distinct_blocks(&self) -> u64 {
+    pub fn distinct_blocks(&self) -> u64 {
         self.distinct_blocks
     }
 
     /// The hits of a memory that forgets nothing, if the requests are served one after the other: the
     /// blocks of each request before the first that no earlier request had.
-    pub(crate) fn infinite_hits(&self) -> u64 {
+    pub fn infinite_hits(&self) -> u64 {
         let mut put = HashSet::with_capacity(usize::try_from(self.distinct_blocks).unwrap_or(0));
         let mut hits = 0;
         for request in &self.requests {
@@ -171,7 +171,7 @@ fn parse_line(line: &[u8], number: u64) -> Result<Request, TraceCause> {
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}{cause}")]
-pub(crate) struct TraceError {
+pub struct TraceError {
     name: TraceName,
     cause: TraceCause,
 }
@@ -193,8 +193,7 @@ impl fmt::Display for TraceName {
 
 /// A fault in a trace, worded to follow its name.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum TraceCause {
+enum TraceCause {
     #[error(": cannot open it: {source}; --trace takes a file of JSON lines, plain or gzip")]
     Open { source: io::Error },
     #[error(", line {line}: cannot read it: {source}")]

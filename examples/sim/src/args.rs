@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mc_cli::UsageError;
 use mc_sim::Plan;
 
 /// Runs whole clusters in a deterministic simulation and checks every invariant.
@@ -38,9 +39,10 @@ pub(crate) struct SizeArgs {
 }
 
 impl SizeArgs {
-    pub(crate) fn plan(self, seed: u64) -> Plan {
+    pub(crate) fn plan(self, seed: u64) -> Result<Plan, UsageError> {
         let time = Duration::from_secs(self.minutes.saturating_mul(60));
-        Plan::new(seed, self.nodes, time, Duration::from_millis(self.pace_ms))
+        let plan = Plan::new(seed, self.nodes, time, Duration::from_millis(self.pace_ms));
+        plan.map_err(|error| UsageError::new(error.to_string()))
     }
 }
 

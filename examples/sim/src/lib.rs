@@ -6,6 +6,7 @@ mod events;
 mod history;
 mod masters;
 mod plan;
+mod requests;
 mod run;
 mod shrink;
 mod soak;
@@ -13,7 +14,7 @@ mod workload;
 mod world;
 
 pub use history::Digest;
-pub use plan::{Fault, MasterKind, Plan, PlanError, QUIET, Roughness, What};
+pub use plan::{Fault, Load, MasterKind, Plan, PlanError, QUIET, Roughness, What};
 pub use run::{Report, node_hours, run};
 pub use shrink::{Shrunk, shrink};
 pub use soak::{Soak, soak};

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 fn run_one(args: &RunArgs) -> Result<(), Box<dyn Error>> {
     let mut plan = match &args.plan {
         Some(path) => read_plan(path)?,
-        None => args.size.plan(args.seed),
+        None => args.size.plan(args.seed)?,
     };
     plan.shows_effects |= args.effects;
     plan.check().map_err(|error| mc_cli::UsageError::new(error.to_string()))?;
@@ -67,8 +67,8 @@ fn run_one(args: &RunArgs) -> Result<(), Box<dyn Error>> {
 }
 
 fn run_many(args: &SoakArgs) -> Result<(), Box<dyn Error>> {
-    let plan = |seed| args.size.plan(seed);
-    plan(args.seeds.start).check().map_err(|error| mc_cli::UsageError::new(error.to_string()))?;
+    args.size.plan(args.seeds.start)?;
+    let plan = |seed| args.size.plan(seed).expect("it depends on the size alone");
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok());
     let threads = threads.unwrap_or(NonZeroUsize::MIN);
     let limit = args.seconds.map(Duration::from_secs);

@@ -19,6 +19,9 @@ pub struct Plan {
     pub masters: MasterKind,
     /// Whether objects have files on a tier that all nodes reach.
     pub has_files: bool,
+    /// What the applications do.
+    #[serde(default)]
+    pub load: Load,
     /// Nodes: each contributes memory and runs applications.
     pub nodes: u32,
     /// Virtual time with load and faults.
@@ -102,18 +105,22 @@ impl fmt::Display for Fault {
 impl Plan {
     /// The usual plan of a seed. Some seeds have few faults and a fair network, some have many and a
     /// bad one.
-    #[must_use]
-    pub fn new(seed: u64, nodes: u32, time: Duration, pace: Duration) -> Self {
+    ///
+    /// # Errors
+    /// [`PlanError`] when there are too few or too many nodes, or too much time.
+    pub fn new(seed: u64, nodes: u32, time: Duration, pace: Duration) -> Result<Self, PlanError> {
+        check_size(nodes, [time, pace])?;
         let random = Random::of(seed, "faults");
         let network = [Roughness::Fair, Roughness::Usual, Roughness::Bad][random.below(3) as usize];
         let kinds =
             [MasterKind::Alone, MasterKind::Journaled, MasterKind::Three, MasterKind::Three];
         let masters = kinds[random.below(4) as usize];
         let has_files = random.below(3) == 0;
+        let load = if random.below(4) == 0 { Load::Trace } else { Load::Random };
         let mut faults = Vec::new();
         // Of one node in a small cluster, and of as many more in a larger one.
         let mean = millis([4_000, 12_000, 40_000][random.below(3) as usize]);
-        let mean = mean.mul_f64(8.0 / f64::from(nodes.max(8)));
+        let mean = mean.mul_f64(8.0 / f64::from(nodes.max(8))).max(LEAST_MEAN);
         let node = |random: &Random| random.below(u64::from(nodes)) as u32;
         at_random(&random, mean, time, |random, at| {
             faults.push(Fault { at, lasts: lasts(random), what: What::of_node(random, node) });
@@ -126,7 +133,18 @@ impl Plan {
             faults.push(Fault { at, lasts, what });
         });
         faults.sort_by_key(|fault| fault.at);
-        Self { seed, masters, has_files, nodes, time, pace, network, faults, shows_effects: false }
+        Ok(Self {
+            seed,
+            masters,
+            has_files,
+            load,
+            nodes,
+            time,
+            pace,
+            network,
+            faults,
+            shows_effects: false,
+        })
     }
 }
 
@@ -190,6 +208,16 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+/// What the applications of a cluster do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Load {
+    /// Random operations on few keys, so that applications meet.
+    #[default]
+    Random,
+    /// The requests of a real trace: blocks of a prompt that are there are read, the others are put.
+    Trace,
+}
+
 /// The masters of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MasterKind {
@@ -250,7 +278,7 @@ pub enum PlanError {
     #[error("a plan has 1 to {MAX_NODES} nodes, and this one {0}")]
     Nodes(u32),
     /// It takes too long.
-    #[error("a plan takes 1 ms to 1,000 days, and this one {0:?}")]
+    #[error("a plan takes 1 ms to 30 days, and this one {0:?}")]
     Time(Duration),
     /// A fault names a node that is not there.
     #[error("the fault {fault} names node {node}, and the last of the nodes is {last}")]
@@ -264,29 +292,36 @@ pub enum PlanError {
     },
 }
 
+/// Least mean time between the faults of nodes, so that a plan of a month has some million faults.
+const LEAST_MEAN: Duration = millis(500);
+
 /// Most nodes of a plan: each takes about 1 MiB.
 const MAX_NODES: u32 = 20_000;
 
-/// Longest virtual time of a plan: that of the clocks is counted in 64 bits of nanoseconds.
-const MAX_TIME: Duration = Duration::from_secs(1000 * 24 * 3600);
+/// Longest virtual time of a plan.
+const MAX_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+
+fn check_size(nodes: u32, times: [Duration; 2]) -> Result<(), PlanError> {
+    if !(1..=MAX_NODES).contains(&nodes) {
+        return Err(PlanError::Nodes(nodes));
+    }
+    match times.into_iter().find(|time| *time < millis(1) || *time > MAX_TIME) {
+        Some(time) => Err(PlanError::Time(time)),
+        None => Ok(()),
+    }
+}
 
 impl Plan {
-    /// Checks a plan that was read from a file, or made of arguments.
+    /// Checks a plan that was read from a file.
     ///
     /// # Errors
     /// [`PlanError`].
     pub fn check(&self) -> Result<(), PlanError> {
-        if !(1..=MAX_NODES).contains(&self.nodes) {
-            return Err(PlanError::Nodes(self.nodes));
-        }
-        for time in [self.time, self.pace] {
-            if time < millis(1) || time > MAX_TIME {
-                return Err(PlanError::Time(time));
-            }
-        }
+        check_size(self.nodes, [self.time, self.pace])?;
         for fault in &self.faults {
-            if fault.at + fault.lasts > MAX_TIME {
-                return Err(PlanError::Time(fault.at + fault.lasts));
+            let end = fault.at.saturating_add(fault.lasts);
+            if end > MAX_TIME {
+                return Err(PlanError::Time(end));
             }
             if let Some(node) =
                 fault.what.nodes().into_iter().flatten().find(|it| *it >= self.nodes)

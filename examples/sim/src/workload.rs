@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::content::{NoValue, value, value_of};
 use crate::history::{Answer, Begun, Call, History};
+use crate::requests::Requests;
 
 /// The longest value.
 const LONGEST: u64 = 16 << 10;
@@ -32,6 +33,8 @@ pub(crate) struct Application {
     pub(crate) keys: u32,
     pub(crate) nodes: u32,
     pub(crate) pace: Duration,
+    /// The requests of a trace, in place of random operations.
+    pub(crate) requests: Option<Arc<Requests>>,
 }
 
 /// Keys that are put with a hard pin, of each hundred.
@@ -39,6 +42,11 @@ const PINNED_OF_100: u32 = 4;
 
 pub(crate) fn key_name(key: u32) -> String {
     if key % 100 < PINNED_OF_100 { format!("pinned-{key}") } else { format!("key-{key}") }
+}
+
+/// The key of a block of a trace.
+fn block_name(block: u32) -> String {
+    format!("block-{block}")
 }
 
 const fn is_pinned(key: u32) -> bool {
@@ -51,7 +59,34 @@ impl Application {
         let longest = 2 * self.pace.as_millis() as u64;
         loop {
             sleep(Duration::from_millis(self.random.below(longest.max(1)) + 1)).await;
-            self.act().await;
+            match &self.requests {
+                None => self.act().await,
+                Some(requests) => {
+                    let blocks = requests.next();
+                    self.serve(&blocks).await;
+                    // As much as single operations would have taken.
+                    sleep(self.pace * blocks.len() as u32).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a prompt: reads the blocks that are there, and puts the others.
+    async fn serve(&self, blocks: &[u32]) {
+        let names: Vec<String> = blocks.iter().map(|block| block_name(*block)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let there = self.client.longest_prefix(&names).await.unwrap_or(0);
+        if there > 0 {
+            let begun = blocks[..there].iter();
+            let begun: Vec<_> =
+                begun.map(|key| self.history.begin(self.node, *key, Call::Get)).collect();
+            let got = self.client.batch_get(&names[..there]).await;
+            for (((key, name), begun), got) in blocks.iter().zip(&names).zip(begun).zip(got) {
+                self.got(*key, name, 0, begun, got.as_deref());
+            }
+        }
+        for (key, name) in blocks.iter().zip(&names).skip(there) {
+            self.put(*key, name, ReplicateConfig::default()).await;
         }
     }
 
@@ -65,7 +100,7 @@ impl Application {
     async fn act(&self) {
         let key = self.key();
         match self.random.below(100) {
-            0..22 => self.put(key).await,
+            0..22 => self.put(key, &key_name(key), self.config(key)).await,
             22..30 => self.upsert(key).await,
             30..60 => self.get(key).await,
             60..72 => self.get_range(key).await,
@@ -100,13 +135,12 @@ impl Application {
         config
     }
 
-    async fn put(&self, key: u32) {
+    async fn put(&self, key: u32, name: &str, config: ReplicateConfig) {
         let (id, bytes) = self.value(key);
-        let config = self.config(key);
         let begun = self.history.begin(self.node, key, Call::Put(id));
-        match self.client.put_with(&key_name(key), bytes, &config).await {
+        match self.client.put_with(name, bytes, &config).await {
             Ok(PutOutcome::Stored) => {
-                self.ledger.acknowledged(&key_name(key), begun.begin());
+                self.ledger.acknowledged(name, begun.begin());
                 begun.ends(Answer::Change(Outcome::Done), "");
             }
             Ok(PutOutcome::Existing) => begun.ends(Answer::Change(Outcome::Existing), ""),
@@ -135,7 +169,7 @@ impl Application {
     async fn get(&self, key: u32) {
         let begun = self.history.begin(self.node, key, Call::Get);
         let got = self.client.get(&key_name(key)).await;
-        self.got(key, 0, begun, got.as_deref());
+        self.got(key, &key_name(key), 0, begun, got.as_deref());
     }
 
     async fn get_range(&self, key: u32) {
@@ -143,7 +177,7 @@ impl Application {
         let end = start + 80 + self.random.below(4096);
         let begun = self.history.begin(self.node, key, Call::Get);
         let got = self.client.get_range(&key_name(key), start..end).await;
-        self.got(key, start as usize, begun, got.as_deref());
+        self.got(key, &key_name(key), start as usize, begun, got.as_deref());
     }
 
     async fn get_many(&self) {
@@ -154,17 +188,17 @@ impl Application {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let got = self.client.batch_get(&names).await;
         for ((key, begun), got) in keys.into_iter().zip(begun).zip(got) {
-            self.got(key, 0, begun, got.as_deref());
+            self.got(key, &key_name(key), 0, begun, got.as_deref());
         }
     }
 
     /// Checks what a get returned.
-    fn got(&self, key: u32, start: usize, begun: Begun, got: Result<&[u8], &GetError>) {
+    fn got(&self, key: u32, name: &str, start: usize, begun: Begun, got: Result<&[u8], &GetError>) {
         let since = begun.begin();
         match got {
             Ok(bytes) => match value_of(key, start, bytes) {
                 Ok(id) => {
-                    self.ledger.protect(&key_name(key), since, LEASE);
+                    self.ledger.protect(name, since, LEASE);
                     begun.ends(Answer::Found(id), "");
                 }
                 Err(NoValue::Short) => begun.ends(Answer::Failed, "too short to tell"),

@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::history::History;
 use crate::masters::Masters;
-use crate::plan::{Fault, Plan, QUIET, Roughness, What};
+use crate::plan::{Fault, Load, Plan, QUIET, Roughness, What};
+use crate::requests::Requests;
 use crate::workload::Application;
 
 /// What each node contributes.
@@ -68,6 +69,7 @@ pub(crate) struct World {
     masters: Masters,
     /// The files of objects, on a file system that all nodes have mounted.
     files: Option<MemoryTier>,
+    requests: Option<Arc<Requests>>,
     nodes: Vec<Node>,
     /// Storms under way.
     storms: Cell<u32>,
@@ -118,6 +120,7 @@ impl World {
             history,
             masters,
             files: plan.has_files.then(MemoryTier::new),
+            requests: (plan.load == Load::Trace).then(|| Arc::new(Requests::new(plan.seed))),
             nodes,
             storms: Cell::new(0),
             is_over: Cell::new(false),
@@ -214,6 +217,7 @@ impl World {
                     keys: self.keys(),
                     nodes: self.plan.nodes,
                     pace: self.plan.pace * APPLICATIONS,
+                    requests: self.requests.clone(),
                 };
                 tokio::spawn(application.work()).abort_handle()
             })

@@ -129,7 +129,8 @@ impl MetadataJournal for SimulatedJournal {
     }
 
     fn begin_snapshot(&self, at: Position) -> Result<Box<dyn SnapshotWriter + '_>, JournalError> {
-        self.check_room()?;
+        // What the snapshot follows must not be lost before it.
+        self.sync()?;
         self.durable.begin_snapshot(at)
     }
 
