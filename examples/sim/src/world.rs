@@ -11,7 +11,9 @@ use mc_cluster_testkit::simulation::{
     Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
 };
 use mc_meta::{ExportCursor, MasterReport, Record};
-use mc_store::{ByteSize, Client, Master, MasterConfig, NodeConfig, SegmentOptions};
+use mc_store::{
+    ByteSize, Client, HotCacheConfig, Master, MasterConfig, NodeConfig, SegmentOptions,
+};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
@@ -20,8 +22,19 @@ use crate::history::History;
 use crate::plan::{Fault, Plan, QUIET, Roughness, What};
 use crate::workload::{Application, LEASE};
 
-/// What each node contributes.
-const SEGMENT: ByteSize = ByteSize::kib(256);
+/// What each node contributes: more than all values need, or, in each second simulation, so little
+/// that objects are evicted.
+const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(64)];
+
+/// The cache of each second node. It keeps every value, because what it counts lookups with is not
+/// part of a simulation's randomness.
+fn hot_cache(node: u32) -> HotCacheConfig {
+    let mut config = HotCacheConfig::default();
+    if node % 2 == 1 {
+        (config.capacity, config.admission) = (ByteSize::kib(256), 0);
+    }
+    config
+}
 
 /// Applications on each node, at the same time.
 const APPLICATIONS: u32 = 2;
@@ -291,7 +304,8 @@ impl World {
                 .master(MASTER)
                 .environment(Arc::clone(&host) as _)
                 .node(NodeConfig::only(Arc::clone(&transport) as _))
-                .segment_size(SEGMENT)
+                .segment_size(self.segment_size())
+                .hot_cache(hot_cache(number))
                 .segment_name(segment_name(number))
                 .local_buffer(ByteSize::kib(256));
             match builder.connect().await {
@@ -307,6 +321,10 @@ impl World {
                 }
             }
         }
+    }
+
+    fn segment_size(&self) -> ByteSize {
+        SEGMENTS[(self.plan.seed % 2) as usize]
     }
 
     pub(crate) fn keys(&self) -> u32 {
@@ -403,7 +421,8 @@ impl World {
         let Some(client) = node.client() else { return };
         let who = format!("n{number}");
         let name = second_segment_name(number);
-        let mounted = client.mount_segment(SegmentOptions::new(SEGMENT).name(&name)).await;
+        let mounted =
+            client.mount_segment(SegmentOptions::new(self.segment_size()).name(&name)).await;
         self.history.say(&who, format_args!("mounts {name}: {}", outcome(&mounted)));
         let Ok(id) = mounted else { return };
         sleep(lasts).await;

@@ -29,6 +29,7 @@ pub struct Owner {
 /// * no object is evicted, or removed without force, while a reader was told that it would stay;
 /// * no range of a removed object is granted again while a reader was told that it would stay;
 /// * no pinned object is evicted;
+/// * no replica has other bytes than were put;
 /// * at most one object of a key can be read;
 /// * no key loses more objects to removals than removals were called;
 /// * no segment goes whose client neither was silent nor gave it up.
@@ -334,6 +335,9 @@ impl State {
                 let was = self.remove(key.as_str(), *generation, *cause);
                 self.release_others(*generation, &[], was);
             }
+            Effect::Damaged { key, generation, place, .. } => self.violates(format_args!(
+                "{key} ({generation:?}) has other bytes than were put at {place:?}, as their owner found"
+            )),
             Effect::SegmentMounted { segment } => {
                 let spec = segment.spec();
                 self.by_key.insert(spec.remote_key, spec.id);
