@@ -10,7 +10,7 @@ use std::time::Duration;
 use mc_cluster_testkit::simulation::{
     Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
 };
-use mc_meta::{ExportCursor, MasterReport, Record};
+use mc_meta::{ExportCursor, MasterReport, Record, SegmentInfo, SegmentStatus};
 use mc_store::{
     ByteSize, Client, HotCacheConfig, Master, MasterConfig, NodeConfig, SegmentOptions,
 };
@@ -24,7 +24,7 @@ use crate::workload::{Application, LEASE};
 
 /// What each node contributes: more than all values need, or, in each second simulation, so little
 /// that objects are evicted.
-const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(64)];
+const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(36)];
 
 /// The cache of each second node. It keeps every value, because what it counts lookups with is not
 /// part of a simulation's randomness.
@@ -447,6 +447,12 @@ impl World {
             _ => None,
         });
         self.ledger.compare(objects);
+        let reports = master.report().damage.reports;
+        if reports > 0 {
+            self.history.violates(format_args!(
+                "{reports} times a reader got other bytes than were put from a replica that was listed"
+            ));
+        }
     }
 
     /// Checks what has to be so when nothing has gone wrong for long.
@@ -462,6 +468,14 @@ impl World {
                 self.nodes.len()
             ));
             return;
+        }
+        let takes_objects = |it: &&SegmentInfo| it.status == SegmentStatus::Ok;
+        let size: u64 = report.segments.iter().filter(takes_objects).map(|it| it.spec.size).sum();
+        if report.capacity != size {
+            self.history.violates(format_args!(
+                "{} of {size} bytes take new objects after {QUIET:?} without faults",
+                report.capacity
+            ));
         }
         let Some(client) = self.any_client() else { return };
         self.ledger.removes_all();
