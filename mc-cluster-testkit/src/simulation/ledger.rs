@@ -493,7 +493,7 @@ impl State {
         if cause == Removal::Evicted && key.starts_with(PINNED) {
             self.violates(format_args!("{key} is pinned and was evicted"));
         }
-        if cause == Removal::Evicted && now < was.protected_until {
+        if cause == Removal::Evicted && now + SLACK < was.protected_until {
             let until = was.protected_until;
             self.violates(format_args!(
                 "{key} ({generation:?}) was evicted, and is leased until {until:?}"
