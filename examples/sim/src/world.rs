@@ -24,7 +24,7 @@ use crate::workload::{Application, LEASE};
 
 /// What each node contributes: more than all values need, or, in each second simulation, so little
 /// that objects are evicted.
-const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(36)];
+const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(24)];
 
 /// The cache of each second node. It keeps every value, because what it counts lookups with is not
 /// part of a simulation's randomness.
