@@ -198,6 +198,12 @@ impl Masters {
             _ => None,
         }));
         subscriber.compare(events, &self.shared.ledger);
+        let reports = state.report().damage.reports;
+        if reports > 0 {
+            self.shared.history.violates(format_args!(
+                "{reports} times a reader got other bytes than were put from a replica that was listed"
+            ));
+        }
     }
 
     fn start(&self, number: usize) {

@@ -247,9 +247,10 @@ impl Roughness {
     pub(crate) fn weather(self) -> Weather {
         let (delay, loss, breaks, late_by) = match self {
             Self::Fair => (1, 100, 10, 20_000),
-            Self::Usual => (5, 2_000, 300, 60_000),
-            Self::Bad => (20, 20_000, 4_000, 60_000),
-            Self::Storm => (200, 100_000, 50_000, 60_000),
+            // Longer than a grant lasts: the owner of the memory has to know its end.
+            Self::Usual => (5, 2_000, 300, 120_000),
+            Self::Bad => (20, 20_000, 4_000, 120_000),
+            Self::Storm => (200, 100_000, 50_000, 120_000),
         };
         Weather { delay: millis(delay), loss, breaks, late: 500_000, late_by: millis(late_by) }
     }

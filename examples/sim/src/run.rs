@@ -135,7 +135,7 @@ fn drop_panic(panic: Box<dyn Any + Send>) -> Vec<String> {
 /// was replaced or removed comes back.
 fn rules() -> Rules {
     let mut rules = Rules::default();
-    // Bytes are late by a minute at most, behind a fault of a minute and a half.
+    // Bytes are late by two minutes at most, behind a fault of a minute and a half.
     rules.late = Duration::from_secs(300);
     rules.may_evict = true;
     rules.may_suspend = true;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use mc_cluster_testkit::simulation::{
     Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
 };
-use mc_store::{ByteSize, Client, NodeConfig, SegmentOptions};
+use mc_meta::{SegmentInfo, SegmentStatus};
+use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, SegmentOptions};
 use mc_tier::MemoryTier;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -22,8 +23,19 @@ use crate::plan::{Fault, Load, Plan, QUIET, Roughness, What};
 use crate::requests::Requests;
 use crate::workload::Application;
 
-/// What each node contributes.
-const SEGMENT: ByteSize = ByteSize::kib(256);
+/// What each node contributes: more than all values need, or, in each second simulation, so little
+/// that objects are evicted.
+const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(24)];
+
+/// The cache of each second node. It keeps every value, because what it counts lookups with is not
+/// part of a simulation's randomness.
+fn hot_cache(node: u32) -> HotCacheConfig {
+    let mut config = HotCacheConfig::default();
+    if node % 2 == 1 {
+        (config.capacity, config.admission) = (ByteSize::kib(256), 0);
+    }
+    config
+}
 
 /// Applications on each node, at the same time.
 const APPLICATIONS: u32 = 2;
@@ -255,7 +267,8 @@ impl World {
                 .master(self.masters.addresses())
                 .environment(Arc::clone(&host) as _)
                 .node(NodeConfig::only(Arc::clone(&transport) as _))
-                .segment_size(SEGMENT)
+                .segment_size(self.segment_size())
+                .hot_cache(hot_cache(number))
                 .segment_name(segment_name(number))
                 .local_buffer(ByteSize::kib(256));
             if let Some(files) = &self.files {
@@ -274,6 +287,10 @@ impl World {
                 }
             }
         }
+    }
+
+    fn segment_size(&self) -> ByteSize {
+        SEGMENTS[(self.plan.seed % 2) as usize]
     }
 
     pub(crate) fn keys(&self) -> u32 {
@@ -356,7 +373,8 @@ impl World {
         let Some(client) = node.client() else { return };
         let who = format!("n{number}");
         let name = second_segment_name(number);
-        let mounted = client.mount_segment(SegmentOptions::new(SEGMENT).name(&name)).await;
+        let mounted =
+            client.mount_segment(SegmentOptions::new(self.segment_size()).name(&name)).await;
         self.history.say(&who, format_args!("mounts {name}: {}", outcome(&mounted)));
         let Ok(id) = mounted else { return };
         sleep(lasts).await;
@@ -379,6 +397,14 @@ impl World {
                 self.nodes.len()
             ));
             return;
+        }
+        let takes_objects = |it: &&SegmentInfo| it.status == SegmentStatus::Ok;
+        let size: u64 = report.segments.iter().filter(takes_objects).map(|it| it.spec.size).sum();
+        if report.capacity != size {
+            self.history.violates(format_args!(
+                "{} of {size} bytes take new objects after {QUIET:?} without faults",
+                report.capacity
+            ));
         }
         let Some(client) = self.any_client() else { return };
         self.ledger.removes_all();

@@ -147,7 +147,9 @@ impl Network {
         let weather = self.weather();
         let longest = weather.late_by.as_millis() as u64;
         let is_late = longest > 0 && self.random.chance(weather.late);
-        is_late.then(|| Duration::from_millis(1 + self.random.below(longest)))
+        // Mostly by little: what a sender does right after the loss is to be met, too.
+        let longest = |random: &Random| (longest >> (4 * random.below(4))).max(1);
+        is_late.then(|| Duration::from_millis(1 + self.random.below(longest(&self.random))))
     }
 
     async fn connect(
