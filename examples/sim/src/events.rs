@@ -41,8 +41,8 @@ impl Subscriber {
         let state = Mutex::new(State { index: Index::new(INDEX), next: None, is_lost: false });
         let subscriber =
             Arc::new(Self { state, history: Arc::clone(history), random: random.fork() });
-        let mut config = PublisherConfig::default();
-        config.endpoint = "tcp://127.0.0.1:1".to_owned();
+        let endpoint = "tcp://127.0.0.1:1".to_owned();
+        let config = PublisherConfig { endpoint, ..PublisherConfig::default() };
         let sockets = vec![Arc::clone(&subscriber) as Arc<dyn EventSocket>];
         let publisher = EventPublisher::start_with(config, sockets).await?;
         Ok((subscriber, publisher))

@@ -308,18 +308,17 @@ impl Masters {
 
     /// Cuts a master off from the service in which the leader is elected.
     async fn without_election(&self, number: usize, until: Instant) {
-        let running = self.hosts[number].running.borrow();
-        let election = running.as_ref().and_then(|running| running.election.clone());
-        drop(running);
-        let Some(election) = election else { return };
+        let Some(election) = self.election_of(number) else { return };
         election.set_cut(true);
         sleep_until(until).await;
         // Another one has its place when it was killed meanwhile.
-        if self.hosts[number].running.borrow().as_ref().is_some_and(|running| {
-            running.election.as_ref().is_some_and(|current| Arc::ptr_eq(current, &election))
-        }) {
+        if self.election_of(number).is_some_and(|now| Arc::ptr_eq(&now, &election)) {
             election.set_cut(false);
         }
+    }
+
+    fn election_of(&self, number: usize) -> Option<Arc<MemoryElection>> {
+        self.hosts[number].running.borrow().as_ref().and_then(|it| it.election.clone())
     }
 }
 

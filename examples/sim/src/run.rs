@@ -134,12 +134,13 @@ fn drop_panic(panic: Box<dyn Any + Send>) -> Vec<String> {
 /// What the histories are held to: objects may be evicted and nodes may be away, but nothing that
 /// was replaced or removed comes back.
 fn rules() -> Rules {
-    let mut rules = Rules::default();
-    // Bytes are late by two minutes at most, behind a fault of a minute and a half.
-    rules.late = Duration::from_secs(300);
-    rules.may_evict = true;
-    rules.may_suspend = true;
-    rules.may_repeat = true;
-    rules.may_store_existing = true;
-    rules
+    Rules {
+        // Bytes are late by a minute at most, behind a fault of a minute and a half.
+        late: Duration::from_secs(300),
+        may_evict: true,
+        may_suspend: true,
+        may_repeat: true,
+        may_store_existing: true,
+        ..Rules::default()
+    }
 }

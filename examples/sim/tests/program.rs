@@ -1,5 +1,7 @@
 //! The program, with good and bad arguments.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::process::{Command, Output};
 

@@ -3,6 +3,8 @@
 //! The first seed is drawn anew by each run, and printed; `MC_SIM_SEED=7` repeats one. The first seeds
 //! are always the same ones, too. For a long run see `mc-sim soak`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::{Duration, UNIX_EPOCH};

@@ -249,7 +249,7 @@ impl Carrier {
         let Carried { completion, operation, arrives, owner } = carried;
         let network = &self.fabric.network;
         if let Err(lost) = self.reach(arrives, give_up).await {
-            self.may_arrive_late(operation, owner);
+            self.may_arrive_late(&operation, owner);
             return completion.complete(Err(lost));
         }
         let late = network.late_by().map(|by| (by, operation.clone()));
@@ -258,7 +258,7 @@ impl Carrier {
         let answered = self.answer(back, give_up).await;
         if let (Err(_), Some((by, operation))) = (&answered, late) {
             // It arrives twice.
-            self.arrive_later(operation, owner, by);
+            self.arrive_later(&operation, owner, by);
         }
         completion.complete(answered.and(outcome));
     }
@@ -333,14 +333,14 @@ impl Carrier {
     }
 
     /// Lets a write whose link was lost arrive later, or a part of it, or never.
-    fn may_arrive_late(&self, operation: Operation, owner: Option<Owner>) {
+    fn may_arrive_late(&self, operation: &Operation, owner: Option<Owner>) {
         if let Some(by) = self.fabric.network.late_by() {
             self.arrive_later(operation, owner, by);
         }
     }
 
-    fn arrive_later(&self, operation: Operation, owner: Option<Owner>, by: Duration) {
-        let Operation::Write { from, to, .. } = &operation else { return };
+    fn arrive_later(&self, operation: &Operation, owner: Option<Owner>, by: Duration) {
+        let Operation::Write { from, to, .. } = operation else { return };
         let mut bytes = BytesMut::new();
         for piece in from.iter() {
             match piece {
