@@ -11,7 +11,7 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
 use crate::command::Slices;
 use crate::journal::effect::Removal;
-use crate::journal::emit::Emit;
+use crate::journal::emit::{Emit, unseen};
 use crate::journal::record::Location;
 use crate::master::Master;
 use crate::object::replica::Replica;
@@ -334,13 +334,14 @@ impl Master {
     /// those of their shards.
     fn stop_offloads(&self, now: Time, jobs: Vec<DiskJob>) {
         let emit = self.emit(now);
-        for job in jobs {
+        let stop = |job: DiskJob| {
             let key = self.hashed(job.key.as_ref());
             let mut shard = self.shard_of(key);
             if let Some(slot) = shard.find_of_put(key, job.generation, emit) {
                 shard.not_written(slot, emit);
             }
-        }
+        };
+        unseen(|| jobs.into_iter().for_each(stop));
     }
 }
 
