@@ -242,13 +242,22 @@ impl Master {
 
     /// Hands a client the objects to delete from its disk, at most `max`, each once.
     pub fn disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
-        self.local.book.lock().take_dead(client, max)
+        let deletions = self.local.book.lock().take_dead(client, max);
+        if deletions.report_all || deletions.remove_all || !deletions.objects.is_empty() {
+            // The objects are back without their replicas if their removal is undone.
+            self.see_all();
+        }
+        deletions
     }
 
     /// Returns whether a client is to delete everything on its disk, because everything was
     /// removed by force; says so once.
     pub fn poll_remove_all(&self, client: ClientId) -> bool {
-        self.local.book.lock().offloads.take_wipe(client)
+        let wipes = self.local.book.lock().offloads.take_wipe(client);
+        if wipes {
+            self.see_all();
+        }
+        wipes
     }
 
     /// The clients' own disks.
