@@ -280,8 +280,11 @@ impl Master {
         HashedKey { hash: self.hasher.hash(key), key }
     }
 
+    /// Locks the shard of a key, and notes that the command of this thread sees the key's state.
     pub(crate) fn shard_of(&self, key: HashedKey<'_>) -> MutexGuard<'_, Shard> {
-        self.shards[key.shard(self.shards.len())].lock()
+        let shard = self.shards[key.shard(self.shards.len())].lock();
+        self.see_key(key);
+        shard
     }
 
     pub(crate) fn shards(&self) -> &[Mutex<Shard, { rank::SHARD }>] {

@@ -125,6 +125,8 @@ impl Master {
         if tells {
             emit.effect(&Effect::RemoveAllEnded);
         }
+        // Objects that are gone already are not there to be removed.
+        self.see_all();
         removed
     }
 }

@@ -686,12 +686,6 @@ impl Shard {
             let what = KeyEventKind::Removed { generation: object.generation, cause };
             self.history.add(object.tag, emit.now, what);
         }
-        if object.file() == FileState::Persisted {
-            self.config.files.delete(self.key(object), object.generation, object.len());
-        }
-        for client in object.local_disks().iter().filter_map(OnDisk::client) {
-            self.config.local.book.lock().delete(client, self.key(object), object);
-        }
         if emit.wants_objects() {
             let before = self.objects[slot].tell_kinds();
             let object = &self.objects[slot];
@@ -703,6 +697,14 @@ impl Shard {
             } else {
                 Effect::Abandoned { key, generation, object }
             });
+        }
+        // A client that is to delete them waits until the removal is durable, so that has a number before.
+        let object = &self.objects[slot];
+        if object.file() == FileState::Persisted {
+            self.config.files.delete(self.key(object), object.generation, object.len());
+        }
+        for client in object.local_disks().iter().filter_map(OnDisk::client) {
+            self.config.local.book.lock().delete(client, self.key(object), object);
         }
     }
 

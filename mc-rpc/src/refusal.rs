@@ -1,7 +1,9 @@
 //! Why a master refuses a call.
 
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, Sequence};
 use thiserror::Error;
+
+use crate::service::Completion;
 
 /// Longest message of a refusal, in bytes. What goes beyond is cut off.
 pub const MAX_MESSAGE_LEN: usize = 1024;
@@ -14,6 +16,8 @@ pub struct Refusal {
     pub code: ErrorCode,
     /// The cause and what to do, as a text.
     pub message: Box<str>,
+    /// The effect that the refusal is the result of; stays on the server.
+    after: Option<Sequence>,
 }
 
 impl Refusal {
@@ -25,7 +29,22 @@ impl Refusal {
             let cut = (0..=MAX_MESSAGE_LEN).rev().find(|&at| message.is_char_boundary(at));
             message.truncate(cut.unwrap_or(0));
         }
-        Self { code, message: message.into_boxed_str() }
+        Self { code, message: message.into_boxed_str(), after: None }
+    }
+
+    /// Has the server hold the refusal until the effects up to this one are durable: it says
+    /// something about the state that they changed ("no such object"). A refusal for another reason
+    /// leaves at once.
+    #[must_use]
+    pub const fn held_until(mut self, sequence: Sequence) -> Self {
+        self.after = Some(sequence);
+        self
+    }
+
+    /// Returns when the server may send the refusal.
+    #[must_use]
+    pub fn completion(&self) -> Completion {
+        self.after.map_or(Completion::Now, Completion::After)
     }
 
     /// Reads a refusal from the wire. A number that this version does not know

@@ -1,4 +1,5 @@
-//! Answers leave when what they say is durable: journals that are late, out of step, or never done.
+//! Answers leave when what they say is durable, also what they say of changes of other calls: journals
+//! that are late, out of step, or never done.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,12 +12,15 @@ use std::time::Duration;
 use bytes::BytesMut;
 use common::raw::Raw;
 use common::{DEADLINE, ME, connect, connect_with, key, segment};
-use mc_meta::{Effect, EffectSink, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig};
+use mc_meta::{
+    ClientStatus, Effect, EffectSink, ListCursor, Master, MasterConfig, PutEnd, PutStart,
+    ReplicateConfig,
+};
 use mc_rpc::frame::{FrameHeader, Hello, Kind, TOKEN_LEN};
 use mc_rpc::proto::{PutStartRequest, RemoveByRegexRequest};
 use mc_rpc::{
-    ClientConfig, DurableSequence, MasterService, Method, PutStartItem, Server, ServerConfig,
-    ServerHandle, SystemClock,
+    ClientConfig, DurableSequence, MasterService, Method, PutStartItem, RpcError, Server,
+    ServerConfig, ServerHandle, SystemClock,
 };
 use mc_testkit::eventually;
 use mc_types::{ErrorCode, Sequence, Time};
@@ -46,6 +50,7 @@ impl Journal {
 }
 
 struct World {
+    master: Arc<Master>,
     journal: Journal,
     durable: DurableSequence,
     server: ServerHandle,
@@ -56,17 +61,42 @@ impl World {
     async fn new(config: ServerConfig) -> Self {
         let (journal, durable) = (Journal::default(), DurableSequence::new());
         let master = Master::new(MasterConfig::default(), 11).unwrap().with_sink(journal.clone());
-        let service = MasterService::new(Arc::new(master), SystemClock::new());
+        let master = Arc::new(master);
+        let service = MasterService::new(Arc::clone(&master), SystemClock::new());
         let service = service.with_durability(durable.watch());
         let server = Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn();
         durable.advance(Sequence::new(1));
         let client = connect(&server).await;
         client.mount_segment(ME, &segment(1, 64 << 20)).await.unwrap();
-        Self { journal, durable, server }
+        Self { master, journal, durable, server }
     }
 
     fn advance(&self, to: u64) {
         self.durable.advance(Sequence::new(to));
+    }
+
+    /// Another client's put, whose answer nobody waits for.
+    fn put(&self, name: &str) {
+        let (now, config) = (Time::ORIGIN, ReplicateConfig::default());
+        let grant = self.master.put_start(now, ME, &put_start(name, &config)).unwrap();
+        self.master.put_end(now, ME, &PutEnd::new(key(name), grant.handle)).unwrap();
+    }
+
+    /// Another client's removal, whose answer nobody waits for.
+    fn remove(&self, name: &str) {
+        self.master.remove(Time::ORIGIN, key(name), true).unwrap();
+    }
+
+    /// A world in which an object is put and durable, one was removed and one put, and that is not
+    /// durable.
+    async fn with_changes(config: ServerConfig) -> Self {
+        let world = Self::new(config).await;
+        world.put("old");
+        world.put("gone");
+        world.advance(world.journal.heard());
+        world.put("new");
+        world.remove("gone");
+        world
     }
 }
 
@@ -220,7 +250,7 @@ async fn a_client_takes_such_a_call_for_executed_and_keeps_its_connection() {
 
 #[tokio::test]
 async fn a_journal_that_has_ended_makes_nothing_durable() {
-    let World { journal, durable, server } = World::new(ServerConfig::default()).await;
+    let World { journal, durable, server, .. } = World::new(ServerConfig::default()).await;
     let mut raw = Raw::connect(&server).await;
     raw.send(&frame(1, "a", None)).await;
     journal.hears(2).await;
@@ -334,9 +364,157 @@ async fn a_long_call_without_effects_is_answered_at_once() {
     world.server.shutdown().await;
 }
 
+/// Asserts that this is answered although the journal stands still.
+async fn at_once<T>(answer: impl Future<Output = Result<T, RpcError>>) -> T {
+    timeout(Duration::from_secs(10), answer).await.expect("it waits for nothing").unwrap()
+}
+
+#[tokio::test]
+async fn what_a_read_shows_is_durable() {
+    let world = World::with_changes(ServerConfig::default()).await;
+    let client = connect_with(&world.server, once()).await;
+    let (new, gone, both) = ([key("new")], [key("gone")], [key("old"), key("gone")]);
+    let mut found = Box::pin(client.get_replica_list(new[0]));
+    let mut exists = Box::pin(client.exist(new[0]));
+    let mut missing = Box::pin(client.get_replica_list(gone[0]));
+    let mut misses = Box::pin(client.exist(gone[0]));
+    let mut found_many = Box::pin(client.batch_get_replica_list(&both));
+    let mut exist_many = Box::pin(client.batch_exist(&both));
+    let mut prefix = Box::pin(client.longest_prefix(&both));
+    let mut described = Box::pin(client.describe(gone[0]));
+    let mut listed = Box::pin(client.list_keys("", ListCursor::default(), 10));
+    waits(&mut found).await;
+    waits(&mut exists).await;
+    waits(&mut missing).await;
+    waits(&mut misses).await;
+    waits(&mut found_many).await;
+    waits(&mut exist_many).await;
+    waits(&mut prefix).await;
+    waits(&mut described).await;
+    waits(&mut listed).await;
+    // Nobody who asks for something else is held up, on the same connection.
+    let old = [key("old"), key("none")];
+    at_once(client.get_replica_list(old[0])).await;
+    assert!(at_once(client.exist(old[0])).await);
+    assert!(!at_once(client.exist(old[1])).await);
+    assert_eq!(at_once(client.batch_get_replica_list(&old)).await.len(), 2);
+    assert_eq!(at_once(client.longest_prefix(&old)).await, 1);
+    assert_eq!(at_once(client.ping(ME)).await.status, ClientStatus::Ok);
+    at_once(client.cluster_report()).await;
+    world.advance(world.journal.heard());
+    at_once(found).await;
+    assert!(at_once(exists).await && !at_once(misses).await);
+    let refused = [missing.await.map(drop).unwrap_err(), described.await.map(drop).unwrap_err()];
+    assert!(refused.iter().all(|refused| refused.code() == ErrorCode::ObjectNotFound));
+    let found_many = at_once(found_many).await;
+    assert!(found_many[0].is_ok() && found_many[1].is_err());
+    assert_eq!(at_once(exist_many).await, [Ok(true), Ok(false)]);
+    assert_eq!(at_once(prefix).await, 1);
+    assert_eq!(at_once(listed).await.keys.len(), 2);
+    assert_eq!(world.server.metrics().not_durable, 0);
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_refusal_waits_for_what_it_is_the_result_of() {
+    let world = World::with_changes(ServerConfig::default()).await;
+    let client = connect_with(&world.server, once()).await;
+    let config = ReplicateConfig::default();
+    let (put, gone, lengths) = (put_start("new", &config), [key("gone")], [4096]);
+    let puts = [PutStartItem::new(key("new"), &lengths)];
+    let mut remove = Box::pin(client.remove(gone[0], false));
+    let mut removes = Box::pin(client.batch_remove(&gone, false));
+    let mut begin = Box::pin(client.put_start(ME, &put));
+    let mut begins = Box::pin(client.batch_put_start(ME, &config, &puts));
+    waits(&mut remove).await;
+    waits(&mut removes).await;
+    waits(&mut begin).await;
+    waits(&mut begins).await;
+    let refused = |refused: RpcError| refused.code();
+    // What is refused for another reason is refused at once.
+    let old = timeout(DEADLINE, client.put_start(ME, &put_start("old", &config))).await.unwrap();
+    assert_eq!(refused(old.unwrap_err()), ErrorCode::ObjectAlreadyExists);
+    let none = timeout(DEADLINE, client.remove(key("none"), true)).await.unwrap();
+    assert_eq!(refused(none.unwrap_err()), ErrorCode::ObjectNotFound);
+    world.advance(world.journal.heard());
+    assert_eq!(refused(remove.await.unwrap_err()), ErrorCode::ObjectNotFound);
+    assert_eq!(at_once(removes).await[0].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    assert_eq!(refused(begin.await.unwrap_err()), ErrorCode::ObjectAlreadyExists);
+    let begins = at_once(begins).await;
+    assert_eq!(begins[0].as_ref().unwrap_err().code, ErrorCode::ObjectAlreadyExists);
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_segment_that_is_mounted_already_is_durable_when_that_is_said() {
+    let world = World::new(ServerConfig::default()).await;
+    let client = connect_with(&world.server, once()).await;
+    let other = segment(2, 1 << 20);
+    let mut first = Box::pin(client.mount_segment(ME, &other));
+    waits(&mut first).await;
+    let mut second = Box::pin(client.mount_segment(ME, &other));
+    waits(&mut second).await;
+    at_once(client.mount_segment(ME, &segment(1, 64 << 20))).await;
+    world.advance(world.journal.heard());
+    at_once(first).await;
+    at_once(second).await;
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_a_read_shows_and_is_not_durable_in_time_is_not_told() {
+    let world = World::with_changes(impatient()).await;
+    let client = connect_with(&world.server, once()).await;
+    let refusals = [
+        client.get_replica_list(key("new")).await.map(drop).unwrap_err(),
+        client.exist(key("gone")).await.map(drop).unwrap_err(),
+        client.remove(key("gone"), true).await.unwrap_err(),
+    ];
+    for refused in &refusals {
+        assert_eq!(refused.code(), ErrorCode::AnswerNotKept, "{refused}");
+        let message = refused.to_string();
+        assert!(message.contains("its journal has not kept it for 300ms"), "{message}");
+        assert!(!message.contains("executed"), "{message}");
+    }
+    assert_eq!(world.server.metrics().not_durable, 3);
+    // The journal has ended, and nothing will be durable.
+    let World { durable, server, .. } = world;
+    let mut last = Box::pin(client.exist(key("gone")));
+    waits(&mut last).await;
+    drop(durable);
+    let refused = last.await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::AnswerNotKept, "{refused}");
+    assert!(refused.to_string().contains("its journal has ended"), "{refused}");
+    let refused = client.get_replica_list(key("new")).await.unwrap_err();
+    assert!(refused.to_string().contains("its journal has ended"), "{refused}");
+    at_once(client.get_replica_list(key("old"))).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_second_attempt_waits_for_a_refusal_as_the_first_did() {
+    let world = World::with_changes(ServerConfig::default()).await;
+    let hello = Hello { session: 7, ..Hello::default() };
+    let mut first = Raw::connect_as(&world.server, &hello).await.unwrap();
+    first.send(&frame(1, "new", Some(1))).await;
+    waits(&mut Box::pin(first.frame())).await;
+    drop(first);
+    let mut second = Raw::connect_as(&world.server, &hello).await.unwrap();
+    second.send(&frame(5, "new", Some(1))).await;
+    waits(&mut Box::pin(second.frame())).await;
+    assert_eq!(world.server.metrics().repeated, 1);
+    world.advance(world.journal.heard());
+    let (id, refusal) = second.refusal().await;
+    assert_eq!((id, refusal.code), (5, ErrorCode::ObjectAlreadyExists));
+    world.server.shutdown().await;
+}
+
 #[cfg(feature = "grpc")]
 mod grpc {
-    use mc_rpc::proto::{PutStartResponse, RemoveRequest, RemoveResponse};
+    use mc_rpc::proto::{
+        GetReplicaListRequest, GetReplicaListResponse, PutStartResponse, RemoveRequest,
+        RemoveResponse,
+    };
     use tonic::transport::{Channel, Endpoint};
     use tonic::{Code, Request, Response, Status};
     use tonic_prost::ProstCodec;
@@ -399,5 +577,45 @@ mod grpc {
         let refused = refused.unwrap_err();
         assert!(refused.message().contains("its journal has ended"), "{refused}");
         server.shutdown().await;
+    }
+
+    fn get(name: &str) -> GetReplicaListRequest {
+        GetReplicaListRequest { key: name.to_owned(), ..GetReplicaListRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn what_a_reply_shows_is_durable() {
+        let world = World::with_changes(ServerConfig::default()).await;
+        let channel = dial(&world.server).await;
+        let found =
+            call::<_, GetReplicaListResponse>(channel.clone(), "GetReplicaList", get("new"));
+        let gone =
+            call::<_, GetReplicaListResponse>(channel.clone(), "GetReplicaList", get("gone"));
+        let (mut found, mut gone) = (Box::pin(found), Box::pin(gone));
+        let remove = RemoveRequest { key: "gone".to_owned(), ..RemoveRequest::default() };
+        let mut remove = Box::pin(call::<_, RemoveResponse>(channel.clone(), "Remove", remove));
+        waits(&mut found).await;
+        waits(&mut gone).await;
+        waits(&mut remove).await;
+        let old = call::<_, GetReplicaListResponse>(channel.clone(), "GetReplicaList", get("old"));
+        timeout(DEADLINE, old).await.unwrap().unwrap();
+        world.advance(world.journal.heard());
+        timeout(DEADLINE, found).await.unwrap().unwrap();
+        assert_eq!(gone.await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(remove.await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(world.server.metrics().not_durable, 0);
+        world.server.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_does_not_become_durable_is_replaced() {
+        let world = World::with_changes(impatient()).await;
+        let channel = dial(&world.server).await;
+        let gone = call::<_, GetReplicaListResponse>(channel, "GetReplicaList", get("gone"));
+        let refused = gone.await.unwrap_err();
+        assert_eq!(refused.code(), Code::Aborted);
+        assert!(refused.message().contains("its journal has not kept it"), "{refused}");
+        assert_eq!(world.server.metrics().not_durable, 1);
+        world.server.shutdown().await;
     }
 }

@@ -10,6 +10,7 @@ use super::{Clients, DUE_AT_A_TIME, Due};
 use crate::command::{ClientStatus, Mounted, Pong};
 use crate::error::{MountError, UnmountError};
 use crate::journal::effect::Effect;
+use crate::journal::emit::unseen;
 use crate::lock::MutexGuard;
 use crate::master::{Master, count};
 use crate::object::states::SegmentStatus;
@@ -44,6 +45,7 @@ impl Master {
         let taken = || MountError::AlreadyExists { name: spec.name.clone() };
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
+        self.see_segment(spec.id);
         if let Some(mounted) = table.by_id(spec.id) {
             if mounted.client() != client || *mounted.spec() != spec {
                 return Err(taken());
@@ -100,6 +102,7 @@ impl Master {
     ) -> Result<(), MountError> {
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
+        self.see_segment(spec.id);
         let known = table.by_id(spec.id);
         let own = known.filter(|known| known.client() == client && known.spec() == spec);
         if own.ok_or(MountError::NotFound)?.status() == SegmentStatus::Suspended {
@@ -148,6 +151,7 @@ impl Master {
     ) -> Result<(), UnmountError> {
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
+        self.see_segment(id);
         owned(&table, client, id)?;
         self.retire(&mut clients, &mut table, id, now);
         drop(table);
@@ -171,6 +175,7 @@ impl Master {
     ) -> Result<(), UnmountError> {
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
+        self.see_segment(id);
         match owned(&table, client, id)? {
             SegmentStatus::GracefullyUnmounting => return Ok(()),
             SegmentStatus::Suspended => return Err(UnmountError::Suspended),
@@ -310,12 +315,14 @@ impl Master {
         let disks_left = core::mem::take(&mut clients.disks_left);
         // A ping that has waited comes first.
         MutexGuard::unlock_fair(clients);
-        for client in left {
-            self.hand_over_tasks(now, client);
-        }
-        for client in disks_left {
-            self.disk_client_gone(now, client);
-        }
+        unseen(|| {
+            for client in left {
+                self.hand_over_tasks(now, client);
+            }
+            for client in disks_left {
+                self.disk_client_gone(now, client);
+            }
+        });
     }
 
     pub(crate) fn emit_status(&self, segment: &Segment, now: Time) {

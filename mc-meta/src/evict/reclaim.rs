@@ -7,6 +7,7 @@ use mc_types::Time;
 use crate::evict::order::choice::{Aim, Evicted};
 use crate::evict::order::common::{Entry, List};
 use crate::evict::order::{Class, Pool};
+use crate::journal::emit::unseen;
 use crate::master::Master;
 use crate::shard::hash::mix;
 use crate::tenant::ledger::TenantSlot;
@@ -38,6 +39,11 @@ impl Master {
     /// Costs O(due), bounded for each call; `true` when work is left over and the
     /// next tick should follow at once. Otherwise ten calls a second are plenty.
     pub fn tick(&self, now: Time) -> bool {
+        // No caller waits for its effects, but reads that see them do: the sinks learn that it has ended.
+        unseen(|| self.receipt(|_| self.tick_once(now)).value)
+    }
+
+    fn tick_once(&self, now: Time) -> bool {
         self.expire_clients(now);
         let emit = self.emit(now);
         let mut more = self.expire_offloads(now) | self.expire_promotions(now);

@@ -28,8 +28,9 @@ pub trait EffectSink: Send + Sync {
     /// changes, or a later sink, sees the same numbers.
     fn emit(&self, sequence: Sequence, now: Time, effect: &Effect<'_>);
 
-    /// Learns that the commands of a [receipt](crate::Master::receipt) have ended, whose last effect
-    /// this is: their caller may want to know how durable they are. Called on the thread that
+    /// Learns that the commands of a [receipt](crate::Master::receipt), or a
+    /// [tick](crate::Master::tick), have ended, whose last effect this is: their caller, or a command that
+    /// saw what they did, may want to know how durable they are. Called on the thread that
     /// executed them, without a lock of the master. Does nothing by default.
     fn executed(&self, last: Sequence) {
         let _ = last;

@@ -1,26 +1,59 @@
 //! The order of effects: how a command tells the sinks.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use mc_types::{Sequence, Time};
+use mc_types::{SegmentId, Sequence, Time};
 
 use crate::journal::effect::{Effect, EffectSink};
 use crate::lock::{Mutex, rank};
+use crate::shard::hash::mix;
+
+/// Entries of the table of recent effects, a power of two. Objects and segments share them. A journal
+/// that flushes a thousand times a second has some hundred changes to make durable at a time.
+const RECENT: usize = 4096;
 
 thread_local! {
     /// The last effect of the commands that this thread executes for a receipt. A command runs on
     /// the thread that calls it, from its beginning to its end.
     static LAST: Cell<Option<Sequence>> = const { Cell::new(None) };
+    /// The last effect that these commands have seen the result of, theirs or another's.
+    static SEEN: Cell<Option<Sequence>> = const { Cell::new(None) };
 }
 
-/// Executes commands on this thread, and returns their last effect too. May be nested: effects of
+/// The effects that commands depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dependencies {
+    /// The last one of their own.
+    pub(crate) last: Option<Sequence>,
+    /// The last one that they have seen the result of.
+    pub(crate) seen: Option<Sequence>,
+}
+
+/// Executes commands on this thread, and returns what they depend on too. May be nested: effects of
 /// the inner commands belong to both.
-pub(crate) fn last_of<T>(commands: impl FnOnce() -> T) -> (T, Option<Sequence>) {
-    let outer = LAST.take();
+pub(crate) fn dependencies_of<T>(commands: impl FnOnce() -> T) -> (T, Dependencies) {
+    let (outer_last, outer_seen) = (LAST.take(), SEEN.take());
     let value = commands();
-    let sequence = LAST.get();
-    LAST.set(sequence.or(outer));
-    (value, sequence)
+    let (last, seen) = (LAST.get(), SEEN.get());
+    LAST.set(last.or(outer_last));
+    SEEN.set(seen.max(outer_seen));
+    (value, Dependencies { last, seen })
+}
+
+/// Executes commands that do not show in the reply what they see.
+pub(crate) fn unseen<T>(commands: impl FnOnce() -> T) -> T {
+    let seen = SEEN.get();
+    let value = commands();
+    SEEN.set(seen);
+    value
+}
+
+fn see(sequence: u64) {
+    // No effect has the number 0.
+    if sequence > 0 {
+        SEEN.set(SEEN.get().max(Some(Sequence::new(sequence))));
+    }
 }
 
 /// The sinks of a master, and the order of what it tells them.
@@ -29,6 +62,11 @@ pub(crate) struct Effects {
     wants_objects: bool,
     /// Locked while the sinks are told, so that all of them receive the effects in this order.
     last: Mutex<Sequence, { rank::EFFECTS }>,
+    /// The last effect that changed what replies say of the objects and segments of each entry; 0 before
+    /// the first. Numbers only grow, so that an entry that is shared names an effect that is too late,
+    /// and never one that is too early. Written before
+    /// the lock of the changed object or segment is released, and read under that lock.
+    recent: Box<[AtomicU64]>,
 }
 
 struct Sink {
@@ -38,7 +76,12 @@ struct Sink {
 
 impl Effects {
     pub(crate) fn new() -> Self {
-        Self { sinks: Vec::new(), wants_objects: false, last: Mutex::new(Sequence::new(0)) }
+        Self {
+            sinks: Vec::new(),
+            wants_objects: false,
+            last: Mutex::new(Sequence::new(0)),
+            recent: (0..RECENT).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     pub(crate) fn add(&mut self, sink: Box<dyn EffectSink>) {
@@ -57,21 +100,66 @@ impl Effects {
         self.sinks.iter().for_each(|Sink { sink, .. }| sink.executed(last));
     }
 
+    /// Notes that the command of this thread sees what has become of the objects whose keys have this
+    /// tag. Their shard is locked.
+    pub(crate) fn see_key(&self, tag: u32) {
+        see(self.recent[entry_of_key(tag)].load(Ordering::Relaxed));
+    }
+
+    /// Notes that the command of this thread sees what has become of a segment. The segments are locked.
+    pub(crate) fn see_segment(&self, id: SegmentId) {
+        see(self.recent[entry_of_segment(id)].load(Ordering::Relaxed));
+    }
+
+    /// Notes that the command of this thread has seen any objects. Called when it has.
+    pub(crate) fn see_all(&self) {
+        see(self.last().as_u64());
+    }
+
     fn tell(&self, now: Time, effect: &Effect<'_>) {
         let is_of_object = effect.is_of_object();
         if is_of_object && !self.wants_objects {
             return;
         }
+        let entry = entry_of(effect);
         let mut last = self.last.lock();
         let sequence = Sequence::new(last.as_u64() + 1);
         *last = sequence;
         LAST.set(Some(sequence));
+        if let Some(entry) = entry {
+            self.recent[entry].store(sequence.as_u64(), Ordering::Relaxed);
+        }
         for Sink { sink, wants_objects } in &self.sinks {
             if *wants_objects || !is_of_object {
                 sink.emit(sequence, now, effect);
             }
         }
     }
+}
+
+/// The entry of the object or segment about which replies say something else from this effect on.
+fn entry_of(effect: &Effect<'_>) -> Option<usize> {
+    match effect {
+        Effect::Stored { object, .. }
+        | Effect::Changed { object, .. }
+        | Effect::Removed { object, .. } => Some(entry_of_key(object.object.tag)),
+        Effect::SegmentMounted { segment }
+        | Effect::SegmentGone { segment }
+        | Effect::SegmentChanged { segment, .. } => Some(entry_of_segment(segment.spec().id)),
+        // A put, copy or move that begins or is given up changes nothing that can be read: what the key
+        // had before stays, and its readers need not wait. A call that finds it in its way is refused, to
+        // be made again, which is no promise. Other effects are not in a journal, or belong to no key.
+        _ => None,
+    }
+}
+
+const fn entry_of_key(tag: u32) -> usize {
+    tag as usize % RECENT
+}
+
+fn entry_of_segment(id: SegmentId) -> usize {
+    let id = id.as_u128();
+    mix(id as u64 ^ mix((id >> 64) as u64)) as usize % RECENT
 }
 
 /// Tells the sinks of changes, if there are any.

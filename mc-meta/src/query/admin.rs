@@ -78,6 +78,7 @@ impl Master {
             }
             ControlFlow::Continue(())
         });
+        self.see_all();
         KeyPage { keys, next }
     }
 

@@ -66,6 +66,7 @@ impl Master {
             }
             ControlFlow::Continue(())
         });
+        self.see_all();
         ReplicaPage { objects, next }
     }
 }

@@ -128,6 +128,7 @@ impl Master {
         for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
             let mut shard = self.shards()[run[0].0].lock();
             shard.collect_notes(true);
+            run.iter().for_each(|(_, at)| self.see_key(hashed[*at]));
             found.clear();
             found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
             for ((_, at), &found) in run.iter().zip(&found) {

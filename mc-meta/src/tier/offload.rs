@@ -11,7 +11,7 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
 use crate::command::Slices;
 use crate::journal::effect::Removal;
-use crate::journal::emit::Emit;
+use crate::journal::emit::{Emit, unseen};
 use crate::journal::record::Location;
 use crate::master::Master;
 use crate::object::replica::Replica;
@@ -242,13 +242,22 @@ impl Master {
 
     /// Hands a client the objects to delete from its disk, at most `max`, each once.
     pub fn disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
-        self.local.book.lock().take_dead(client, max)
+        let deletions = self.local.book.lock().take_dead(client, max);
+        if deletions.report_all || deletions.remove_all || !deletions.objects.is_empty() {
+            // The objects are back without their replicas if their removal is undone.
+            self.see_all();
+        }
+        deletions
     }
 
     /// Returns whether a client is to delete everything on its disk, because everything was
     /// removed by force; says so once.
     pub fn poll_remove_all(&self, client: ClientId) -> bool {
-        self.local.book.lock().offloads.take_wipe(client)
+        let wipes = self.local.book.lock().offloads.take_wipe(client);
+        if wipes {
+            self.see_all();
+        }
+        wipes
     }
 
     /// The clients' own disks.
@@ -334,13 +343,14 @@ impl Master {
     /// those of their shards.
     fn stop_offloads(&self, now: Time, jobs: Vec<DiskJob>) {
         let emit = self.emit(now);
-        for job in jobs {
+        let stop = |job: DiskJob| {
             let key = self.hashed(job.key.as_ref());
             let mut shard = self.shard_of(key);
             if let Some(slot) = shard.find_of_put(key, job.generation, emit) {
                 shard.not_written(slot, emit);
             }
-        }
+        };
+        unseen(|| jobs.into_iter().for_each(stop));
     }
 }
 

@@ -101,10 +101,10 @@ fn call(
     answered.unwrap_or_else(|refusal| refuse(out, header, &refusal))
 }
 
-/// Refuses a call: nothing that has to be durable before.
+/// Refuses a call, and returns when the refusal may be sent.
 fn refuse(out: &mut BytesMut, header: FrameHeader, refusal: &Refusal) -> Completion {
     append_refusal(out, header.id, header.method, refusal);
-    Completion::Now
+    refusal.completion()
 }
 
 /// Has the service append its answer, and counts the call.
@@ -117,11 +117,17 @@ pub(super) fn answer(
     let start = out.len();
     let mut answered = shared.service.call(call, out);
     let len = out.len() - start;
-    if answered.is_ok() && len > max_reply {
-        answered = Err(Refusal::invalid(format!(
+    if let Ok(completion) = answered
+        && len > max_reply
+    {
+        let refusal = Refusal::invalid(format!(
             "the answer to {method} has {len} bytes, the caller accepts {max_reply}; \
              ask for less at a time"
-        )));
+        ));
+        answered = Err(match completion {
+            Completion::Now => refusal,
+            Completion::After(sequence) => refusal.held_until(sequence),
+        });
     }
     shared.counters.called(method, answered.is_err());
     answered

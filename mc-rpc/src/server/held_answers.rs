@@ -92,15 +92,16 @@ impl HeldAnswers {
     }
 }
 
-/// Refuses a call that was executed, and is not known to be durable.
+/// Refuses a call whose answer is there, and shows or made a change that is not known to be durable.
 pub(super) fn not_durable(waited: Option<Duration>) -> Refusal {
     let why = match waited {
         Some(waited) => format!("its journal has not kept it for {waited:?}"),
         None => "its journal has ended".into(),
     };
     let message = format!(
-        "the master executed the call, but {why}: it is undone if the master ends now; look at what \
-         it was to change before making it again"
+        "the master cannot answer the call, because the answer depends on a change of this call or another \
+         one, and {why}: the change is undone if the master ends now; before repeating a call that \
+         changes something, look at what it was to change"
     );
     Refusal::new(ErrorCode::AnswerNotKept, message)
 }

@@ -32,8 +32,8 @@ pub struct ServerMetrics {
     pub cancelled: u64,
     /// Second attempts that got the answer of the first.
     pub repeated: u64,
-    /// Calls that were executed and refused then, because their effects did not become durable in
-    /// time.
+    /// Calls whose answers were there and were refused then, because the changes that they show or made
+    /// did not become durable in time.
     pub not_durable: u64,
     /// Bytes that came in calls.
     pub bytes_in: u64,

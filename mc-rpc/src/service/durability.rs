@@ -16,7 +16,8 @@ use crate::refusal::Refusal;
 pub enum Completion {
     /// At once.
     Now,
-    /// When the effects up to this one are durable, as [`Service::durability`] tells.
+    /// When the effects up to this one are durable, as [`Service::durability`] tells. The call made
+    /// the effect, or the answer shows what another call made.
     ///
     /// [`Service::durability`]: crate::Service::durability
     After(Sequence),

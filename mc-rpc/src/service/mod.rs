@@ -55,7 +55,8 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// The [`Refusal`] that the caller gets instead of an answer; whatever was
-    /// appended to `out` is dropped then.
+    /// appended to `out` is dropped then. The server holds one that
+    /// [waits](Refusal::held_until), too.
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal>;
 
     /// Asked before each connection for calls is taken: a service that answers only
@@ -137,15 +138,19 @@ impl<C: Clock> MasterService<C> {
         self
     }
 
-    /// Holds the answer to every call that changed something until its effects are durable.
-    /// `watch` is that of the journal, which the master has as a sink
-    /// ([`mc_meta::Master::with_sink`]).
+    /// Holds every answer until the changes that it shows or made are durable: those of the call
+    /// itself, and those of other calls that it saw. So no client learns of a change that is undone
+    /// when another master takes over: a get waits for the put that it found, "no such object" for the
+    /// removal, and "the object exists already" for the other put. Mostly they are durable long before, and
+    /// the answer leaves at once. Calls that look for no object, as pings and reports, wait for their own
+    /// changes alone. `watch` is that of the journal, which the master has as a sink
+    /// ([`mc_meta::Master::with_sink`], [`mc_meta::Receipt`]).
     ///
     /// An answer that is not durable within [`ServerConfig::stall_timeout`](crate::ServerConfig)
     /// is replaced by a refusal ([`ErrorCode::AnswerNotKept`]), and while the journal says that it
     /// [cannot be written](DurableSequence::suspend), calls that grant space, remove or begin
-    /// something else are refused at once ([`ErrorCode::UnavailableInCurrentStatus`]). Refusals and answers to calls that
-    /// changed nothing are not held.
+    /// something else are refused at once ([`ErrorCode::UnavailableInCurrentStatus`]). Refusals that
+    /// say nothing of the objects (a role that the caller lacks, a malformed request) are not held.
     #[must_use]
     pub fn with_durability(mut self, watch: DurableWatch) -> Self {
         self.durable = Some(watch);
@@ -207,7 +212,12 @@ impl<C: Clock> Service for MasterService<C> {
             durable.check()?;
         }
         let Receipt { value, sequence } = self.master.receipt(|_| self.execute(call, out));
-        value.map(|()| sequence.map_or(Completion::Now, Completion::After))
+        // Of reads most are.
+        match (sequence.filter(|sequence| !durable.is_durable(*sequence)), value) {
+            (None, value) => value.map(|()| Completion::Now),
+            (Some(sequence), Ok(())) => Ok(Completion::After(sequence)),
+            (Some(sequence), Err(refusal)) => Err(refusal.held_until(sequence)),
+        }
     }
 
     fn durability(&self) -> Option<DurableWatch> {

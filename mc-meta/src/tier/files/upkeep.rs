@@ -147,7 +147,11 @@ impl Master {
             upkeep.compare_at = now + COMPARE_EVERY;
         }
         let count = upkeep.dead.len().min(max).min(MAX_HANDED_FILES);
-        let delete = upkeep.dead.drain(..count).collect();
+        let delete: Vec<_> = upkeep.dead.drain(..count).collect();
+        if !delete.is_empty() {
+            // The objects are back without their files if their removal is undone.
+            self.see_all();
+        }
         let compare = upkeep.compare_at <= now && Turn::take(&mut upkeep.comparing, client, now);
         let is_full = excess > 0 || state.is_full;
         let evict = is_full && Turn::take(&mut upkeep.evicting, client, now);

@@ -4,7 +4,7 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use super::{Promotion, PromotionGrant, PromotionStartError, TICK_JOBS};
 use crate::command::{LateWrites, ReplicaList, ReplicateConfig, TransferHandle};
-use crate::journal::emit::Emit;
+use crate::journal::emit::{Emit, unseen};
 use crate::master::Master;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
@@ -201,7 +201,7 @@ impl Master {
     /// lock before those of their shards.
     pub(crate) fn stop_promotions(&self, now: Time, ended: Vec<EndedPromotion>) {
         let emit = self.emit(now);
-        for EndedPromotion { job, .. } in ended.into_iter().filter(|ended| ended.begun) {
+        let stop = |EndedPromotion { job, .. }: EndedPromotion| {
             let key = self.hashed(job.key.as_ref());
             let mut shard = self.shard_of(key);
             let slot = shard.find_of_put(key, job.generation, emit);
@@ -211,7 +211,8 @@ impl Master {
                 shard.emit_transfer(slot, emit);
                 self.release_not_before(due);
             }
-        }
+        };
+        unseen(|| ended.into_iter().filter(|ended| ended.begun).for_each(stop));
     }
 
     /// Space for one replica of the object in a slot, which its tenant is charged for.

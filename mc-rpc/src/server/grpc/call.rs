@@ -57,12 +57,16 @@ impl Connection {
             false => ready.execute(&payload).map(|answer| (answer, held)),
             true => self.run_long(ready, payload, held).await,
         };
-        let ((bytes, completion), held) = answered.map_err(|refusal| status(&refusal))?;
+        let completion = match &answered {
+            Ok(((_, completion), _)) => *completion,
+            Err(refusal) => refusal.completion(),
+        };
         if let Completion::After(sequence) = completion {
             self.wait_until_durable(sequence, deadline)
                 .await
                 .map_err(|refusal| status(&refusal))?;
         }
+        let ((bytes, _), held) = answered.map_err(|refusal| status(&refusal))?;
         add(&shared.counters.bytes_out, bytes.len() as u64);
         let mut response = Response::new(Body::new(Reply::new(held.answer(bytes))));
         let grpc = HeaderValue::from_static("application/grpc");
