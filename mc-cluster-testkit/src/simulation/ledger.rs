@@ -9,7 +9,7 @@ use mc_meta::{
     Effect, EffectSink, Location, ObjectRecord, ObjectView, Placement, Record, Removal,
     SegmentStatus,
 };
-use mc_types::{Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
+use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
 
 use super::clock::virtual_time;
 use super::summary;
@@ -70,6 +70,7 @@ struct State {
     gone: BTreeMap<String, Generation>,
     /// The names of segments that their clients may give up.
     leaving: BTreeSet<String>,
+    lost: Option<Lost>,
     violations: Vec<String>,
 }
 
@@ -177,7 +178,9 @@ impl Ledger {
     /// Takes the violations that were found.
     #[must_use]
     pub fn take_violations(&self) -> Vec<String> {
-        std::mem::take(&mut self.state().violations)
+        let mut state = self.state();
+        let lost = state.lost.take().map(|lost| lost.violation);
+        std::mem::take(&mut state.violations).into_iter().chain(lost).collect()
     }
 
     /// Returns whether a violation was found.
@@ -486,6 +489,11 @@ impl State {
 
     fn follow(&mut self, effect: &Effect<'_>) {
         self.changed = virtual_time();
+        if let Some(lost) = self.lost.take()
+            && !lost.is_replaced_by(effect)
+        {
+            self.violations.push(lost.violation);
+        }
         match effect {
             Effect::Began { object } => self.claim_all(object),
             Effect::Stored { object, .. } => {
@@ -685,11 +693,29 @@ impl State {
         self.by_key.retain(|_, id| *id != spec.id);
         let was_well = gone.is_some_and(|it| it.status.is_none_or(|it| it == SegmentStatus::Ok));
         if was_well && !self.leaving.contains(&*spec.name) {
-            self.violates(format_args!(
-                "segment {} is gone; its client is well and has not given it up",
-                spec.name
-            ));
+            let what = "is gone; its client is well and has not given it up";
+            self.lost = Some(Lost {
+                name: spec.name.clone(),
+                endpoint: spec.endpoint.clone(),
+                violation: format!("{:?}: segment {} {what}", virtual_time(), spec.name),
+            });
         }
+    }
+}
+
+/// A segment that is gone without a reason, unless the next effect has one.
+struct Lost {
+    name: Box<str>,
+    endpoint: Endpoint,
+    violation: String,
+}
+
+impl Lost {
+    /// Returns whether its client has mounted it anew: it takes a mount without an answer for one
+    /// that failed.
+    fn is_replaced_by(&self, effect: &Effect<'_>) -> bool {
+        let Effect::SegmentMounted { segment } = effect else { return false };
+        segment.spec().name == self.name && segment.spec().endpoint == self.endpoint
     }
 }
 

@@ -253,6 +253,11 @@ impl Carrier {
             return completion.complete(Err(lost));
         }
         let late = network.late_by().map(|by| (by, operation.clone()));
+        if let (Some((by, operation)), Some(_)) = (&late, self.own.ended()) {
+            // What is left of a process are bytes that no one asks the peer to refuse.
+            self.arrive_later(operation, owner, *by);
+            return completion.complete(Err(self.lose()));
+        }
         let outcome = self.apply(operation, owner).await;
         let back = network.arrival(&self.peer, &self.own);
         let answered = self.answer(back, give_up).await;
