@@ -273,12 +273,11 @@ impl Ledger {
     /// Compares the master's objects with those that its effects told of.
     pub fn compare<'a>(&self, objects: impl IntoIterator<Item = &'a ObjectRecord>) {
         let state = &mut *self.state();
-        let mut readable = 0;
+        let mut readable = BTreeSet::new();
         for object in objects {
             let (key, generation) = (object.key.as_str(), object.generation);
             if object.complete {
-                // Others are in files alone.
-                readable += usize::from(!object.replicas.is_empty());
+                readable.insert(key);
                 if state.readable.get(key).is_none_or(|it| it.generation != generation) {
                     state.violates(format_args!("no effect told of {key} {generation:?}"));
                 }
@@ -302,9 +301,14 @@ impl Ledger {
             }
         }
         // The master may not have looked yet at what was in a segment that went a moment ago.
-        let told = state.readable.values().filter(|it| state.has_place(it.generation)).count();
-        if readable != told {
-            state.violates(format_args!("{readable} objects can be read, effects told of {told}"));
+        let is_unlisted = |(key, it): &(&String, &Readable)| {
+            !readable.contains(key.as_str()) && state.has_place(it.generation)
+        };
+        let unlisted = state.readable.iter().find(is_unlisted);
+        if let Some((key, Readable { generation, .. })) = unlisted {
+            let (key, generation) = (key.clone(), *generation);
+            state
+                .violates(format_args!("effects told of {key} {generation:?}, which is not there"));
         }
     }
 
@@ -481,10 +485,13 @@ impl State {
         (extent.end() <= range.end).then_some(range.owner)
     }
 
-    /// Returns whether a put has space in a segment that is there.
+    /// Returns whether a put has a replica in a segment that is there.
     fn has_place(&self, put: Generation) -> bool {
         let mut ranges = self.ranges_of.get(&put).into_iter().flatten();
-        ranges.any(|(segment, _)| self.segments.contains_key(segment))
+        ranges.any(|(segment, start)| {
+            let range = self.segments.get(segment).and_then(|it| it.ranges.get(start));
+            range.is_some_and(|range| range.readable_since.is_some())
+        })
     }
 
     fn follow(&mut self, effect: &Effect<'_>) {
