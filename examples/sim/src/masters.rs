@@ -33,6 +33,10 @@ const TERM: Duration = Duration::from_secs(2);
 /// Bytes that the files of objects may take.
 const FILES: u64 = 1 << 20;
 
+/// How long the segments of a silent node are kept for it: of a short time nodes come back too late,
+/// and mount their memory anew while writes of its former life are under way.
+const RETURN_TIMEOUTS: [Duration; 2] = [Duration::from_secs(40), Duration::from_secs(2)];
+
 /// The masters, and the service in which they elect a leader.
 pub(crate) struct Masters {
     kind: MasterKind,
@@ -52,6 +56,8 @@ struct Shared {
     random: Random,
     /// Objects have files on a tier that all nodes reach.
     has_files: bool,
+    /// How long the segments of a silent node are kept for it.
+    return_timeout: Duration,
     leader: Arc<Mutex<Option<Leader>>>,
 }
 
@@ -96,7 +102,7 @@ impl Shared {
         config.put_start_discard_timeout = Duration::from_secs(20);
         config.put_start_release_timeout = Duration::from_secs(60);
         config.client_ttl = Duration::from_secs(10);
-        config.client_return_timeout = Duration::from_secs(40);
+        config.client_return_timeout = self.return_timeout;
         config.disk = self.has_files.then(|| DiskConfig::with_capacity(FILES));
         config
     }
@@ -156,6 +162,7 @@ impl Masters {
             history: Arc::clone(history),
             random: random.fork(),
             has_files: plan.has_files,
+            return_timeout: RETURN_TIMEOUTS[(plan.seed / 2 % 2) as usize],
             leader: Arc::default(),
         };
         let judge = clock();

@@ -10,7 +10,6 @@ use std::time::Duration;
 use mc_cluster_testkit::simulation::{
     Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
 };
-use mc_meta::{SegmentInfo, SegmentStatus};
 use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, SegmentOptions};
 use mc_tier::MemoryTier;
 use tokio::sync::Notify;
@@ -397,14 +396,6 @@ impl World {
                 self.nodes.len()
             ));
             return;
-        }
-        let takes_objects = |it: &&SegmentInfo| it.status == SegmentStatus::Ok;
-        let size: u64 = report.segments.iter().filter(takes_objects).map(|it| it.spec.size).sum();
-        if report.capacity != size {
-            self.history.violates(format_args!(
-                "{} of {size} bytes take new objects after {QUIET:?} without faults",
-                report.capacity
-            ));
         }
         let Some(client) = self.any_client() else { return };
         self.ledger.removes_all();
