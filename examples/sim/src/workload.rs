@@ -115,9 +115,12 @@ impl Application {
     fn value(&self, key: u32) -> (ValueId, bytes::Bytes) {
         let version = self.versions.fetch_add(1, Relaxed);
         let id = ValueId { writer: self.node, version };
-        // Mostly short ones.
+        // Mostly short ones, and often as long as the value that they replace.
         let scale = self.random.below(9);
-        let len = 80 + self.random.below((LONGEST >> (8 - scale)).max(64));
+        let len = match self.random.below(3) {
+            0 => 80 + u64::from(key) * 37 % 4096,
+            _ => 80 + self.random.below((LONGEST >> (8 - scale)).max(64)),
+        };
         (id, value(id, key, len as usize))
     }
 
