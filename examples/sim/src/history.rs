@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::virtual_time;
-
-use mc_history::{Action, Operation, Outcome, ValueId};
+use mc_history::{Action, Operation, Outcome, ValueId, Window};
 
 /// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +45,7 @@ pub(crate) struct History {
 #[derive(Default)]
 struct State {
     operations: Vec<Operation>,
+    undoable: Vec<Window>,
     /// Calls by name and answer.
     answers: BTreeMap<(&'static str, &'static str), u64>,
     digest: Digest,
@@ -117,6 +117,11 @@ impl History {
         self.state().violations.push(format!("{:?}: {what}", virtual_time()));
     }
 
+    /// Notes a time of which changes may be undone: see [`mc_history::Rules::undoable`].
+    pub(crate) fn may_undo(&self, time: Window) {
+        self.state().undoable.push(time);
+    }
+
     pub(crate) fn has_violations(&self) -> bool {
         !self.state().violations.is_empty()
     }
@@ -131,6 +136,7 @@ impl History {
         }
         Ended {
             operations: std::mem::take(&mut state.operations),
+            undoable: std::mem::take(&mut state.undoable),
             answers: std::mem::take(&mut state.answers),
             digest: state.digest,
             lines: state.lines,
@@ -143,6 +149,7 @@ impl History {
 /// See [`History::end`].
 pub(crate) struct Ended {
     pub(crate) operations: Vec<Operation>,
+    pub(crate) undoable: Vec<Window>,
     pub(crate) answers: BTreeMap<(&'static str, &'static str), u64>,
     pub(crate) digest: Digest,
     pub(crate) lines: u64,

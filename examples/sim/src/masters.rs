@@ -1,18 +1,20 @@
 //! The masters: one that forgets everything, one with a journal, or three that elect a leader.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::{
-    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost, SimulatedJournal,
+    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost,
+    SimulatedJournal, virtual_time,
 };
 use mc_events::EventSystem;
 use mc_ha::Durability;
 use mc_ha::election::Member;
 use mc_ha::election::memory::{MemoryCluster, MemoryElection};
+use mc_history::Window;
 use mc_meta::{DiskConfig, ExportCursor, MasterConfig, MasterReport, Record};
 use mc_rpc::ServerConfig;
 use mc_store::{
@@ -36,6 +38,13 @@ const FILES: u64 = 1 << 20;
 /// How long the segments of a silent node are kept for it: of a short time nodes come back too late,
 /// and mount their memory anew while writes of its former life are under way.
 const RETURN_TIMEOUTS: [Duration; 2] = [Duration::from_secs(40), Duration::from_secs(2)];
+
+/// A master without a journal that is killed forgets which files its nodes were yet to delete: up to
+/// so long before, what is removed may come back.
+const DELETION: Duration = Duration::from_secs(10);
+
+/// How long after its start it may take until a node has told it of the files.
+const COMPARISON: Duration = Duration::from_secs(30);
 
 /// The masters, and the service in which they elect a leader.
 pub(crate) struct Masters {
@@ -75,6 +84,7 @@ struct MasterHost {
     /// Outlives the process.
     journal: SimulatedJournal,
     running: RefCell<Option<Running>>,
+    killed_at: Cell<Option<Duration>>,
 }
 
 struct Running {
@@ -154,6 +164,7 @@ impl Masters {
             clock: clock(),
             journal: SimulatedJournal::new(),
             running: RefCell::new(None),
+            killed_at: Cell::new(None),
         });
         let random = Random::of(plan.seed, "masters");
         let shared = Shared {
@@ -207,7 +218,9 @@ impl Masters {
         subscriber.compare(events, &self.shared.ledger);
         let damage = state.report().damage;
         // A file may be replaced while it is read, and is reported then; a second look denies it.
-        let wrong = if self.shared.has_files { damage.confirmed } else { damage.reports };
+        // One of an object that has gone meanwhile counts as dropped.
+        let reports = damage.reports - damage.dropped;
+        let wrong = if self.shared.has_files { damage.confirmed } else { reports };
         if wrong > 0 {
             self.shared.history.violates(format_args!(
                 "{wrong} times a reader got other bytes than were put from a replica that was listed"
@@ -217,6 +230,13 @@ impl Masters {
 
     fn start(&self, number: usize) {
         let host = &self.hosts[number];
+        if let Some(at) = host.killed_at.take()
+            && self.kind == MasterKind::Alone
+            && self.shared.has_files
+        {
+            let (from, to) = (at.saturating_sub(DELETION), virtual_time() + COMPARISON);
+            self.shared.history.may_undo(Window { from: from.into(), to: to.into() });
+        }
         let process = Process::new(host.address);
         let clock = host.clock.boot_clock();
         let network = &self.shared.network;
@@ -258,6 +278,7 @@ impl Masters {
         process.end(&self.shared.network, Ending::Killed);
         life.abort();
         host.journal.crash(&self.random);
+        host.killed_at.set(Some(virtual_time()));
         self.shared.history.say(format_args!("m{number}"), "killed");
         true
     }

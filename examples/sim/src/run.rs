@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::{run_simulated, virtual_time};
-use mc_history::{Rules, check};
+use mc_history::{Rules, Window, check};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::LocalSet;
 
@@ -100,7 +100,8 @@ pub fn run(plan: &Plan, copy: Option<Box<dyn io::Write + Send>>) -> io::Result<R
         return Err(error);
     }
     violations.extend(ended.violations);
-    violations.extend(check(&ended.operations, &rules()).iter().map(ToString::to_string));
+    violations
+        .extend(check(&ended.operations, &rules(ended.undoable)).iter().map(ToString::to_string));
     let answers = ended.answers.into_iter();
     let answers: BTreeMap<_, _> =
         answers.map(|((call, it), n)| (format!("{call} {it}"), n)).collect();
@@ -133,8 +134,9 @@ fn drop_panic(panic: Box<dyn Any + Send>) -> Vec<String> {
 
 /// What the histories are held to: objects may be evicted and nodes may be away, but nothing that
 /// was replaced or removed comes back.
-fn rules() -> Rules {
+fn rules(undoable: Vec<Window>) -> Rules {
     Rules {
+        undoable,
         // Bytes are late by a minute at most, behind a fault of a minute and a half.
         late: Duration::from_secs(300),
         may_evict: true,
