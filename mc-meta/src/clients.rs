@@ -64,6 +64,8 @@ struct ClientRecord {
     since: Time,
     /// Silent for too long; its segments are suspended.
     away: bool,
+    /// It has attached its segments since it was last away, or known for its disk alone.
+    is_attached: bool,
     /// When to look at it. Hearing of it moves this only when the time has come.
     look_at: Time,
 }
@@ -74,26 +76,38 @@ impl Clients {
         self.known.values().filter(|client| !client.away).count()
     }
 
-    fn is_present(&self, client: ClientId) -> bool {
-        self.known.get(&client).is_some_and(|known| !known.away)
-    }
-
     /// When a client was last heard of.
     pub(crate) fn last_heard(&self, client: ClientId) -> Time {
         self.known.get(&client).map_or(Time::ORIGIN, |known| known.since)
     }
 
-    /// Notes that a client was heard of. Of two calls that overtook each other the
-    /// later time counts.
-    fn heard(&mut self, client: ClientId, now: Time, ttl: Duration) {
-        match self.known.get_mut(&client) {
-            Some(known) if !known.away => known.since = now.max(known.since),
-            _ => {
-                let known = ClientRecord { since: now, away: false, look_at: now + ttl };
-                self.known.insert(client, known);
-                self.due.insert((known.look_at, Due::Client(client)));
-            }
+    /// Notes that a client was heard of, unless it is away. Of two calls that overtook each other the
+    /// later time counts. Returns whether it is there, with its segments.
+    fn heard(&mut self, client: ClientId, now: Time) -> bool {
+        let Some(known) = self.known.get_mut(&client).filter(|known| !known.away) else {
+            return false;
+        };
+        known.since = now.max(known.since);
+        known.is_attached
+    }
+
+    /// A client is there with a segment.
+    fn attached(&mut self, client: ClientId, now: Time, ttl: Duration) {
+        self.arrived(client, now, ttl).is_attached = true;
+    }
+
+    /// A client that may have been away or unknown is there.
+    fn arrived(&mut self, client: ClientId, now: Time, ttl: Duration) -> &mut ClientRecord {
+        let is_new = self.known.get(&client).is_none_or(|known| known.away);
+        let look_at = now + ttl;
+        let new = ClientRecord { since: now, away: false, is_attached: false, look_at };
+        let known = self.known.entry(client).or_insert(new);
+        if is_new {
+            *known = new;
+            self.due.insert((look_at, Due::Client(client)));
         }
+        known.since = now.max(known.since);
+        known
     }
 
     /// Waits for a client of before a restart to come back with a segment.
@@ -104,7 +118,8 @@ impl Clients {
         now: Time,
         timeout: Duration,
     ) {
-        self.known.entry(client).or_insert(ClientRecord { since: now, away: true, look_at: now });
+        let away = ClientRecord { since: now, away: true, is_attached: false, look_at: now };
+        self.known.entry(client).or_insert(away);
         self.give_up_at(id, now + timeout);
     }
 
@@ -161,10 +176,10 @@ impl Clients {
         }
     }
 
-    /// A client has a local disk.
+    /// A client has a local disk. Of its segments that says nothing.
     pub(crate) fn disk_mounted(&mut self, client: ClientId, now: Time, ttl: Duration) {
         self.disks.insert(client);
-        self.heard(client, now, ttl);
+        self.arrived(client, now, ttl);
     }
 
     /// Another client has this one's disk now.

@@ -390,7 +390,7 @@ pub enum ClientStatus {
     /// Its segments are mounted.
     Ok,
     /// The client's segments are suspended because it stayed silent too long, or the
-    /// master knows of none. A client with segments attaches them again
+    /// master knows of none, even if it knows the client's disk. A client with segments attaches them again
     /// ([`reattach_segment`](crate::Master::reattach_segment)), and mounts those that
     /// are not known anew, with fresh ids and remote keys.
     NeedRemount,

@@ -27,7 +27,7 @@ pub use by_key::{Positions, by_key};
 pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DiskError,
-    DiskOptions, DrainReport, GetInto, HotCacheConfig, MountedSegment, OperationMetrics,
+    DiskOptions, DrainReport, GetInto, HotCacheConfig, MountedSegment, OperationMetrics, OwnTier,
     PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
     TierMetrics, VramError, VramStage,
 };

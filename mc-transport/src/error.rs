@@ -31,8 +31,8 @@ pub enum RegisterError {
     /// This transport does not verify tickets.
     #[error("this transport does not verify tickets; register the memory under a plain key")]
     NoTickets,
-    /// None of the node's transports copies through memory of the host.
-    #[error("this node's transports cannot serve staged memory; add TCP or QUIC")]
+    /// The transport does not copy through memory of the host, or not what peers write.
+    #[error("this transport cannot serve staged memory; use TCP or QUIC")]
     NoStaging,
     /// The transport was shut down.
     #[error("the transport was shut down; register with a running one")]

@@ -18,7 +18,9 @@ use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Admitted, Region, RegionTable, Tickets};
+use crate::region::{Admission, Region, RegionTable, Tickets};
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use crate::staged::Staging;
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering, Transport, View};
 
 const SCHEME: &str = "mem";
@@ -120,6 +122,20 @@ impl Transport for MemTransport {
         self.node.regions.register_with_tickets(memory, access, tickets)
     }
 
+    /// For peers that read. They do so in their own task, which it may block.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        if access != Access::Read {
+            return Err(RegisterError::NoStaging);
+        }
+        self.node.regions.register_staged(memory, access, tickets)
+    }
+
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<MemLink>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
@@ -161,21 +177,26 @@ impl Node {
     }
 
     /// Lets an operation in to the memory that `span` names, when a peer may have it.
-    fn admit(&self, span: RemoteSpan, wanted: Access) -> Result<Admitted, TransferError> {
+    fn admit(&self, span: RemoteSpan, wanted: Access) -> Result<Admission, TransferError> {
         if !self.is_open() {
             let source = Arc::new(std::io::ErrorKind::ConnectionReset.into());
             return Err(TransferError::LinkLost { source });
         }
         let (offset, len) = (span.extent.offset(), span.extent.len());
-        self.regions.admit(span.key, offset, len, wanted, span.ticket.as_ref())
+        self.regions.admit_any(span.key, offset, len, wanted, span.ticket.as_ref())
     }
 
     fn execute(&self, operation: &Operation) -> Outcome {
         operation.validate()?;
         let remote = operation.remote();
-        let admitted = self.admit(remote, operation.access())?;
-        let may_go_on = || remote.check_time().and_then(|()| admitted.check());
-        copy(operation, admitted.memory(), may_go_on)
+        match self.admit(remote, operation.access())? {
+            Admission::Host(admitted) => {
+                let may_go_on = || remote.check_time().and_then(|()| admitted.check());
+                copy(operation, admitted.memory(), may_go_on)
+            }
+            #[cfg(any(feature = "quic", feature = "tcp"))]
+            Admission::Staged(admitted) => admitted.read_here(operation),
+        }
     }
 }
 
@@ -209,7 +230,7 @@ impl Link for MemLink {
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
         // The view does not hold up a withdrawal: the memory stays mapped, and who looks asks
         // whether it was withdrawn.
-        let bytes = self.peer.admit(span, Access::Read)?.memory().clone();
+        let bytes = self.peer.admit(span, Access::Read)?.on_host()?.memory().clone();
         let peer = Arc::clone(&self.peer);
         Ok(View::new(bytes, Arc::new(move || peer.admit(span, Access::Read).is_ok())))
     }

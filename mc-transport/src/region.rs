@@ -130,7 +130,7 @@ pub(crate) enum Admission {
 
 impl Admission {
     /// The operation, for callers that can touch memory of the host only.
-    fn on_host(self) -> Result<Admitted, TransferError> {
+    pub(crate) fn on_host(self) -> Result<Admitted, TransferError> {
         match self {
             Self::Host(admitted) => Ok(admitted),
             #[cfg(any(feature = "quic", feature = "tcp"))]

@@ -18,9 +18,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
+use crate::cancel::guarded;
+use crate::completion::Transferred;
 use crate::error::TransferError;
 use crate::memory::{Memory, MemorySlice};
+use crate::operation::Operation;
 use crate::region::Claim;
+use crate::slice_sums::Summing;
 
 /// Memory that peers reach by copies through memory of the host: a GPU's, or another device's.
 ///
@@ -164,18 +168,20 @@ impl Staging {
         let copied = spawn_blocking(move || copy(staging.device())).await;
         match copied {
             Ok(Ok(Ok(done))) => Ok(done),
-            Ok(Ok(Err(error))) => {
-                let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                // A device that is gone fails every operation.
-                if failures.is_power_of_two() {
-                    tracing::warn!(%error, failures, "the device of a region failed to copy");
-                }
-                Err(TransferError::DeviceFailed)
-            }
+            Ok(Ok(Err(error))) => Err(self.failed(&error)),
             Ok(Err(refusal)) => Err(refusal),
             // It panicked, or the runtime ends.
             Err(_) => Err(TransferError::DeviceFailed),
         }
+    }
+
+    fn failed(&self, error: &io::Error) -> TransferError {
+        let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        // A device that is gone fails every operation.
+        if failures.is_power_of_two() {
+            tracing::warn!(%error, failures, "the device of a region failed to copy");
+        }
+        TransferError::DeviceFailed
     }
 }
 
@@ -248,6 +254,29 @@ impl AdmittedStaged {
     /// Takes a stage for one part.
     pub(crate) async fn stage(&self) -> Stage {
         self.staging.stage().await
+    }
+
+    /// Copies the bytes that `operation` reads to where it wants them, here and now.
+    ///
+    /// # Errors
+    /// Of the claim, [`TransferError::Cancelled`], [`TransferError::DeviceFailed`], and
+    /// [`TransferError::Unsupported`] for a write.
+    pub(crate) fn read_here(&self, operation: &Operation) -> Result<Transferred, TransferError> {
+        let Operation::Read { into, .. } = operation else {
+            return Err(TransferError::Unsupported { what: "writes to staged memory" });
+        };
+        let (mut digest, mut at) = (Summing::of(operation), self.at);
+        for piece in into.iter() {
+            self.claim.check()?;
+            let read = guarded(operation.cancel(), || self.staging.device().read(at, piece));
+            let read = read.ok_or(TransferError::Cancelled)?;
+            read.map_err(|error| self.staging.failed(&error))?;
+            if let Some(digest) = &mut digest {
+                digest.update_part(piece, 0, piece.len());
+            }
+            at += piece.len();
+        }
+        Ok(digest.map(Summing::finish).unwrap_or_default())
     }
 
     /// Copies a part of a read into a stage, whose first bytes it is then.

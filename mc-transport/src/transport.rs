@@ -14,6 +14,8 @@ use crate::link_id::LinkId;
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Region, Tickets};
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use crate::staged::Staging;
 
 /// Most operations of one batch, unless a link's [`Capabilities`] say less.
 pub const MAX_BATCH: usize = 65_536;
@@ -73,6 +75,22 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<Region, RegisterError> {
         let _ = (memory, access, tickets);
         Err(RegisterError::NoTickets)
+    }
+
+    /// Opens memory to peers that is copied through memory of the host, such as a GPU's. With
+    /// `tickets` the key opens nothing without one.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`RegisterError::NoStaging`] from transports that do not serve it.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets);
+        Err(RegisterError::NoStaging)
     }
 
     /// A link to the peer at `endpoint`. A healthy link that exists already is
@@ -157,6 +175,21 @@ pub trait DynTransport: Send + Sync + 'static {
         Err(RegisterError::NoTickets)
     }
 
+    /// See [`Transport::register_staged`].
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets);
+        Err(RegisterError::NoStaging)
+    }
+
     /// See [`Transport::connect`].
     ///
     /// # Errors
@@ -202,6 +235,16 @@ impl<T: Transport> DynTransport for T {
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
         Transport::register_with_tickets(self, memory, access, tickets)
+    }
+
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        Transport::register_staged(self, memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {

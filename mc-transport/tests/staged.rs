@@ -456,8 +456,33 @@ async fn a_node_that_was_shut_down_registers_nothing() {
     node.shutdown().await;
     let refused = node.register_staged(&staging, Access::Read, None).unwrap_err();
     assert!(matches!(refused, RegisterError::Closed), "{refused}");
-    let own = mc_transport::MemFabric::new().transport("own").unwrap();
-    let node = Node::start(NodeConfig::only(Arc::new(own))).await.unwrap();
-    let refused = node.register_staged(&staging, Access::Read, None).unwrap_err();
+}
+
+#[tokio::test]
+async fn staged_memory_is_read_within_a_process() {
+    let device = Device::new(2 * PART);
+    let staging = device.staging(1);
+    let own = Arc::new(mc_transport::MemFabric::new().transport("own").unwrap());
+    let node = Node::start(NodeConfig::only(own)).await.unwrap();
+    let refused = node.register_staged(&staging, Access::ReadWrite, None).unwrap_err();
     assert!(matches!(refused, RegisterError::NoStaging), "{refused}");
+    let region = node.register_staged(&staging, Access::Read, None).unwrap();
+    let link = node.connect(node.endpoint().unwrap()).await.unwrap();
+    device.0.memory.whole().copy_from(0, &vec![7; 2 * PART]).unwrap();
+    device.0.memory.whole().copy_from(3, b"the first bytes").unwrap();
+    let into = [PART, 8].map(|len| Memory::allocate(len).unwrap());
+    let pieces: Vec<MemorySlice> = into.iter().map(Memory::whole).collect();
+    let span = |at, len| RemoteSpan::new(region.key(), Extent::new(at, len).unwrap());
+    let read = Operation::read(span(3, PART as u64 + 8), pieces.clone()).checksummed();
+    let done = link.submit(vec![read]).await.remove(0).unwrap();
+    let bytes: Vec<u8> = pieces.iter().flat_map(MemorySlice::to_vec).collect();
+    assert_eq!(bytes, device.bytes()[3..][..bytes.len()]);
+    assert_eq!(done.checksum, Some(mc_types::Checksum::of(&bytes)));
+    let write = Operation::write(Bytes::from_static(b"no"), span(0, 2));
+    let refused = link.submit(vec![write]).await.remove(0).unwrap_err();
+    assert!(matches!(refused, TransferError::AccessDenied { .. }), "{refused}");
+    device.fails_after(0);
+    let read = Operation::read(span(0, 8), into[1].whole());
+    let refused = link.submit(vec![read]).await.remove(0).unwrap_err();
+    assert!(matches!(refused, TransferError::DeviceFailed), "{refused}");
 }

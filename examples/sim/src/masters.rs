@@ -15,7 +15,9 @@ use mc_ha::Durability;
 use mc_ha::election::Member;
 use mc_ha::election::memory::{MemoryCluster, MemoryElection};
 use mc_history::Window;
-use mc_meta::{DiskConfig, ExportCursor, MasterConfig, MasterReport, Record};
+use mc_meta::{
+    DiskConfig, ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
+};
 use mc_rpc::ServerConfig;
 use mc_store::{
     ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master, MasterStartError, Standby,
@@ -65,6 +67,8 @@ struct Shared {
     random: Random,
     /// Objects have files on a tier that all nodes reach.
     has_files: bool,
+    /// Each node has a disk of its own.
+    has_disks: bool,
     /// How long the segments of a silent node are kept for it.
     return_timeout: Duration,
     leader: Arc<Mutex<Option<Leader>>>,
@@ -114,6 +118,13 @@ impl Shared {
         config.client_ttl = Duration::from_secs(10);
         config.client_return_timeout = self.return_timeout;
         config.disk = self.has_files.then(|| DiskConfig::with_capacity(FILES));
+        if self.has_disks {
+            let mut disks = LocalDiskConfig::default();
+            disks.return_timeout = 2 * self.return_timeout;
+            disks.on_evict = self.return_timeout == RETURN_TIMEOUTS[0];
+            config.local_disk = Some(disks);
+            config.promotion = Some(PromotionConfig::default());
+        }
         config
     }
 
@@ -173,6 +184,7 @@ impl Masters {
             history: Arc::clone(history),
             random: random.fork(),
             has_files: plan.has_files,
+            has_disks: plan.has_disks,
             return_timeout: RETURN_TIMEOUTS[(plan.seed / 2 % 2) as usize],
             leader: Arc::default(),
         };
@@ -217,11 +229,10 @@ impl Masters {
         }));
         subscriber.compare(events, &self.shared.ledger);
         let damage = state.report().damage;
-        // A file may be replaced while it is read, and is reported then; a second look denies it.
-        // One of an object that has gone meanwhile counts as dropped.
-        let reports = damage.reports - damage.dropped;
-        let wrong = if self.shared.has_files { damage.confirmed } else { reports };
-        if wrong > 0 {
+        // Of an object that has gone meanwhile they count as dropped. A file may be replaced while it
+        // is read, and is reported then; a second look denies it, or else an effect tells.
+        let wrong = damage.reports - damage.dropped;
+        if wrong > 0 && !self.shared.has_files && !self.shared.has_disks {
             self.shared.history.violates(format_args!(
                 "{wrong} times a reader got other bytes than were put from a replica that was listed"
             ));
@@ -232,7 +243,7 @@ impl Masters {
         let host = &self.hosts[number];
         if let Some(at) = host.killed_at.take()
             && self.kind == MasterKind::Alone
-            && self.shared.has_files
+            && (self.shared.has_files || self.shared.has_disks)
         {
             let (from, to) = (at.saturating_sub(DELETION), virtual_time() + COMPARISON);
             self.shared.history.may_undo(Window { from: from.into(), to: to.into() });

@@ -19,6 +19,9 @@ pub struct Plan {
     pub masters: MasterKind,
     /// Whether objects have files on a tier that all nodes reach.
     pub has_files: bool,
+    /// Whether each node has a disk of its own for objects that leave its memory.
+    #[serde(default)]
+    pub has_disks: bool,
     /// What the applications do.
     #[serde(default)]
     pub load: Load,
@@ -116,6 +119,7 @@ impl Plan {
             [MasterKind::Alone, MasterKind::Journaled, MasterKind::Three, MasterKind::Three];
         let masters = kinds[random.below(4) as usize];
         let has_files = random.below(3) == 0;
+        let has_disks = Random::of(seed, "disks").below(3) == 0;
         let load = if random.below(4) == 0 { Load::Trace } else { Load::Random };
         let mut faults = Vec::new();
         // Of one node in a small cluster, and of as many more in a larger one.
@@ -137,6 +141,7 @@ impl Plan {
             seed,
             masters,
             has_files,
+            has_disks,
             load,
             nodes,
             time,

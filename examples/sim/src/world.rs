@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::{
-    Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedHost, virtual_time,
+    Cut, Ending, Fabric, HostClock, Ledger, Network, Process, Random, SimulatedDisk, SimulatedHost,
+    virtual_time,
 };
-use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, SegmentOptions};
-use mc_tier::MemoryTier;
+use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, OwnTier, SegmentOptions};
+use mc_tier::{LogSettings, LogTier, MemoryTier};
+use mc_types::DiskId;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
@@ -45,6 +47,10 @@ const KEYS_OF_A_NODE: u32 = 24;
 /// The longest time that an access to a disk takes.
 const DISK: Duration = Duration::from_millis(30);
 
+/// The disk of a node, and the segments of the log on it: as small as they may be.
+const DISK_SIZE: ByteSize = ByteSize::kib(512 + 4);
+const DISK_SEGMENT: ByteSize = ByteSize::kib(64);
+
 /// How often it is looked whether a violation was found.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -62,6 +68,14 @@ fn second_segment_name(node: u32) -> String {
 /// The text of an outcome in a history.
 fn outcome<T, E: std::fmt::Display>(outcome: &Result<T, E>) -> String {
     outcome.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned())
+}
+
+/// The log of objects on a node's disk.
+fn own_tier(number: u32, disk: &SimulatedDisk) -> OwnTier {
+    let mut settings = LogSettings::default();
+    settings.segment_len = DISK_SEGMENT;
+    let log = LogTier::open(disk.clone(), settings).expect("a log of this size");
+    OwnTier::new(Arc::new(log), DISK_SIZE, DiskId::from_u128(1 + u128::from(number)))
 }
 
 fn node_host(node: u32) -> Ipv4Addr {
@@ -89,6 +103,8 @@ pub(crate) struct World {
 
 struct Node {
     clock: HostClock,
+    /// Outlives the process.
+    disk: SimulatedDisk,
     versions: Arc<AtomicU32>,
     running: RefCell<Option<RunningNode>>,
     /// Until then it is down.
@@ -258,7 +274,7 @@ impl World {
             process,
             node.clock.boot_clock(),
             &self.random,
-            if self.files.is_some() { DISK } else { Duration::ZERO },
+            if self.files.is_some() || self.plan.has_disks { DISK } else { Duration::ZERO },
         );
         let host = Arc::new(host);
         loop {
@@ -272,6 +288,9 @@ impl World {
                 .local_buffer(ByteSize::kib(256));
             if let Some(files) = &self.files {
                 builder = builder.shared_tier(Arc::new(files.clone()));
+            }
+            if self.plan.has_disks {
+                builder = builder.own_tier(own_tier(number, &node.disk));
             }
             match builder.connect().await {
                 Ok(client) => return client,
@@ -351,6 +370,10 @@ impl World {
         let Some(running) = node.running.borrow_mut().take() else { return };
         running.applications.iter().for_each(AbortHandle::abort);
         running.process.end(&self.network, ending);
+        if ending == Ending::PowerLost {
+            node.disk.lose_power(&self.random);
+            self.ledger.damages_disk();
+        }
         node.down_until.set(virtual_time() + down);
         node.on_end.notify_one();
     }
@@ -427,6 +450,7 @@ impl Node {
     fn new(clock: HostClock) -> Self {
         Self {
             clock,
+            disk: SimulatedDisk::new(DISK_SIZE),
             versions: Arc::default(),
             running: RefCell::new(None),
             down_until: Cell::new(Duration::ZERO),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_meta::{
     Effect, EffectSink, Location, ObjectRecord, ObjectView, Placement, Record, Removal,
-    SegmentStatus,
+    ReplicaPlace, SegmentStatus,
 };
 use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
 
@@ -62,6 +62,8 @@ struct State {
     removals: BTreeMap<String, u64>,
     /// Any number of removals was called.
     removes_all: bool,
+    /// Disks may have lost what was written to them.
+    disks_are_damaged: bool,
     /// When the last object of each key was stored.
     last_stored: BTreeMap<String, Duration>,
     /// The put whose object was last removed on request, by key, and when.
@@ -263,6 +265,11 @@ impl Ledger {
     /// Learns that all objects may be removed from now on.
     pub fn removes_all(&self) {
         self.state().removes_all = true;
+    }
+
+    /// Learns that a disk may have lost some of what was written to it.
+    pub fn damages_disk(&self) {
+        self.state().disks_are_damaged = true;
     }
 
     /// Learns that the client of the segment with this name may give it up from now on.
@@ -534,6 +541,7 @@ impl State {
                 let was = self.remove(key.as_str(), *generation, *cause);
                 self.release_others(*generation, &[], was);
             }
+            Effect::Damaged { place: ReplicaPlace::LocalDisk(_), .. } if self.disks_are_damaged => {}
             Effect::Damaged { key, generation, place, .. } => self.violates(format_args!(
                 "{key} ({generation:?}) has other bytes than were put at {place:?}, as their owner found"
             )),

@@ -14,6 +14,7 @@
 //! lets time pass in fixed steps for all of them, which costs too much for a thousand hosts.
 
 mod clock;
+mod disk;
 mod host;
 mod journal;
 mod ledger;
@@ -24,6 +25,7 @@ mod summary;
 mod transport;
 
 pub use clock::{HostClock, begin_time, virtual_time};
+pub use disk::SimulatedDisk;
 pub use host::SimulatedHost;
 pub use journal::SimulatedJournal;
 pub use ledger::{Ledger, LedgerSink, Life, Owner};

@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use mc_transport::{
     Access, Capabilities, Completion, Completions, ConnectError, FabricError, Link, LinkId,
     MemFabric, MemLink, MemTransport, Memory, Operation, Region, RegionTable, RegisterError,
-    RemoteSpan, Source, Tickets, TransferError, Transport,
+    RemoteSpan, Source, Staging, Tickets, TransferError, Transport,
 };
 use mc_types::{Endpoint, RemoteKey};
 use tokio::sync::Notify;
@@ -114,6 +114,15 @@ impl Transport for SimulatedTransport {
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
         self.inner.register_with_tickets(memory, access, tickets)
+    }
+
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        self.inner.register_staged(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<SimulatedLink>, ConnectError> {

@@ -58,7 +58,7 @@ impl Master {
             if outcome == Mounted::Reattached {
                 self.bring_back(&mut clients, &mut table, spec.id, now);
             }
-            clients.heard(client, now, self.config.client_ttl);
+            clients.attached(client, now, self.config.client_ttl);
             return Ok(outcome);
         }
         let replaced = match table.by_name(&spec.name) {
@@ -72,7 +72,7 @@ impl Master {
         let segment = Arc::new(Segment::new(spec, client, self.config.memory_allocator));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
         table.add(segment);
-        clients.heard(client, now, self.config.client_ttl);
+        clients.attached(client, now, self.config.client_ttl);
         drop(table);
         self.hand_over(clients, now);
         if replaced.is_some() {
@@ -108,7 +108,7 @@ impl Master {
         if own.ok_or(MountError::NotFound)?.status() == SegmentStatus::Suspended {
             self.bring_back(&mut clients, &mut table, spec.id, now);
         }
-        clients.heard(client, now, self.config.client_ttl);
+        clients.attached(client, now, self.config.client_ttl);
         Ok(())
     }
 
@@ -206,12 +206,8 @@ impl Master {
         settle_doubts: impl FnOnce(&Self, ClientId, Time),
     ) -> Pong {
         let mut clients = self.clients.lock();
-        let status = if clients.is_present(client) {
-            clients.heard(client, now, self.config.client_ttl);
-            ClientStatus::Ok
-        } else {
-            ClientStatus::NeedRemount
-        };
+        let status =
+            if clients.heard(client, now) { ClientStatus::Ok } else { ClientStatus::NeedRemount };
         settle_doubts(self, client, now);
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         Pong { view: self.segments.read().view(), status, tasks }

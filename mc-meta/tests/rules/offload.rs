@@ -439,18 +439,44 @@ fn a_client_with_a_disk_alone_lives_by_its_pings() {
     let mut config = with_disks(false);
     config.client_ttl = Duration::from_secs(10);
     let master = Master::new(config, 1).unwrap().with_secret(SECRET);
-    let status = |now| master.ping(now, NODE).status;
-    assert_eq!(status(at(0)), ClientStatus::NeedRemount);
+    let pings = |now| {
+        // It has no segment to mount, and need not know that.
+        assert_eq!(master.ping(now, NODE).status, ClientStatus::NeedRemount);
+    };
+    pings(at(0));
     master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
-    assert_eq!(status(secs(5)), ClientStatus::Ok);
+    pings(secs(5));
     master.tick(secs(15));
-    assert_eq!(status(secs(15)), ClientStatus::Ok);
+    assert_eq!((master.local_disks().len(), master.report().clients), (1, 1));
+    pings(secs(15));
     master.tick(secs(26));
-    assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
-    assert!(master.local_disks().is_empty());
+    assert_eq!((master.local_disks().len(), master.report().clients), (0, 0));
+    pings(secs(26));
     master.mount_local_disk(secs(26), NODE, disk(NODE), true).unwrap();
     master.unmount_local_disk(secs(26), NODE, false).unwrap();
-    assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
+    pings(secs(26));
+}
+
+#[test]
+fn a_client_is_told_of_its_segments_also_when_its_disk_is_back_first() {
+    let mut config = with_disks(false);
+    config.client_ttl = Duration::from_secs(10);
+    let master = with_disk(config, 100);
+    put(&master, at(0), "a", 10).unwrap();
+    assert_eq!(master.ping(secs(5), NODE).status, ClientStatus::Ok);
+    while master.tick(secs(16)) {}
+    assert_eq!(read(&master, secs(16), "a"), Err(GetError::NotReady));
+    master.mount_local_disk(secs(16), NODE, disk(NODE), true).unwrap();
+    assert_eq!(master.ping(secs(17), NODE).status, ClientStatus::NeedRemount);
+    master.reattach_segment(secs(17), NODE, &segment(0, 100)).unwrap();
+    assert_eq!(master.ping(secs(18), NODE).status, ClientStatus::Ok);
+    assert_eq!(read(&master, secs(18), "a"), Ok((true, 0)));
+    // Of a master that knows nothing, too.
+    let master = Master::new(with_disks(false), 2).unwrap().with_secret(SECRET);
+    master.mount_local_disk(secs(19), NODE, disk(NODE), true).unwrap();
+    assert_eq!(master.ping(secs(19), NODE).status, ClientStatus::NeedRemount);
+    master.mount_segment(secs(19), NODE, segment(0, 100)).unwrap();
+    assert_eq!(master.ping(secs(19), NODE).status, ClientStatus::Ok);
 }
 
 #[test]

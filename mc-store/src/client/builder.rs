@@ -25,7 +25,7 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
-use super::tiers::own_disk::{DiskOptions, OwnDisk};
+use super::tiers::own_disk::{DiskOptions, OwnDisk, OwnPlace, OwnTier};
 use super::tiers::shared::{SharedTier, storage_config};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
@@ -70,7 +70,7 @@ pub struct ClientBuilder {
     shared_tier: Option<Arc<dyn Tier>>,
     storage_root: Option<PathBuf>,
     file_sync: SyncPolicy,
-    own_disk: Option<DiskOptions>,
+    own_place: Option<OwnPlace>,
     settings: Settings,
 }
 
@@ -96,7 +96,7 @@ impl Default for ClientBuilder {
             shared_tier: None,
             storage_root: None,
             file_sync: SyncPolicy::default(),
-            own_disk: None,
+            own_place: None,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -318,7 +318,14 @@ impl ClientBuilder {
     /// client, which must [listen](Self::listen). They outlast the client: its next one on the same
     /// directory has them again.
     pub fn own_disk(mut self, options: DiskOptions) -> Self {
-        self.own_disk = Some(options);
+        self.own_place = Some(OwnPlace::Directory(options));
+        self
+    }
+
+    /// As [`own_disk`](Self::own_disk), on a tier of the application's own, such as a log on a raw
+    /// device, in place of a log in a directory.
+    pub fn own_tier(mut self, tier: OwnTier) -> Self {
+        self.own_place = Some(OwnPlace::Tier(tier));
         self
     }
 
@@ -463,10 +470,9 @@ impl ClientBuilder {
             settings.tickets,
             self.host_name.map(String::into_boxed_str),
         ));
-        let own_disk = match self.own_disk {
-            Some(options) => {
-                let opening =
-                    OwnDisk::open(options, &storage, &transport, &segments, &*environment);
+        let own_disk = match self.own_place {
+            Some(place) => {
+                let opening = OwnDisk::open(place, &storage, &transport, &segments, &*environment);
                 Some(opening.await?)
             }
             None => None,

@@ -64,7 +64,7 @@ pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 pub use tiers::TierMetrics;
-pub use tiers::own_disk::{DiskError, DiskOptions};
+pub use tiers::own_disk::{DiskError, DiskOptions, OwnTier};
 pub use vram::{VramError, VramStage};
 
 use self::core::Core;

@@ -14,7 +14,6 @@ mod shortcuts;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use mc_types::Endpoint;
 
@@ -78,7 +77,6 @@ pub struct Node {
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
     shortcuts: Shortcuts,
-    is_closed: AtomicBool,
 }
 
 impl Node {
@@ -130,8 +128,7 @@ impl Node {
             if shares_regions { &transports[others..] } else { &transports[primary..=primary] };
         let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
         let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
-        let is_closed = AtomicBool::new(false);
-        Self { regions, transports, primary, endpoint, shares_regions, shortcuts, is_closed }
+        Self { regions, transports, primary, endpoint, shares_regions, shortcuts }
     }
 
     fn primary(&self) -> &dyn DynTransport {
@@ -184,34 +181,12 @@ impl Node {
         Some(copied())
     }
 
-    /// Opens staged memory to peers, over this crate's transports; those of one host use a
-    /// stream, too. With `tickets` the key opens nothing without one.
-    ///
-    /// # Errors
-    /// [`RegisterError::NoStaging`] from a node of other transports alone, and as
-    /// [`register`](Transport::register).
-    pub fn register_staged(
-        &self,
-        memory: &Staging,
-        access: Access,
-        tickets: Option<Tickets>,
-    ) -> Result<Region, RegisterError> {
-        if !self.shares_regions {
-            return Err(RegisterError::NoStaging);
-        }
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_staged(memory, access, tickets)
-    }
-
     /// Ends every connection and task, and waits until they are gone. Operations
     /// under way fail; registering and connecting fail from now on.
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub async fn shutdown(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
         self.regions.clear();
         for transport in &self.transports {
             transport.shutdown().await;
@@ -253,6 +228,16 @@ impl Transport for Node {
         let region = self.primary().register_with_tickets(memory, access, tickets)?;
         self.shortcuts.prepare(&region);
         Ok(region)
+    }
+
+    /// Peers on this host read and write it over a stream, too.
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        self.primary().register_staged(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {

@@ -48,6 +48,7 @@ use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
+use crate::staged::Staging;
 use crate::sweep::sweeping;
 use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
@@ -289,6 +290,18 @@ impl Transport for QuicTransport {
             return Err(RegisterError::Closed);
         }
         self.regions.register_with_tickets(memory, access, tickets)
+    }
+
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_staged(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {

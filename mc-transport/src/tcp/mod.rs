@@ -43,6 +43,7 @@ use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
+use crate::staged::Staging;
 use crate::stream::server::{Service, preface};
 use crate::stream::wire::Verdict;
 use crate::sweep::sweeping;
@@ -256,6 +257,18 @@ impl Transport for TcpTransport {
             return Err(RegisterError::Closed);
         }
         self.regions.register_with_tickets(memory, access, tickets)
+    }
+
+    fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_staged(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {

@@ -29,7 +29,8 @@ use super::{TierCounters, TierMetrics};
 use crate::client::segments::Segments;
 use crate::environment::Environment;
 
-pub use options::{DiskError, DiskOptions};
+pub(in crate::client) use options::OwnPlace;
+pub use options::{DiskError, DiskOptions, OwnTier};
 
 /// Stages between the disk and peers: as many reads for peers at a time.
 const STAGES: usize = 16;
@@ -59,20 +60,24 @@ impl OwnDisk {
     /// # Errors
     /// [`DiskError`].
     pub(in crate::client) async fn open(
-        options: DiskOptions,
+        place: OwnPlace,
         config: &StorageConfig,
         node: &Node,
         segments: &Segments,
         environment: &dyn Environment,
     ) -> Result<Self, DiskError> {
         let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
-        let directory = options.path.join(&*config.settings.cluster_id);
-        let fresh = DiskId::from_u128(environment.random_u128().map_err(DiskError::NoRandomness)?);
-        let size = options.size;
-        let opening = environment.blocking(move || open_log(&directory, size, fresh));
-        let (tier, id) = opening.await.and_then(Result::ok).ok_or(DiskError::Ending)??;
-        let capacity = ByteSize::bytes(tier.capacity());
-        let tier: Arc<dyn Tier> = Arc::new(tier);
+        let OwnTier { tier, capacity, id } = match place {
+            OwnPlace::Directory(options) => {
+                let directory = options.path.join(&*config.settings.cluster_id);
+                let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
+                let fresh = DiskId::from_u128(fresh);
+                let opening = move || open_log(&directory, options.size, fresh);
+                let opened = environment.blocking(opening).await.and_then(Result::ok);
+                opened.ok_or(DiskError::Ending)??
+            }
+            OwnPlace::Tier(tier) => tier,
+        };
         let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
         let device = DiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
         let stages: Result<Vec<Memory>, _> =
@@ -82,7 +87,7 @@ impl OwnDisk {
         let ticket_key = tickets.as_ref().map(|tickets| tickets.key);
         let region = node.register_staged(&staging, Access::Read, tickets)?;
         let spec = LocalDiskSpec { id, endpoint, remote_key: region.key(), ticket_key };
-        info!(path = %options.path.display(), disk = %id, %capacity, "the own disk is open");
+        info!(disk = %id, %capacity, "the own disk is open");
         let tier = RwLock::new(Some(tier));
         Ok(Self { tier, places, spec, capacity, region: Mutex::new(Some(region)), counters })
     }
@@ -98,11 +103,7 @@ impl OwnDisk {
 }
 
 /// Opens the log of a directory, and reads or makes the disk's id.
-fn open_log(
-    directory: &Path,
-    size: Option<ByteSize>,
-    fresh: DiskId,
-) -> Result<(LogTier, DiskId), DiskError> {
+fn open_log(directory: &Path, size: Option<ByteSize>, fresh: DiskId) -> Result<OwnTier, DiskError> {
     let size = match size {
         Some(size) => size,
         None => options::default_size(directory)?,
@@ -128,5 +129,7 @@ fn open_log(
         );
     }
     let id = options::identity(directory, fresh)?;
-    Ok((tier, id))
+    info!(path = %directory.display(), disk = %id, "opened a log of objects");
+    let capacity = ByteSize::bytes(tier.capacity());
+    Ok(OwnTier::new(Arc::new(tier), capacity, id))
 }

@@ -1,10 +1,12 @@
 //! How a client's own disk is described, and what of it outlasts the client.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use mc_tier::TierError;
+use mc_tier::{Tier, TierError};
 use mc_transport::{MemoryError, RegisterError};
 use mc_types::{ByteSize, DiskId};
 
@@ -41,6 +43,40 @@ impl DiskOptions {
     pub fn size(self, size: ByteSize) -> Self {
         Self { size: Some(size), ..self }
     }
+}
+
+/// A tier of the application's own in place of the log in a directory; see
+/// [`ClientBuilder::own_tier`](crate::ClientBuilder::own_tier).
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct OwnTier {
+    /// The objects. Nobody else changes them.
+    pub tier: Arc<dyn Tier>,
+    /// The bytes that objects may take.
+    pub capacity: ByteSize,
+    /// The name of the medium: the same whenever it is opened, and no other medium's.
+    pub id: DiskId,
+}
+
+impl OwnTier {
+    /// This tier, of the medium with this name.
+    #[must_use]
+    pub fn new(tier: Arc<dyn Tier>, capacity: ByteSize, id: DiskId) -> Self {
+        Self { tier, capacity, id }
+    }
+}
+
+impl fmt::Debug for OwnTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnTier").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Where a client keeps objects that memory has no room for.
+#[derive(Clone, Debug)]
+pub(in crate::client) enum OwnPlace {
+    Directory(DiskOptions),
+    Tier(OwnTier),
 }
 
 /// Why a client's own disk cannot be used.
