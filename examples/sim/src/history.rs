@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::virtual_time;
-use mc_history::{Action, Operation, Outcome, ValueId, Window};
+use mc_history::{Action, Moment, Operation, Outcome, ValueId, Window};
 
 /// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct History {
 #[derive(Default)]
 struct State {
     operations: Vec<Operation>,
-    undoable: Vec<Window>,
+    undoable: Option<Window>,
     /// Calls by name and answer.
     answers: BTreeMap<(&'static str, &'static str), u64>,
     digest: Digest,
@@ -117,9 +117,9 @@ impl History {
         self.state().violations.push(format!("{:?}: {what}", virtual_time()));
     }
 
-    /// Notes a time of which changes may be undone: see [`mc_history::Rules::undoable`].
-    pub(crate) fn may_undo(&self, time: Window) {
-        self.state().undoable.push(time);
+    /// Notes that any change may be undone: see [`mc_history::Rules::undoable`].
+    pub(crate) fn may_undo_all(&self) {
+        self.state().undoable = Some(Window { from: Moment::ZERO, to: Duration::MAX.into() });
     }
 
     pub(crate) fn has_violations(&self) -> bool {
@@ -136,7 +136,7 @@ impl History {
         }
         Ended {
             operations: std::mem::take(&mut state.operations),
-            undoable: std::mem::take(&mut state.undoable),
+            undoable: state.undoable.into_iter().collect(),
             answers: std::mem::take(&mut state.answers),
             digest: state.digest,
             lines: state.lines,

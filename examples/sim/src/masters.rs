@@ -7,14 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::{
-    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost,
-    SimulatedJournal, virtual_time,
+    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost, SimulatedJournal,
 };
 use mc_events::EventSystem;
 use mc_ha::Durability;
 use mc_ha::election::Member;
 use mc_ha::election::memory::{MemoryCluster, MemoryElection};
-use mc_history::Window;
 use mc_meta::{
     DiskConfig, ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
 };
@@ -40,13 +38,6 @@ const FILES: u64 = 1 << 20;
 /// How long the segments of a silent node are kept for it: of a short time nodes come back too late,
 /// and mount their memory anew while writes of its former life are under way.
 const RETURN_TIMEOUTS: [Duration; 2] = [Duration::from_secs(40), Duration::from_secs(2)];
-
-/// A master without a journal that is killed forgets which files its nodes were yet to delete: up to
-/// so long before, what is removed may come back.
-const DELETION: Duration = Duration::from_secs(10);
-
-/// How long after its start it may take until a node has told it of the files.
-const COMPARISON: Duration = Duration::from_secs(30);
 
 /// The masters, and the service in which they elect a leader.
 pub(crate) struct Masters {
@@ -88,7 +79,7 @@ struct MasterHost {
     /// Outlives the process.
     journal: SimulatedJournal,
     running: RefCell<Option<Running>>,
-    killed_at: Cell<Option<Duration>>,
+    was_killed: Cell<bool>,
 }
 
 struct Running {
@@ -175,7 +166,7 @@ impl Masters {
             clock: clock(),
             journal: SimulatedJournal::new(),
             running: RefCell::new(None),
-            killed_at: Cell::new(None),
+            was_killed: Cell::new(false),
         });
         let random = Random::of(plan.seed, "masters");
         let shared = Shared {
@@ -241,12 +232,12 @@ impl Masters {
 
     fn start(&self, number: usize) {
         let host = &self.hosts[number];
-        if let Some(at) = host.killed_at.take()
+        if host.was_killed.get()
             && self.kind == MasterKind::Alone
             && (self.shared.has_files || self.shared.has_disks)
         {
-            let (from, to) = (at.saturating_sub(DELETION), virtual_time() + COMPARISON);
-            self.shared.history.may_undo(Window { from: from.into(), to: to.into() });
+            // It has forgotten which values were removed whose files and disks are still to be read.
+            self.shared.history.may_undo_all();
         }
         let process = Process::new(host.address);
         let clock = host.clock.boot_clock();
@@ -289,7 +280,7 @@ impl Masters {
         process.end(&self.shared.network, Ending::Killed);
         life.abort();
         host.journal.crash(&self.random);
-        host.killed_at.set(Some(virtual_time()));
+        host.was_killed.set(true);
         self.shared.history.say(format_args!("m{number}"), "killed");
         true
     }

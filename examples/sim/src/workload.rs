@@ -211,6 +211,9 @@ impl Application {
                 }
             },
             Err(GetError::NotFound) => begun.ends(Answer::Missed, ""),
+            Err(GetError::ChecksumMismatch { .. }) if self.ledger.has_damaged_disks() => {
+                begun.ends(Answer::Failed, "destroyed on disk");
+            }
             Err(GetError::ChecksumMismatch { endpoint }) => {
                 self.history.violates(format_args!("k{key} is destroyed at {endpoint}"));
                 begun.ends(Answer::Failed, "destroyed");

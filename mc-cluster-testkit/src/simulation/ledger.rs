@@ -50,6 +50,8 @@ struct State {
     sinks: u64,
     /// The master that is followed.
     life: Life,
+    /// Leases that were given before are forgotten.
+    leases_since: Duration,
     /// When the last effect was.
     changed: Duration,
     segments: BTreeMap<SegmentId, Segment>,
@@ -166,6 +168,8 @@ impl Ledger {
         let old = state.begin_with(records);
         if is_kept {
             state.check_kept(&old);
+        } else {
+            state.leases_since = virtual_time();
         }
     }
 
@@ -255,7 +259,8 @@ impl Ledger {
         let Some((generation, _)) = removed.filter(|(_, at)| *at >= begin) else { return };
         state.gone.insert(key.to_owned(), generation);
         let Some((protected, until)) = protected else { return };
-        if !force && until > virtual_time() + SLACK && protected == generation {
+        let is_known = state.leases_since <= begin;
+        if !force && is_known && until > virtual_time() + SLACK && protected == generation {
             state.violates(format_args!(
                 "{key} ({generation:?}) was removed without force, and is leased until {until:?}"
             ));
@@ -270,6 +275,12 @@ impl Ledger {
     /// Learns that a disk may have lost some of what was written to it.
     pub fn damages_disk(&self) {
         self.state().disks_are_damaged = true;
+    }
+
+    /// Returns whether a disk may have lost some of what was written to it.
+    #[must_use]
+    pub fn has_damaged_disks(&self) -> bool {
+        self.state().disks_are_damaged
     }
 
     /// Learns that the client of the segment with this name may give it up from now on.
