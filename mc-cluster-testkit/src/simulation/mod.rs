@@ -21,7 +21,6 @@ mod ledger;
 mod network;
 mod random;
 mod stream;
-mod summary;
 mod transport;
 
 pub use clock::{HostClock, begin_time, virtual_time};

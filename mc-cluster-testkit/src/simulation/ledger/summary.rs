@@ -4,7 +4,7 @@ use std::fmt;
 
 use mc_meta::{Effect, ObjectView, Placement};
 
-use super::ledger::places;
+use super::state::places;
 
 /// Shows an effect: its kind, and what it is about.
 pub(super) struct Summary<'a>(pub(super) &'a Effect<'a>);
