@@ -384,13 +384,24 @@ pub struct Renewed {
     pub placements: Placements,
 }
 
+/// What a client says of itself when it [pings](crate::Master::beat).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beat {
+    /// Its own check finds its data path dead.
+    pub is_cut_off: bool,
+    /// The segments that it takes for mounted, without those that are being unmounted; 0 if it does not
+    /// say.
+    pub segments: usize,
+}
+
 /// The master's view of a client that pings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStatus {
     /// Its segments are mounted.
     Ok,
     /// The client's segments are suspended because it stayed silent too long, or the
-    /// master knows of none, even if it knows the client's disk. A client with segments attaches them again
+    /// master knows of none, even if it knows the client's disk, or it knows of fewer than the
+    /// client does. A client with segments attaches them again
     /// ([`reattach_segment`](crate::Master::reattach_segment)), and mounts those that
     /// are not known anew, with fresh ids and remote keys.
     NeedRemount,

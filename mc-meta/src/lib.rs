@@ -29,7 +29,7 @@ pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use batch::Batch;
 pub use command::{
-    CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
+    Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
     MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo, Placement, Placements, Pong,
     PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList, Renewed, ReplicaInfo,
     ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction, TransferHandle, VerifiedSpan,

@@ -361,23 +361,31 @@ async fn live_alone(
     journal: Option<JournalConfig>,
     seed: u64,
 ) {
-    let sink = shared.ledger.sink();
-    let (life, is_kept) = (sink.life(), journal.is_some());
-    let (subscriber, publisher) = shared.subscribe().await;
-    let mut builder = Master::builder()
-        .config(shared.config())
-        .seed(seed)
-        .sink(sink)
-        .events(publisher)
-        .environment(environment);
-    if let Some(journal) = journal {
-        builder = builder.journal(journal);
-    }
-    let (master, streams) = match builder.start_over_streams().await {
-        Ok(started) => started,
-        Err(error) => {
-            shared.history.violates(format_args!("a master does not start: {error}"));
-            return;
+    let is_kept = journal.is_some();
+    let (master, streams, life, subscriber) = loop {
+        let sink = shared.ledger.sink();
+        let life = sink.life();
+        let (subscriber, publisher) = shared.subscribe().await;
+        let mut builder = Master::builder()
+            .config(shared.config())
+            .seed(seed)
+            .sink(sink)
+            .events(publisher)
+            .environment(Arc::clone(&environment) as _);
+        if let Some(journal) = journal.clone() {
+            builder = builder.journal(journal);
+        }
+        match builder.start_over_streams().await {
+            Ok((master, streams)) => break (master, streams, life, subscriber),
+            // Its disk is full.
+            Err(error @ MasterStartError::Journal(_)) => {
+                shared.history.say(format_args!("m{number}"), format_args!("cannot lead: {error}"));
+                sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => {
+                shared.history.violates(format_args!("a master does not start: {error}"));
+                return;
+            }
         }
     };
     shared.leads(number, &master, (life, subscriber), is_kept);

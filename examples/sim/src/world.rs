@@ -292,6 +292,7 @@ impl World {
             if self.plan.has_disks {
                 builder = builder.own_tier(own_tier(number, &node.disk));
             }
+            self.ledger.joins(&segment_name(number));
             match builder.connect().await {
                 Ok(client) => return client,
                 // The master may be away, or still know the node's former life.
@@ -395,6 +396,7 @@ impl World {
         let Some(client) = node.client() else { return };
         let who = format!("n{number}");
         let name = second_segment_name(number);
+        self.ledger.joins(&name);
         let mounted =
             client.mount_segment(SegmentOptions::new(self.segment_size()).name(&name)).await;
         self.history.say(&who, format_args!("mounts {name}: {}", outcome(&mounted)));

@@ -201,6 +201,11 @@ impl Ledger {
         self.state().disks_are_damaged
     }
 
+    /// Learns that a client is about to mount a segment under this name, and to keep it.
+    pub fn joins(&self, segment: &str) {
+        self.state().leaving.remove(segment);
+    }
+
     /// Learns that the client of the segment with this name may give it up from now on.
     pub fn leaves(&self, segment: &str) {
         self.state().leaving.insert(segment.to_owned());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mc_types::{ClientId, SegmentId, Time};
 
 use super::{Clients, DUE_AT_A_TIME, Due};
-use crate::command::{ClientStatus, Mounted, Pong};
+use crate::command::{Beat, ClientStatus, Mounted, Pong};
 use crate::error::{MountError, UnmountError};
 use crate::journal::effect::Effect;
 use crate::journal::emit::unseen;
@@ -190,27 +190,25 @@ impl Master {
 
     /// Says that a client is alive. What others could not reach of it they can try again.
     pub fn ping(&self, now: Time, client: ClientId) -> Pong {
-        self.hear_of(now, client, Self::clear_doubts)
+        self.beat(now, client, Beat::default())
     }
 
-    /// Says that a client is alive, and that its own check finds its data path dead: nothing new
-    /// is placed in its segments until it [pings](Self::ping) otherwise.
-    pub fn ping_cut_off(&self, now: Time, client: ClientId) -> Pong {
-        self.hear_of(now, client, Self::doubt_all)
-    }
-
-    fn hear_of(
-        &self,
-        now: Time,
-        client: ClientId,
-        settle_doubts: impl FnOnce(&Self, ClientId, Time),
-    ) -> Pong {
+    /// [`ping`](Self::ping) of a client that says more of itself. If it is cut off, nothing new is
+    /// placed in its segments until it pings otherwise.
+    pub fn beat(&self, now: Time, client: ClientId, beat: Beat) -> Pong {
         let mut clients = self.clients.lock();
-        let status =
-            if clients.heard(client, now) { ClientStatus::Ok } else { ClientStatus::NeedRemount };
-        settle_doubts(self, client, now);
+        let is_attached = clients.heard(client, now);
+        match beat.is_cut_off {
+            true => self.doubt_all(client, now),
+            false => self.clear_doubts(client, now),
+        }
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
-        Pong { view: self.segments.read().view(), status, tasks }
+        let table = self.segments.read();
+        // After a restart of the master a client may have mounted one anew, and not know of the restart.
+        let has_all = beat.segments == 0 || table.attached(client) >= beat.segments;
+        let status =
+            if is_attached && has_all { ClientStatus::Ok } else { ClientStatus::NeedRemount };
+        Pong { view: table.view(), status, tasks }
     }
 
     /// Returns whether this client has a segment or a local disk here, away or not.

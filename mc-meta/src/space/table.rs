@@ -221,6 +221,12 @@ impl SegmentTable {
         self.by_client.get(&client).cloned().unwrap_or_default()
     }
 
+    /// The number of segments that `client` contributes and that are neither away nor to go.
+    pub(crate) fn attached(&self, client: ClientId) -> usize {
+        let own = self.by_client.get(&client).into_iter().flatten();
+        own.filter_map(|id| self.by_id(*id)).filter(|it| it.status() == SegmentStatus::Ok).count()
+    }
+
     /// What a strategy may know of the segments of a medium when `writer` puts.
     pub(crate) const fn seen_by(&self, writer: ClientId, medium: MediaType) -> SeenBy<'_> {
         SeenBy { table: self, pool: self.pool(medium), writer }

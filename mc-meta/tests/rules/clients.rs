@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use mc_meta::{
-    ClientStatus, GetError, Master, MountError, Mounted, PutFinishError, PutStartError, Removal,
-    ReplicateConfig, SegmentSpec, UnmountError,
+    Beat, ClientStatus, GetError, Master, MountError, Mounted, PutFinishError, PutStartError,
+    Removal, ReplicateConfig, SegmentSpec, UnmountError,
 };
 use mc_types::{ClientId, SegmentId};
 
@@ -548,4 +548,29 @@ fn a_new_value_leaves_the_one_that_is_away_to_its_readers() {
         assert!(start_as(&master, at(end.as_millis() - 1), "b", 100, &there).is_err());
         start_as(&master, end, "b", 100, &there).unwrap();
     }
+}
+
+#[test]
+fn a_client_is_told_of_segments_that_the_master_does_not_know() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
+    let status =
+        |now, segments| master.beat(now, NODE, Beat { segments, ..Beat::default() }).status;
+    // After a restart of the master, of which the client has not heard.
+    master.mount_segment(at(0), NODE, segment(1, 100)).unwrap();
+    assert_eq!(status(at(0), 1), ClientStatus::Ok);
+    assert_eq!(status(at(0), 2), ClientStatus::NeedRemount);
+    master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
+    assert_eq!(status(at(0), 2), ClientStatus::Ok);
+    // Fewer are known to a client that does not know yet that a mount was carried out.
+    assert_eq!(status(at(0), 1), ClientStatus::Ok);
+    while master.tick(secs(11)) {}
+    master.reattach_segment(secs(11), NODE, &segment(0, 100)).unwrap();
+    assert_eq!(status(secs(11), 2), ClientStatus::NeedRemount);
+    let id = SegmentId::from_u128(0);
+    master.graceful_unmount_segment(secs(11), NODE, id, Duration::from_secs(60)).unwrap();
+    assert_eq!(status(secs(11), 1), ClientStatus::NeedRemount);
+    master.reattach_segment(secs(11), NODE, &segment(1, 100)).unwrap();
+    assert_eq!(status(secs(11), 1), ClientStatus::Ok);
 }

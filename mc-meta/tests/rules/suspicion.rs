@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mc_meta::{ClientStatus, ReportOutcome};
+use mc_meta::{Beat, ClientStatus, ReportOutcome};
 
 use crate::*;
 
@@ -34,6 +34,8 @@ fn suspects(master: &Master) -> Vec<u128> {
     assert_eq!(numbers.len() as u64, master.report().suspicion.suspects);
     numbers
 }
+
+const CUT_OFF: Beat = Beat { is_cut_off: true, segments: 0 };
 
 #[test]
 fn nothing_is_placed_where_two_sources_found_nobody_until_the_node_is_heard_of() {
@@ -106,7 +108,7 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
     master.mount_segment(at(0), node(0), segment(10, 100)).unwrap();
     // Without any report, and with both of its segments; said again with each heartbeat.
     for tenth in 1..5 {
-        assert_eq!(master.ping_cut_off(at(tenth * 100), node(0)).status, ClientStatus::Ok);
+        assert_eq!(master.beat(at(tenth * 100), node(0), CUT_OFF).status, ClientStatus::Ok);
         assert_eq!(suspects(&master), [0, 10]);
     }
     for name in ["a", "b", "c"] {
@@ -116,7 +118,7 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
     // Those who report it are right, however often the node is well and cut off again.
     for second in 1..100 {
         unreachable(&master, at(second * 1000), 1, 0);
-        master.ping_cut_off(at(second * 1000 + 100), node(0));
+        master.beat(at(second * 1000 + 100), node(0), CUT_OFF);
         assert_eq!(suspects(&master), [0, 10]);
         master.tick(at(second * 1000 + 200));
         for number in 0..3 {
@@ -128,23 +130,23 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
     assert_eq!((totals.declared, totals.suspected, totals.dropped), (198, 198, 0));
     // A segment that is mounted meanwhile is doubted with the next heartbeat, and one that
     // others found silent before is its node's word from then on.
-    master.ping_cut_off(at(100_000), node(0));
+    master.beat(at(100_000), node(0), CUT_OFF);
     master.mount_segment(at(100_000), node(0), segment(11, 100)).unwrap();
     unreachable(&master, at(100_000), 1, 1);
     unreachable(&master, at(100_000), 2, 1);
     assert_eq!(suspects(&master), [0, 1, 10]);
-    master.ping_cut_off(at(100_100), node(0));
-    master.ping_cut_off(at(100_100), node(1));
+    master.beat(at(100_100), node(0), CUT_OFF);
+    master.beat(at(100_100), node(1), CUT_OFF);
     assert_eq!(suspects(&master), [0, 1, 10, 11]);
     // The last one stays, and is doubted as soon as there is another.
-    master.ping_cut_off(at(100_200), node(2));
+    master.beat(at(100_200), node(2), CUT_OFF);
     assert_eq!(suspects(&master), [0, 1, 10, 11]);
     put(&master, at(100_200), "d", 10).unwrap();
     master.ping(at(100_300), node(1));
     master.tick(at(100_300));
     assert_eq!(suspects(&master), [0, 2, 10, 11]);
     // A report by an unknown client does not count.
-    assert_eq!(master.ping_cut_off(at(100_300), node(77)).status, ClientStatus::NeedRemount);
+    assert_eq!(master.beat(at(100_300), node(77), CUT_OFF).status, ClientStatus::NeedRemount);
     assert_eq!(master.report().suspicion.suspects, 4);
 }
 

@@ -203,15 +203,12 @@ impl CallContext<'_> {
     }
 
     pub(crate) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let PingRequest { client, is_cut_off, takes_checks, outcomes } =
+        let PingRequest { client, beat, takes_checks, outcomes } =
             PingRequest::parse(self.payload)?;
         for (check, verdict) in outcomes {
             self.master.checked(self.now, client, check, verdict);
         }
-        let pong = match is_cut_off {
-            true => self.master.ping_cut_off(self.now, client),
-            false => self.master.ping(self.now, client),
-        };
+        let pong = self.master.beat(self.now, client, beat);
         let checks = match takes_checks {
             true => self.master.checks_for(self.now, client),
             false => Vec::new(),

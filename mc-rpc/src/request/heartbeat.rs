@@ -1,7 +1,7 @@
 //! `PingRequest`: what a client says of itself when it says that it lives.
 
 use bytes::BytesMut;
-use mc_meta::Verdict;
+use mc_meta::{Beat, Verdict};
 use mc_types::ClientId;
 
 use super::{client, no_client, write_ping};
@@ -17,7 +17,7 @@ pub(crate) const MAX_OUTCOMES: usize = 64;
 #[must_use]
 pub struct Heartbeat<'a> {
     client: ClientId,
-    is_cut_off: bool,
+    beat: Beat,
     takes_checks: bool,
     outcomes: &'a [(u64, Verdict)],
 }
@@ -25,12 +25,20 @@ pub struct Heartbeat<'a> {
 impl<'a> Heartbeat<'a> {
     /// It lives.
     pub const fn new(client: ClientId) -> Self {
-        Self { client, is_cut_off: false, takes_checks: false, outcomes: &[] }
+        let beat = Beat { is_cut_off: false, segments: 0 };
+        Self { client, beat, takes_checks: false, outcomes: &[] }
     }
 
     /// Its own check finds that peers do not reach its segments.
     pub const fn cut_off(mut self) -> Self {
-        self.is_cut_off = true;
+        self.beat.is_cut_off = true;
+        self
+    }
+
+    /// It takes so many segments for mounted, without those that are being unmounted. When the master
+    /// knows fewer, the answer says so.
+    pub const fn segments(mut self, segments: usize) -> Self {
+        self.beat.segments = segments;
         self
     }
 
@@ -52,7 +60,7 @@ impl<'a> Heartbeat<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PingRequest {
     pub(crate) client: ClientId,
-    pub(crate) is_cut_off: bool,
+    pub(crate) beat: Beat,
     pub(crate) takes_checks: bool,
     pub(crate) outcomes: Vec<(u64, Verdict)>,
 }
@@ -60,12 +68,12 @@ pub(crate) struct PingRequest {
 impl PingRequest {
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, Refusal> {
         let mut fields = Fields::new(payload);
-        let (mut who, mut is_cut_off, mut takes_checks) = (None, false, false);
+        let (mut who, mut beat, mut takes_checks) = (None, Beat::default(), false);
         let mut outcomes = Vec::new();
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => who = Some(client(field)?),
-                2 => is_cut_off = field.bool()?,
+                2 => beat.is_cut_off = field.bool()?,
                 3 => takes_checks = field.bool()?,
                 4 if outcomes.len() == MAX_OUTCOMES => {
                     return Err(Refusal::invalid(format!(
@@ -73,10 +81,11 @@ impl PingRequest {
                     )));
                 }
                 4 => outcomes.push(parse_outcome(field.bytes()?)?),
+                5 => beat.segments = field.u32()? as usize,
                 _ => {}
             }
         }
-        Ok(Self { client: who.ok_or_else(no_client)?, is_cut_off, takes_checks, outcomes })
+        Ok(Self { client: who.ok_or_else(no_client)?, beat, takes_checks, outcomes })
     }
 }
 
@@ -101,7 +110,7 @@ fn parse_outcome(message: &[u8]) -> Result<(u64, Verdict), Refusal> {
 
 pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
     write_ping(out, beat.client);
-    put_u64(out, 2, beat.is_cut_off.into());
+    put_u64(out, 2, beat.beat.is_cut_off.into());
     put_u64(out, 3, beat.takes_checks.into());
     for &(id, verdict) in beat.outcomes.iter().take(MAX_OUTCOMES) {
         let verdict = match verdict {
@@ -114,4 +123,5 @@ pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
             put_u64(out, 2, verdict as u64); // none is negative
         });
     }
+    put_u64(out, 5, beat.beat.segments as u64);
 }

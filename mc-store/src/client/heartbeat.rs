@@ -189,6 +189,7 @@ async fn beat_once(
 ) -> Result<(), MountFailure> {
     let asked = heard.moment();
     let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
+    let beat = beat.segments(segments.attached());
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
     let pong = master.heartbeat(&beat).await?;

@@ -261,7 +261,6 @@ impl State {
                 let spec = segment.spec();
                 self.by_key.insert(spec.remote_key, spec.id);
                 self.segments.insert(spec.id, Segment::default());
-                self.leaving.remove(&*spec.name);
             }
             Effect::SegmentChanged { segment, status } => {
                 if let Some(mine) = self.segments.get_mut(&segment.spec().id) {

@@ -333,6 +333,11 @@ impl Segments {
         Ok(())
     }
 
+    /// The number of those that the master has as far as this client knows, without those that are to go.
+    pub(in crate::client) fn attached(&self) -> usize {
+        self.own.read().iter().filter(|own| own.attached && own.leaves.is_none()).count()
+    }
+
     /// The master counts on none of the segments any more, as far as this client knows.
     pub(in crate::client) fn detached(&self) {
         self.own.write().iter_mut().for_each(|own| own.attached = false);
