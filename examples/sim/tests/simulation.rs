@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -27,7 +28,8 @@ fn seed() -> u64 {
     let clock = || UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let given = std::env::var("MC_SIM_SEED").ok();
     let seed = given.map_or_else(clock, |seed| seed.parse().expect("MC_SIM_SEED is a number"));
-    println!("MC_SIM_SEED={seed}");
+    // Shown also when all is well.
+    writeln!(std::io::stderr(), "MC_SIM_SEED={seed}").unwrap();
     seed
 }
 
@@ -63,7 +65,7 @@ fn seeds_find_nothing() {
 
 #[test]
 fn one_plan_gives_one_history() {
-    // Of each kind of masters, with and without files.
+    // Of each kind of masters, with and without files and disks.
     let mut kinds = BTreeSet::new();
     let plans = (1..).map(plan).filter(|plan| {
         let kind = match plan.masters {
@@ -71,9 +73,9 @@ fn one_plan_gives_one_history() {
             MasterKind::Journaled => 1,
             MasterKind::Three => 2,
         };
-        kinds.insert((kind, plan.has_files))
+        kinds.insert((kind, plan.has_files, plan.has_disks))
     });
-    let plans: Vec<Plan> = plans.take(6).collect();
+    let plans: Vec<Plan> = plans.take(12).collect();
     let again: Vec<_> = std::thread::scope(|scope| {
         let runs: Vec<_> =
             plans.iter().map(|plan| scope.spawn(|| run(plan, None).unwrap())).collect();

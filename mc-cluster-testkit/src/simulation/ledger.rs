@@ -206,9 +206,13 @@ impl Ledger {
         self.state().leaving.remove(segment);
     }
 
-    /// Learns that the client of the segment with this name may give it up from now on.
+    /// Learns that the client of the segment with this name may give it up from now on, and those that
+    /// it mounts under this name until it [joins](Self::joins) again.
     pub fn leaves(&self, segment: &str) {
-        self.state().leaving.insert(segment.to_owned());
+        let mut state = self.state();
+        let named = state.segments.values_mut().filter(|it| &*it.name == segment);
+        named.for_each(|it| it.may_go = true);
+        state.leaving.insert(segment.to_owned());
     }
 
     /// Compares the master's objects with those that its effects told of.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use mc_meta::{
-    Effect, Location, ObjectView, Placement, Record, Removal, ReplicaPlace, SegmentStatus,
+    Effect, Location, ObjectView, Placement, Record, Removal, ReplicaPlace, SegmentSpec,
+    SegmentStatus,
 };
 use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
@@ -76,6 +77,9 @@ pub(super) struct Segment {
     pub(super) leased: Vec<(u64, u64, Duration)>,
     /// The last status that the master told of.
     pub(super) status: Option<SegmentStatus>,
+    pub(super) name: Box<str>,
+    /// Its client may have given it up.
+    pub(super) may_go: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -131,15 +135,15 @@ impl State {
         records: impl IntoIterator<Item = &'a Record>,
     ) -> BTreeMap<String, Readable> {
         let old = std::mem::take(&mut self.readable);
-        self.segments.clear();
+        let known = std::mem::take(&mut self.segments);
         self.by_key.clear();
         self.ranges_of.clear();
         for record in records {
             match record {
                 Record::Segment { spec, status, .. } => {
-                    self.by_key.insert(spec.remote_key, spec.id);
-                    let segment = Segment { status: Some(*status), ..Segment::default() };
-                    self.segments.insert(spec.id, segment);
+                    let segment = self.add(spec);
+                    segment.status = Some(*status);
+                    segment.may_go |= known.get(&spec.id).is_some_and(|it| it.may_go);
                 }
                 Record::Object(object) => {
                     let owner = Owner { generation: object.generation, is_kept: false };
@@ -258,9 +262,7 @@ impl State {
                 "{key} ({generation:?}) has other bytes than were put at {place:?}, as their owner found"
             )),
             Effect::SegmentMounted { segment } => {
-                let spec = segment.spec();
-                self.by_key.insert(spec.remote_key, spec.id);
-                self.segments.insert(spec.id, Segment::default());
+                self.add(segment.spec());
             }
             Effect::SegmentChanged { segment, status } => {
                 if let Some(mine) = self.segments.get_mut(&segment.spec().id) {
@@ -270,6 +272,13 @@ impl State {
             Effect::SegmentGone { segment } => self.lose_segment(segment),
             _ => {}
         }
+    }
+
+    fn add(&mut self, spec: &SegmentSpec) -> &mut Segment {
+        self.by_key.insert(spec.remote_key, spec.id);
+        let may_go = self.leaving.contains(&*spec.name);
+        let segment = Segment { name: spec.name.clone(), may_go, ..Segment::default() };
+        self.segments.entry(spec.id).insert_entry(segment).into_mut()
     }
 
     fn claim_all(&mut self, object: &ObjectView<'_>) {
@@ -417,8 +426,8 @@ impl State {
         let spec = segment.spec();
         let gone = self.segments.remove(&spec.id);
         self.by_key.retain(|_, id| *id != spec.id);
-        let was_well = gone.is_some_and(|it| it.status.is_none_or(|it| it == SegmentStatus::Ok));
-        if was_well && !self.leaving.contains(&*spec.name) {
+        let is_well = |it: &Segment| it.status.is_none_or(|it| it == SegmentStatus::Ok);
+        if gone.is_some_and(|it| is_well(&it) && !it.may_go) {
             let what = "is gone; its client is well and has not given it up";
             self.lost = Some(Lost {
                 name: spec.name.clone(),
