@@ -50,11 +50,16 @@ struct State {
     answers: BTreeMap<(&'static str, &'static str), u64>,
     digest: Digest,
     lines: u64,
+    /// The moment of the last line, and the lines of that moment.
+    moment: (Duration, u64),
     line: String,
     copy: Option<Box<dyn io::Write + Send>>,
     copy_error: Option<io::Error>,
     violations: Vec<String>,
 }
+
+/// Lines of one moment after which the simulation is taken for one that works without an end.
+const MOST_AT_ONCE: u64 = 1_000_000;
 
 /// FNV-1a of 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,9 @@ impl History {
         let _ = writeln!(state.line, "{:>9}.{:03} {who}: {what}", at.as_secs(), at.subsec_millis());
         state.digest.add(state.line.as_bytes());
         state.lines += 1;
+        let before = if state.moment.0 == at { state.moment.1 } else { 0 };
+        state.moment = (at, before + 1);
+        assert!(before < MOST_AT_ONCE, "time stands still: {}", state.line.trim());
         if let Some(copy) = &mut state.copy
             && let Err(error) = copy.write_all(state.line.as_bytes())
         {

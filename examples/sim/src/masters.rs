@@ -442,6 +442,7 @@ async fn live_among_others(
             Ok(started) => started,
             Err(error @ (MasterStartError::Term(_) | MasterStartError::Journal(_))) => {
                 shared.history.say(&who, format_args!("does not lead: {error}"));
+                sleep(Duration::from_secs(1)).await;
                 continue;
             }
             Err(error) => {
