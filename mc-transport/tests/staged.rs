@@ -477,7 +477,7 @@ async fn staged_memory_is_read_within_a_process() {
     let done = link.submit(vec![read]).await.remove(0).unwrap();
     let bytes: Vec<u8> = pieces.iter().flat_map(MemorySlice::to_vec).collect();
     assert_eq!(bytes, device.bytes()[3..][..bytes.len()]);
-    assert_eq!(done.checksum, Some(mc_types::Checksum::of(&bytes)));
+    assert_eq!(done.checksum, Some(mc_transport::checksum(&bytes)));
     let write = Operation::write(Bytes::from_static(b"no"), span(0, 2));
     let refused = link.submit(vec![write]).await.remove(0).unwrap_err();
     assert!(matches!(refused, TransferError::AccessDenied { .. }), "{refused}");

@@ -28,8 +28,8 @@ fn seed() -> u64 {
     let clock = || UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let given = std::env::var("MC_SIM_SEED").ok();
     let seed = given.map_or_else(clock, |seed| seed.parse().expect("MC_SIM_SEED is a number"));
-    // Shown also when all is well.
-    writeln!(std::io::stderr(), "MC_SIM_SEED={seed}").unwrap();
+    // Shown also when all is well: `eprintln!` would be caught.
+    std::io::stderr().write_all(format!("MC_SIM_SEED={seed}\n").as_bytes()).unwrap();
     seed
 }
 

@@ -1,7 +1,7 @@
 //! Heartbeats, the questions that they are answered with, and replicas out of reach.
 
 use bytes::BytesMut;
-use mc_meta::{PutEnd, PutStart, ReplicaPlace, ReplicateConfig, ReportOutcome, Verdict};
+use mc_meta::{Beat, PutEnd, PutStart, ReplicaPlace, ReplicateConfig, ReportOutcome, Verdict};
 use mc_types::{Checksum, ErrorCode, SegmentId};
 use prost::Message;
 

@@ -278,7 +278,9 @@ impl State {
         self.by_key.insert(spec.remote_key, spec.id);
         let may_go = self.leaving.contains(&*spec.name);
         let segment = Segment { name: spec.name.clone(), may_go, ..Segment::default() };
-        self.segments.entry(spec.id).insert_entry(segment).into_mut()
+        let mine = self.segments.entry(spec.id).or_default();
+        *mine = segment;
+        mine
     }
 
     fn claim_all(&mut self, object: &ObjectView<'_>) {
