@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +11,11 @@ use mc_cluster_testkit::Cluster;
 use mc_meta::{LocalDiskConfig, PromotionConfig};
 use mc_store::{
     ByteSize, Client, ClientBuilder, DiskOptions, GetError, GetInto, Master, MasterConfig, Memory,
+    OwnTier,
 };
 use mc_testkit::eventually_async;
+use mc_tier::{FileBackend, LogSettings, LogTier};
+use mc_types::DiskId;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -164,6 +168,33 @@ async fn a_disk_outlasts_its_node() {
     assert!(matches!(app.get("removed").await, Err(GetError::NotFound)));
     assert_eq!(app.get("replaced").await.unwrap(), "new");
     helper.shutdown().await;
+}
+
+/// A log in a file that the application opens, as it would a raw device.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tier_of_the_applications_own_outlasts_its_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let node = || {
+        let size = ByteSize::mib(320);
+        let file = FileBackend::open(directory.path(), size).unwrap();
+        let log = LogTier::open(file, LogSettings::default()).unwrap();
+        let tier = OwnTier::new(Arc::new(log), size, DiskId::from_u128(7));
+        let node = cluster.node().segment_size(ByteSize::mib(32)).segment_name("node");
+        node.own_tier(tier).connect()
+    };
+    let first = node().await.unwrap();
+    let app = cluster.app().await;
+    put_all(&app, 20, 100_000).await;
+    eventually_async(DEADLINE, "all on disk", async || on_disks(&cluster.master) == 20).await;
+    first.shutdown().await;
+    assert!(matches!(app.get("k0").await, Err(GetError::NotReady)));
+    let _second = node().await.unwrap();
+    for n in 0..20 {
+        let is_back = async || app.get(&format!("k{n}")).await.is_ok();
+        eventually_async(DEADLINE, "an object to be back", is_back).await;
+    }
+    get_all(&app, 20, 100_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -259,14 +259,15 @@ impl AdmittedStaged {
     /// Copies the bytes that `operation` reads to where it wants them, here and now.
     ///
     /// # Errors
-    /// Of the claim, [`TransferError::Cancelled`], [`TransferError::DeviceFailed`], and
-    /// [`TransferError::Unsupported`] for a write.
+    /// Of the claim and the span's time, [`TransferError::Cancelled`], [`TransferError::DeviceFailed`],
+    /// and [`TransferError::Unsupported`] for a write.
     pub(crate) fn read_here(&self, operation: &Operation) -> Result<Transferred, TransferError> {
         let Operation::Read { into, .. } = operation else {
             return Err(TransferError::Unsupported { what: "writes to staged memory" });
         };
         let (mut digest, mut at) = (Summing::of(operation), self.at);
         for piece in into.iter() {
+            operation.remote().check_time()?;
             self.claim.check()?;
             let read = guarded(operation.cancel(), || self.staging.device().read(at, piece));
             let read = read.ok_or(TransferError::Cancelled)?;

@@ -108,11 +108,11 @@ fn parse_outcome(message: &[u8]) -> Result<(u64, Verdict), Refusal> {
     Ok((id, verdict))
 }
 
-pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
-    write_ping(out, beat.client);
-    put_u64(out, 2, beat.beat.is_cut_off.into());
-    put_u64(out, 3, beat.takes_checks.into());
-    for &(id, verdict) in beat.outcomes.iter().take(MAX_OUTCOMES) {
+pub(crate) fn write_heartbeat(out: &mut BytesMut, heartbeat: &Heartbeat<'_>) {
+    write_ping(out, heartbeat.client);
+    put_u64(out, 2, heartbeat.beat.is_cut_off.into());
+    put_u64(out, 3, heartbeat.takes_checks.into());
+    for &(id, verdict) in heartbeat.outcomes.iter().take(MAX_OUTCOMES) {
         let verdict = match verdict {
             Verdict::Intact => check_outcome::Verdict::Intact,
             Verdict::Damaged => check_outcome::Verdict::Damaged,
@@ -123,5 +123,5 @@ pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
             put_u64(out, 2, verdict as u64); // none is negative
         });
     }
-    put_u64(out, 5, beat.beat.segments as u64);
+    put_u64(out, 5, heartbeat.beat.segments as u64);
 }

@@ -324,6 +324,23 @@ impl ClientBuilder {
 
     /// As [`own_disk`](Self::own_disk), on a tier of the application's own, such as a log on a raw
     /// device, in place of a log in a directory.
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    /// use std::sync::Arc;
+    ///
+    /// use mc_store::{ByteSize, Client, OwnTier};
+    /// use mc_tier::{FileBackend, LogSettings, LogTier};
+    /// use mc_types::DiskId;
+    ///
+    /// # async fn f(id: DiskId) -> Result<(), Box<dyn std::error::Error>> {
+    /// let size = ByteSize::gib(100);
+    /// let log = LogTier::open(FileBackend::open(Path::new("/ssd"), size)?, LogSettings::default())?;
+    /// let tier = OwnTier::new(Arc::new(log), size, id);
+    /// let node = Client::builder().master("10.0.0.1:50051").own_tier(tier).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn own_tier(mut self, tier: OwnTier) -> Self {
         self.own_place = Some(OwnPlace::Tier(tier));
         self
