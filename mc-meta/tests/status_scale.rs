@@ -1,4 +1,6 @@
 //! Heartbeats are answered while half of a large cluster vanishes, comes back or is given up.
+//!
+//! In a program of its own: tests beside it would hold up the threads whose times it measures.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,6 +1,6 @@
 //! Holds what this crate writes and reads by hand to the `.proto`: prost's generated types
 //! must say the same, in both directions. A file for each family of calls; what all of them
-//! need is here. `tests/cold_calls` has the calls whose messages are prost's.
+//! need is here. `tests/it/cold_calls` has the calls whose messages are prost's.
 
 mod event_infos;
 mod exist;

@@ -1,8 +1,11 @@
 //! Floods of connections and sessions: those who mean well are served as before, whether they
-//! were there first or come while the flood is on.
+//! were there first or come while the flood is on. A program of its own, because it raises the limit of
+//! descriptors of its process and measures how fast answers come.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ mod wait;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdCluster;
 pub use program::{Finished, Input, Program, Signal, binary};
-pub use random::{Random, content};
+pub use random::{Random, content, seed};
 #[cfg(feature = "relay")]
 pub use relay::{Flow, Relay};
 pub use wait::{Check, eventually, eventually_async, eventually_blocking};

@@ -13,18 +13,13 @@ impl Random {
         Self(seed)
     }
 
-    /// A generator with the seed that the environment's variable names, or a new one. Prints the
-    /// seed, so that a run that failed can be repeated.
+    /// A generator with the [seed](seed) that `variable` names.
     ///
     /// # Panics
     /// When the variable is not a number.
     #[must_use]
     pub fn seeded(variable: &str) -> Self {
-        let clock = || UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
-        let given = std::env::var(variable).ok();
-        let seed = given.map_or_else(clock, |seed| seed.parse().expect("a seed is a number"));
-        println!("{variable}={seed}");
-        Self(seed)
+        Self(seed(variable))
     }
 
     /// Returns the next number.
@@ -39,6 +34,20 @@ impl Random {
     pub const fn below(&mut self, limit: usize) -> usize {
         (self.next_u64() % limit as u64) as usize
     }
+}
+
+/// Returns the seed of a test: the environment's `variable`; without it `MC_TEST_SEED`, the seed of
+/// all tests; without that a new one. Prints it, so that a run that failed can be repeated.
+///
+/// # Panics
+/// When the variable is not a number.
+#[must_use]
+pub fn seed(variable: &str) -> u64 {
+    let clock = || UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+    let given = std::env::var(variable).or_else(|_| std::env::var("MC_TEST_SEED")).ok();
+    let seed = given.map_or_else(clock, |seed| seed.parse().expect("a seed is a number"));
+    println!("{variable}={seed}");
+    seed
 }
 
 /// `len` bytes that no other key has at the same place by chance, the same in every run.

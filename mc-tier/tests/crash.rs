@@ -1,11 +1,14 @@
 //! Processes that are killed while they write: nothing that was acknowledged is lost, no byte is wrong.
+//!
+//! A program of its own: each of the many processes that it starts has, until it runs its own program, the
+//! files that other tests have locked.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_testkit::{Input, Program, Random, content, role};
@@ -51,12 +54,11 @@ fn object(key: &str) -> ObjectBytes {
 }
 
 /// Puts and removes, and says `put KEY .` or `removed KEY .` after each.
-fn play(tier: &dyn Tier) {
+fn play(tier: &dyn Tier, seed: u64) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
-                let since = SystemTime::UNIX_EPOCH.elapsed().unwrap();
-                let mut random = Random::new(since.as_nanos() as u64);
+                let mut random = Random::new(seed + thread as u64);
                 loop {
                     let key = format!("{thread}-{}", random.below(KEYS));
                     let done = if random.below(3) == 0 {
@@ -82,14 +84,16 @@ fn note(words: &str, there: &mut BTreeMap<String, bool>) -> usize {
 }
 
 fn kill_again_and_again(player: &str, open: Open) {
-    if let Some(path) = role::role() {
-        return play(&*open(Path::new(&path)));
+    if let Some(role) = role::role() {
+        let (seed, path) = role.split_once(' ').unwrap();
+        return play(&*open(Path::new(path)), seed.parse().unwrap());
     }
     let directory = tempfile::tempdir().unwrap();
     let mut random = Random::seeded("MC_TIER_CRASH_SEED");
     let (mut there, mut said, mut unsaid) = (BTreeMap::new(), 0, 0);
     for life in 0..LIVES {
-        let mut command = role::command(player, directory.path().to_str().unwrap());
+        let role = format!("{} {}", random.next_u64() >> 8, directory.path().display());
+        let mut command = role::command(player, &role);
         let mut child = Program::start(LONG, &mut command, Input::None);
         for _ in 0..1 + random.below(60) {
             said += note(&child.hear(), &mut there);

@@ -1,4 +1,5 @@
-//! Connections that prove nothing, and many that do.
+//! Connections that prove nothing, and many that do. A program of its own, because it raises the limit of
+//! descriptors of its process.
 
 #![cfg(feature = "tcp")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]

@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 #[allow(dead_code, reason = "other tests use more of them")]
-#[path = "quic/nodes.rs"]
+#[path = "it/quic/nodes.rs"]
 mod nodes;
-#[path = "quic/pki.rs"]
+#[path = "it/quic/pki.rs"]
 mod pki;
 
 use std::path::PathBuf;

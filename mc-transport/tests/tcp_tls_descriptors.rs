@@ -4,6 +4,7 @@
 #![cfg(all(feature = "tls", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
+#[path = "it/certificates.rs"]
 mod certificates;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 """Checkpoints of C2C and other state dicts, saved by PyTorch itself.
 
-    checkpoint.py DIR            all that tests/torch_python.rs compares
+    checkpoint.py DIR            all that tests/it/torch_python.rs compares
     checkpoint.py DIR --sample   the sample in tests/data/checkpoint
 
 A checkpoint is written as C2C's trainer does. `C2CProjector` is written from the description of the

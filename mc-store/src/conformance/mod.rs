@@ -1,5 +1,5 @@
 //! The suite that every implementation of [`ObjectStore`] must pass. Ours run it in
-//! `tests/object_store.rs`, and in that of `mc-standalone`; run it on yours.
+//! `tests/it/object_store.rs`, and in that of `mc-standalone`; run it on yours.
 //!
 //! ```
 //! use std::sync::Arc;

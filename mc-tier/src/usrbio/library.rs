@@ -367,7 +367,7 @@ mod tests {
     fn the_structures_have_the_layout_of_the_header() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("layout");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/usrbio/layout.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/usrbio/layout.c");
         let compiled = Command::new("cc").arg("-o").arg(&program).arg(source).status().unwrap();
         assert!(compiled.success());
         let printed = Command::new(&program).output().unwrap().stdout;

@@ -1,5 +1,5 @@
 //! The suite that every implementation of [`Transport`](crate::Transport) must pass, faults
-//! included. Ours run it in `tests/conformance.rs`; run it on yours.
+//! included. Ours run it in `tests/it/conformance.rs`; run it on yours.
 //!
 //! ```
 //! use std::sync::Arc;

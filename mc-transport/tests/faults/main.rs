@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 #[cfg(any(feature = "tls", feature = "quic"))]
-#[path = "../certificates/mod.rs"]
+#[path = "../it/certificates.rs"]
 mod certificates;
 mod node;
 mod process;

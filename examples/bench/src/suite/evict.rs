@@ -24,7 +24,7 @@ use crate::figure::{Figure, Report};
 use crate::scale::Scale;
 
 // The same requests as in the tests of mc-evict.
-#[path = "../../../../mc-evict/tests/workload/mod.rs"]
+#[path = "../../../../mc-evict/tests/it/workload/mod.rs"]
 mod workload;
 
 mod plot;

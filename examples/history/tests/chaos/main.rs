@@ -1,7 +1,7 @@
 //! Real programs on loopback: a master with a journal, nodes and recorders are killed and stopped at
 //! random while the recorders work, and `mc-history check` finds nothing wrong in their logs.
 //!
-//! Runs for twenty seconds. For ten minutes, or with the seed of a run that failed:
+//! Runs for ten seconds. For ten minutes, or with the seed of a run that failed:
 //!
 //! ```sh
 //! HISTORY_SECONDS=600 HISTORY_SEED=7 cargo test -p mc-history --test chaos -- --nocapture
@@ -33,7 +33,7 @@ use mc_testkit::{Finished, Input, Program, Random, eventually_blocking};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long faults are inflicted, without a wish.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {

@@ -1,0 +1,3 @@
+//! `mc-bench`, run as its users run it.
+
+mod figures;

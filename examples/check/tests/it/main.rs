@@ -1,0 +1,3 @@
+//! `mc-check`, run as its users run it.
+
+mod check;

@@ -1,0 +1,3 @@
+//! `mc-index`, run beside real masters.
+
+mod master;

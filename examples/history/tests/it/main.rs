@@ -1,0 +1,3 @@
+//! `mc-history`, run as its users run it. Programs that are killed are in `tests/chaos/main.rs`.
+
+mod bad_input;

@@ -1,0 +1,4 @@
+//! Simulations, by the library and by `mc-sim`.
+
+mod program;
+mod simulation;

@@ -1,0 +1,3 @@
+//! `mc-stress`, run as its users run it.
+
+mod roles;

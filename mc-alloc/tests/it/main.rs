@@ -1,0 +1,9 @@
+//! Tests of the allocators and of the strategies of placement.
+
+mod neighbours;
+mod properties;
+#[cfg(feature = "std")]
+mod shared;
+mod slab;
+mod strategy;
+mod utilisation;

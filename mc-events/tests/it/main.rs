@@ -1,0 +1,10 @@
+//! Tests of publishers and subscribers, ours and those of others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[cfg(feature = "libzmq")]
+mod libzmq;
+mod publisher;
+mod python;
+mod subscriber;

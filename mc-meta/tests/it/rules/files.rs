@@ -1,0 +1,173 @@
+//! Files on the shared tier that belong to no object any more, and objects that are found there.
+
+use mc_meta::{DiskConfig, FileJobs, FileSystemState, FoundError, FoundOnDisk, Master};
+use mc_types::Generation;
+
+use super::*;
+
+const OTHER: ClientId = ClientId::from_u128(200);
+const MINUTE: u64 = 60_000;
+
+fn with_files(capacity: Option<u64>) -> MasterConfig {
+    let mut config = settings();
+    config.disk = Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
+    config
+}
+
+/// Puts an object with its file.
+fn put_with_file(master: &Master, name: &str, len: u64) -> Generation {
+    let grant = put(master, at(0), name, len).unwrap();
+    master.disk_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
+    grant.handle.generation
+}
+
+fn ask(master: &Master, now: u64, client: ClientId) -> FileJobs {
+    master.file_jobs(at(now), client, FileSystemState::default(), 1000)
+}
+
+fn compared(master: &Master, now: u64, client: ClientId) -> FileJobs {
+    master.file_jobs(at(now), client, FileSystemState::default().compared(true), 1000)
+}
+
+fn names(jobs: &FileJobs) -> Vec<&str> {
+    jobs.delete.iter().map(|job| job.key.as_str()).collect()
+}
+
+fn report(master: &Master, name: &str, put: Generation, len: u64) -> Result<(), FoundError> {
+    let found = FoundOnDisk { key: key(name), generation: put, slices: one_slice(len), address: 0 };
+    master.report_files(at(0), NODE, &[found]).remove(0)
+}
+
+fn is_in_file(master: &Master, name: &str) -> bool {
+    master.get_replica_list(at(0), key(name)).is_ok_and(|list| list.disk.is_some())
+}
+
+#[test]
+fn files_of_removed_objects_are_handed_out_once() {
+    let master = master_with(with_files(None), &[1000]);
+    let generation = put_with_file(&master, "a", 10);
+    put_with_file(&master, "b", 10);
+    put(&master, at(0), "without", 10).unwrap();
+    assert!(names(&ask(&master, 0, NODE)).is_empty());
+    master.remove(at(0), key("a"), true).unwrap();
+    master.remove(at(0), key("without"), true).unwrap();
+    let jobs = ask(&master, 0, OTHER);
+    assert_eq!(names(&jobs), ["a"]);
+    assert_eq!((jobs.delete[0].generation, jobs.delete[0].len), (generation, 10));
+    assert!(names(&ask(&master, 0, NODE)).is_empty());
+
+    // Replaced by an upsert.
+    let grant = master
+        .upsert_start(
+            at(0),
+            WRITER,
+            &PutStart { key: key("b"), slice_lengths: &[20], config: &ReplicateConfig::default() },
+        )
+        .unwrap();
+    end(&master, at(0), "b", grant.handle.generation).unwrap();
+    assert_eq!(names(&ask(&master, 0, NODE)), ["b"]);
+}
+
+#[test]
+fn one_client_compares_the_files_and_another_one_when_it_falls_silent() {
+    let master = master_with(with_files(None), &[1000]);
+    assert!(ask(&master, 0, NODE).compare, "the master has just begun");
+    assert!(ask(&master, 0, NODE).compare, "the answer may have been lost");
+    assert!(!ask(&master, 0, OTHER).compare);
+    assert!(!compared(&master, 0, OTHER).compare, "it was not told to");
+    assert!(ask(&master, MINUTE + 1, OTHER).compare);
+    assert!(!compared(&master, MINUTE + 2, OTHER).compare);
+    assert!(!ask(&master, 60 * MINUTE, NODE).compare);
+    assert!(ask(&master, 62 * MINUTE, NODE).compare, "once an hour");
+}
+
+#[test]
+fn more_removals_than_are_remembered_are_found_by_a_comparison() {
+    let master = master_with(with_files(None), &[1 << 20]);
+    assert!(ask(&master, 0, NODE).compare && !compared(&master, 0, NODE).compare);
+    for n in 0..(1 << 16) + 1 {
+        put_with_file(&master, &format!("k{n}"), 1);
+    }
+    assert!(!ask(&master, 0, NODE).compare);
+    master.remove_all(at(0), true);
+    let mut told = 0;
+    let jobs = loop {
+        let jobs = master.file_jobs(at(0), NODE, FileSystemState::default(), usize::MAX);
+        if jobs.delete.is_empty() {
+            break jobs;
+        }
+        told += jobs.delete.len();
+    };
+    assert_eq!((told, jobs.compare), (1 << 16, true));
+}
+
+#[test]
+fn the_oldest_files_go_above_the_watermark_or_on_a_full_file_system() {
+    let master = master_with(with_files(Some(1000)), &[2000]);
+    put_with_file(&master, "a", 950);
+    assert!(!ask(&master, 0, NODE).evict);
+    put_with_file(&master, "b", 40);
+    assert!(ask(&master, 0, NODE).evict && !ask(&master, 0, OTHER).evict);
+    let item = (key("a"), None);
+    let evicted = master.batch_evict_disk_replica(at(0), NODE, &[item], mc_meta::ReplicaKind::Disk);
+    assert_eq!(evicted, [Ok(())]);
+    assert!(!ask(&master, 0, NODE).evict);
+    assert!(names(&ask(&master, 0, NODE)).is_empty(), "its client has deleted it");
+    let full = FileSystemState::default().full(true);
+    assert!(master.file_jobs(at(2 * MINUTE), OTHER, full, 9).evict);
+}
+
+#[test]
+fn files_of_known_objects_stay_and_those_of_removed_ones_go() {
+    let master = master_with(with_files(None), &[1000]);
+    let kept = put_with_file(&master, "kept", 10);
+    assert_eq!(report(&master, "kept", kept, 10), Ok(()));
+    assert_eq!(report(&master, "kept", kept, 11), Err(FoundError::WrongLength));
+    let removed = put_with_file(&master, "removed", 10);
+    master.remove(at(0), key("removed"), true).unwrap();
+    assert_eq!(report(&master, "removed", removed, 10), Err(FoundError::OtherObject));
+    let next = Generation::new(removed.as_u64() + 1);
+    assert_eq!(report(&master, "next", next, 10), Err(FoundError::OtherObject));
+
+    // Its writer has lost the answer, or the master: the file is there all the same.
+    let grant = put(&master, at(0), "late", 10).unwrap();
+    assert_eq!(report(&master, "late", grant.handle.generation, 10), Ok(()));
+    assert!(!is_in_file(&master, "late"), "its writer says when it is written");
+    master.disk_put_revoke(at(0), WRITER, key("late"), grant.handle).unwrap();
+    assert_eq!(report(&master, "late", grant.handle.generation, 10), Ok(()));
+    assert!(is_in_file(&master, "late"));
+
+    // One that is to replace another is not written yet.
+    let grant = master
+        .upsert_start(
+            at(0),
+            WRITER,
+            &PutStart {
+                key: key("kept"),
+                slice_lengths: &[20],
+                config: &ReplicateConfig::default(),
+            },
+        )
+        .unwrap();
+    assert_eq!(report(&master, "kept", grant.handle.generation, 20), Ok(()));
+    assert_eq!(report(&master, "kept", kept, 10), Ok(()));
+}
+
+#[test]
+fn files_of_another_master_are_objects_here() {
+    let master = master_with(with_files(Some(100)), &[1000]);
+    let theirs = Generation::new(1 << 62);
+    assert_eq!(report(&master, "a", theirs, 60), Ok(()));
+    assert_eq!(report(&master, "a", theirs, 60), Ok(()));
+    assert_eq!(
+        report(&master, "a", Generation::new((1 << 62) + 1), 60),
+        Err(FoundError::OtherObject)
+    );
+    assert_eq!(report(&master, "b", theirs, 60), Ok(()), "above the quota; it is evicted");
+    assert!(is_in_file(&master, "a") && is_in_file(&master, "b"));
+    assert_eq!(master.report().disk_used, 120);
+    assert!(ask(&master, 0, NODE).evict);
+    let without = self::master(&[1000]);
+    assert_eq!(report(&without, "a", theirs, 60), Err(FoundError::NoSharedTier));
+    assert_eq!(ask(&without, 0, NODE), FileJobs::default());
+}

@@ -1,0 +1,204 @@
+//! One test for each rule of the master.
+
+mod batches;
+mod clearing;
+mod clients;
+mod damage;
+mod disk;
+mod drains;
+mod eviction;
+mod expiring;
+mod explain;
+mod files;
+mod grants;
+mod late_writes;
+mod media;
+mod offload;
+mod own;
+mod patterns;
+mod placement;
+mod promotion;
+mod puts;
+mod ranges;
+mod reads;
+mod receipts;
+mod recovery;
+mod renewals;
+mod room;
+mod slabs;
+mod strategies;
+mod suspicion;
+mod tasks;
+mod tenants;
+mod tiers;
+mod transfers;
+mod transfers_at_random;
+mod unfinished;
+mod upserts;
+
+use core::time::Duration;
+use std::sync::{Arc, Mutex};
+
+use mc_meta::{
+    AllocationStrategy, BufferStatus, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites,
+    Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart,
+    PutStartError, PutToken, Record, Removal, ReplicaStatus, ReplicateConfig, SegmentSpec, Slice,
+    Slices, TransferHandle,
+};
+use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time, TransferId};
+
+const NODE: ClientId = ClientId::from_u128(100);
+const WRITER: ClientId = ClientId::from_u128(1);
+const STRANGER: ClientId = ClientId::from_u128(2);
+
+/// The masters' secret: with it a test makes every handle that it needs.
+const SECRET: GrantSecret = GrantSecret::from_bytes(*b"a secret of 16 b");
+
+/// The handle of the put of this generation.
+fn handle(generation: Generation) -> PutHandle {
+    PutHandle { generation, token: SECRET.token(generation.as_u64()) }
+}
+
+/// The number that was given out last, to a put, a copy or a move.
+fn newest(master: &Master) -> Generation {
+    let page = master.export(at(0), ExportCursor::default());
+    match page.records.first() {
+        Some(Record::Generations { next }) => Generation::new(next.as_u64() - 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The put that began last.
+fn newest_put(master: &Master) -> PutHandle {
+    handle(newest(master))
+}
+
+/// The copy or move that began last.
+fn newest_transfer(master: &Master) -> TransferHandle {
+    transfer_of(newest_put(master))
+}
+
+/// The transfer with the number and the token of a put.
+fn transfer_of(put: PutHandle) -> TransferHandle {
+    TransferHandle { id: TransferId::new(put.generation.as_u64()), token: put.token }
+}
+
+fn at(millis: u64) -> Time {
+    Time::from_millis(millis)
+}
+
+fn secs(secs: u64) -> Time {
+    at(secs * 1000)
+}
+
+fn key(text: &str) -> KeyRef<'_> {
+    KeyRef::new(text).unwrap()
+}
+
+/// An object of one slice without a checksum.
+fn one_slice(len: u64) -> Slices {
+    Slices::One(Slice { len, checksum: None })
+}
+
+fn segment(number: u128, size: u64) -> SegmentSpec {
+    SegmentSpec {
+        id: SegmentId::from_u128(number),
+        name: format!("segment-{number}").into(),
+        base: 0,
+        size,
+        endpoint: format!("mem://node-{number}").parse().unwrap(),
+        remote_key: RemoteKey::from_bytes([number as u8; 16]),
+        ticket_key: None,
+        medium: mc_types::MediaType::Dram,
+    }
+}
+
+/// Defaults, but one shard and clients that live on without pings.
+fn settings() -> MasterConfig {
+    let mut config = MasterConfig::default();
+    config.shards = 1;
+    config.client_ttl = Duration::from_secs(1 << 40);
+    config
+}
+
+/// A master with segments of these sizes, all of one client.
+fn master_with(config: MasterConfig, sizes: &[u64]) -> Master {
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
+    for (number, size) in (0u128..).zip(sizes) {
+        master.mount_segment(at(0), NODE, segment(number, *size)).unwrap();
+    }
+    master
+}
+
+fn master(sizes: &[u64]) -> Master {
+    master_with(settings(), sizes)
+}
+
+fn start_as(
+    master: &Master,
+    now: Time,
+    name: &str,
+    len: u64,
+    config: &ReplicateConfig,
+) -> Result<PutGrant, PutStartError> {
+    master.put_start(now, WRITER, &PutStart { key: key(name), slice_lengths: &[len], config })
+}
+
+fn start(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, PutStartError> {
+    start_as(master, now, name, len, &ReplicateConfig::default())
+}
+
+fn end(
+    master: &Master,
+    now: Time,
+    name: &str,
+    generation: Generation,
+) -> Result<(), PutFinishError> {
+    let put = PutEnd::new(key(name), handle(generation));
+    master.put_end(now, WRITER, &put)
+}
+
+fn put_as(
+    master: &Master,
+    now: Time,
+    name: &str,
+    len: u64,
+    config: &ReplicateConfig,
+) -> Result<PutGrant, PutStartError> {
+    let grant = start_as(master, now, name, len, config)?;
+    end(master, now, name, grant.handle.generation).unwrap();
+    Ok(grant)
+}
+
+fn put(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, PutStartError> {
+    put_as(master, now, name, len, &ReplicateConfig::default())
+}
+
+/// Whether the object can be read, asked without using it.
+fn has(master: &Master, name: &str) -> bool {
+    master.describe(at(0), key(name)).is_ok_and(|object| {
+        object.replicas.iter().any(|replica| replica.buffer == BufferStatus::Complete)
+            || object.disk == Some(ReplicaStatus::Complete)
+            || !object.local_disks.is_empty()
+    })
+}
+
+/// Keeps the keys of removed objects and why they went.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(String, Removal)>>>);
+
+impl Recorder {
+    /// Keys removed for this cause since the last call, in order.
+    fn removals(&self, cause: Removal) -> Vec<String> {
+        let mut all = self.0.lock().unwrap();
+        all.extract_if(.., |(_, why)| *why == cause).map(|(key, _)| key).collect()
+    }
+}
+
+impl EffectSink for Recorder {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
+        if let Effect::Removed { key, cause, .. } = effect {
+            self.0.lock().unwrap().push((key.as_str().to_owned(), *cause));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The calls about objects beyond puts, reads and removals, through a real connection.
+
+use std::time::Duration;
+
+use mc_meta::{
+    EvictionBlocker, KeyEventKind, LateWrites, ListCursor, PutEnd, PutStart, Removal, ReplicaPlace,
+    ReplicateConfig, Verdict,
+};
+use mc_rpc::{
+    Failure, Heartbeat, MasterClient, PutRevokeItem, PutStartItem, Reported, ServerConfig,
+};
+use mc_types::{Checksum, ClientId, ErrorCode, Generation};
+
+use crate::common::{ME, connect, key, master, segment, serve};
+
+const MIB: u64 = 1 << 20;
+
+async fn put(client: &MasterClient, text: &str, replicas: u32) {
+    let config = ReplicateConfig::default().replicas(replicas);
+    let start = PutStart { key: key(text), slice_lengths: &[100], config: &config };
+    let handle = client.put_start(ME, &start).await.unwrap().handle;
+    let end = PutEnd::new(key(text), handle);
+    client.put_end(ME, &end).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_value_is_replaced_while_it_is_read() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let config = ReplicateConfig::default().hard_pin().group("prompt").parent(key("p").to_owned());
+    let start = |lengths: &'static [u64]| PutStart {
+        key: key("k"),
+        slice_lengths: lengths,
+        config: &config,
+    };
+    let end = |handle| PutEnd::new(key("k"), handle);
+
+    let old = client.upsert_start(ME, &start(&[100])).await.unwrap();
+    client.upsert_end(ME, &end(old.handle)).await.unwrap();
+    let new = client.upsert_start(ME, &start(&[200, 50])).await.unwrap();
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (old.handle.generation, 100));
+    client.upsert_end(ME, &end(new.handle)).await.unwrap();
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (new.handle.generation, 250));
+
+    let given_up = client.upsert_start(ME, &start(&[1])).await.unwrap();
+    let late = LateWrites::Impossible;
+    client.upsert_revoke(ME, key("k"), given_up.handle, late).await.unwrap();
+    let gone = client.upsert_end(ME, &end(given_up.handle)).await.unwrap_err();
+    assert_eq!(gone.code(), ErrorCode::InvalidWrite);
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!(list.generation, new.handle.generation);
+
+    let other = ReplicateConfig::default().group("another");
+    let put = PutStart { key: key("k"), slice_lengths: &[1], config: &other };
+    let refused = client.upsert_start(ME, &put).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::InvalidParams);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn many_values_are_replaced_item_by_item() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    let names: Vec<String> = (0..50).map(|i| format!("k{i}")).collect();
+    let config = ReplicateConfig::default().replicas(2);
+    let mut last = Vec::new();
+    for round in 0..2 {
+        let puts: Vec<_> =
+            names.iter().map(|name| PutStartItem::new(key(name), &[64, 36])).collect();
+        let grants = client.batch_upsert_start(ME, &config, &puts).await.unwrap();
+        let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();
+        assert!(grants.iter().all(|grant| grant.replicas.len() == 2));
+        let named = |i: usize| (key(&names[i]), grants[i].handle);
+        // The last ten of the second round are given up.
+        let ended = if round == 0 { 50 } else { 40 };
+        let ends: Vec<_> =
+            (0..ended).map(named).map(|(key, handle)| PutEnd::new(key, handle)).collect();
+        let answers = client.batch_upsert_end(ME, &ends).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok));
+        let revokes: Vec<_> = (ended..50)
+            .map(named)
+            .map(|(key, handle)| PutRevokeItem { key, handle, late: LateWrites::Impossible })
+            .collect();
+        let answers = client.batch_upsert_revoke(ME, &revokes).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok));
+        let generations = grants.iter().map(|grant| grant.handle.generation);
+        last = generations.chain(last).collect();
+    }
+    let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+    let lists = client.batch_get_replica_list(&keys).await.unwrap();
+    for (i, list) in lists.iter().enumerate() {
+        let wanted = if i < 40 { last[i] } else { last[50 + i] };
+        assert_eq!(list.as_ref().unwrap().generation, wanted);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn objects_are_found_and_removed_by_a_pattern() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for i in 0..100 {
+        put(&client, &format!("layer{i}/block"), 1).await;
+        put(&client, &format!("other{i}"), 1).await;
+    }
+    let start = ListCursor::default();
+    let all = client.get_replica_list_by_regex("^layer[0-9]+/", start, 0).await.unwrap();
+    assert_eq!((all.objects.len(), all.next), (100, None));
+    let (found, list) = &all.objects[0];
+    assert_eq!(&client.get_replica_list(found.as_ref()).await.unwrap(), list);
+
+    let (mut count, mut cursor) = (0, Some(start));
+    while let Some(at) = cursor {
+        let page = client.get_replica_list_by_regex("block$", at, 7).await.unwrap();
+        (count, cursor) = (count + page.objects.len(), page.next);
+    }
+    assert_eq!(count, 100);
+
+    assert_eq!(client.remove_by_regex("^layer", false).await.unwrap(), 0, "all are leased");
+    assert_eq!(client.remove_by_regex("^layer", true).await.unwrap(), 100);
+    assert_eq!(client.remove_by_regex("^other[1-4]", false).await.unwrap(), 44);
+    for bad in ["(", "", "a{1000}{1000}"] {
+        let refused = client.remove_by_regex(bad, true).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::InvalidParams, "{refused}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn replicas_are_taken_back_where_they_are() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    for text in ["a", "b"] {
+        put(&client, text, 2).await;
+    }
+    let keys = [key("a"), key("b"), key("c")];
+    let cleared = client.batch_replica_clear(ME, &keys, Some("node-1")).await.unwrap();
+    assert_eq!(cleared, [key("a").to_owned(), key("b").to_owned()]);
+    let object = client.describe(key("a")).await.unwrap();
+    assert_eq!((object.replicas.len(), &*object.replicas[0].segment_name), (1, "node-2"));
+    let other = ClientId::from_u128(9);
+    assert!(client.batch_replica_clear(other, &keys, None).await.unwrap().is_empty());
+    assert_eq!(client.batch_replica_clear(ME, &keys, None).await.unwrap(), cleared);
+    assert!(!client.exist(key("a")).await.unwrap());
+
+    let hosts = client.batch_query_ip(&[other, ME]).await.unwrap();
+    assert_eq!(hosts, [(ME, vec!["10.0.0.1".into(), "10.0.0.2".into()])]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_long_read_renews_its_lease() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for text in ["a", "b"] {
+        put(&client, text, 1).await;
+    }
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let renewed = client.renew_lease(key("a"), list.generation).await.unwrap();
+    assert_eq!((renewed.lease, &renewed.replicas), (list.lease, &list.replicas));
+    let other = Generation::new(list.generation.as_u64().wrapping_add(100));
+    let replaced = client.renew_lease(key("a"), other).await.unwrap_err();
+    assert_eq!(replaced.code(), ErrorCode::LeaseExpired);
+    let reads = [(key("a"), list.generation), (key("a"), other), (key("c"), other)];
+    let all = client.batch_renew_lease(&reads).await.unwrap();
+    assert_eq!(all[0].as_ref(), Ok(&renewed));
+    let codes = all[1..].iter().map(|renewed| renewed.as_ref().unwrap_err().code);
+    assert!(codes.eq([ErrorCode::LeaseExpired, ErrorCode::ObjectNotFound]));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_segment_leaves_gracefully_and_objects_are_explained() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let spec = segment(1, 64 * MIB);
+    client.mount_segment(ME, &spec).await.unwrap();
+    put(&client, "a", 1).await;
+    put(&client, "b", 1).await;
+    client.remove(key("b"), false).await.unwrap();
+    let removed = client.explain(key("b")).await.unwrap();
+    assert!(removed.object.is_none());
+    assert!(
+        matches!(
+            removed.history[..],
+            [happened] if matches!(happened.kind, KeyEventKind::Removed { cause: Removal::Requested, .. })
+        ),
+        "{removed:?}"
+    );
+
+    client.graceful_unmount_segment(ME, spec.id, Duration::from_secs(3600)).await.unwrap();
+    let stranger = ClientId::from_u128(9);
+    let error =
+        client.graceful_unmount_segment(stranger, spec.id, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::IllegalClient);
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("c"), slice_lengths: &[1], config: &config };
+    let error = client.put_start(ME, &start).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TooFewSegments);
+
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let explained = client.explain(key("a")).await.unwrap();
+    assert_eq!(explained.object.unwrap().generation, list.generation);
+    let leased = |reason: &EvictionBlocker| matches!(reason, EvictionBlocker::Lease { remaining } if *remaining <= list.lease);
+    assert!(explained.kept_by.iter().any(leased), "{:?}", explained.kept_by);
+    assert!(explained.kept_by.contains(&EvictionBlocker::NoRoomToGain), "{:?}", explained.kept_by);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn damage_is_reported_looked_at_and_removed() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("k"), slice_lengths: &[64, 1], config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    let checksums = [5, 6].map(Checksum::from_crc32c);
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key("k"), grant.handle) };
+    client.put_end(ME, &end).await.unwrap();
+
+    let (segment, extent) = (grant.replicas[0].segment.id, grant.replicas[0].extent);
+    let place = ReplicaPlace::Memory { segment, extent };
+    let damaged = |generation| Failure::Damaged { object: key("k").into(), generation, place };
+    let generation = grant.handle.generation;
+    let other = Generation::new(generation.as_u64() + 1);
+    let failures = [damaged(generation), damaged(other), damaged(other)];
+    let reported = client.report_failures(ME, &failures).await.unwrap();
+    assert_eq!(reported, Reported { noted: 1, stale: 2, limited: 0 });
+    // A client that does not check replicas is not asked to.
+    assert!(client.ping(ME).await.unwrap().checks.is_empty());
+    let asked = client.heartbeat(&Heartbeat::new(ME).takes_checks()).await.unwrap().checks;
+    let [check] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((check.segment, check.extent), (segment, extent));
+    let sums = check.slices.as_slice().iter().map(|slice| slice.checksum.unwrap());
+    assert!(sums.eq(checksums));
+    let outcomes = [(check.id, Verdict::Damaged)];
+    client.heartbeat(&Heartbeat::new(ME).takes_checks().outcomes(&outcomes)).await.unwrap();
+    assert!(!client.exist(key("k")).await.unwrap());
+    let counted = client.cluster_report().await.unwrap().damage;
+    assert_eq!((counted.reports, counted.dropped), (3, 2));
+    assert_eq!((counted.confirmed, counted.removed, counted.denied), (1, 1, 0));
+    let unreachable = [Failure::Unreachable { segment }];
+    assert_eq!(client.report_failures(ME, &unreachable).await.unwrap().noted, 1);
+    assert_eq!(client.cluster_report().await.unwrap().suspicion.reports, 1);
+    server.shutdown().await;
+}

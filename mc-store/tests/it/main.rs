@@ -1,0 +1,42 @@
+//! A client and a master together: in one process, over real sockets and real files.
+
+mod bad_input;
+mod blocking;
+#[cfg(feature = "c2c")]
+mod c2c;
+#[cfg(all(feature = "config", feature = "quic"))]
+mod certificates;
+mod cluster;
+#[cfg(feature = "config")]
+mod config;
+mod damage;
+mod data_path;
+#[cfg(all(feature = "config", feature = "quic"))]
+mod encrypted;
+mod event_infos;
+#[cfg(feature = "events")]
+mod events;
+mod examples;
+mod grey;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "config")]
+mod leaders;
+mod lifecycle;
+mod lost_answers;
+mod metrics;
+mod object_store;
+mod one_put;
+mod own_disk;
+mod reused_space;
+mod seam;
+mod segments;
+mod shared_tier;
+#[cfg(all(feature = "config", feature = "quic"))]
+mod staged;
+mod tasks;
+mod ticker;
+mod unlisted_files;
+mod unreachable;
+mod verified;
+mod vram;

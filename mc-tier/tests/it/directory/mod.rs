@@ -1,0 +1,8 @@
+//! A tier in a directory, and what can happen to it.
+
+mod common;
+mod damage;
+mod eviction;
+mod medium;
+mod names;
+mod unfinished;

@@ -1,0 +1,136 @@
+//! Media that fail while the log is used.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mc_testkit::Random;
+use mc_tier::{BackendFaults, FaultyBackend, LogTier, MemoryBackend, Tier, TierError};
+
+use super::common::{id, is_there, medium, object, open, scan_all, settings};
+
+const NUMBERS: usize = 60;
+
+/// Puts and removes at random. Returns what must be there, and what must not; a change that failed
+/// leaves its object open.
+fn change(tier: &LogTier, random: &mut Random, known: &mut BTreeMap<usize, Option<bool>>) {
+    for _ in 0..200 {
+        let number = random.below(NUMBERS);
+        let is_put = random.below(2) == 0;
+        let result = if is_put {
+            tier.put(&id(number), &object(number))
+        } else {
+            tier.remove(&id(number)).map(|_| ())
+        };
+        if let Err(error) = &result {
+            assert!(matches!(error, TierError::File { .. } | TierError::Full { .. }), "{error:?}");
+        }
+        known.insert(number, result.is_ok().then_some(is_put));
+    }
+}
+
+fn check(tier: &LogTier, known: &BTreeMap<usize, Option<bool>>) {
+    for (number, expected) in known {
+        let is_there = is_there(tier, *number);
+        assert!(expected.is_none_or(|expected| expected == is_there), "{number}: {expected:?}");
+    }
+    assert_eq!(scan_all(tier).unreadable.len(), 0);
+}
+
+/// A log on a medium that fails at random as `set` says, opened again and again.
+fn survives(set: impl Fn(&mut BackendFaults), sync_each_change: bool) {
+    let mut random = Random::seeded("MC_TIER_LOG_SEED");
+    let medium: MemoryBackend = medium(16);
+    let mut known = BTreeMap::new();
+    let mut settings = settings();
+    settings.sync_each_change = sync_each_change;
+    for _ in 0..20 {
+        let faulty = Arc::new(FaultyBackend::new(medium.clone(), random.next_u64()));
+        let tier = LogTier::open(Arc::clone(&faulty), settings).unwrap();
+        assert_eq!(tier.recovery().damaged, 0);
+        check(&tier, &known);
+        let mut faults = BackendFaults::default();
+        set(&mut faults);
+        faulty.set(faults);
+        change(&tier, &mut random, &mut known);
+        faulty.set(BackendFaults::default());
+        check(&tier, &known);
+        // Half of the logs are opened again with changes that failed last.
+        if random.below(2) == 0 {
+            change(&tier, &mut random, &mut known);
+            check(&tier, &known);
+        }
+    }
+}
+
+#[test]
+fn writes_that_fail_cost_no_other_object() {
+    survives(|faults| faults.write_fails = 0.05, false);
+    survives(|faults| faults.write_fails = 0.5, false);
+}
+
+#[test]
+fn a_disk_that_is_full_costs_no_object() {
+    survives(|faults| faults.full = 0.2, false);
+}
+
+#[test]
+fn syncs_that_fail_cost_no_other_object() {
+    survives(|faults| faults.sync_fails = 0.2, true);
+}
+
+#[test]
+fn reads_that_fail_cost_no_object() {
+    survives(|faults| faults.read_fails = 0.1, false);
+}
+
+/// Of many objects that are read at once each has its own error.
+#[test]
+fn each_fault_of_a_read_has_its_error() {
+    let mut random = Random::seeded("MC_TIER_LOG_SEED");
+    let faulty = Arc::new(FaultyBackend::new(medium(16), random.next_u64()));
+    let tier = open(Arc::clone(&faulty));
+    let numbers = 0..40;
+    let ids: Vec<_> = numbers.clone().map(id).collect();
+    numbers.clone().for_each(|number| tier.put(&ids[number], &object(number)).unwrap());
+    let mut faults = BackendFaults::default();
+    (faults.read_fails, faults.read_ends) = (0.4, 0.4);
+    faulty.set(faults);
+    let (mut broken, mut ended, mut whole) = (0, 0, 0);
+    for (number, found) in numbers.cycle().zip((0..10).flat_map(|_| tier.get_many(&ids))) {
+        match found {
+            Ok(found) => {
+                assert_eq!(found, Some(object(number)));
+                whole += 1;
+            }
+            Err(TierError::Truncated { .. }) => ended += 1,
+            Err(error) => {
+                assert!(matches!(error, TierError::File { .. }) && error.is_retryable());
+                broken += 1;
+            }
+        }
+    }
+    assert!(broken > 20 && ended > 20 && whole > 20, "{broken} {ended} {whole}");
+}
+
+#[test]
+fn flipped_bits_are_never_returned() {
+    let mut random = Random::seeded("MC_TIER_LOG_SEED");
+    let faulty = Arc::new(FaultyBackend::new(medium(16), random.next_u64()));
+    let tier = open(Arc::clone(&faulty));
+    let mut faults = BackendFaults::default();
+    faults.flipped_bit = 0.3;
+    faulty.set(faults);
+    for _ in 0..20 {
+        change(&tier, &mut random, &mut BTreeMap::new());
+        for number in 0..NUMBERS {
+            match tier.get(&id(number)) {
+                Ok(found) => assert!(found.is_none_or(|found| found == object(number))),
+                Err(error) => {
+                    let is_told =
+                        matches!(error, TierError::Damaged { .. } | TierError::Newer { .. });
+                    assert!(is_told, "{error:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! A tier of segments, and what can happen to it.
+
+mod common;
+mod damage;
+mod faults;
+mod files;
+mod medium;
+mod power;
+mod segments;
+mod space;
+mod together;

@@ -1,0 +1,8 @@
+//! Objects in object stores: memory, a directory, and the S3 of a SeaweedFS.
+
+mod common;
+mod damage;
+mod faults;
+mod local;
+mod s3;
+mod server;

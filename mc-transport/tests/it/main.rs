@@ -1,0 +1,21 @@
+//! Transports as their users and their peers see them: the public suite on each, several links or
+//! connections used as one, memory that is reached through stages, and peers that fail, lie and attack.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+mod bundle;
+#[cfg(feature = "tls")]
+mod certificates;
+mod conformance;
+#[cfg(all(feature = "shm", feature = "tcp", target_os = "linux"))]
+mod node;
+#[cfg(feature = "quic")]
+mod quic;
+#[cfg(all(feature = "quic", feature = "shm", feature = "tls", target_os = "linux"))]
+mod staged;
+#[cfg(feature = "tcp")]
+mod tcp_faults;
+#[cfg(feature = "tcp")]
+mod tcp_rails;
+#[cfg(feature = "tls")]
+mod tcp_tls;

@@ -1,0 +1,13 @@
+//! The QUIC transport: the public suite, certificates, faults, and peers that attack,
+//! played by plain QUIC connections that speak the protocol of `docs/quic-wire.md` by
+//! hand.
+
+mod attacks;
+mod crowd;
+mod liars;
+mod nodes;
+mod paths;
+mod pki;
+mod raw;
+mod suite;
+mod trust;
