@@ -6,6 +6,7 @@ mod doctest;
 pub mod simulation;
 mod stored_infos;
 
+use mc_types::BoxFuture;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::time::Duration;
@@ -48,19 +49,21 @@ impl Cluster {
     }
 
     /// Starts a cluster as [`start`](Self::start) does, with these settings of the master.
-    pub async fn start_with(config: MasterConfig, segments: &[ByteSize]) -> Self {
-        Self::of(Master::builder().config(config), segments).await
+    pub fn start_with<'a>(config: MasterConfig, segments: &'a [ByteSize]) -> BoxFuture<'a, Self> {
+        Box::pin(async move { Self::of(Master::builder().config(config), segments).await })
     }
 
     /// Starts a cluster as [`start`](Self::start) does, with this master.
-    pub async fn of(master: MasterBuilder, segments: &[ByteSize]) -> Self {
-        let master = Box::pin(master.seed(7).start());
-        let mut cluster = Self { master: master.await.expect("a master"), nodes: Vec::new() };
-        for (number, &size) in segments.iter().enumerate() {
-            let node = cluster.node().segment_name(format!("node-{number}")).segment_size(size);
-            cluster.nodes.push(node.connect().await.expect("a node"));
-        }
-        cluster
+    pub fn of<'a>(master: MasterBuilder, segments: &'a [ByteSize]) -> BoxFuture<'a, Self> {
+        Box::pin(async move {
+            let master = Box::pin(master.seed(7).start());
+            let mut cluster = Self { master: master.await.expect("a master"), nodes: Vec::new() };
+            for (number, &size) in segments.iter().enumerate() {
+                let node = cluster.node().segment_name(format!("node-{number}")).segment_size(size);
+                cluster.nodes.push(node.connect().await.expect("a node"));
+            }
+            cluster
+        })
     }
 
     /// Returns the master's address, as `host:port`.
@@ -80,8 +83,8 @@ impl Cluster {
     }
 
     /// Connects a client without a segment.
-    pub async fn app(&self) -> Client {
-        self.client().connect().await.expect("a client")
+    pub fn app<'a>(&'a self) -> BoxFuture<'a, Client> {
+        Box::pin(async move { self.client().connect().await.expect("a client") })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The publisher and its queue.
 
+use mc_types::BoxFuture;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,66 +94,78 @@ impl EventSystem {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn start_with(config: PublisherConfig, parts: Parts) -> Result<Self, StartError> {
-        config.check()?;
-        let limits = &config.limits;
-        let incarnation = getrandom::u64().map_err(StartError::Random)?;
-        let ignored_requests = Arc::new(AtomicU64::new(0));
-        let mut own_sockets = parts.sockets.into_iter();
-        let (mut outputs, mut endpoints, mut replay) = (Vec::new(), Vec::new(), Vec::new());
-        for endpoint in config.endpoints() {
-            let EndpointConfig { endpoint, replay_endpoint, topic, encoding, tenant } = endpoint;
-            let ring = if replay_endpoint.is_empty() {
-                Ring::new(0, 0)
-            } else {
-                Ring::new(limits.replay_messages, limits.replay_bytes)
-            };
-            let stream = Arc::new(Mutex::new(Stream::new(encoding, topic.into(), tenant, ring)));
-            let (socket, endpoint) = match own_sockets.next() {
-                Some(socket) => (socket, endpoint),
-                None => {
-                    let (listener, endpoint) = Listener::bind(&endpoint, config.auto_port).await?;
-                    let share = limits.subscriber_bytes;
-                    let socket = PubSocket::new(listener, config.hwm, share, limits.connections);
-                    (Arc::new(socket) as Arc<dyn EventSocket>, endpoint)
-                }
-            };
-            let mut bound = BoundEndpoint { endpoint, replay_endpoint: None };
-            if !replay_endpoint.is_empty() {
-                let (listener, text) = Listener::bind(&replay_endpoint, config.auto_port).await?;
-                let source = ReplaySource {
-                    stream: Arc::clone(&stream),
-                    incarnation,
-                    snapshot: parts.snapshot.clone(),
-                    ignored: Arc::clone(&ignored_requests),
-                    pages: Semaphore::new(1),
+    pub fn start_with(
+        config: PublisherConfig,
+        parts: Parts,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            config.check()?;
+            let limits = &config.limits;
+            let incarnation = getrandom::u64().map_err(StartError::Random)?;
+            let ignored_requests = Arc::new(AtomicU64::new(0));
+            let mut own_sockets = parts.sockets.into_iter();
+            let (mut outputs, mut endpoints, mut replay) = (Vec::new(), Vec::new(), Vec::new());
+            for endpoint in config.endpoints() {
+                let EndpointConfig { endpoint, replay_endpoint, topic, encoding, tenant } =
+                    endpoint;
+                let ring = if replay_endpoint.is_empty() {
+                    Ring::new(0, 0)
+                } else {
+                    Ring::new(limits.replay_messages, limits.replay_bytes)
                 };
-                replay.push(ReplayServer::new(listener, limits.connections, source));
-                bound.replay_endpoint = Some(text);
+                let stream =
+                    Arc::new(Mutex::new(Stream::new(encoding, topic.into(), tenant, ring)));
+                let (socket, endpoint) = match own_sockets.next() {
+                    Some(socket) => (socket, endpoint),
+                    None => {
+                        let (listener, endpoint) =
+                            Listener::bind(&endpoint, config.auto_port).await?;
+                        let share = limits.subscriber_bytes;
+                        let socket =
+                            PubSocket::new(listener, config.hwm, share, limits.connections);
+                        (Arc::new(socket) as Arc<dyn EventSocket>, endpoint)
+                    }
+                };
+                let mut bound = BoundEndpoint { endpoint, replay_endpoint: None };
+                if !replay_endpoint.is_empty() {
+                    let (listener, text) =
+                        Listener::bind(&replay_endpoint, config.auto_port).await?;
+                    let source = ReplaySource {
+                        stream: Arc::clone(&stream),
+                        incarnation,
+                        snapshot: parts.snapshot.clone(),
+                        ignored: Arc::clone(&ignored_requests),
+                        pages: Semaphore::new(1),
+                    };
+                    replay.push(ReplayServer::new(listener, limits.connections, source));
+                    bound.replay_endpoint = Some(text);
+                }
+                endpoints.push(bound);
+                outputs.push(Output { stream, socket });
             }
-            endpoints.push(bound);
-            outputs.push(Output { stream, socket });
-        }
-        let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::new(limits.queue_events, limits.queue_bytes)),
-            wake: Notify::new(),
-            sockets: Mutex::new(outputs.iter().map(|output| Arc::clone(&output.socket)).collect()),
-            published: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            lag_micros: AtomicU64::new(0),
-            ignored_requests,
-        });
-        let publisher = Publisher {
-            shared: Arc::clone(&shared),
-            outputs,
-            max_batch_size: config.max_batch_size,
-            send_interval: config.send_interval,
-        };
-        let publisher = Mutex::new(Some(tokio::spawn(publisher.run())));
-        Ok(Self { shared, endpoints, incarnation, publisher, replay: Mutex::new(replay) })
+            let shared = Arc::new(Shared {
+                queue: Mutex::new(Queue::new(limits.queue_events, limits.queue_bytes)),
+                wake: Notify::new(),
+                sockets: Mutex::new(
+                    outputs.iter().map(|output| Arc::clone(&output.socket)).collect(),
+                ),
+                published: AtomicU64::new(0),
+                batches: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                retries: AtomicU64::new(0),
+                dropped: AtomicU64::new(0),
+                lag_micros: AtomicU64::new(0),
+                ignored_requests,
+            });
+            let publisher = Publisher {
+                shared: Arc::clone(&shared),
+                outputs,
+                max_batch_size: config.max_batch_size,
+                send_interval: config.send_interval,
+            };
+            let publisher = Mutex::new(Some(tokio::spawn(publisher.run())));
+            Ok(Self { shared, endpoints, incarnation, publisher, replay: Mutex::new(replay) })
+        })
     }
 
     /// Queues an event. Never blocks, and may be called from any thread.
@@ -231,33 +244,35 @@ impl EventSystem {
     ///
     /// # Cancellation
     /// Dropping the future leaves the system without new events; call again or drop the system.
-    pub async fn shutdown(&self, limit: Duration) -> bool {
-        self.shared.queue.lock().close();
-        self.shared.wake.notify_one();
-        let mut publisher = self.publisher.lock().take().map(AbortOnDrop);
-        let sockets = self.shared.sockets.lock().clone();
-        let flush = async {
-            if let Some(running) = &mut publisher {
+    pub fn shutdown<'a>(&'a self, limit: Duration) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            self.shared.queue.lock().close();
+            self.shared.wake.notify_one();
+            let mut publisher = self.publisher.lock().take().map(AbortOnDrop);
+            let sockets = self.shared.sockets.lock().clone();
+            let flush = async {
+                if let Some(running) = &mut publisher {
+                    let _ = (&mut running.0).await;
+                    publisher = None;
+                }
+                for socket in &sockets {
+                    socket.flush().await;
+                }
+            };
+            let flushed = tokio::time::timeout(limit, flush).await.is_ok();
+            if let Some(mut running) = publisher {
+                running.0.abort();
                 let _ = (&mut running.0).await;
-                publisher = None;
             }
-            for socket in &sockets {
-                socket.flush().await;
+            let replay = std::mem::take(&mut *self.replay.lock());
+            for server in replay {
+                server.close().await;
             }
-        };
-        let flushed = tokio::time::timeout(limit, flush).await.is_ok();
-        if let Some(mut running) = publisher {
-            running.0.abort();
-            let _ = (&mut running.0).await;
-        }
-        let replay = std::mem::take(&mut *self.replay.lock());
-        for server in replay {
-            server.close().await;
-        }
-        for socket in sockets {
-            socket.close().await;
-        }
-        flushed
+            for socket in sockets {
+                socket.close().await;
+            }
+            flushed
+        })
     }
 }
 

@@ -4,6 +4,7 @@ mod infos;
 mod removal;
 mod sink;
 
+use mc_types::BoxFuture;
 use std::sync::{Arc, OnceLock, Weak};
 
 use mc_events::{
@@ -66,16 +67,18 @@ impl EventPublisher {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn start_with(
+    pub fn start_with(
         config: PublisherConfig,
         sockets: Vec<Arc<dyn EventSocket>>,
-    ) -> Result<Self, StartError> {
-        let wanted = Wanted::by(&config);
-        let objects = Arc::new(LiveObjects::default());
-        let snapshot = Some(Arc::clone(&objects) as Arc<dyn Snapshot>);
-        let system = EventSystem::start_with(config, Parts { snapshot, sockets }).await?;
-        drop(system.publish(mc_events::RemoveAllEvent));
-        Ok(Self { system: Arc::new(system), objects, wanted, info_bytes: DEFAULT_INFO_BYTES })
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            let wanted = Wanted::by(&config);
+            let objects = Arc::new(LiveObjects::default());
+            let snapshot = Some(Arc::clone(&objects) as Arc<dyn Snapshot>);
+            let system = EventSystem::start_with(config, Parts { snapshot, sockets }).await?;
+            drop(system.publish(mc_events::RemoveAllEvent));
+            Ok(Self { system: Arc::new(system), objects, wanted, info_bytes: DEFAULT_INFO_BYTES })
+        })
     }
 
     /// The most bytes of [`StoreEventInfo`](mc_events::StoreEventInfo) that are kept while their

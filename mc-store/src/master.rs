@@ -12,7 +12,7 @@ use mc_rpc::{
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
 use mc_transport::BootTime;
-use mc_types::Time;
+use mc_types::{BoxFuture, Time};
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::access_warnings::WarnsOfOpenings;
@@ -163,11 +163,13 @@ impl Master {
     /// or lost its lease. It answers nothing any more then, and should be
     /// [ended](Self::shutdown). A master that is alone waits for ever.
     #[cfg(feature = "ha")]
-    pub async fn deposed(&self) {
-        match &self.keeper {
-            Some(keeper) => keeper.over().await,
-            None => std::future::pending().await,
-        }
+    pub fn deposed<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            match &self.keeper {
+                Some(keeper) => keeper.over().await,
+                None => std::future::pending().await,
+            }
+        })
     }
 
     /// Answers the calls that are under way, takes no more, sends the events that are queued within a
@@ -175,30 +177,32 @@ impl Master {
     ///
     /// A leader ends its term at first, so that it answers nothing any more: another master may lead
     /// at once.
-    pub async fn shutdown(self) {
-        #[cfg(feature = "ha")]
-        let mut keeper = self.keeper;
-        #[cfg(feature = "ha")]
-        let leads = keeper.as_mut().is_some_and(Keeper::end_term);
-        #[cfg(not(feature = "ha"))]
-        let leads = false;
-        if leads {
-            self.server.close().await;
-        } else {
-            self.server.shutdown().await;
-        }
-        drop(self.stall_log);
-        drop(self.ticker);
-        #[cfg(feature = "events")]
-        if let Some(events) = self.events {
-            events.system.shutdown(EVENT_FLUSH).await;
-        }
-        #[cfg(feature = "ha")]
-        if let Some(keeper) = keeper {
-            keeper.close().await;
-            // A journal that is dropped may still write. A panic was reported when it happened.
-            let _ = self.environment.blocking(move || drop(keeper)).await;
-        }
+    pub fn shutdown(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            #[cfg(feature = "ha")]
+            let mut keeper = self.keeper;
+            #[cfg(feature = "ha")]
+            let leads = keeper.as_mut().is_some_and(Keeper::end_term);
+            #[cfg(not(feature = "ha"))]
+            let leads = false;
+            if leads {
+                self.server.close().await;
+            } else {
+                self.server.shutdown().await;
+            }
+            drop(self.stall_log);
+            drop(self.ticker);
+            #[cfg(feature = "events")]
+            if let Some(events) = self.events {
+                events.system.shutdown(EVENT_FLUSH).await;
+            }
+            #[cfg(feature = "ha")]
+            if let Some(keeper) = keeper {
+                keeper.close().await;
+                // A journal that is dropped may still write. A panic was reported when it happened.
+                let _ = self.environment.blocking(move || drop(keeper)).await;
+            }
+        })
     }
 }
 
@@ -329,18 +333,20 @@ impl MasterBuilder {
     ///
     /// # Errors
     /// [`MasterStartError`]; nothing is left running then.
-    pub async fn start(mut self) -> Result<Master, MasterStartError> {
-        let listen = self.listen.to_string();
-        #[cfg(unix)]
-        let unix_socket = self.unix_socket.take();
-        let (assembled, service, config) = self.begin().await?;
-        let server = Server::bind(&listen, service, config).await?;
-        #[cfg(unix)]
-        let server = match &unix_socket {
-            Some(path) => server.listen_unix(path)?,
-            None => server,
-        };
-        Ok(assembled.serve(server))
+    pub fn start(mut self) -> BoxFuture<'static, Result<Master, MasterStartError>> {
+        Box::pin(async move {
+            let listen = self.listen.to_string();
+            #[cfg(unix)]
+            let unix_socket = self.unix_socket.take();
+            let (assembled, service, config) = self.begin().await?;
+            let server = Server::bind(&listen, service, config).await?;
+            #[cfg(unix)]
+            let server = match &unix_socket {
+                Some(path) => server.listen_unix(path)?,
+                None => server,
+            };
+            Ok(assembled.serve(server))
+        })
     }
 
     /// [`start`](Self::start) of a master that listens nowhere: its connections are streams that are
@@ -359,10 +365,14 @@ impl MasterBuilder {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn start_over_streams(self) -> Result<(Master, Streams), MasterStartError> {
-        let (assembled, service, config) = self.begin().await?;
-        let (server, streams) = Server::over_streams(service, config)?;
-        Ok((assembled.serve(server), streams))
+    pub fn start_over_streams(
+        self,
+    ) -> BoxFuture<'static, Result<(Master, Streams), MasterStartError>> {
+        Box::pin(async move {
+            let (assembled, service, config) = self.begin().await?;
+            let (server, streams) = Server::over_streams(service, config)?;
+            Ok((assembled.serve(server), streams))
+        })
     }
 
     /// Assembles it, where that may block if it reads a journal, and begins its term.

@@ -9,6 +9,7 @@ mod endpoint;
 mod error_code;
 mod event_info;
 mod extent;
+mod future;
 mod id;
 mod key;
 mod media;
@@ -22,6 +23,7 @@ pub use endpoint::{Endpoint, EndpointError, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINT
 pub use error_code::ErrorCode;
 pub use event_info::{InfoTooLong, MAX_BLOCK_HASH, MAX_MODEL_NAME, MAX_TOKEN_IDS, StoreEventInfo};
 pub use extent::Extent;
+pub use future::BoxFuture;
 pub use id::{
     ClientId, DiskId, Epoch, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId,
     TransferId,

@@ -1,5 +1,6 @@
 //! A subscriber with its connections.
 
+use mc_types::BoxFuture;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
@@ -81,16 +82,18 @@ impl EventSubscriber {
     ///
     /// # Errors
     /// An endpoint is wrong, or no publisher answers there.
-    pub async fn connect(config: SubscriberConfig) -> Result<Self, SubscribeError> {
-        let session = Session::open(&config).await?;
-        let (sender, updates) = mpsc::channel(READ_AHEAD);
-        let task = tokio::spawn(async move {
-            if let Err(End::Failed(error)) = follow(&config, session, &sender).await {
-                // The receiver may be gone.
-                let _ = sender.send(Err(error)).await;
-            }
-        });
-        Ok(Self { updates, task })
+    pub fn connect(config: SubscriberConfig) -> BoxFuture<'static, Result<Self, SubscribeError>> {
+        Box::pin(async move {
+            let session = Session::open(&config).await?;
+            let (sender, updates) = mpsc::channel(READ_AHEAD);
+            let task = tokio::spawn(async move {
+                if let Err(End::Failed(error)) = follow(&config, session, &sender).await {
+                    // The receiver may be gone.
+                    let _ = sender.send(Err(error)).await;
+                }
+            });
+            Ok(Self { updates, task })
+        })
     }
 
     /// Waits for the next update.

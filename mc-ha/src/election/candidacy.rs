@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mc_types::Time;
+use mc_types::{BoxFuture, Time};
 
 use super::LeaderElection;
 use super::clock::Clock;
@@ -158,48 +158,51 @@ impl Candidacy {
 ///
 /// # Errors
 /// [`ElectionError`] when it is not [retryable](ElectionError::is_retryable).
-pub async fn await_leadership(
-    election: &dyn LeaderElection,
-    candidacy: &mut Candidacy,
-    clock: &dyn Clock,
-) -> Result<Leadership, ElectionError> {
-    let mut views = election.view();
-    loop {
-        let seen = views.borrow_and_update().clone();
-        let decision = seen.map(|view| candidacy.decide(clock.now(), &view, election.position()));
-        let until = match decision {
-            Some(Decision::Campaign { unclean }) => {
-                if unclean {
-                    tracing::warn!(
-                        member = %candidacy.me,
-                        "taking over without being in sync: acknowledged changes may be lost"
-                    );
-                }
-                match election.campaign().await {
-                    Ok(won) => return Ok(won),
-                    // The view shows that leader soon.
-                    Err(ElectionError::Lost(_)) => {}
-                    Err(error) if error.is_retryable() => {
-                        tracing::warn!(member = %candidacy.me, error = &error as &dyn std::error::Error, "campaign failed");
+pub fn await_leadership<'a>(
+    election: &'a dyn LeaderElection,
+    candidacy: &'a mut Candidacy,
+    clock: &'a dyn Clock,
+) -> BoxFuture<'a, Result<Leadership, ElectionError>> {
+    Box::pin(async move {
+        let mut views = election.view();
+        loop {
+            let seen = views.borrow_and_update().clone();
+            let decision =
+                seen.map(|view| candidacy.decide(clock.now(), &view, election.position()));
+            let until = match decision {
+                Some(Decision::Campaign { unclean }) => {
+                    if unclean {
+                        tracing::warn!(
+                            member = %candidacy.me,
+                            "taking over without being in sync: acknowledged changes may be lost"
+                        );
                     }
-                    Err(error) => return Err(error),
+                    match election.campaign().await {
+                        Ok(won) => return Ok(won),
+                        // The view shows that leader soon.
+                        Err(ElectionError::Lost(_)) => {}
+                        Err(error) if error.is_retryable() => {
+                            tracing::warn!(member = %candidacy.me, error = &error as &dyn std::error::Error, "campaign failed");
+                        }
+                        Err(error) => return Err(error),
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    continue;
                 }
-                tokio::time::sleep(RETRY_PAUSE).await;
-                continue;
-            }
-            Some(Decision::Wait { until, .. }) => until,
-            Some(Decision::Follow(_)) | None => None,
-        };
-        let changed = async { views.changed().await.map_err(|_| ElectionError::Closed) };
-        match until {
-            None => changed.await?,
-            // Nothing has changed by then: it is time to decide again.
-            Some(until) => {
-                let changed = tokio::time::timeout(until - clock.now(), changed).await;
-                changed.unwrap_or(Ok(()))?;
+                Some(Decision::Wait { until, .. }) => until,
+                Some(Decision::Follow(_)) | None => None,
+            };
+            let changed = async { views.changed().await.map_err(|_| ElectionError::Closed) };
+            match until {
+                None => changed.await?,
+                // Nothing has changed by then: it is time to decide again.
+                Some(until) => {
+                    let changed = tokio::time::timeout(until - clock.now(), changed).await;
+                    changed.unwrap_or(Ok(()))?;
+                }
             }
         }
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The suite that every implementation of [`LeaderElection`] must pass. Ours run it in
-//! `tests/election.rs`; run it on yours.
+//! `tests/it/election.rs`; run it on yours.
 //!
 //! A case panics, naming itself, when the implementation breaks the contract or takes more than
 //! [`CASE_DEADLINE`].

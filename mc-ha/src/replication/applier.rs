@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use mc_meta::MasterConfig;
-use mc_types::Epoch;
+use mc_types::{BoxFuture, Epoch};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -123,9 +123,11 @@ impl Applier {
     ///
     /// # Panics
     /// When keeping the journal has panicked.
-    pub async fn close(self) -> Option<Replica> {
-        drop(self.jobs);
-        self.replica.await.expect("what keeps the journal ends only when it is told to")
+    pub fn close(self) -> BoxFuture<'static, Option<Replica>> {
+        Box::pin(async move {
+            drop(self.jobs);
+            self.replica.await.expect("what keeps the journal ends only when it is told to")
+        })
     }
 
     /// [`close`](Self::close)s. Blocks; not where the executor says that no thread

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mc_types::{Epoch, ErrorCode};
+use mc_types::{BoxFuture, Epoch, ErrorCode};
 
 use super::config::ClientConfig;
 use super::connection::greet;
@@ -33,7 +33,11 @@ impl JournalStream {
     /// As [`MasterClient::connect`](crate::MasterClient::connect); [`RpcError::Refused`] with
     /// `PermissionDenied` to those who have not the role admin, with `UnavailableInCurrentMode` by a
     /// master without journal, and with `NotSupported` by one that is older.
-    pub async fn connect(addr: &str, mut config: ClientConfig) -> Result<Self, RpcError> {
+    pub fn connect(addr: &str, config: ClientConfig) -> BoxFuture<'_, Result<Self, RpcError>> {
+        Box::pin(Self::dial(addr, config))
+    }
+
+    async fn dial(addr: &str, mut config: ClientConfig) -> Result<Self, RpcError> {
         // No call is made, and the way is the one that was named.
         (config.journal, config.retry, config.local_socket) = (true, false, false);
         let link = Arc::new(Link::new(addr, config));

@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 use core::{fmt, mem};
+use mc_types::BoxFuture;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -336,10 +337,15 @@ impl Link {
         })
     }
 
-    async fn send(self: &Arc<Self>, sent: &mut Sent<'_>) -> Result<Answered, RpcError> {
-        let answer = self.attempt(sent).await;
-        sent.is_unknown = answer.as_ref().is_err_and(|error| sent.call.left_puts(error));
-        answer
+    fn send<'a>(
+        self: &'a Arc<Self>,
+        sent: &'a mut Sent<'_>,
+    ) -> BoxFuture<'a, Result<Answered, RpcError>> {
+        Box::pin(async move {
+            let answer = self.attempt(sent).await;
+            sent.is_unknown = answer.as_ref().is_err_and(|error| sent.call.left_puts(error));
+            answer
+        })
     }
 
     /// Sends a call again that was lost, and says what `read` makes of the answer. Nothing settles

@@ -1,5 +1,6 @@
 //! The async client: the handle on which calls are made.
 
+use mc_types::BoxFuture;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -39,10 +40,15 @@ impl MasterClient {
     /// [`RpcError::Address`] when the address is invalid, [`RpcError::Unreachable`] when no
     /// process answers there, [`RpcError::NotAMaster`] when a process answers that is not a
     /// master, [`RpcError::Refused`] when the master rejects the connection.
-    pub async fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
-        let client = Self::lazy(addr, config);
-        client.link.connection().await?;
-        Ok(client)
+    pub fn connect<'a>(
+        addr: &'a str,
+        config: ClientConfig,
+    ) -> BoxFuture<'a, Result<Self, RpcError>> {
+        Box::pin(async move {
+            let client = Self::lazy(addr, config);
+            client.link.connection().await?;
+            Ok(client)
+        })
     }
 
     /// A client that connects on its first call, which also says what is wrong with the

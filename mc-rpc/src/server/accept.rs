@@ -2,6 +2,7 @@
 
 use core::future::Future;
 use core::pin::Pin;
+use mc_types::BoxFuture;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -57,9 +58,17 @@ impl Server {
     ///
     /// # Panics
     /// When the operating system gives no random numbers.
-    pub async fn bind(
+    pub fn bind(
         addr: &str,
         service: impl Service,
+        config: ServerConfig,
+    ) -> BoxFuture<'_, Result<Self, BindError>> {
+        Box::pin(Self::listen(addr, Arc::new(service), config))
+    }
+
+    async fn listen(
+        addr: &str,
+        service: Arc<dyn Service>,
         config: ServerConfig,
     ) -> Result<Self, BindError> {
         config.validate()?;
@@ -68,7 +77,7 @@ impl Server {
         config.warn_of_exposure(local_addr);
         let mut listeners = vec![listener];
         let local_socket = offer(&config, &mut listeners);
-        let shared = Arc::new(Shared::new(Arc::new(service), config, local_socket));
+        let shared = Arc::new(Shared::new(service, config, local_socket));
         Ok(Self { listeners, local_addr, shared })
     }
 
@@ -336,20 +345,24 @@ impl ServerHandle {
     /// Closes every connection at once, without answering what has arrived, and returns when the
     /// port is free for another server: of a leader whose term is over, or of a standby that is to
     /// lead.
-    pub async fn close(self) {
-        self.task.abort();
-        match self.task.await {
-            Err(error) if error.is_panic() => tracing::error!(%error, "the server ended badly"),
-            _ => {}
-        }
+    pub fn close(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.task.abort();
+            match self.task.await {
+                Err(error) if error.is_panic() => tracing::error!(%error, "the server ended badly"),
+                _ => {}
+            }
+        })
     }
 
     /// Stops listening, answers what has arrived, closes every connection, and
     /// returns when that is done.
-    pub async fn shutdown(self) {
-        drop(self.stop);
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "the server ended badly");
-        }
+    pub fn shutdown(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            drop(self.stop);
+            if let Err(error) = self.task.await {
+                tracing::error!(%error, "the server ended badly");
+            }
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_types::ByteSize;
+use mc_types::{BoxFuture, ByteSize};
 use tokio::sync::oneshot;
 
 use super::arena::Arena;
@@ -89,22 +89,24 @@ impl DummyClientBuilder {
     ///
     /// # Errors
     /// [`DummyError`]; nothing is left running then.
-    pub async fn connect(self) -> Result<DummyClient, DummyError> {
-        let settings = Settings {
-            address: self.server.into(),
-            call_timeout: self.call_timeout,
-            connect_timeout: self.connect_timeout,
-            trusted_users: self.trusted_users,
-        };
-        let shared = Arc::new(Shared::new(settings, Arena::new(self.local_buffer)?));
-        let (on_first, first) = oneshot::channel();
-        let keeper = tokio::spawn(keep(Arc::clone(&shared), on_first));
-        // From here on the keeper ends when this future is dropped.
-        let core = Core { shared, keeper };
-        match first.await {
-            Ok(Ok(())) => Ok(DummyClient { core: Arc::new(core) }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(core.shared.gone(std::io::ErrorKind::ConnectionAborted.into())),
-        }
+    pub fn connect(self) -> BoxFuture<'static, Result<DummyClient, DummyError>> {
+        Box::pin(async move {
+            let settings = Settings {
+                address: self.server.into(),
+                call_timeout: self.call_timeout,
+                connect_timeout: self.connect_timeout,
+                trusted_users: self.trusted_users,
+            };
+            let shared = Arc::new(Shared::new(settings, Arena::new(self.local_buffer)?));
+            let (on_first, first) = oneshot::channel();
+            let keeper = tokio::spawn(keep(Arc::clone(&shared), on_first));
+            // From here on the keeper ends when this future is dropped.
+            let core = Core { shared, keeper };
+            match first.await {
+                Ok(Ok(())) => Ok(DummyClient { core: Arc::new(core) }),
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(core.shared.gone(std::io::ErrorKind::ConnectionAborted.into())),
+            }
+        })
     }
 }

@@ -12,6 +12,7 @@ mod replicas;
 mod session;
 mod shared;
 
+use mc_types::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,8 +93,11 @@ impl DummyClient {
     ///
     /// # Errors
     /// [`DummyError::RealClientGone`] or what else keeps it away, after `patience`.
-    pub async fn wait_until_connected(&self, patience: Duration) -> Result<(), DummyError> {
-        self.core.shared.wait_until_connected(patience).await
+    pub fn wait_until_connected<'a>(
+        &'a self,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<(), DummyError>> {
+        Box::pin(async move { self.core.shared.wait_until_connected(patience).await })
     }
 
     /// Takes `len` bytes of the local buffer, which the node agent reaches. They are
@@ -115,8 +119,8 @@ impl DummyClient {
     /// [`DummyError::Memory`] when it cannot be shared, [`DummyError::Failed`] when the
     /// node agent takes no more, [`DummyError::RealClientGone`] when it is not there. The
     /// memory is not registered then.
-    pub async fn register(&self, memory: &Memory) -> Result<(), DummyError> {
-        self.core.shared.register(memory).await
+    pub fn register<'a>(&'a self, memory: &'a Memory) -> BoxFuture<'a, Result<(), DummyError>> {
+        Box::pin(async move { self.core.shared.register(memory).await })
     }
 
     /// Takes `memory` back. Calls that name it already go on to their ends.
@@ -124,7 +128,7 @@ impl DummyClient {
     /// # Errors
     /// [`DummyError::NotRegistered`] when it was not registered. A node agent that is not
     /// there has forgotten it by itself.
-    pub async fn unregister(&self, memory: &Memory) -> Result<(), DummyError> {
-        self.core.shared.unregister(memory).await
+    pub fn unregister<'a>(&'a self, memory: &'a Memory) -> BoxFuture<'a, Result<(), DummyError>> {
+        Box::pin(async move { self.core.shared.unregister(memory).await })
     }
 }

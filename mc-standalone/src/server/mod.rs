@@ -16,7 +16,7 @@ use mc_places::Places;
 use mc_store::Client;
 use mc_transport::NodeSecret;
 use mc_transport::shm::unix::nonce;
-use mc_types::ByteSize;
+use mc_types::{BoxFuture, ByteSize};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -162,7 +162,11 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// [`ServeError`]; nothing is left running then.
-    pub async fn start(self) -> Result<Server, ServeError> {
+    pub fn start(self) -> BoxFuture<'static, Result<Server, ServeError>> {
+        Box::pin(self.serve())
+    }
+
+    async fn serve(self) -> Result<Server, ServeError> {
         let secret = NodeSecret::random().map_err(ServeError::NoRandomness)?;
         // Random, so that sessions of a server before this one are not mistaken for ours.
         let first_session = u128::from_ne_bytes(nonce().map_err(ServeError::NoRandomness)?) as u64;
@@ -234,11 +238,13 @@ impl Server {
     /// The client goes on.
     ///
     /// Calls end when the client ends them: after its time-outs at the latest.
-    pub async fn shutdown(mut self) {
-        // Nobody listens when every connection is closed.
-        let _ = self.stop.send(true);
-        self.accepting.shutdown().await;
-        let mut connections = std::mem::take(&mut *self.core.connections.lock().await);
-        while connections.join_next().await.is_some() {}
+    pub fn shutdown(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // Nobody listens when every connection is closed.
+            let _ = self.stop.send(true);
+            self.accepting.shutdown().await;
+            let mut connections = std::mem::take(&mut *self.core.connections.lock().await);
+            while connections.join_next().await.is_some() {}
+        })
     }
 }

@@ -9,7 +9,7 @@ use mc_rpc::{ClientConfig, MasterClient};
 use mc_tier::{SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
-use mc_types::{ByteSize, ClientId, Endpoint, MediaType};
+use mc_types::{BoxFuture, ByteSize, ClientId, Endpoint, MediaType};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -411,9 +411,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
-    pub async fn connect(self) -> Result<Client, StartError> {
-        // All that is started together makes a large future.
-        Box::pin(self.start()).await
+    pub fn connect(self) -> BoxFuture<'static, Result<Client, StartError>> {
+        Box::pin(self.start())
     }
 
     async fn start(self) -> Result<Client, StartError> {

@@ -1,5 +1,6 @@
 //! Emptying a client's segments before it leaves.
 
+use mc_types::BoxFuture;
 use std::time::Duration;
 
 use mc_meta::JobStatus;
@@ -85,7 +86,19 @@ impl Client {
     /// leaver.shutdown().await;
     /// # Ok(()) });
     /// ```
-    pub async fn drain(&self, targets: &[&str], limit: Duration) -> Result<DrainReport, CallError> {
+    pub fn drain<'a>(
+        &'a self,
+        targets: &'a [&'a str],
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<DrainReport, CallError>> {
+        Box::pin(self.drain_within(targets, limit))
+    }
+
+    async fn drain_within(
+        &self,
+        targets: &[&str],
+        limit: Duration,
+    ) -> Result<DrainReport, CallError> {
         let master = self.core.question()?;
         let segments = self.segments();
         let own = segments.iter().filter(|segment| segment.leaves_in.is_none());

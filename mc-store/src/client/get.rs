@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use mc_transport::MemorySlice;
-use mc_types::Generation;
+use mc_types::{BoxFuture, Generation};
 
 use super::read::{Item, Target};
 use super::{Client, ClientOperation};
@@ -228,33 +228,37 @@ impl Client {
         self.get_given(gets, ClientOperation::BatchGetInto).await
     }
 
-    async fn get_owned(
-        &self,
-        keys: &[&str],
+    fn get_owned<'a>(
+        &'a self,
+        keys: &'a [&'a str],
         range: Option<Range<u64>>,
         generation: Option<Generation>,
         operation: ClientOperation,
-    ) -> Vec<Result<Bytes, GetError>> {
-        let timed = self.core.metrics.start(operation);
-        let item = |key| Item::new(key, range.clone(), generation, Target::OWNED);
-        let mut items: Vec<Item<'_>> = keys.iter().copied().map(item).collect();
-        self.core.get_all(&mut items).await;
-        timed.ended(items.iter().map(Item::tally));
-        items.into_iter().map(Item::into_bytes).collect()
+    ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(operation);
+            let item = |key| Item::new(key, range.clone(), generation, Target::OWNED);
+            let mut items: Vec<Item<'_>> = keys.iter().copied().map(item).collect();
+            self.core.get_all(&mut items).await;
+            timed.ended(items.iter().map(Item::tally));
+            items.into_iter().map(Item::into_bytes).collect()
+        })
     }
 
-    async fn get_given(
-        &self,
-        gets: Vec<GetInto<'_>>,
+    fn get_given<'a>(
+        &'a self,
+        gets: Vec<GetInto<'a>>,
         operation: ClientOperation,
-    ) -> Vec<Result<u64, GetError>> {
-        let timed = self.core.metrics.start(operation);
-        let item = |GetInto { key, into, range, generation }| {
-            Item::new(key, range, generation, Target::Given(into))
-        };
-        let mut items: Vec<Item<'_>> = gets.into_iter().map(item).collect();
-        self.core.get_all(&mut items).await;
-        timed.ended(items.iter().map(Item::tally));
-        items.into_iter().map(Item::into_len).collect()
+    ) -> BoxFuture<'a, Vec<Result<u64, GetError>>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(operation);
+            let item = |GetInto { key, into, range, generation }| {
+                Item::new(key, range, generation, Target::Given(into))
+            };
+            let mut items: Vec<Item<'_>> = gets.into_iter().map(item).collect();
+            self.core.get_all(&mut items).await;
+            timed.ended(items.iter().map(Item::tally));
+            items.into_iter().map(Item::into_len).collect()
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Calls about keys, which move no bytes.
 
 use mc_rpc::{MAX_BATCH, MasterClient, ObjectDescription, Refusal, ReplicaList, RpcError};
-use mc_types::{Generation, KeyError, KeyRef};
+use mc_types::{BoxFuture, Generation, KeyError, KeyRef};
 
 use super::{Client, ClientOperation};
 use crate::error::CallError;
@@ -48,15 +48,17 @@ impl Client {
     /// assert!(!client.exist("prompt-18/block-0").await?);
     /// # Ok(()) });
     /// ```
-    pub async fn exist(&self, key: &str) -> Result<bool, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::Exist);
-        let outcome = async {
-            let key = KeyRef::new(key)?;
-            let mut exists = [self.core.request()?.exist(key).await?];
-            self.core.exist_unlisted(&[key], &mut exists).await;
-            Ok(exists[0])
-        };
-        timed.found(1, outcome.await, |exists| usize::from(!exists))
+    pub fn exist<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::Exist);
+            let outcome = async {
+                let key = KeyRef::new(key)?;
+                let mut exists = [self.core.request()?.exist(key).await?];
+                self.core.exist_unlisted(&[key], &mut exists).await;
+                Ok(exists[0])
+            };
+            timed.found(1, outcome.await, |exists| usize::from(!exists))
+        })
     }
 
     /// As [`ObjectStore::batch_exist`](crate::ObjectStore::batch_exist).
@@ -71,18 +73,23 @@ impl Client {
     /// assert_eq!(client.batch_exist(&["a", "b", "a"]).await?, [true, false, true]);
     /// # Ok(()) });
     /// ```
-    pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::BatchExist);
-        let outcome = async {
-            let keys = checked(keys)?;
-            let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
-            let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
-            let mut exist = unrefused.map_err(RpcError::Refused)?;
-            self.core.exist_unlisted(&keys, &mut exist).await;
-            Ok(exist)
-        };
-        let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
-        timed.found(keys.len(), outcome.await, absent)
+    pub fn batch_exist<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<Vec<bool>, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::BatchExist);
+            let outcome = async {
+                let keys = checked(keys)?;
+                let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
+                let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
+                let mut exist = unrefused.map_err(RpcError::Refused)?;
+                self.core.exist_unlisted(&keys, &mut exist).await;
+                Ok(exist)
+            };
+            let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
+            timed.found(keys.len(), outcome.await, absent)
+        })
     }
 
     /// As [`ObjectStore::longest_prefix`](crate::ObjectStore::longest_prefix).
@@ -98,25 +105,30 @@ impl Client {
     /// assert_eq!(client.longest_prefix(&["block-0", "block-1", "block-2", "block-3"]).await?, 2);
     /// # Ok(()) });
     /// ```
-    pub async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
-        let outcome = async {
-            let master = self.core.request()?;
-            if self.core.has_unlisted() {
-                let exist = self.batch_exist(keys).await?;
-                return Ok(exist.iter().take_while(|exists| **exists).count());
-            }
-            let mut found = 0;
-            for part in parts(&checked(keys)?) {
-                let there = master.longest_prefix(part).await?;
-                found += there;
-                if there < part.len() {
-                    break;
+    pub fn longest_prefix<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<usize, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
+            let outcome = async {
+                let master = self.core.request()?;
+                if self.core.has_unlisted() {
+                    let exist = self.batch_exist(keys).await?;
+                    return Ok(exist.iter().take_while(|exists| **exists).count());
                 }
-            }
-            Ok(found)
-        };
-        timed.found(keys.len(), outcome.await, |found| keys.len() - found)
+                let mut found = 0;
+                for part in parts(&checked(keys)?) {
+                    let there = master.longest_prefix(part).await?;
+                    found += there;
+                    if there < part.len() {
+                        break;
+                    }
+                }
+                Ok(found)
+            };
+            timed.found(keys.len(), outcome.await, |found| keys.len() - found)
+        })
     }
 
     /// As [`ObjectStore::size`](crate::ObjectStore::size).
@@ -189,12 +201,17 @@ impl Client {
     /// assert!(stats[1].is_err());
     /// # Ok(()) });
     /// ```
-    pub async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError> {
-        let keys = checked(keys)?;
-        let mut lists =
-            self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
-        self.core.find_unlisted(&keys, &mut lists).await;
-        Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
+    pub fn batch_stat<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<Vec<Result<Stat, Refusal>>, CallError>> {
+        Box::pin(async move {
+            let keys = checked(keys)?;
+            let mut lists =
+                self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
+            self.core.find_unlisted(&keys, &mut lists).await;
+            Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
+        })
     }
 
     /// As [`ObjectStore::remove`](crate::ObjectStore::remove).
@@ -212,19 +229,21 @@ impl Client {
     /// client.remove("a", true).await?;
     /// # Ok(()) });
     /// ```
-    pub async fn remove(&self, key: &str, force: bool) -> Result<(), CallError> {
-        let timed = self.core.metrics.start(ClientOperation::Remove);
-        let outcome = async {
-            let key = KeyRef::new(key)?;
-            let mut answer = match self.core.request()?.remove(key, force).await {
-                Err(RpcError::Refused(refusal)) => [Err(refusal)],
-                answer => [Ok(answer?)],
+    pub fn remove<'a>(&'a self, key: &'a str, force: bool) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::Remove);
+            let outcome = async {
+                let key = KeyRef::new(key)?;
+                let mut answer = match self.core.request()?.remove(key, force).await {
+                    Err(RpcError::Refused(refusal)) => [Err(refusal)],
+                    answer => [Ok(answer?)],
+                };
+                self.core.remove_unlisted(&[key], &mut answer).await;
+                let [answer] = answer;
+                Ok(answer.map_err(RpcError::Refused)?)
             };
-            self.core.remove_unlisted(&[key], &mut answer).await;
-            let [answer] = answer;
-            Ok(answer.map_err(RpcError::Refused)?)
-        };
-        timed.answered(outcome.await)
+            timed.answered(outcome.await)
+        })
     }
 
     /// As [`ObjectStore::batch_remove`](crate::ObjectStore::batch_remove).
@@ -241,28 +260,30 @@ impl Client {
     /// assert!(removed[0].is_ok() && removed[1].is_err());
     /// # Ok(()) });
     /// ```
-    pub async fn batch_remove(
-        &self,
-        keys: &[&str],
+    pub fn batch_remove<'a>(
+        &'a self,
+        keys: &'a [&'a str],
         force: bool,
-    ) -> Result<Vec<Result<(), Refusal>>, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-        let outcome: Result<_, CallError> = async {
-            let keys = checked(keys)?;
-            let mut answers =
-                self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await?;
-            self.core.remove_unlisted(&keys, &mut answers).await;
-            Ok(answers)
-        }
-        .await;
-        match &outcome {
-            Ok(keys) => timed.ended(keys.iter().map(|key| match key {
-                Ok(()) => Ok(0),
-                Err(refusal) => Err(refusal.code),
-            })),
-            Err(error) => timed.ended(keys.iter().map(|_| Err(error.code()))),
-        }
-        outcome
+    ) -> BoxFuture<'a, Result<Vec<Result<(), Refusal>>, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::BatchRemove);
+            let outcome: Result<_, CallError> = async {
+                let keys = checked(keys)?;
+                let mut answers =
+                    self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await?;
+                self.core.remove_unlisted(&keys, &mut answers).await;
+                Ok(answers)
+            }
+            .await;
+            match &outcome {
+                Ok(keys) => timed.ended(keys.iter().map(|key| match key {
+                    Ok(()) => Ok(0),
+                    Err(refusal) => Err(refusal.code),
+                })),
+                Err(error) => timed.ended(keys.iter().map(|_| Err(error.code()))),
+            }
+            outcome
+        })
     }
 
     /// As [`ObjectStore::remove_all`](crate::ObjectStore::remove_all).
@@ -277,14 +298,16 @@ impl Client {
     /// assert_eq!(client.remove_all(false).await?, 2);
     /// # Ok(()) });
     /// ```
-    pub async fn remove_all(&self, force: bool) -> Result<u64, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::RemoveAll);
-        let outcome = async {
-            let removed = self.core.request()?.remove_all(force).await?;
-            self.core.remove_all_unlisted(None).await;
-            Ok(removed)
-        };
-        timed.answered(outcome.await)
+    pub fn remove_all<'a>(&'a self, force: bool) -> BoxFuture<'a, Result<u64, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::RemoveAll);
+            let outcome = async {
+                let removed = self.core.request()?.remove_all(force).await?;
+                self.core.remove_all_unlisted(None).await;
+                Ok(removed)
+            };
+            timed.answered(outcome.await)
+        })
     }
 
     /// As [`ReplicatedStore::describe`](crate::ReplicatedStore::describe).
@@ -300,8 +323,11 @@ impl Client {
     /// assert_eq!(&*object.replicas[0].segment_name, "node");
     /// # Ok(()) });
     /// ```
-    pub async fn describe(&self, key: &str) -> Result<ObjectDescription, CallError> {
-        Ok(self.core.request()?.describe(KeyRef::new(key)?).await?)
+    pub fn describe<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<ObjectDescription, CallError>> {
+        Box::pin(async move { Ok(self.core.request()?.describe(KeyRef::new(key)?).await?) })
     }
 
     /// Asks about `keys` in calls that a master takes, one after the other; about no keys

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use mc_rpc::{ClusterReport, MAX_BATCH};
-use mc_types::ClientId;
+use mc_types::{BoxFuture, ClientId};
 use tokio::time::Instant;
 
 use super::Client;
@@ -21,10 +21,12 @@ impl Client {
     /// println!("the master is {:?} away", client.ping().await?);
     /// # Ok(()) });
     /// ```
-    pub async fn ping(&self) -> Result<Duration, CallError> {
-        let asked = Instant::now();
-        self.core.question()?.ping(self.core.id).await?;
-        Ok(asked.elapsed())
+    pub fn ping<'a>(&'a self) -> BoxFuture<'a, Result<Duration, CallError>> {
+        Box::pin(async move {
+            let asked = Instant::now();
+            self.core.question()?.ping(self.core.id).await?;
+            Ok(asked.elapsed())
+        })
     }
 
     /// The cluster's totals and segments.
@@ -38,8 +40,8 @@ impl Client {
     /// assert_eq!((report.segments.len(), report.capacity), (1, 4 << 20));
     /// # Ok(()) });
     /// ```
-    pub async fn cluster_report(&self) -> Result<ClusterReport, CallError> {
-        Ok(self.core.question()?.cluster_report().await?)
+    pub fn cluster_report<'a>(&'a self) -> BoxFuture<'a, Result<ClusterReport, CallError>> {
+        Box::pin(async move { Ok(self.core.question()?.cluster_report().await?) })
     }
 
     /// The hosts that serve the segments of each of `clients`: addresses or names, each
@@ -55,17 +57,19 @@ impl Client {
     /// assert_eq!(hosts, [(client.id(), vec!["127.0.0.1".into()])]);
     /// # Ok(()) });
     /// ```
-    pub async fn hosts(
-        &self,
-        clients: &[ClientId],
-    ) -> Result<Vec<(ClientId, Vec<Box<str>>)>, CallError> {
-        let master = self.core.question()?;
-        let (mut unique, mut seen) = (clients.to_vec(), HashSet::new());
-        unique.retain(|client| seen.insert(*client));
-        let mut hosts = Vec::new();
-        for part in unique.chunks(MAX_BATCH) {
-            hosts.append(&mut master.batch_query_ip(part).await?);
-        }
-        Ok(hosts)
+    pub fn hosts<'a>(
+        &'a self,
+        clients: &'a [ClientId],
+    ) -> BoxFuture<'a, Result<Vec<(ClientId, Vec<Box<str>>)>, CallError>> {
+        Box::pin(async move {
+            let master = self.core.question()?;
+            let (mut unique, mut seen) = (clients.to_vec(), HashSet::new());
+            unique.retain(|client| seen.insert(*client));
+            let mut hosts = Vec::new();
+            for part in unique.chunks(MAX_BATCH) {
+                hosts.append(&mut master.batch_query_ip(part).await?);
+            }
+            Ok(hosts)
+        })
     }
 }

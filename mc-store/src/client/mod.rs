@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use mc_rpc::MasterClient;
 use mc_transport::Transport as _;
-use mc_types::{ClientId, Endpoint};
+use mc_types::{BoxFuture, ClientId, Endpoint};
 
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
@@ -163,11 +163,13 @@ impl Client {
     /// Waits until the files of all objects that this client and its clones have put are on the shared
     /// tier, or will not be written. Returns whether that was within `limit`; at once without a shared
     /// tier. A client that [shuts down](Self::shutdown) waits for five seconds.
-    pub async fn flush_files(&self, limit: Duration) -> bool {
-        match &self.core.shared_tier {
-            Some(shared) => shared.flush(limit).await,
-            None => true,
-        }
+    pub fn flush_files<'a>(&'a self, limit: Duration) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            match &self.core.shared_tier {
+                Some(shared) => shared.flush(limit).await,
+                None => true,
+            }
+        })
     }
 
     /// Leaves the cluster: unmounts the segments, so that the master names them to
@@ -192,30 +194,32 @@ impl Client {
     /// assert!(matches!(client.exist("key").await, Err(CallError::Closed)));
     /// # Ok(()) });
     /// ```
-    pub async fn shutdown(&self) {
-        let core = &self.core;
-        core.admission.close();
-        #[cfg(feature = "c2c")]
-        if let Some(conversions) = &core.c2c {
-            conversions.close();
-        }
-        core.left
-            .get_or_init(|| async {
-                // Taken out first: no lock is held while the thread is waited for.
-                let heartbeat = core.heartbeat.lock().take();
-                if let Some(heartbeat) = heartbeat {
-                    heartbeat.stop().await;
-                }
-                core.reports.flush().await;
-                if let Some(shared) = &core.shared_tier {
-                    shared.flush(LAST_FILES).await;
-                }
-                let mut background = std::mem::take(&mut *core.background.lock());
-                background.shutdown().await;
-                core.leave_own_disk().await;
-                core.segments.withdraw(&core.master, core.id).await;
-                core.transport.shutdown().await;
-            })
-            .await;
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let core = &self.core;
+            core.admission.close();
+            #[cfg(feature = "c2c")]
+            if let Some(conversions) = &core.c2c {
+                conversions.close();
+            }
+            core.left
+                .get_or_init(|| async {
+                    // Taken out first: no lock is held while the thread is waited for.
+                    let heartbeat = core.heartbeat.lock().take();
+                    if let Some(heartbeat) = heartbeat {
+                        heartbeat.stop().await;
+                    }
+                    core.reports.flush().await;
+                    if let Some(shared) = &core.shared_tier {
+                        shared.flush(LAST_FILES).await;
+                    }
+                    let mut background = std::mem::take(&mut *core.background.lock());
+                    background.shutdown().await;
+                    core.leave_own_disk().await;
+                    core.segments.withdraw(&core.master, core.id).await;
+                    core.transport.shutdown().await;
+                })
+                .await;
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use mc_meta::ListCursor;
 use mc_rpc::ReplicaPage;
-use mc_types::ObjectKey;
+use mc_types::{BoxFuture, ObjectKey};
 
 use super::{Client, ClientOperation};
 use crate::error::CallError;
@@ -28,18 +28,24 @@ impl Client {
     /// assert_eq!(client.find("^layer[0-9]+/", 1).await?.len(), 1);
     /// # Ok(()) });
     /// ```
-    pub async fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, CallError> {
-        let mut keys = Vec::new();
-        let mut from = Some(ListCursor::default());
-        while let Some(cursor) = from
-            && keys.len() < at_most
-        {
-            let limit = PAGE.min(at_most - keys.len());
-            let page = self.find_page(pattern, cursor, limit).await?;
-            keys.extend(page.objects.into_iter().map(|(key, _)| key));
-            from = page.next;
-        }
-        Ok(keys)
+    pub fn find<'a>(
+        &'a self,
+        pattern: &'a str,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ObjectKey>, CallError>> {
+        Box::pin(async move {
+            let mut keys = Vec::new();
+            let mut from = Some(ListCursor::default());
+            while let Some(cursor) = from
+                && keys.len() < at_most
+            {
+                let limit = PAGE.min(at_most - keys.len());
+                let page = self.find_page(pattern, cursor, limit).await?;
+                keys.extend(page.objects.into_iter().map(|(key, _)| key));
+                from = page.next;
+            }
+            Ok(keys)
+        })
     }
 
     /// Up to `limit` objects as [`find`](Self::find) finds them, with where each can be
@@ -67,14 +73,16 @@ impl Client {
     /// assert_eq!(bytes, 50);
     /// # Ok(()) });
     /// ```
-    pub async fn find_page(
-        &self,
-        pattern: &str,
+    pub fn find_page<'a>(
+        &'a self,
+        pattern: &'a str,
         cursor: ListCursor,
         limit: usize,
-    ) -> Result<ReplicaPage, CallError> {
-        let master = self.core.request()?;
-        Ok(master.get_replica_list_by_regex(pattern, cursor, limit).await?)
+    ) -> BoxFuture<'a, Result<ReplicaPage, CallError>> {
+        Box::pin(async move {
+            let master = self.core.request()?;
+            Ok(master.get_replica_list_by_regex(pattern, cursor, limit).await?)
+        })
     }
 
     /// As [`ObjectStore::remove_by_regex`](crate::ObjectStore::remove_by_regex).
@@ -92,13 +100,19 @@ impl Client {
     /// assert!(client.exist("prompt-2/a").await?);
     /// # Ok(()) });
     /// ```
-    pub async fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, CallError> {
-        let timed = self.core.metrics.start(ClientOperation::RemoveAll);
-        let removed = async {
-            let removed = self.core.request()?.remove_by_regex(pattern, force).await?;
-            self.core.remove_all_unlisted(Some(pattern)).await;
-            Ok(removed)
-        };
-        timed.answered(removed.await)
+    pub fn remove_by_regex<'a>(
+        &'a self,
+        pattern: &'a str,
+        force: bool,
+    ) -> BoxFuture<'a, Result<u64, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::RemoveAll);
+            let removed = async {
+                let removed = self.core.request()?.remove_by_regex(pattern, force).await?;
+                self.core.remove_all_unlisted(Some(pattern)).await;
+                Ok(removed)
+            };
+            timed.answered(removed.await)
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
 use mc_transport::{MemorySlice, Source};
-use mc_types::{InfoTooLong, StoreEventInfo};
+use mc_types::{BoxFuture, InfoTooLong, StoreEventInfo};
 
 use super::{Client, ClientOperation};
 use crate::error::PutError;
@@ -277,13 +277,15 @@ impl Client {
     /// assert_eq!(&client.get("a").await?[..], b"3");
     /// # Ok(()) });
     /// ```
-    pub async fn batch_upsert(
-        &self,
-        upserts: Vec<Put<'_>>,
-        config: &ReplicateConfig,
-    ) -> Vec<Result<(), PutError>> {
-        let outcomes = self.store_many(upserts, config, PutMode::Upsert).await;
-        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+    pub fn batch_upsert<'a>(
+        &'a self,
+        upserts: Vec<Put<'a>>,
+        config: &'a ReplicateConfig,
+    ) -> BoxFuture<'a, Vec<Result<(), PutError>>> {
+        Box::pin(async move {
+            let outcomes = self.store_many(upserts, config, PutMode::Upsert).await;
+            outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+        })
     }
 
     pub(crate) async fn store_one(

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_rpc::{ObjectDescription, Refusal, ReplicaDescription, RpcError, TaskReport};
 use mc_tier::DirectoryTier;
-use mc_types::{Generation, KeyRef, ObjectKey, TaskId};
+use mc_types::{BoxFuture, Generation, KeyRef, ObjectKey, TaskId};
 use tokio::time::Instant;
 
 use super::Client;
@@ -36,8 +36,11 @@ impl Client {
     /// assert_eq!(&*replicas[0].segment_name, "node");
     /// # Ok(()) });
     /// ```
-    pub async fn replicas(&self, key: &str) -> Result<Vec<ReplicaDescription>, CallError> {
-        Ok(self.describe(key).await?.replicas)
+    pub fn replicas<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ReplicaDescription>, CallError>> {
+        Box::pin(async move { Ok(self.describe(key).await?.replicas) })
     }
 
     /// As [`ReplicatedStore::batch_describe`](crate::ReplicatedStore::batch_describe). Costs the
@@ -55,28 +58,30 @@ impl Client {
     /// assert!(objects[1].is_err());
     /// # Ok(()) });
     /// ```
-    pub async fn batch_describe(
-        &self,
-        keys: &[&str],
-    ) -> Result<Vec<Result<ObjectDescription, Refusal>>, CallError> {
-        let master = self.core.request()?;
-        let keys = checked(keys)?;
-        let ask = |at: usize| {
-            let key = keys[at];
-            async move {
-                match master.describe(key).await {
-                    Ok(object) => Ok(Ok(object)),
-                    Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
-                    Err(error) => Err(CallError::Rpc(error)),
+    pub fn batch_describe<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<Vec<Result<ObjectDescription, Refusal>>, CallError>> {
+        Box::pin(async move {
+            let master = self.core.request()?;
+            let keys = checked(keys)?;
+            let ask = |at: usize| {
+                let key = keys[at];
+                async move {
+                    match master.describe(key).await {
+                        Ok(object) => Ok(Ok(object)),
+                        Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
+                        Err(error) => Err(CallError::Rpc(error)),
+                    }
                 }
+            };
+            let mut answers = stream::iter(0..keys.len()).map(ask).buffered(AT_A_TIME);
+            let mut objects = Vec::with_capacity(keys.len());
+            while let Some(answer) = answers.next().await {
+                objects.push(answer?);
             }
-        };
-        let mut answers = stream::iter(0..keys.len()).map(ask).buffered(AT_A_TIME);
-        let mut objects = Vec::with_capacity(keys.len());
-        while let Some(answer) = answers.next().await {
-            objects.push(answer?);
-        }
-        Ok(objects)
+            Ok(objects)
+        })
     }
 
     /// The path of the file that an object has on the shared tier, or would have; `None` when the
@@ -106,15 +111,17 @@ impl Client {
     /// assert!(!client.exist("a").await?);
     /// # Ok(()) });
     /// ```
-    pub async fn clear_replicas(
-        &self,
-        keys: &[&str],
-        segment_name: Option<&str>,
-    ) -> Result<Vec<ObjectKey>, CallError> {
-        let id = self.core.id;
-        let keys = checked(keys)?;
-        self.in_parts(&keys, |master, part| master.batch_replica_clear(id, part, segment_name))
-            .await
+    pub fn clear_replicas<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+        segment_name: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Vec<ObjectKey>, CallError>> {
+        Box::pin(async move {
+            let id = self.core.id;
+            let keys = checked(keys)?;
+            self.in_parts(&keys, |master, part| master.batch_replica_clear(id, part, segment_name))
+                .await
+        })
     }
 
     /// Has a node that holds an object copy it to the segments named `targets`, between 1
@@ -132,9 +139,15 @@ impl Client {
     /// assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
     /// # Ok(()) });
     /// ```
-    pub async fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, CallError> {
-        let master = self.core.request()?;
-        Ok(master.create_copy_task(&KeyRef::new(key)?.into(), targets).await?)
+    pub fn copy_to<'a>(
+        &'a self,
+        key: &'a str,
+        targets: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<TaskId, CallError>> {
+        Box::pin(async move {
+            let master = self.core.request()?;
+            Ok(master.create_copy_task(&KeyRef::new(key)?.into(), targets).await?)
+        })
     }
 
     /// Has the node of the segment named `source` move an object's replica from there to
@@ -151,14 +164,16 @@ impl Client {
     /// assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
     /// # Ok(()) });
     /// ```
-    pub async fn move_to(
-        &self,
-        key: &str,
-        source: &str,
-        target: &str,
-    ) -> Result<TaskId, CallError> {
-        let master = self.core.request()?;
-        Ok(master.create_move_task(&KeyRef::new(key)?.into(), source, target).await?)
+    pub fn move_to<'a>(
+        &'a self,
+        key: &'a str,
+        source: &'a str,
+        target: &'a str,
+    ) -> BoxFuture<'a, Result<TaskId, CallError>> {
+        Box::pin(async move {
+            let master = self.core.request()?;
+            Ok(master.create_move_task(&KeyRef::new(key)?.into(), source, target).await?)
+        })
     }
 
     /// As [`ReplicatedStore::task`](crate::ReplicatedStore::task).
@@ -174,8 +189,8 @@ impl Client {
     /// assert_eq!(unknown.code(), ErrorCode::TaskNotFound);
     /// # Ok(()) });
     /// ```
-    pub async fn task(&self, id: TaskId) -> Result<TaskReport, CallError> {
-        Ok(self.core.request()?.query_task(id).await?)
+    pub fn task<'a>(&'a self, id: TaskId) -> BoxFuture<'a, Result<TaskReport, CallError>> {
+        Box::pin(async move { Ok(self.core.request()?.query_task(id).await?) })
     }
 
     /// As [`ReplicatedStore::wait_for_task`](crate::ReplicatedStore::wait_for_task).
@@ -192,12 +207,14 @@ impl Client {
     /// assert_eq!(unknown.unwrap_err().code(), ErrorCode::TaskNotFound);
     /// # Ok(()) });
     /// ```
-    pub async fn wait_for_task(
-        &self,
+    pub fn wait_for_task<'a>(
+        &'a self,
         id: TaskId,
         patience: Duration,
-    ) -> Result<TaskReport, CallError> {
-        wait_until_final(patience, CallError::is_retryable, || self.task(id)).await
+    ) -> BoxFuture<'a, Result<TaskReport, CallError>> {
+        Box::pin(async move {
+            wait_until_final(patience, CallError::is_retryable, || self.task(id)).await
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_tier::SliceInfo;
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
-use mc_types::{Checksum, ErrorCode, Extent, ObjectKey, RemoteKey, StoreEventInfo};
+use mc_types::{BoxFuture, Checksum, ErrorCode, Extent, ObjectKey, RemoteKey, StoreEventInfo};
 use tokio::time::Instant;
 
 use super::core::Core;
@@ -37,22 +37,24 @@ const CHUNK: usize = 1024;
 const MAX_END_BYTES: usize = 4 << 20;
 
 impl Client {
-    pub(super) async fn store(
-        &self,
-        puts: Vec<Put<'_>>,
-        config: &ReplicateConfig,
+    pub(super) fn store<'a>(
+        &'a self,
+        puts: Vec<Put<'a>>,
+        config: &'a ReplicateConfig,
         mode: Mode,
         operation: ClientOperation,
-    ) -> Vec<Result<PutOutcome, PutError>> {
-        if let Err(why) = self.core.request() {
-            return puts.iter().map(|_| Err(why.into())).collect();
-        }
-        let timed = self.core.metrics.start(operation);
-        let (items, outcomes) = items_of(puts);
-        let items = self.core.store_items(items, config, mode, true).await;
-        let invalid = outcomes.iter().flatten().map(|error| Err(error.code()));
-        timed.ended(items.iter().map(Item::tally).chain(invalid));
-        in_order(outcomes, items)
+    ) -> BoxFuture<'a, Vec<Result<PutOutcome, PutError>>> {
+        Box::pin(async move {
+            if let Err(why) = self.core.request() {
+                return puts.iter().map(|_| Err(why.into())).collect();
+            }
+            let timed = self.core.metrics.start(operation);
+            let (items, outcomes) = items_of(puts);
+            let items = self.core.store_items(items, config, mode, true).await;
+            let invalid = outcomes.iter().flatten().map(|error| Err(error.code()));
+            timed.ended(items.iter().map(Item::tally).chain(invalid));
+            in_order(outcomes, items)
+        })
     }
 }
 

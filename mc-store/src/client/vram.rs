@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mc_transport::cuda::{CudaDevice, CudaError, VramBuffer};
 use mc_transport::{Memory, MemorySlice};
-use mc_types::{ErrorCode, StoreEventInfo};
+use mc_types::{BoxFuture, ErrorCode, StoreEventInfo};
 
 use super::{Client, Put, PutMode, PutOutcome};
 use crate::ReplicateConfig;
@@ -102,26 +102,28 @@ impl Client {
     ///
     /// # Errors
     /// [`VramError`]; nothing is stored then.
-    pub async fn put_from_vram(
-        &self,
-        key: &str,
-        source: &VramBuffer,
+    pub fn put_from_vram<'a>(
+        &'a self,
+        key: &'a str,
+        source: &'a VramBuffer,
         range: Range<usize>,
-        stage: &mut VramStage,
-        config: &ReplicateConfig,
+        stage: &'a mut VramStage,
+        config: &'a ReplicateConfig,
         event_info: Option<Arc<StoreEventInfo>>,
-    ) -> Result<PutOutcome, VramError> {
-        let memory = stage.take(self.environment()).await?;
-        let staged = stage.part(&memory, range.len());
-        let outcome = match staged {
-            Ok(staged) => {
-                let put = Put { event_info, ..Put::new(key, staged.clone()) };
-                self.put_staged(put, source, range.start, staged, config).await
-            }
-            Err(error) => Err(error),
-        };
-        stage.memory = Some(memory);
-        outcome
+    ) -> BoxFuture<'a, Result<PutOutcome, VramError>> {
+        Box::pin(async move {
+            let memory = stage.take(self.environment()).await?;
+            let staged = stage.part(&memory, range.len());
+            let outcome = match staged {
+                Ok(staged) => {
+                    let put = Put { event_info, ..Put::new(key, staged.clone()) };
+                    self.put_staged(put, source, range.start, staged, config).await
+                }
+                Err(error) => Err(error),
+            };
+            stage.memory = Some(memory);
+            outcome
+        })
     }
 
     fn environment(&self) -> &dyn Environment {
@@ -147,22 +149,24 @@ impl Client {
     ///
     /// # Errors
     /// [`VramError`]; nothing is written to `target` then, unless copying to it failed.
-    pub async fn get_into_vram(
-        &self,
-        key: &str,
-        target: &VramBuffer,
+    pub fn get_into_vram<'a>(
+        &'a self,
+        key: &'a str,
+        target: &'a VramBuffer,
         at: usize,
-        stage: &mut VramStage,
-    ) -> Result<u64, VramError> {
-        let room = target.len().saturating_sub(at).min(stage.len);
-        let memory = stage.take(self.environment()).await?;
-        let staged = stage.part(&memory, room);
-        let outcome = match staged {
-            Ok(staged) => self.get_staged(key, target, at, &staged).await,
-            Err(error) => Err(error),
-        };
-        stage.memory = Some(memory);
-        outcome
+        stage: &'a mut VramStage,
+    ) -> BoxFuture<'a, Result<u64, VramError>> {
+        Box::pin(async move {
+            let room = target.len().saturating_sub(at).min(stage.len);
+            let memory = stage.take(self.environment()).await?;
+            let staged = stage.part(&memory, room);
+            let outcome = match staged {
+                Ok(staged) => self.get_staged(key, target, at, &staged).await,
+                Err(error) => Err(error),
+            };
+            stage.memory = Some(memory);
+            outcome
+        })
     }
 
     async fn get_staged(

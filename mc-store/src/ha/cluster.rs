@@ -1,6 +1,7 @@
 //! One master among several: a standby that follows, and the seat of a leader.
 
 use core::fmt;
+use mc_types::BoxFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,15 +130,17 @@ impl Standby {
     ///
     /// # Errors
     /// [`StandbyError`]; nothing is left running then.
-    pub async fn start(
+    pub fn start(
         config: ClusterConfig,
         master: MasterConfig,
         listen: SocketAddr,
         server: ServerConfig,
-    ) -> Result<Self, StandbyError> {
-        let prepared = Prepared::read(config, master).await?;
-        let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
-        prepared.register(server).await
+    ) -> BoxFuture<'static, Result<Self, StandbyError>> {
+        Box::pin(async move {
+            let prepared = Prepared::read(config, master).await?;
+            let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
+            prepared.register(server).await
+        })
     }
 
     /// Starts as [`start`](Self::start) after a term of this member, which is registered still: it
@@ -145,15 +148,17 @@ impl Standby {
     ///
     /// # Errors
     /// As [`start`](Self::start), except for those of the election.
-    pub async fn start_after_term(
+    pub fn start_after_term(
         config: ClusterConfig,
         master: MasterConfig,
         listen: SocketAddr,
         server: ServerConfig,
-    ) -> Result<Self, StandbyError> {
-        let prepared = Prepared::read(config, master).await?;
-        let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
-        Ok(prepared.rejoin(server))
+    ) -> BoxFuture<'static, Result<Self, StandbyError>> {
+        Box::pin(async move {
+            let prepared = Prepared::read(config, master).await?;
+            let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
+            Ok(prepared.rejoin(server))
+        })
     }
 
     /// [`start`](Self::start)s a standby that listens nowhere: its connections are streams that are
@@ -162,14 +167,16 @@ impl Standby {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub async fn start_over_streams(
+    pub fn start_over_streams(
         config: ClusterConfig,
         master: MasterConfig,
         server: ServerConfig,
-    ) -> Result<(Self, Streams), StandbyError> {
-        let prepared = Prepared::read(config, master).await?;
-        let (server, streams) = Server::over_streams(prepared.service(), server)?;
-        Ok((prepared.register(server).await?, streams))
+    ) -> BoxFuture<'static, Result<(Self, Streams), StandbyError>> {
+        Box::pin(async move {
+            let prepared = Prepared::read(config, master).await?;
+            let (server, streams) = Server::over_streams(prepared.service(), server)?;
+            Ok((prepared.register(server).await?, streams))
+        })
     }
 
     /// Starts as [`start_over_streams`](Self::start_over_streams) after a term of this member, as
@@ -177,14 +184,16 @@ impl Standby {
     ///
     /// # Errors
     /// As [`start_after_term`](Self::start_after_term).
-    pub async fn start_over_streams_after_term(
+    pub fn start_over_streams_after_term(
         config: ClusterConfig,
         master: MasterConfig,
         server: ServerConfig,
-    ) -> Result<(Self, Streams), StandbyError> {
-        let prepared = Prepared::read(config, master).await?;
-        let (server, streams) = Server::over_streams(prepared.service(), server)?;
-        Ok((prepared.rejoin(server), streams))
+    ) -> BoxFuture<'static, Result<(Self, Streams), StandbyError>> {
+        Box::pin(async move {
+            let prepared = Prepared::read(config, master).await?;
+            let (server, streams) = Server::over_streams(prepared.service(), server)?;
+            Ok((prepared.rejoin(server), streams))
+        })
     }
 
     /// Where it listens.
@@ -204,7 +213,11 @@ impl Standby {
     ///
     /// # Errors
     /// [`StandbyError::Election`] when it can take no further part in the election.
-    pub async fn lead(self) -> Result<LeaderSeat, StandbyError> {
+    pub fn lead(self) -> BoxFuture<'static, Result<LeaderSeat, StandbyError>> {
+        Box::pin(self.take_over())
+    }
+
+    async fn take_over(self) -> Result<LeaderSeat, StandbyError> {
         let Self { config, server, status, applier, following } = self;
         let clock = HaEnvironment::new(Arc::clone(&config.environment));
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);

@@ -15,7 +15,7 @@ mod shortcuts;
 use std::fmt;
 use std::sync::Arc;
 
-use mc_types::Endpoint;
+use mc_types::{BoxFuture, Endpoint};
 
 pub use self::config::NodeConfig;
 use self::config::Other;
@@ -88,7 +88,11 @@ impl Node {
     ///
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
-    pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
+    pub fn start(config: NodeConfig) -> BoxFuture<'static, Result<Self, NodeError>> {
+        Box::pin(Self::start_all(config))
+    }
+
+    async fn start_all(config: NodeConfig) -> Result<Self, NodeError> {
         let regions = RegionTable::new();
         if config.is_bare {
             let transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
@@ -186,12 +190,14 @@ impl Node {
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
-    pub async fn shutdown(&self) {
-        self.regions.clear();
-        for transport in &self.transports {
-            transport.shutdown().await;
-        }
-        self.shortcuts.shutdown().await;
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.regions.clear();
+            for transport in &self.transports {
+                transport.shutdown().await;
+            }
+            self.shortcuts.shutdown().await;
+        })
     }
 }
 

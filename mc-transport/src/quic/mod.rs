@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mc_types::Endpoint;
+use mc_types::{BoxFuture, Endpoint};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -129,10 +129,13 @@ impl QuicTransport {
     ///
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
-    pub async fn start(config: QuicConfig) -> Result<Self, StartError> {
-        let mut transport = Self::start_with(config, RegionTable::new()).await?;
-        transport.owns_regions = true;
-        Ok(transport)
+    pub fn start(config: QuicConfig) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async {
+            let started = Self::start_described(config, RegionTable::new(), Vec::new());
+            let mut transport = started.await?;
+            transport.owns_regions = true;
+            Ok(transport)
+        })
     }
 
     /// Starts a node whose regions are those of `regions`: several transports that share
@@ -144,8 +147,11 @@ impl QuicTransport {
     ///
     /// # Panics
     /// As [`start`](Self::start).
-    pub async fn start_with(config: QuicConfig, regions: RegionTable) -> Result<Self, StartError> {
-        Self::start_described(config, regions, Vec::new()).await
+    pub fn start_with(
+        config: QuicConfig,
+        regions: RegionTable,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::start_described(config, regions, Vec::new()))
     }
 
     /// Starts a node that tells its peers of `shortcuts`.
@@ -222,16 +228,18 @@ impl QuicTransport {
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
-    pub async fn shutdown(&self) {
-        let endpoints = self.close();
-        self.tasks.end().await;
-        let idle = async {
-            for endpoint in &endpoints {
-                endpoint.wait_idle().await;
-            }
-        };
-        // Peers that are gone do not confirm.
-        let _ = tokio::time::timeout(FAREWELL, idle).await;
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let endpoints = self.close();
+            self.tasks.end().await;
+            let idle = async {
+                for endpoint in &endpoints {
+                    endpoint.wait_idle().await;
+                }
+            };
+            // Peers that are gone do not confirm.
+            let _ = tokio::time::timeout(FAREWELL, idle).await;
+        })
     }
 
     /// Counts of open connections and links, and of past events.

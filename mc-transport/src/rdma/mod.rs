@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_places::Places;
-use mc_types::Endpoint;
+use mc_types::{BoxFuture, Endpoint};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
@@ -138,8 +138,8 @@ impl RdmaTransport {
     ///
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
-    pub async fn start(config: RdmaConfig) -> Result<Self, StartError> {
-        Self::new(config, RegionTable::new(), true).await
+    pub fn start(config: RdmaConfig) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::new(config, RegionTable::new(), true))
     }
 
     /// Starts a node that opens the regions of `regions`, which other transports may open, too: a
@@ -150,8 +150,11 @@ impl RdmaTransport {
     ///
     /// # Panics
     /// As [`start`](Self::start).
-    pub async fn start_with(config: RdmaConfig, regions: RegionTable) -> Result<Self, StartError> {
-        Self::new(config, regions, false).await
+    pub fn start_with(
+        config: RdmaConfig,
+        regions: RegionTable,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::new(config, regions, false))
     }
 
     async fn new(
@@ -222,14 +225,16 @@ impl RdmaTransport {
     ///
     /// # Cancellation
     /// Dropping the future gives up the attempt and leaks nothing.
-    pub async fn connect_proven(
-        &self,
-        endpoint: &Endpoint,
+    pub fn connect_proven<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
         secret: NodeSecret,
         fallback: Option<Arc<dyn Link>>,
-    ) -> Result<Arc<RdmaLink>, ConnectError> {
-        check_scheme(endpoint)?;
-        self.pool.link(endpoint, Some(secret), fallback).await
+    ) -> BoxFuture<'a, Result<Arc<RdmaLink>, ConnectError>> {
+        Box::pin(async move {
+            check_scheme(endpoint)?;
+            self.pool.link(endpoint, Some(secret), fallback).await
+        })
     }
 
     /// A link to the node at `endpoint` that `over` leads to as well, if there is one or one is made
@@ -264,10 +269,12 @@ impl RdmaTransport {
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
-    pub async fn shutdown(&self) {
-        self.withdraw();
-        self.shared.tasks.end().await;
-        self.end();
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.withdraw();
+            self.shared.tasks.end().await;
+            self.end();
+        })
     }
 
     /// Counts of open connections, links and queue pairs.

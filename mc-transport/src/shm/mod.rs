@@ -61,7 +61,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::Places;
-use mc_types::{Endpoint, EndpointError};
+use mc_types::{BoxFuture, Endpoint, EndpointError};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
@@ -148,8 +148,8 @@ impl ShmTransport {
     ///
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
-    pub async fn start(config: ShmConfig) -> Result<Self, StartError> {
-        Self::new(config, RegionTable::new(), true).await
+    pub fn start(config: ShmConfig) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::new(config, RegionTable::new(), true))
     }
 
     /// Starts a node that opens the regions of `regions`, which other transports may
@@ -160,8 +160,11 @@ impl ShmTransport {
     ///
     /// # Panics
     /// As [`start`](Self::start).
-    pub async fn start_with(config: ShmConfig, regions: RegionTable) -> Result<Self, StartError> {
-        Self::new(config, regions, false).await
+    pub fn start_with(
+        config: ShmConfig,
+        regions: RegionTable,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::new(config, regions, false))
     }
 
     async fn new(
@@ -225,12 +228,12 @@ impl ShmTransport {
     ///
     /// # Cancellation
     /// Dropping the future gives up the attempt and leaks nothing.
-    pub async fn connect_proven(
-        &self,
-        endpoint: &Endpoint,
+    pub fn connect_proven<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
         secret: NodeSecret,
-    ) -> Result<Arc<ShmLink>, ConnectError> {
-        self.link(endpoint, Some(secret)).await
+    ) -> BoxFuture<'a, Result<Arc<ShmLink>, ConnectError>> {
+        Box::pin(self.link(endpoint, Some(secret)))
     }
 
     async fn link(
@@ -250,9 +253,11 @@ impl ShmTransport {
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
-    pub async fn shutdown(&self) {
-        self.withdraw();
-        self.tasks.end().await;
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.withdraw();
+            self.tasks.end().await;
+        })
     }
 
     /// Counts of open connections and links, and of past events.

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::Places;
-use mc_types::Endpoint;
+use mc_types::{BoxFuture, Endpoint};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
@@ -104,11 +104,13 @@ impl TcpTransport {
     ///
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
-    pub async fn start(config: TcpConfig) -> Result<Self, StartError> {
-        let regions = RegionTable::new();
-        let mut transport = Self::start_with(config, regions).await?;
-        transport.owns_regions = true;
-        Ok(transport)
+    pub fn start(config: TcpConfig) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async {
+            let started = Self::start_described(config, RegionTable::new(), Vec::new());
+            let mut transport = started.await?;
+            transport.owns_regions = true;
+            Ok(transport)
+        })
     }
 
     /// Starts a node whose peers are served the regions of `regions`, which other
@@ -120,8 +122,11 @@ impl TcpTransport {
     ///
     /// # Panics
     /// As there.
-    pub async fn start_with(config: TcpConfig, regions: RegionTable) -> Result<Self, StartError> {
-        Self::start_described(config, regions, Vec::new()).await
+    pub fn start_with(
+        config: TcpConfig,
+        regions: RegionTable,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(Self::start_described(config, regions, Vec::new()))
     }
 
     /// Starts a node that tells its peers of `shortcuts`.
@@ -207,12 +212,14 @@ impl TcpTransport {
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
-    pub async fn shutdown(&self) {
-        if self.owns_regions {
-            self.regions.clear();
-        }
-        self.pool.close();
-        self.tasks.end().await;
+    pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.owns_regions {
+                self.regions.clear();
+            }
+            self.pool.close();
+            self.tasks.end().await;
+        })
     }
 
     /// Counts of open connections and links, and of past events.

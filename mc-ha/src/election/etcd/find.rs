@@ -1,5 +1,6 @@
 //! The leader of a cluster, for clients, which are no members.
 
+use mc_types::BoxFuture;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,8 +19,10 @@ use crate::etcd::{Client, EtcdConfig};
 ///
 /// # Errors
 /// [`ElectionError`] when etcd cannot be asked.
-pub async fn find_leader(config: &EtcdConfig) -> Result<Option<Leader>, ElectionError> {
-    start(config.clone())?.await.unwrap_or(Err(ElectionError::Closed))
+pub fn find_leader<'a>(
+    config: &'a EtcdConfig,
+) -> BoxFuture<'a, Result<Option<Leader>, ElectionError>> {
+    Box::pin(async move { start(config.clone())?.await.unwrap_or(Err(ElectionError::Closed)) })
 }
 
 /// Looks up the leader as [`find_leader`], and blocks the thread meanwhile: at most for the request

@@ -1,5 +1,6 @@
 //! Conversions that the application asks for.
 
+use mc_types::BoxFuture;
 use std::sync::Arc;
 
 use mc_c2c::KeyMatch;
@@ -24,43 +25,45 @@ impl Client {
     ///
     /// # Cancellation
     /// As of a [put](Client::put): a conversion goes on in the background, and its result is dropped.
-    pub async fn convert(
-        &self,
-        source: &str,
-        target: Option<&str>,
-        out: &str,
-    ) -> Result<PutOutcome, C2cError> {
-        self.core.request()?;
-        let conversions = Arc::clone(self.core.c2c.as_ref().ok_or(C2cError::Disabled)?);
-        let KeyMatch { rule, part, .. } =
-            choose(conversions.config.matching(source), source, target.unwrap_or(out))?;
-        let keys: Vec<&str> = [Some(source), target].into_iter().flatten().collect();
-        let mut items: Vec<Item<'_>> =
-            keys.iter().map(|key| Item::new(key, None, None, Target::OWNED)).collect();
-        self.core.get_all(&mut items).await;
-        let mut values = Vec::with_capacity(items.len());
-        for (item, key) in items.into_iter().zip(keys) {
-            let refused = |source| C2cError::Read { key: key.into(), source };
-            values.push(item.into_bytes().map_err(refused)?);
-        }
-        let pool = self.core.pool.clone();
-        let work = move || {
-            let converter = conversions.converter(rule).map_err(C2cError::Load)?;
-            let objects = (&*values[0], values.get(1).map(|value| &**value));
-            let value = conversions.compute(&converter, part, objects, &mut Vec::new(), &pool);
-            Ok::<_, C2cError>(value?)
-        };
-        let environment = &self.core.settings.environment;
-        let value = match environment.in_background(work).await {
-            Some(Ok(value)) => value?,
-            // The runtime ends, or the work panicked, which was reported.
-            _ => return Err(C2cError::Closed),
-        };
-        let put = Put::new(out, value.whole());
-        let config = ReplicateConfig::default();
-        let outcomes = self.core.store_own(vec![put], &config, PutMode::Put).await;
-        let outcome = outcomes.into_iter().next().expect("one outcome for each put");
-        outcome.map_err(|source| C2cError::Put { key: out.into(), source })
+    pub fn convert<'a>(
+        &'a self,
+        source: &'a str,
+        target: Option<&'a str>,
+        out: &'a str,
+    ) -> BoxFuture<'a, Result<PutOutcome, C2cError>> {
+        Box::pin(async move {
+            self.core.request()?;
+            let conversions = Arc::clone(self.core.c2c.as_ref().ok_or(C2cError::Disabled)?);
+            let KeyMatch { rule, part, .. } =
+                choose(conversions.config.matching(source), source, target.unwrap_or(out))?;
+            let keys: Vec<&str> = [Some(source), target].into_iter().flatten().collect();
+            let mut items: Vec<Item<'_>> =
+                keys.iter().map(|key| Item::new(key, None, None, Target::OWNED)).collect();
+            self.core.get_all(&mut items).await;
+            let mut values = Vec::with_capacity(items.len());
+            for (item, key) in items.into_iter().zip(keys) {
+                let refused = |source| C2cError::Read { key: key.into(), source };
+                values.push(item.into_bytes().map_err(refused)?);
+            }
+            let pool = self.core.pool.clone();
+            let work = move || {
+                let converter = conversions.converter(rule).map_err(C2cError::Load)?;
+                let objects = (&*values[0], values.get(1).map(|value| &**value));
+                let value = conversions.compute(&converter, part, objects, &mut Vec::new(), &pool);
+                Ok::<_, C2cError>(value?)
+            };
+            let environment = &self.core.settings.environment;
+            let value = match environment.in_background(work).await {
+                Some(Ok(value)) => value?,
+                // The runtime ends, or the work panicked, which was reported.
+                _ => return Err(C2cError::Closed),
+            };
+            let put = Put::new(out, value.whole());
+            let config = ReplicateConfig::default();
+            let outcomes = self.core.store_own(vec![put], &config, PutMode::Put).await;
+            let outcome = outcomes.into_iter().next().expect("one outcome for each put");
+            outcome.map_err(|source| C2cError::Put { key: out.into(), source })
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_transport::Transport as _;
-use mc_types::{ByteSize, MediaType, SegmentId};
+use mc_types::{BoxFuture, ByteSize, MediaType, SegmentId};
 
 use super::error::SegmentError;
 use super::memory::MemorySource;
@@ -46,10 +46,15 @@ impl Client {
     /// # master.shutdown().await;
     /// # Ok(()) }
     /// ```
-    pub async fn mount_segment(&self, options: SegmentOptions) -> Result<SegmentId, SegmentError> {
-        self.core.question().map_err(|_| SegmentError::Closed)?;
-        let core = Arc::clone(&self.core);
-        unhindered(async move { core.mount(options).await }).await
+    pub fn mount_segment<'a>(
+        &'a self,
+        options: SegmentOptions,
+    ) -> BoxFuture<'a, Result<SegmentId, SegmentError>> {
+        Box::pin(async move {
+            self.core.question().map_err(|_| SegmentError::Closed)?;
+            let core = Arc::clone(&self.core);
+            unhindered(async move { core.mount(options).await }).await
+        })
     }
 
     /// Takes a segment back. When `grace` is zero that is done at once, and what only this
@@ -64,15 +69,17 @@ impl Client {
     ///
     /// # Cancellation
     /// As [`mount_segment`](Self::mount_segment): it may be unmounted all the same.
-    pub async fn unmount_segment(
-        &self,
+    pub fn unmount_segment<'a>(
+        &'a self,
         id: SegmentId,
         grace: Duration,
-    ) -> Result<(), SegmentError> {
-        self.core.question().map_err(|_| SegmentError::Closed)?;
-        let core = Arc::clone(&self.core);
-        unhindered(async move { core.segments.remove(&core.master, core.id, id, grace).await })
-            .await
+    ) -> BoxFuture<'a, Result<(), SegmentError>> {
+        Box::pin(async move {
+            self.core.question().map_err(|_| SegmentError::Closed)?;
+            let core = Arc::clone(&self.core);
+            unhindered(async move { core.segments.remove(&core.master, core.id, id, grace).await })
+                .await
+        })
     }
 
     /// The segments that this client contributes, oldest first.
