@@ -1,12 +1,9 @@
 //! Credentials for the master and the check of the master's own: flags that all clients have.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use mc_rpc::tls::ClientTls;
-use mc_rpc::{ClientConfig, Token};
-use mc_store::{ClientConfig as Settings, EtcdResolver};
+use mc_rpc::ClientConfig;
+use mc_store::{ClientConfig as Settings, ConfigError};
 
 use crate::entry::UsageError;
 
@@ -51,19 +48,13 @@ impl CredentialArgs {
 
     /// The same over these settings in place of the environment's.
     fn over(&self, said: Settings) -> Result<ClientConfig, UsageError> {
-        let merged = said.overridden_by(self.settings());
-        let mut config = ClientConfig::default();
-        config.tls = tls(&merged)?;
-        config.token = merged.token_file.as_ref().map(Token::from_file);
-        config.tenant = merged.tenant_id.clone().unwrap_or_default();
-        config.call_timeout = merged.rpc_timeout.unwrap_or(config.call_timeout);
-        config.connect_timeout = merged.rpc_connect_timeout.unwrap_or(config.connect_timeout);
-        config.outage_timeout = merged.rpc_outage_timeout;
-        config.connections = merged.rpc_connections.map_or(config.connections, NonZeroUsize::get);
-        let etcd = EtcdResolver::from_config(&merged);
-        let etcd = etcd.map_err(|error| UsageError::new(error.to_string()))?;
-        config.resolver("etcd", Arc::new(etcd));
-        Ok(config)
+        said.overridden_by(self.settings()).rpc_config().map_err(|error| match error {
+            // The settings are flags here.
+            ConfigError::Missing { key, needs, .. } => {
+                UsageError::new(format!("--{key} needs --{needs}"))
+            }
+            error => UsageError::new(error.to_string()),
+        })
     }
 
     /// Returns the flags as settings of a client.
@@ -80,33 +71,11 @@ impl CredentialArgs {
     }
 }
 
-fn tls(merged: &Settings) -> Result<Option<ClientTls>, UsageError> {
-    let identity = match (&merged.tls_cert, &merged.tls_key) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        (Some(_), None) => return Err(UsageError::new("--tls_cert needs --tls_key")),
-        (None, Some(_)) => return Err(UsageError::new("--tls_key needs --tls_cert")),
-        (None, None) => None,
-    };
-    let Some(ca) = &merged.tls_ca else {
-        if identity.is_some() || merged.tls_server_name.is_some() {
-            return Err(UsageError::new(
-                "--tls_cert and --tls_server_name need --tls_ca, by which to know the master",
-            ));
-        }
-        return Ok(None);
-    };
-    let mut tls = ClientTls::new(ca);
-    if let Some((cert, key)) = identity {
-        tls = tls.identity(cert, key);
-    }
-    if let Some(name) = &merged.tls_server_name {
-        tls = tls.server_name(name.as_str());
-    }
-    Ok(Some(tls))
-}
-
 #[cfg(test)]
 mod tests {
+    use mc_rpc::Token;
+    use mc_rpc::tls::ClientTls;
+
     use super::*;
 
     #[derive(clap::Parser)]

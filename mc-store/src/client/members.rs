@@ -57,19 +57,17 @@ impl Client {
     /// assert_eq!(hosts, [(client.id(), vec!["127.0.0.1".into()])]);
     /// # Ok(()) });
     /// ```
-    pub fn hosts<'a>(
-        &'a self,
-        clients: &'a [ClientId],
-    ) -> BoxFuture<'a, Result<Vec<(ClientId, Vec<Box<str>>)>, CallError>> {
-        Box::pin(async move {
-            let master = self.core.question()?;
-            let (mut unique, mut seen) = (clients.to_vec(), HashSet::new());
-            unique.retain(|client| seen.insert(*client));
-            let mut hosts = Vec::new();
-            for part in unique.chunks(MAX_BATCH) {
-                hosts.append(&mut master.batch_query_ip(part).await?);
-            }
-            Ok(hosts)
-        })
+    pub async fn hosts(
+        &self,
+        clients: &[ClientId],
+    ) -> Result<Vec<(ClientId, Vec<Box<str>>)>, CallError> {
+        let master = self.core.question()?;
+        let (mut unique, mut seen) = (clients.to_vec(), HashSet::new());
+        unique.retain(|client| seen.insert(*client));
+        let mut hosts = Vec::new();
+        for part in unique.chunks(MAX_BATCH) {
+            hosts.append(&mut master.batch_query_ip(part).await?);
+        }
+        Ok(hosts)
     }
 }

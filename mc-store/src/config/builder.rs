@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use mc_transport::topology::{Discovery, Topology};
 use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
-use mc_types::{ByteSize, MediaType};
+use mc_types::{BoxFuture, ByteSize, MediaType};
 use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError, LocalHost, Protocol};
@@ -48,7 +48,7 @@ impl ClientBuilder {
     /// # Ok(()) });
     /// ```
     pub fn from_config(config: &ClientConfig) -> Result<Self, ConfigError> {
-        let mut builder = Client::builder().rpc(rpc(config)?).node(node(config)?);
+        let mut builder = Client::builder().rpc(config.rpc_config()?).node(node(config)?);
         builder = builder.segment_memory(memory(config)?);
         if let Some(reach) = reach(config)? {
             builder = builder.listen(reach.listen);
@@ -116,8 +116,10 @@ impl Client {
     /// # });
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub async fn from_env() -> Result<Self, StartError> {
-        ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await
+    pub fn from_env() -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(
+            async move { ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await },
+        )
     }
 }
 
@@ -187,26 +189,6 @@ fn hot_cache(config: &ClientConfig) -> HotCacheConfig {
     cache
 }
 
-/// The connection to the master.
-fn rpc(config: &ClientConfig) -> Result<mc_rpc::ClientConfig, ConfigError> {
-    let mut rpc = mc_rpc::ClientConfig::default();
-    if let Some(time) = config.rpc_timeout {
-        rpc.call_timeout = time;
-    }
-    if let Some(time) = config.rpc_connect_timeout {
-        rpc.connect_timeout = time;
-    }
-    rpc.outage_timeout = config.rpc_outage_timeout;
-    if let Some(most) = config.rpc_connections {
-        rpc.connections = most.get();
-    }
-    rpc.token = config.token_file.as_ref().map(mc_rpc::Token::from_file);
-    rpc.tenant = config.tenant_id.clone().unwrap_or_default();
-    tls(config, &mut rpc)?;
-    super::etcd::add_resolver(config, &mut rpc)?;
-    Ok(rpc)
-}
-
 #[cfg(feature = "tls")]
 fn tls(config: &ClientConfig, rpc: &mut mc_rpc::ClientConfig) -> Result<(), ConfigError> {
     use mc_rpc::tls::ClientTls;
@@ -252,6 +234,31 @@ fn tls(config: &ClientConfig, _: &mut mc_rpc::ClientConfig) -> Result<(), Config
 }
 
 impl ClientConfig {
+    /// Returns the settings for connecting to the master, for [`ClientBuilder::rpc`] and
+    /// [`mc_rpc::MasterClient`]. Files of certificates and tokens are read when it connects.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for settings that lack another one, and for those of a feature that this
+    /// build does not have.
+    pub fn rpc_config(&self) -> Result<mc_rpc::ClientConfig, ConfigError> {
+        let mut rpc = mc_rpc::ClientConfig::default();
+        if let Some(time) = self.rpc_timeout {
+            rpc.call_timeout = time;
+        }
+        if let Some(time) = self.rpc_connect_timeout {
+            rpc.connect_timeout = time;
+        }
+        rpc.outage_timeout = self.rpc_outage_timeout;
+        if let Some(most) = self.rpc_connections {
+            rpc.connections = most.get();
+        }
+        rpc.token = self.token_file.as_ref().map(mc_rpc::Token::from_file);
+        rpc.tenant = self.tenant_id.clone().unwrap_or_default();
+        tls(self, &mut rpc)?;
+        super::etcd::add_resolver(self, &mut rpc)?;
+        Ok(rpc)
+    }
+
     /// Returns the transports that the settings describe, for [`ClientBuilder::node`]. Reads the
     /// files of certificates, and looks for network devices if the settings say so.
     ///

@@ -11,11 +11,11 @@ pub(super) fn add_resolver(
     Ok(())
 }
 
-/// Without the feature the settings are refused, and an address in etcd when the client starts.
+/// Without the feature the settings are refused, and an address in etcd when the client connects.
 #[cfg(not(feature = "etcd"))]
 pub(super) fn add_resolver(
     config: &ClientConfig,
-    _: &mut mc_rpc::ClientConfig,
+    rpc: &mut mc_rpc::ClientConfig,
 ) -> Result<(), ConfigError> {
     let given = [
         ("etcd_user", config.etcd_user.is_some()),
@@ -27,7 +27,22 @@ pub(super) fn add_resolver(
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((key, _)) => Err(ConfigError::NeedsFeature { key, feature: "etcd" }),
-        None => Ok(()),
+        None => {
+            rpc.resolver("etcd", std::sync::Arc::new(LeftOut));
+            Ok(())
+        }
+    }
+}
+
+/// Names what to do about an address in etcd, where nothing can look it up.
+#[cfg(not(feature = "etcd"))]
+struct LeftOut;
+
+#[cfg(not(feature = "etcd"))]
+impl mc_rpc::Resolve for LeftOut {
+    fn resolve(&self, _: &str) -> Result<Vec<String>, mc_rpc::ResolveError> {
+        let text = "this build has no etcd; build it with the feature etcd, or write host:port";
+        Err(mc_rpc::ResolveError::new(text).lasting())
     }
 }
 
