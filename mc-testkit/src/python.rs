@@ -1,9 +1,8 @@
 //! Python with packages, for tests against programs that others wrote.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 /// Runs a command to its end.
 ///
@@ -30,9 +29,10 @@ pub fn run(what: &str, command: &mut Command) {
 /// When the environment cannot be made.
 #[track_caller]
 pub fn environment(dir: impl AsRef<Path>, name: &str, requirements: impl AsRef<Path>) -> PathBuf {
-    // Tests of one program run at the same time.
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    // Tests run at the same time, in threads and in processes.
+    let installing = File::create(dir.as_ref().join(format!("{name}.lock")));
+    let installing = installing.expect("the directory of the environment can be written to");
+    installing.lock().expect("files can be locked");
     let requirements = requirements.as_ref();
     let packages = fs::read_to_string(requirements).expect("the requirements can be read");
     let environment = dir.as_ref().join(name);

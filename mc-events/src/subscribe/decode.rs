@@ -302,7 +302,8 @@ mod tests {
         fn a_batch_is_decoded_as_it_was_encoded(events in prop::collection::vec(event(), 0..20)) {
             let payload = batch(&events);
             prop_assert_eq!(format!("{:?}", decode_batch(&payload)), format!("{:?}", Ok::<_, ()>(events)));
-            for len in 0..payload.len() {
+            // Of a long one not at every byte: the time grows with the square of its length.
+            for len in (0..payload.len()).step_by(1 + payload.len() / 256) {
                 prop_assert!(decode_batch(&payload[..len]).is_err());
             }
         }

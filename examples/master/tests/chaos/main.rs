@@ -85,6 +85,7 @@ fn plays_its_role() {
 }
 
 #[test]
+#[ignore = "as in namespaces, where more can fail; `./test soak`, or `cargo test -p mc-master --test chaos -- --ignored`"]
 fn sync_masters_undo_nothing() {
     if EtcdCluster::is_installed() {
         run(Mode::Sync, Network::on_loopback);
@@ -105,7 +106,10 @@ fn sync_masters_in_namespaces_undo_nothing() {
     }
     match Network::in_namespaces(ETCD_MEMBERS) {
         Ok(ways) => run(Mode::Sync, |_, _| ways),
-        Err(why) => skipped(&format!("network namespaces: {why}")),
+        Err(why) => {
+            skipped(&format!("network namespaces: {why}"));
+            run(Mode::Sync, Network::on_loopback);
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use mc_sim::{MasterKind, Plan, Report, Soak, run, shrink, soak};
-use mc_testkit::seed;
 
 const PACE: Duration = Duration::from_millis(100);
 const NODES: u32 = 8;
@@ -21,6 +20,11 @@ fn minutes(minutes: u64) -> Duration {
 
 fn plan(seed: u64) -> Plan {
     Plan::new(seed, NODES, minutes(3), PACE).unwrap()
+}
+
+/// The first seed of this run.
+fn seed() -> u64 {
+    mc_testkit::seed("MC_SIM_SEED")
 }
 
 /// Fails with the seed and the smallest plan that fails.
@@ -46,8 +50,7 @@ fn seeds_find_nothing() {
     let threads = NonZeroUsize::new(2).unwrap();
     let fixed = soak(1..31, threads, None, false, plan, print_seed).unwrap();
     passed(&fixed);
-    // Room for the seeds above it.
-    let first = u64::from(seed("MC_SIM_SEED") as u32);
+    let first = seed();
     let drawn = soak(first..first + 20, threads, None, false, plan, print_seed).unwrap();
     passed(&drawn);
     // It is worth something only if much happened.

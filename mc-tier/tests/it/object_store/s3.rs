@@ -127,7 +127,7 @@ fn a_bucket_is_reached_over_tls_by_an_authority_that_is_trusted() {
     server.make_bucket("tls");
     let (address, authority) = server.s3_over_tls();
     let client = |authority: &Path| {
-        let mut client = command("s3::a_client_over_tls", "s3://tls/prefix");
+        let mut client = command("object_store::s3::a_client_over_tls", "s3://tls/prefix");
         client
             .env("SSL_CERT_FILE", authority)
             .env("AWS_ENDPOINT_URL", format!("https://{address}"))
