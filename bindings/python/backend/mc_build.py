@@ -11,8 +11,13 @@ Settings, with pip `--config-settings NAME=VALUE`:
 * `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
 * `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
 * `programs`: the absolute path of a directory with the built programs.
+* `native`: the absolute path of the package's library as cargo has built it before, such as
+  `target/debug/lib_native.so`, with whatever profile and features. With `programs`, nothing is
+  compiled. Not together with `glibc` and `target`.
 * `rdma`: `on` for a package whose clients can use RDMA devices. Needs the headers of libibverbs
   and librdmacm and libclang to build; the package runs on hosts without them, too.
+
+What was built before is packed without what is for debuggers alone, if this host has `strip`.
 """
 
 from __future__ import annotations
@@ -22,8 +27,10 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sysconfig
 import tarfile
 import tempfile
 import tomllib
@@ -54,6 +61,7 @@ class Settings:
     target: str | None
     glibc: str | None
     programs: Path | None
+    native: Path | None
     rdma: bool
 
     @classmethod
@@ -68,16 +76,19 @@ class Settings:
             profile=rest.pop("profile", profile),
             target=rest.pop("target", None),
             glibc=rest.pop("glibc", None),
-            programs=Path(there) if (there := rest.pop("programs", None)) else None,
+            programs=_built("programs", rest.pop("programs", None)),
+            native=_built("native", rest.pop("native", None)),
             rdma=_switch("rdma", rest.pop("rdma", "off")),
         )
         if rest:
-            known = "profile, glibc, target, programs, rdma"
+            known = "profile, glibc, target, programs, native, rdma"
             raise ValueError(f"unknown settings: {', '.join(rest)}; known are {known}")
         if settings.glibc is not None and not re.fullmatch(r"\d+\.\d+", settings.glibc):
             raise ValueError(f"glibc must be a version, as 2.17, and not {settings.glibc!r}")
         if settings.target is not None and settings.glibc is None:
             raise ValueError("target needs glibc: the oldest version that the wheel must run with")
+        if settings.native is not None and settings.glibc is not None:
+            raise ValueError("native is packed as it was built: leave out glibc and target")
         return settings
 
     @property
@@ -99,15 +110,50 @@ class Settings:
 
     def lay_out_programs(self) -> None:
         """Copies the programs to maturin's data directory."""
-        if self.programs is None:
-            built = self.build_programs()
-        else:
-            built = {name: str(self.programs / name) for name in PROGRAMS}
+        built = self.build_programs() if self.programs is None else {}
         scripts = DATA / "scripts"
         shutil.rmtree(DATA, ignore_errors=True)
         scripts.mkdir(parents=True)
         for name in PROGRAMS:
-            shutil.copy2(built[name], scripts / name)
+            if self.programs is None:
+                shutil.copy2(built[name], scripts / name)
+            else:
+                _copy_stripped(self.programs / name, scripts / name)
+
+    @contextmanager
+    def library(self) -> Iterator[None]:
+        """Has maturin pack `native`, if that is set: meanwhile what maturin starts as `cargo` says
+        that it has built it, and is cargo in all else.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            ValueError: it is not the package's library.
+        """
+        if self.native is None:
+            yield
+            return
+        _check_library(self.native)
+        cargo = os.environ.get("CARGO", "cargo")
+        with tempfile.TemporaryDirectory() as scratch:
+            # A copy, because maturin moves what cargo has built.
+            library = Path(scratch, self.native.name)
+            _copy_stripped(self.native, library)
+            messages = Path(scratch, "messages")
+            messages.write_text(
+                "".join(f"{json.dumps(said)}\n" for said in _of_a_build(cargo, library))
+            )
+            instead = Path(scratch, "cargo")
+            instead.write_text(
+                f"#!/bin/sh\n"
+                f'[ "$1" != rustc ] || exec cat {shlex.quote(str(messages))}\n'
+                f'exec {shlex.quote(cargo)} "$@"\n'
+            )
+            instead.chmod(0o700)
+            os.environ["CARGO"] = str(instead)
+            try:
+                yield
+            finally:
+                os.environ["CARGO"] = cargo
 
     def build_programs(self) -> dict[str, str]:
         """Builds the programs and returns their paths."""
@@ -135,6 +181,68 @@ def _switch(name: str, value: str) -> bool:
     if value not in ("on", "off"):
         raise ValueError(f"{name} must be on or off, and not {value!r}")
     return value == "on"
+
+
+def _built(name: str, value: str | None) -> Path | None:
+    if value is None:
+        return None
+    path = Path(value)
+    if not path.is_absolute():
+        raise ValueError(f"{name} must be an absolute path, and not {value!r}")
+    return path
+
+
+def _check_library(path: Path) -> None:
+    """Checks that maturin can pack the file for this interpreter.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: it is not the package's library, or this interpreter needs another one.
+    """
+    build = "build it with: cargo build --package mc-python --lib"
+    if not path.is_file():
+        raise FileNotFoundError(f"native: there is no file {path}; {build}")
+    content = path.read_bytes()
+    if not content.startswith(b"\x7fELF") or b"PyInit__native" not in content:
+        raise ValueError(f"native: {path} is not the shared library of the package; {build}")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise ValueError("native: it has the stable ABI, which this interpreter has not")
+
+
+def _of_a_build(cargo: str, library: Path) -> list[dict[str, Any]]:
+    """What `cargo rustc` says, in JSON, that has built `library`."""
+    command = [cargo, "metadata", "--format-version", "1", "--no-deps"]
+    described = json.loads(subprocess.check_output(command, cwd=PROJECT))
+    manifest = str(PROJECT / "Cargo.toml")
+    [package] = [it for it in described["packages"] if it["manifest_path"] == manifest]
+    [target] = [it for it in package["targets"] if it["kind"] == ["cdylib"]]
+    profile = {
+        "opt_level": "0",
+        "debuginfo": 0,
+        "debug_assertions": False,
+        "overflow_checks": False,
+        "test": False,
+    }
+    built = {
+        "reason": "compiler-artifact",
+        "package_id": package["id"],
+        "manifest_path": manifest,
+        "target": target,
+        "profile": profile,
+        "features": [],
+        "filenames": [str(library)],
+        "executable": None,
+        "fresh": True,
+    }
+    return [built, {"reason": "build-finished", "success": True}]
+
+
+def _copy_stripped(source: Path, target: Path) -> None:
+    """Copies a program or a library without what is for debuggers alone, in some profiles most of
+    it; as it is, if there is no `strip` that can read it."""
+    shutil.copy(source, target)
+    if strip := shutil.which("strip"):
+        subprocess.run([strip, "--strip-debug", target], capture_output=True, check=False)
 
 
 @contextmanager
@@ -184,7 +292,7 @@ def build_wheel(
     settings = Settings.of(config_settings, profile="wheel")
     directory = Path(wheel_directory).resolve()
     settings.lay_out_programs()
-    with _in_project():
+    with settings.library(), _in_project():
         return str(maturin.build_wheel(str(directory), settings.maturin()))
 
 
@@ -194,7 +302,7 @@ def build_editable(
     settings = Settings.of(config_settings, profile="dev")
     directory = Path(wheel_directory).resolve()
     settings.lay_out_programs()
-    with _in_project():
+    with settings.library(), _in_project():
         return str(maturin.build_editable(str(directory), settings.maturin()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -46,12 +47,30 @@ def wait_until(condition: Callable[[], T], *, seconds: float = PATIENCE, what: s
         time.sleep(0.01)
 
 
+def suspend(pid: int) -> None:
+    """Stops a process until it is sent SIGCONT, and returns when none of its threads runs."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def is_stopped() -> bool:
+        threads = Path(f"/proc/{pid}/task").glob("*/stat")
+        return all(it.read_text().rpartition(")")[2].split()[0] == "T" for it in threads)
+
+    wait_until(is_stopped, what=f"process {pid} to stop")
+
+
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now. Prefer port 0 where it is understood."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on now, and that the system does not give to those
+    who ask for any one, such as tests beside this one. Prefer port 0 where it is understood."""
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        # Not by a seed, which those beside this one may have, too.
+        port = random.SystemRandom().randrange(10_000, max(given, 11_000))
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def binary(name: str) -> Path:

@@ -30,8 +30,11 @@ def fetch_wheel(project: str, version: str) -> Path:
             except subprocess.CalledProcessError as failed:
                 lines = failed.stderr.strip().splitlines() or ["pip says nothing"]
                 pytest.skip(f"no package index gives {project} {version}: {lines[-1]}")
-            if not folder.is_dir():
+            try:
                 there.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
     (wheel,) = folder.iterdir()
     return wheel
 
@@ -42,7 +45,9 @@ def pip(*arguments: str | Path) -> None:
     Raises:
         subprocess.CalledProcessError: pip failed; its `stderr` says why.
     """
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    # What pip notes in its cache fails another pip that builds the same at the same time.
+    options = ["--disable-pip-version-check", "--no-cache-dir"]
+    command = [sys.executable, "-m", "pip", *options, *map(str, arguments)]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
 
 

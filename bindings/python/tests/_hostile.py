@@ -14,10 +14,12 @@ import faulthandler
 import functools
 import inspect
 import mmap
+import os
 import random
 import re
 import reprlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -44,8 +46,13 @@ CODES = {
     *(-1700, -1701, -1702),
 }
 
-#: Seconds that one call may take.
+#: Seconds that one call may take, or one less.
 PATIENCE = 60
+#: Bytes of a call that are kept.
+LONGEST = 4096
+
+#: Calls after which a store may be in another state.
+SETUPS = ("setup", "setup_dummy", "init_all", "initAll")
 
 PAGE = mmap.PAGESIZE
 SIZE = 16 * PAGE
@@ -140,7 +147,8 @@ class Calls:
     ) -> None:
         self.refusals = refusals
         self.judge = judge
-        self.call_file = call_file.open("w")
+        self.call_file = os.open(call_file, os.O_WRONLY)
+        self.watched_since = 0.0
         self.made = 0
         #: The first faulty call of each method, by its answer.
         self.faults: dict[tuple[str, str], str] = {}
@@ -160,11 +168,9 @@ class Calls:
         parts = [short(argument) for argument in arguments]
         parts += [f"{keyword}={short(value)}" for keyword, value in keywords.items()]
         said = f"{name}({', '.join(parts)})"
-        self.call_file.seek(0)
-        self.call_file.truncate()
-        self.call_file.write(ascii(said))
-        self.call_file.flush()
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        # Padded, because to truncate a file takes longer than most calls.
+        os.pwrite(self.call_file, ascii(said).encode().ljust(LONGEST)[:LONGEST], 0)
+        self.watch()
         answer, fault = None, None
         try:
             answer = method(*arguments, **keywords)
@@ -173,11 +179,16 @@ class Calls:
             pass
         except BaseException as error:  # a panic is no Exception
             fault = f"{type(error).__name__}: {error}"
-        finally:
-            faulthandler.cancel_dump_traceback_later()
         if fault is not None:
             self.faults.setdefault((name, fault), said)
         return answer
+
+    def watch(self) -> None:
+        """Ends the process if it is not called again for some `PATIENCE`."""
+        # A watch is a thread, which takes longer than most calls.
+        if time.monotonic() - self.watched_since > 1:
+            self.watched_since = time.monotonic()
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
 
     def report(self) -> NoReturn:
         """Says what was faulty, and ends the process."""
@@ -263,10 +274,10 @@ class Attack:
         assert len(methods) > 50, methods
         for name in methods:
             for arguments in self.arguments(getattr(self.store, name)):
-                # A setup that finds its master would work.
-                if name in ("setup", "setup_dummy", "init_all", "initAll"):
-                    self.reset()
                 self.calls.make(name, getattr(self.store, name), arguments)
+                # A setup that finds its master works, and one that does not closes an open store.
+                if name in SETUPS and (self.store.health_check() == 0) != (self.state == "open"):
+                    self.reset()
             self.reset()
 
     def run_beside(self) -> None:

@@ -126,6 +126,9 @@ class Attack:
 
     def good(self, name: str) -> object:
         """Something that a parameter of this name takes."""
+        if name.endswith(("_id", "_ids")):
+            any_id = str(uuid.UUID(int=self.random.getrandbits(128)))
+            return [any_id] if name.endswith("s") else any_id
         known: dict[str, object] = {
             "key": "k",
             "keys": ["k", "l"],
@@ -138,9 +141,6 @@ class Attack:
             "targets": ["elsewhere"],
             "source": "here",
             "target": "there",
-            "task_id": str(uuid.UUID(int=self.random.getrandbits(128))),
-            "segment_id": str(uuid.UUID(int=self.random.getrandbits(128))),
-            "client_ids": [str(uuid.UUID(int=self.random.getrandbits(128)))],
             "timeout": 0.1,
             "grace": 0.0,
             "pattern": "^k$",

@@ -1,7 +1,7 @@
 """Nothing that a caller passes ends the interpreter, and every refusal is one that is documented.
 
 Runs `_hostile.py` and `_hostile_clients.py`, which say what is tried, in processes of their own.
-`MC_STORE_SEED` repeats a run.
+`MC_STORE_SEED` repeats a run, as does `MC_TEST_SEED`, the seed of all tests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def test_no_call_of_a_client_ends_the_interpreter(
 
 
 def attack(script: str, state: str, *addresses: str, directory: Path) -> None:
-    seed = int(os.environ.get("MC_STORE_SEED", random.randrange(2**32)))
+    given = os.environ.get("MC_STORE_SEED") or os.environ.get("MC_TEST_SEED")
+    seed = int(given or random.randrange(2**32))
     call = directory / "call"
     call.touch()
     done = run_python(

@@ -20,7 +20,8 @@ def documented() -> Iterator[tuple[str, object]]:
     yield "mc_store.local", mc_store.local
     for owner in CLASSES:
         yield owner.__name__, owner
-        for name, member in vars(owner).items():
+        # The order of properties is another one in each process.
+        for name, member in sorted(vars(owner).items()):
             if not name.startswith("_"):
                 yield f"{owner.__name__}.{name}", member
 

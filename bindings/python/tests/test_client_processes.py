@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import mc_store
 import pytest
@@ -239,14 +240,15 @@ print("open", flush=True)
 def test_the_interpreter_ends_when_the_master_is_gone(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster(nodes=0)
     code = f"""
-import os, signal, mc_store
+import mc_store
+from _cluster import suspend
 client = mc_store.Client({cluster.address!r}, segment_size="1MB", listen="127.0.0.1:0")
-os.kill({cluster.master.pid}, signal.SIGSTOP)
+suspend({cluster.master.pid})
 print("open", flush=True)
 """
     started = time.monotonic()
     try:
-        assert run_python(code).stdout == "open\n"
+        assert run_python(code, cwd=Path(__file__).parent).stdout == "open\n"
     finally:
         cluster.master.signal(signal.SIGCONT)
     assert time.monotonic() - started < 20

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from _cluster import Cluster, Program, free_port, run_python, wait_until
+from _cluster import Cluster, Program, free_port, run_python, suspend, wait_until
 from _engine import P2P
 from connectors.engines import Engine
 from connectors.memory import HostMemory, content
@@ -435,7 +435,7 @@ def test_a_peer_that_is_stopped_is_given_up(new_process: Callable[[], Engine]) -
     local = reader.address()
     stopped.write(0, b"before")
     assert reader.call("transfer_sync_read", session, local, remote, SIZE) == 0
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     try:
         began = time.monotonic()
         assert reader.call("transfer_sync_read", session, local, remote, SIZE) == FAILED
@@ -674,7 +674,8 @@ def test_an_interrupt_ends_a_call() -> None:
 
 
 UNREGISTERED_TWICE = """
-import os, signal, sys
+import signal, sys
+from _cluster import suspend
 from connectors.memory import HostMemory
 from mc_store.mooncake.engine import TransferEngine
 # It is ignored below a shell in the background.
@@ -684,7 +685,7 @@ engine, memory, other = TransferEngine(), HostMemory(size), HostMemory(size)
 assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
 assert engine.batch_register_memory([memory.address, other.address], [size, size]) == 0
 assert engine.transfer_sync_write(session, memory.address, remote, 8) == 0
-os.kill(pid, signal.SIGSTOP)
+suspend(pid)
 batch = engine.batch_transfer_async_write(session, [memory.address], [remote], [size])
 both = [memory.address, other.address]
 try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from _cluster import REPOSITORY, Cluster, run_python
+from _environments import pip
 
 from connectors.engines import Engine, install_as_mooncake, use_distribution
 
@@ -28,9 +28,7 @@ SHIM = REPOSITORY / "bindings/python/mooncake-shim"
 def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the distribution `mc-store-mooncake` installed in it."""
     site = tmp_path_factory.mktemp("site")
-    options = ["--quiet", "--no-input", "--no-deps", "--no-build-isolation"]
-    command = [sys.executable, "-m", "pip", "install", *options]
-    subprocess.run([*command, f"--target={site}", SHIM], check=True, timeout=120)
+    pip("install", "--no-input", "--no-deps", "--no-build-isolation", f"--target={site}", SHIM)
     return site
 
 
