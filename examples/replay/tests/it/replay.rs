@@ -184,13 +184,14 @@ fn replicas_have_room_and_are_right() {
 #[test]
 fn arrivals_are_kept() {
     let mut file = NamedTempFile::new().expect("a temporary file");
-    for (at, id) in [(0, 1), (1500, 1), (3000, 2)] {
+    for (at, id) in [(0, 1), (10_000, 1), (20_000, 2)] {
         let line = format!("{{\"timestamp\": {at}, \"hash_ids\": [{id}]}}\n");
         file.write_all(line.as_bytes()).expect("room for a trace");
     }
     let path = file.path().to_str().expect("a textual path");
     let report = report(&["--trace", path, "--speedup=10", "--capacity=1MB", "--workers=2"]);
-    assert!(report["seconds"].as_f64().expect("a number") >= 0.3, "{report}");
+    assert!(report["seconds"].as_f64().expect("a number") >= 2.0, "{report}");
+    // A second is enough to store a block before it is looked up.
     assert_eq!((number(&report, "hit_blocks"), number(&report, "stored_blocks")), (1, 2));
 }
 
