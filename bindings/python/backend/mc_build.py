@@ -133,7 +133,8 @@ class Settings:
             yield
             return
         _check_library(self.native)
-        cargo = os.environ.get("CARGO", "cargo")
+        before = os.environ.get("CARGO")
+        cargo = before or "cargo"
         with tempfile.TemporaryDirectory() as scratch:
             # A copy, because maturin moves what cargo has built.
             library = Path(scratch, self.native.name)
@@ -153,7 +154,10 @@ class Settings:
             try:
                 yield
             finally:
-                os.environ["CARGO"] = cargo
+                if before is None:
+                    del os.environ["CARGO"]
+                else:
+                    os.environ["CARGO"] = before
 
     def build_programs(self) -> dict[str, str]:
         """Builds the programs and returns their paths."""
