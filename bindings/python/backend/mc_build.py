@@ -1,7 +1,8 @@
 """Builds the package with maturin, as a PEP 517 backend that adds:
 
-* The programs `mc-master`, `mc-node` and `mc-ctl`, built by cargo, as scripts of the wheel, which
-  installers put into the environment's `bin`; and `mc-client`, the former name of `mc-node`.
+* The program `mc-store`, which has all others in it, built by cargo, as a script of the wheel,
+  which installers put into the environment's `bin`; and `mc-master`, `mc-node`, `mc-ctl` and
+  `mc-client`, the former name of `mc-node`, each a small program that becomes it.
 * Wheels for older hosts and for other machines, with the linker and the headers of Zig.
 * A source distribution of the whole workspace, because the package needs all of its crates.
 
@@ -10,7 +11,8 @@ Settings, with pip `--config-settings NAME=VALUE`:
 * `profile`: the cargo profile, instead of `wheel`; `dev` builds fastest.
 * `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
 * `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
-* `programs`: the absolute path of a directory with the built programs.
+* `programs`: the absolute path of a directory with `mc-store` and `mc-link` as cargo has built
+  them before.
 * `native`: the absolute path of the package's library as cargo has built it before, such as
   `target/debug/lib_native.so`, with whatever profile and features. With `programs`, nothing is
   compiled. Not together with `glibc` and `target`.
@@ -42,8 +44,11 @@ from typing import Any
 
 import maturin
 
-PACKAGES = ("mc-master", "mc-node", "mc-ctl")
-PROGRAMS = (*PACKAGES, "mc-client")
+#: Has all programs in it.
+PROGRAM = "mc-store"
+#: A copy of it becomes one of them, the one whose name it has; in a wheel there are no links.
+LINK = "mc-link"
+NAMES = ("mc-master", "mc-node", "mc-ctl", "mc-client")
 
 PROJECT = Path(__file__).resolve().parents[1]
 WORKSPACE = PROJECT.parents[1]
@@ -110,15 +115,19 @@ class Settings:
 
     def lay_out_programs(self) -> None:
         """Copies the programs to maturin's data directory."""
-        built = self.build_programs() if self.programs is None else {}
+        if self.programs is None:
+            built = self.build_programs()
+        else:
+            built = {name: self.programs / name for name in (PROGRAM, LINK)}
         scripts = DATA / "scripts"
         shutil.rmtree(DATA, ignore_errors=True)
         scripts.mkdir(parents=True)
-        for name in PROGRAMS:
+        for name in (PROGRAM, *NAMES):
+            source = built[PROGRAM if name == PROGRAM else LINK]
             if self.programs is None:
-                shutil.copy2(built[name], scripts / name)
+                shutil.copy2(source, scripts / name)
             else:
-                _copy_stripped(self.programs / name, scripts / name)
+                _copy_stripped(source, scripts / name)
 
     @contextmanager
     def library(self) -> Iterator[None]:
@@ -159,23 +168,22 @@ class Settings:
                 else:
                     os.environ["CARGO"] = before
 
-    def build_programs(self) -> dict[str, str]:
+    def build_programs(self) -> dict[str, Path]:
         """Builds the programs and returns their paths."""
         command = ["cargo", "build"]
         if self.rust_target is not None:
             command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
-        command += ["--locked", "--profile", self.profile]
-        for name in PACKAGES:
-            command += ["--package", name]
+        command += ["--locked", "--profile", self.profile, "--package", "mc-programs"]
+        # The bench brings what tests need.
+        command += ["--no-default-features"]
         if self.rdma:
-            # The master moves no bytes.
-            command += ["--features", "mc-node/rdma,mc-ctl/rdma"]
+            command += ["--features", "rdma"]
         command += ["--message-format", "json-render-diagnostics"]
         print("Running", " ".join(command), flush=True)
         cargo = subprocess.run(command, cwd=WORKSPACE, check=True, stdout=subprocess.PIPE)
         messages = map(json.loads, cargo.stdout.splitlines())
         return {
-            message["target"]["name"]: message["executable"]
+            message["target"]["name"]: Path(message["executable"])
             for message in messages
             if message["reason"] == "compiler-artifact" and message["executable"]
         }

@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Path:
 def test_what_was_built_is_packed_and_nothing_is_compiled(project: Path, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in mc_build.PROGRAMS:
+    for name in (mc_build.PROGRAM, mc_build.LINK):
         (programs / name).write_text(f"#!/bin/sh\necho {name}\n")
         (programs / name).chmod(0o755)
     cargo = tmp_path / "cargo"
@@ -91,7 +91,8 @@ def test_what_was_built_is_packed_and_nothing_is_compiled(project: Path, tmp_pat
         for entry in archive.infolist():
             folder, _, name = entry.filename.rpartition("/")
             if folder.endswith(".data/scripts"):
-                assert archive.read(entry) == (programs / name).read_bytes()
+                source = mc_build.PROGRAM if name == mc_build.PROGRAM else mc_build.LINK
+                assert archive.read(entry) == (programs / source).read_bytes()
                 assert entry.external_attr >> 16 & 0o111
         assert b"PyInit__native" in archive.read("mc_store/_native.abi3.so")
     assert Path(native.__file__).read_bytes() == built, "it is where it was"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     "MC_STORE_WHEEL" not in os.environ, reason="MC_STORE_WHEEL names no wheel to test"
 )
 
-PROGRAMS = ["mc-client", "mc-ctl", "mc-master", "mc-node"]
+PROGRAMS = ["mc-client", "mc-ctl", "mc-master", "mc-node", "mc-store"]
 #: Former names of programs, and the names of today.
 RENAMED = {"mc-client": "mc-node"}
 

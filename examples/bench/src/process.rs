@@ -6,6 +6,7 @@
 //! run ends.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,8 @@ impl Peer {
         let failed = |source| BenchError::Spawn { role: name, source };
         let task = serde_json::to_string(role).map_err(io::Error::from)?;
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+            // The file may have other programs in it.
+            .arg0("mc-bench")
             .arg(format!("--role={task}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

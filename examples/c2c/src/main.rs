@@ -1,31 +1,7 @@
-#![doc = include_str!("../README.md")]
+//! `mc-c2c` as a program of its own.
+
 #![forbid(unsafe_code)]
 
-mod args;
-mod check;
-mod convert;
-mod error;
-mod fetch;
-mod files;
-mod inspect;
-mod quality;
-mod text;
-
-use std::error::Error;
-use std::process::ExitCode;
-
-use args::{Args, Verb};
-use tracing::Level;
-
-fn main() -> ExitCode {
-    mc_cli::run(|args: Args| -> Result<(), Box<dyn Error>> {
-        mc_cli::init_tracing(Level::WARN)?;
-        match &args.verb {
-            Verb::Convert(convert) => convert::convert(convert),
-            Verb::Inspect(inspect) => inspect::inspect(inspect),
-            Verb::Quality(quality) => quality::quality(quality),
-            Verb::Fetch(fetch) => fetch::fetch(fetch),
-            Verb::Check(check) => check::check(check),
-        }
-    })
+fn main() -> std::process::ExitCode {
+    mc_c2c_tool::main(std::env::args_os().collect())
 }

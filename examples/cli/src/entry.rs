@@ -13,26 +13,27 @@ const FAILED: u8 = 1;
 /// Exit code of a command line that was refused.
 const USAGE: u8 = 2;
 
-/// Parses the command line of this process and calls `main` with it.
+/// Parses the command line `args`, program name first, and calls `main` with it.
 ///
 /// Prints `--help` and `--version` itself. When the command line is refused, one
 /// line on standard error says why and the exit code is 2; when `main` fails, one
 /// line `error: what: cause: …` is printed and the exit code is 1, or 2 if the
 /// error is a [`UsageError`]. Otherwise the exit code is what `main` returned:
 /// `()` for success, or an [`ExitCode`].
-pub fn run<P, T, E>(main: impl FnOnce(P) -> Result<T, E>) -> ExitCode
+pub fn run<P, T, E>(args: Vec<OsString>, main: impl FnOnce(P) -> Result<T, E>) -> ExitCode
 where
     P: clap::Parser,
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
-    run_with(|args| parse_compatible(args, &[]), main)
+    run_with(args, |args| parse_compatible(args, &[]), main)
 }
 
-/// As [`run`], with a parser of the command line, program name first, that may know
-/// [flags of other programs](crate::compat::CompatFlag) and files. Each warning is a line
+/// As [`run`], with a parser that may know [flags of other programs](crate::compat::CompatFlag)
+/// and files. Each warning is a line
 /// `warning: …` on standard error before `main` is called.
 pub fn run_with<P, T, E>(
+    args: Vec<OsString>,
     parse: impl FnOnce(Vec<OsString>) -> Result<Parsed<P>, Refusal>,
     main: impl FnOnce(P) -> Result<T, E>,
 ) -> ExitCode
@@ -40,7 +41,6 @@ where
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
-    let args = std::env::args_os().collect();
     run_from(parse(args), &mut io::stdout(), &mut io::stderr(), main)
 }
 

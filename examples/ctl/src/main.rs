@@ -1,54 +1,7 @@
-#![doc = include_str!("../README.md")]
+//! `mc-ctl` as a program of its own.
+
 #![forbid(unsafe_code)]
 
-mod args;
-mod error;
-mod ha;
-mod list;
-mod objects;
-mod quota;
-mod stat;
-mod text;
-
-use std::error::Error;
-use std::process::ExitCode;
-
-use args::{Args, Verb};
-use error::CtlError;
-use mc_rpc::ClientConfig;
-use mc_store::{Client, NodeConfig};
-use tracing::Level;
-
-fn main() -> ExitCode {
-    mc_cli::run(|args: Args| -> Result<ExitCode, Box<dyn Error>> {
-        let rpc = args.credentials.client_config()?;
-        let node = args.transfer.node_config(&args.path)?;
-        mc_cli::init_tracing(Level::WARN)?;
-        // One command at a time needs one thread.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(CtlError::Runtime)?;
-        Ok(runtime.block_on(run(args, rpc, node))?)
-    })
-}
-
-async fn run(args: Args, rpc: ClientConfig, node: NodeConfig) -> Result<ExitCode, CtlError> {
-    if let Verb::Ha(command) = &args.verb {
-        return ha::ha(&args.master, rpc, node, command).await;
-    }
-    let client = Client::builder().master(args.master).rpc(rpc).node(node).connect().await?;
-    let outcome = match &args.verb {
-        Verb::Put(put) => objects::put(&client, put).await,
-        Verb::Get(get) => objects::get(&client, get).await,
-        Verb::Exist(exist) => objects::exist(&client, exist).await,
-        Verb::Remove(remove) => objects::remove(&client, remove).await,
-        Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
-        Verb::Ls(ls) => list::ls(&client, ls).await,
-        Verb::Stat(stat) => stat::stat(&client, stat).await,
-        Verb::Quota(quota) => quota::quota(&client, quota).await,
-        Verb::Ha(_) => unreachable!("answered above, as it asks standbys too"),
-    };
-    client.shutdown().await;
-    outcome
+fn main() -> std::process::ExitCode {
+    mc_ctl::main(std::env::args_os().collect())
 }

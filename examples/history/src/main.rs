@@ -21,7 +21,7 @@ const VIOLATED: u8 = 1;
 const UNREADABLE: u8 = 2;
 
 fn main() -> ExitCode {
-    mc_cli::run(|args: Args| -> Result<ExitCode, Box<dyn Error>> {
+    mc_cli::run(std::env::args_os().collect(), |args: Args| -> Result<ExitCode, Box<dyn Error>> {
         mc_cli::init_tracing(Level::WARN)?;
         match args.command {
             Command::Record(record) => {

@@ -1,42 +1,7 @@
-#![doc = include_str!("../README.md")]
+//! `mc-node` as a program of its own.
+
 #![forbid(unsafe_code)]
 
-mod args;
-mod host;
-mod serve;
-mod settings;
-
-use std::error::Error;
-use std::ffi::OsString;
-use std::process::ExitCode;
-
-use mc_cli::compat::Otherwise::{Ignore, Warn};
-use mc_cli::compat::{CompatFlag, GLOG_FLAGS, switch, value};
-use mc_cli::{Parsed, Refusal};
-
-/// Flags of `mooncake_client` without a function of their own here.
-const COMPAT: &[CompatFlag] = &[
-    switch(
-        "start_offload_rpc_server",
-        &["true"],
-        Warn("it has no effect: peers read the disk through the same port as the memory"),
-    ),
-    switch(
-        "use_mmap_arena_allocator",
-        &["false"],
-        Warn("it has no effect: for huge pages of the segment set MC_STORE_USE_HUGEPAGE=1"),
-    ),
-    value("mmap_arena_pool_size", &[], Ignore),
-];
-
-fn parse(args: Vec<OsString>) -> Result<Parsed<args::Args>, Refusal> {
-    mc_cli::parse_compatible(args, &[COMPAT, GLOG_FLAGS])
-}
-
-fn main() -> ExitCode {
-    mc_cli::run_with(parse, |args: args::Args| -> Result<(), Box<dyn Error>> {
-        // Flags that need others are refused before anything is done.
-        args.credentials.client_config()?;
-        Ok(serve::run(&args)?)
-    })
+fn main() -> std::process::ExitCode {
+    mc_node::main(std::env::args_os().collect())
 }

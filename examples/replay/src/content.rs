@@ -10,7 +10,7 @@
 
 use mc_store::MemorySlice;
 
-use mc_replay::trace::BlockId;
+use crate::trace::BlockId;
 
 /// 2^64 divided by the golden ratio, made odd.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

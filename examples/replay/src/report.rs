@@ -29,7 +29,7 @@ pub(crate) struct Setting {
 /// Figures of a replay that workers do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
-    /// See [`Trace::infinite_hits`](mc_replay::trace::Trace::infinite_hits).
+    /// See [`Trace::infinite_hits`](crate::trace::Trace::infinite_hits).
     pub(crate) infinite_hits: u64,
     pub(crate) evictions: u64,
     pub(crate) tier: TierUse,

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::tally::Tally;
 use crate::tier::TierUse;
-use mc_replay::trace::{BlockId, Request};
+use crate::trace::{BlockId, Request};
 
 /// Bytes that a worker moves in one call, unless a single block is larger. Enough
 /// to spread over all nodes and hide round trips, little enough to stay in a cache.

@@ -36,7 +36,7 @@ enum SimError {
 }
 
 fn main() -> ExitCode {
-    mc_cli::run(|args: Args| match args.command {
+    mc_cli::run(std::env::args_os().collect(), |args: Args| match args.command {
         Command::Run(args) => run_one(&args),
         Command::Soak(args) => run_many(&args),
     })
