@@ -2,7 +2,8 @@
 
 use core::ops::Range;
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
 
 /// Sets `out` to `rows` × `weights`, both row by row, with `width` elements in a row of `weights` and of
 /// `out`: the product that conversions consist of, on one thread. Their speed is measured against it.
@@ -20,24 +21,26 @@ fn product(add: bool, rows: &[f32], weights: &[f32], width: usize, out: &mut [f3
     assert_eq!(out.len(), count * width, "whole rows of the output");
     assert_eq!(rows.len(), count * depth, "as many rows as the output has");
     let stride = |elements: usize| isize::try_from(elements).expect("a slice is no longer");
+    let multiply = get_gemm_fn();
+    // It wants columns: the transposes, the other way round.
     // SAFETY: the pointers are to `count × width`, `count × depth` and `depth × width` elements that
     // lie row by row, as asserted, and that the borrows keep alive; `out` overlaps none of the
-    // others, because it is borrowed mutably.
+    // others, because it is borrowed mutably. The function is one that this CPU has the instructions for.
     unsafe {
-        gemm::gemm(
-            count,
+        multiply(
             width,
+            count,
             depth,
             out.as_mut_ptr(),
-            1,
             stride(width),
+            1,
             add,
-            rows.as_ptr(),
-            1,
-            stride(depth),
             weights.as_ptr(),
-            1,
             stride(width),
+            1,
+            rows.as_ptr(),
+            stride(depth),
+            1,
             1.0,
             1.0,
             false,

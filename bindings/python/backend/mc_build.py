@@ -1,6 +1,6 @@
 """Builds the package with maturin, as a PEP 517 backend that adds:
 
-* The program `mc-store`, which has all others in it, built by cargo, as a script of the wheel,
+* The program `mc-store`, which has the others in it, built by cargo, as a script of the wheel,
   which installers put into the environment's `bin`; and `mc-master`, `mc-node`, `mc-ctl` and
   `mc-client`, the former name of `mc-node`, each a small program that becomes it.
 * Wheels for older hosts and for other machines, with the linker and the headers of Zig.
@@ -59,6 +59,15 @@ Config = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
+class Built:
+    """What cargo has built: a directory with the programs, and the library of the package, which is
+    `None` where maturin has cargo build it."""
+
+    programs: Path
+    native: Path | None
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of a build."""
 
@@ -113,41 +122,36 @@ class Settings:
             arguments += ["--zig", "--target", self.rust_target, "--compatibility", tag]
         return {"build-args": " ".join(arguments)}
 
-    def lay_out_programs(self) -> None:
+    def lay_out_programs(self, built: Built) -> None:
         """Copies the programs to maturin's data directory."""
-        if self.programs is None:
-            built = self.build_programs()
-        else:
-            built = {name: self.programs / name for name in (PROGRAM, LINK)}
+        copy = shutil.copy if self.programs is None else _copy_stripped
         scripts = DATA / "scripts"
         shutil.rmtree(DATA, ignore_errors=True)
         scripts.mkdir(parents=True)
-        for name in (PROGRAM, *NAMES):
-            source = built[PROGRAM if name == PROGRAM else LINK]
-            if self.programs is None:
-                shutil.copy2(source, scripts / name)
-            else:
-                _copy_stripped(source, scripts / name)
+        copy(built.programs / PROGRAM, scripts / PROGRAM)
+        for name in NAMES:
+            copy(built.programs / LINK, scripts / name)
 
     @contextmanager
-    def library(self) -> Iterator[None]:
-        """Has maturin pack `native`, if that is set: meanwhile what maturin starts as `cargo` says
+    def library(self, native: Path | None) -> Iterator[None]:
+        """Has maturin pack `native`, if there is one: meanwhile what maturin starts as `cargo` says
         that it has built it, and is cargo in all else.
 
         Raises:
             FileNotFoundError: it is not there.
             ValueError: it is not the package's library.
         """
-        if self.native is None:
+        if native is None:
             yield
             return
-        _check_library(self.native)
+        _check_library(native)
         before = os.environ.get("CARGO")
         cargo = before or "cargo"
         with tempfile.TemporaryDirectory() as scratch:
             # A copy, because maturin moves what cargo has built.
-            library = Path(scratch, self.native.name)
-            _copy_stripped(self.native, library)
+            library = Path(scratch, native.name)
+            copy = shutil.copy if self.native is None else _copy_stripped
+            copy(native, library)
             messages = Path(scratch, "messages")
             messages.write_text(
                 "".join(f"{json.dumps(said)}\n" for said in _of_a_build(cargo, library))
@@ -168,25 +172,41 @@ class Settings:
                 else:
                     os.environ["CARGO"] = before
 
-    def build_programs(self) -> dict[str, Path]:
-        """Builds the programs and returns their paths."""
+    def build(self) -> Built:
+        """Builds what no setting names, the programs and the library in one go where that can be:
+        apart they would have other features, and cargo would compile most crates twice."""
+        if self.programs is not None:
+            return Built(self.programs, self.native)
+        packages = ["mc-programs"]
+        # maturin knows how to build for other machines and for interpreters without a stable ABI.
+        if self.native is None and self.glibc is None and not _has_no_gil():
+            packages.append("mc-python")
         command = ["cargo", "build"]
         if self.rust_target is not None:
             command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
-        command += ["--locked", "--profile", self.profile, "--package", "mc-programs"]
-        # The bench brings what tests need.
+        command += ["--locked", "--profile", self.profile]
+        # Without replay, stress, c2c and bench.
         command += ["--no-default-features"]
-        if self.rdma:
-            command += ["--features", "rdma"]
+        for package in packages:
+            command += ["--package", package]
+            if self.rdma:
+                command += ["--features", f"{package}/rdma"]
         command += ["--message-format", "json-render-diagnostics"]
         print("Running", " ".join(command), flush=True)
         cargo = subprocess.run(command, cwd=WORKSPACE, check=True, stdout=subprocess.PIPE)
-        messages = map(json.loads, cargo.stdout.splitlines())
-        return {
-            message["target"]["name"]: Path(message["executable"])
-            for message in messages
-            if message["reason"] == "compiler-artifact" and message["executable"]
-        }
+        native = self.native
+        for message in map(json.loads, cargo.stdout.splitlines()):
+            if message["reason"] != "compiler-artifact":
+                continue
+            if message["target"]["name"] == "_native":
+                native = Path(message["filenames"][0])
+            elif message["executable"] and message["target"]["name"] == PROGRAM:
+                programs = Path(message["executable"]).parent
+        return Built(programs, native)
+
+
+def _has_no_gil() -> bool:
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def _switch(name: str, value: str) -> bool:
@@ -217,7 +237,7 @@ def _check_library(path: Path) -> None:
     content = path.read_bytes()
     if not content.startswith(b"\x7fELF") or b"PyInit__native" not in content:
         raise ValueError(f"native: {path} is not the shared library of the package; {build}")
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if _has_no_gil():
         raise ValueError("native: it has the stable ABI, which this interpreter has not")
 
 
@@ -303,8 +323,9 @@ def build_wheel(
 ) -> str:
     settings = Settings.of(config_settings, profile="wheel")
     directory = Path(wheel_directory).resolve()
-    settings.lay_out_programs()
-    with settings.library(), _in_project():
+    built = settings.build()
+    settings.lay_out_programs(built)
+    with settings.library(built.native), _in_project():
         return str(maturin.build_wheel(str(directory), settings.maturin()))
 
 
@@ -313,8 +334,9 @@ def build_editable(
 ) -> str:
     settings = Settings.of(config_settings, profile="dev")
     directory = Path(wheel_directory).resolve()
-    settings.lay_out_programs()
-    with settings.library(), _in_project():
+    built = settings.build()
+    settings.lay_out_programs(built)
+    with settings.library(built.native), _in_project():
         return str(maturin.build_editable(str(directory), settings.maturin()))
 
 

@@ -44,10 +44,10 @@ def test_native_must_be_the_library_of_the_package(tmp_path: Path, content: byte
     library = tmp_path / "lib_native.so"
     settings = mc_build.Settings.of({"native": str(library)}, profile="wheel")
     with pytest.raises(FileNotFoundError, match=r"no file .*; build it with: cargo build"):
-        settings.library().__enter__()
+        settings.library(library).__enter__()
     library.write_bytes(content)
     with pytest.raises(ValueError, match=r"not the shared library .*; build it with: cargo build"):
-        settings.library().__enter__()
+        settings.library(library).__enter__()
 
 
 @pytest.fixture

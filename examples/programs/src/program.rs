@@ -51,8 +51,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "follows KV events and tells which node holds which object",
         mc_index::main,
     ),
+    #[cfg(feature = "tools")]
     Program::new("replay", "replays a request trace and checks every byte", mc_replay::main),
+    #[cfg(feature = "tools")]
     Program::new("stress", "puts as prefill or gets and checks as decode", mc_stress::main),
+    #[cfg(feature = "tools")]
     Program::new("c2c", "converts, shows and judges the weights of C2C", mc_c2c_tool::main),
     #[cfg(feature = "bench")]
     Program::new("bench", "measures every figure in the project's documents", mc_bench::main),
