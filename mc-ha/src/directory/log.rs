@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_types::{Epoch, Sequence};
@@ -24,6 +26,10 @@ const CACHE: u64 = 8 << 20;
 /// Bytes of one of sled's segments. A batch stays below a quarter of it, from where on sled
 /// writes values to files of their own.
 const SEGMENT: usize = 2 << 20;
+
+/// Time limit for a database to be closed, and the time between two looks.
+const CLOSING: Duration = Duration::from_secs(10);
+const CLOSING_PAUSE: Duration = Duration::from_millis(5);
 
 /// What stands before each batch of a database, drawn when the database is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,7 +126,21 @@ impl Log {
         Ok(())
     }
 
+    /// Opens a database, and waits for one that this process has closed a moment ago: it is locked until
+    /// sled's threads have ended. Nobody else has it, because the lock of the directory is ours.
     fn try_open(path: &Path, mark: Mark) -> Result<Self, Failure> {
+        let begun = Instant::now();
+        loop {
+            match Self::open_once(path, mark) {
+                Err(failure) if failure.is_of_a_lock() && begun.elapsed() < CLOSING => {
+                    thread::sleep(CLOSING_PAUSE);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn open_once(path: &Path, mark: Mark) -> Result<Self, Failure> {
         let open = || {
             let config = sled::Config::new()
                 .path(path)
@@ -219,6 +239,12 @@ enum Failure {
 }
 
 impl Failure {
+    /// Returns whether the database is open somewhere, which sled says in words only.
+    fn is_of_a_lock(&self) -> bool {
+        matches!(self, Self::Error(sled::Error::Io(source))
+            if source.to_string().starts_with("could not acquire lock"))
+    }
+
     fn at(self, path: &Path) -> JournalError {
         match self {
             Self::Error(sled::Error::Io(source)) => super::files::file_error("write", path, source),

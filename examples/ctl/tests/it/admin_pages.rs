@@ -288,9 +288,11 @@ fn a_standby_names_the_leader() {
     // Mooncake's flags.
     let etcd = format!("--ha_backend_connstring={}", etcd.endpoints()[0]);
     let flags = ["--enable-ha", "--ha_backend_type=etcd", &etcd];
-    let leads = |master: &Master| get(master, "/role").ok() == "leader";
+    // A moment after its role.
+    let serves = |master: &Master| get(master, "/get_all_keys").status == 200;
     let first = Master::start(free_port(), &flags);
-    eventually_blocking(DEADLINE, "a leader", || leads(&first).then_some(()));
+    eventually_blocking(DEADLINE, "a leader", || serves(&first).then_some(()));
+    assert_eq!(get(&first, "/role").ok(), "leader");
     get(&first, "/query_key?key=k").assert_failed(404, -704, "OBJECT_NOT_FOUND");
     let second = Master::start(free_port(), &flags);
     eventually_blocking(DEADLINE, "a standby that knows its leader", || {
@@ -302,6 +304,7 @@ fn a_standby_names_the_leader() {
         get(&second, target).assert_failed(503, -1010, &says);
     }
     drop(first);
-    eventually_blocking(DEADLINE, "the standby leads", || leads(&second).then_some(()));
+    eventually_blocking(DEADLINE, "the standby leads", || serves(&second).then_some(()));
+    assert_eq!(get(&second, "/role").ok(), "leader");
     assert_eq!(get(&second, "/get_all_keys").ok(), "");
 }
