@@ -276,3 +276,27 @@ fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_still_being_closed_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let open = || Log::open(directory.path(), &path, Mark(7)).map(drop);
+        fs::create_dir(&path).unwrap();
+        open().unwrap();
+        // As sled's threads do: they hold it for a moment after it was dropped.
+        let held = fs::File::options().write(true).open(path.join("db")).unwrap();
+        held.lock().unwrap();
+        thread::scope(|scope| {
+            let opened = scope.spawn(open);
+            thread::sleep(Duration::from_millis(100));
+            assert!(!opened.is_finished(), "it is locked");
+            drop(held);
+            opened.join().unwrap().unwrap();
+        });
+    }
+}
