@@ -173,7 +173,6 @@ mod tests {
         assert!(matches!(of(&["x", "help", "none"]), Command::Unknown { .. }));
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_name_that_is_no_text_is_refused() {
         use std::os::unix::ffi::OsStringExt as _;

@@ -64,7 +64,8 @@ fn links_and_copies_of_the_small_program_are_programs() {
     // The process that was started is the master, as a supervisor needs it.
     let line = fs::read(format!("/proc/{}/cmdline", master.id())).unwrap();
     assert!(line.starts_with(at("mc-master").as_os_str().as_encoded_bytes()));
-    run(at("mc-ctl"), &[&address, "exist", "none"]);
+    let exists = run(at("mc-ctl"), &[&address, "exist", "none"]);
+    assert_eq!((exists.code, exists.text()), (Some(1), "no   none\n"), "{exists:?}");
     let version = run(at("mc-ctl"), &["--version"]).assert_ok();
     assert_eq!(version.text(), format!("mc-ctl {}\n", env!("CARGO_PKG_VERSION")));
     let former = run(at("mc-client"), &["--version"]);
