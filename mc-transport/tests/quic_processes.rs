@@ -37,7 +37,7 @@ fn descriptors() -> usize {
 }
 
 /// Timeout of the clients under test.
-const STALL: Duration = Duration::from_secs(1);
+const STALL: Duration = Duration::from_secs(3);
 
 /// The other process, whose role is where its certificates are. As a test of its own it does
 /// nothing.

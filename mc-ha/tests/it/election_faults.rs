@@ -174,7 +174,8 @@ async fn credentials_are_checked() {
         return;
     }
     let mut etcd = EtcdCluster::start(1);
-    let plain = config(&etcd, "auth");
+    // A request may take a quarter of it, and etcd is slow to look at a password.
+    let plain = config(&etcd, "auth").with_lease_ttl(Duration::from_secs(8)).unwrap();
     // Where there is no authentication, a user does no harm.
     let root = plain.clone().with_credentials("root", "secret");
     assert!(find_leader(&root).await.unwrap().is_none());

@@ -64,7 +64,8 @@ async fn write(kind: Kind, files: &Path, at: &str, key: &str) {
 async fn hoard(kind: Kind, files: &Path, at: &str, key: &str) {
     let node = kind.peer(files).await;
     let at = at.parse().unwrap();
-    let (from, into) = (span(unhex(key), 0, 16 * MIB), Memory::allocate(16 * MIB).unwrap());
+    // 256 MiB under way, and yet the first of them is there soon where all come at a time.
+    let (from, into) = (span(unhex(key), 0, 2 * MIB), Memory::allocate(2 * MIB).unwrap());
     loop {
         let link = connected(&node, &at).await;
         let batch = || link.submit(vec![Operation::read(from, into.whole()); 64]);

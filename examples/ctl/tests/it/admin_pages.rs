@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::end_to_end::library_client;
-use crate::mooncake::free_port;
-use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input};
+use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, free_port};
 
 /// An answer of the port.
 struct Answer {

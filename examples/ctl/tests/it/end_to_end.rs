@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, DEADLINE, Master, Node, ctl, ctl_with_input, start};
+use crate::support::{self, DEADLINE, Master, Node, ctl, ctl_with_input, free_port, start};
 use mc_rpc::ClientConfig;
 use mc_store::{
     Client, ClientBuilder, ErrorCode, GetError, NodeConfig, PutOutcome, ReplicateConfig,
@@ -342,7 +342,7 @@ fn assert_all_leave(master: Master, a: Node, b: Node) {
 
 #[test]
 fn a_master_that_comes_back_gets_its_nodes_back() {
-    let mut master = Master::start(0, &[]);
+    let mut master = Master::start(free_port(), &[]);
     let (at, port) = (master.address.clone(), master.port());
     let a = Node::start(&at, "a", 0, "64MB");
     let b = Node::start(&at, "b", 0, "64MB");
@@ -591,7 +591,8 @@ fn shown_state(shown: &str, name: &str) -> String {
 /// Segments that take no new objects are told apart, and are no capacity.
 #[test]
 fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
-    let master = Master::start(0, &["--client_ttl=1", "--client_return_timeout=1h"]);
+    // Long enough for a node of a busy machine: one that has been away is not drained any more.
+    let master = Master::start(0, &["--client_ttl=4", "--client_return_timeout=1h"]);
     let at = &*master.address;
     let _a = Node::start(at, "a", 0, "16MB");
     let _b = Node::start(at, "b", 0, "16MB");
@@ -638,7 +639,7 @@ fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
 
 #[test]
 fn a_node_waits_for_a_master_that_is_not_up_yet() {
-    let mut gone = Master::start(0, &[]);
+    let mut gone = Master::start(free_port(), &[]);
     let (address, port) = (gone.address.clone(), gone.port());
     gone.program.kill();
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=1MB"];

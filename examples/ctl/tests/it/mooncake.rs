@@ -1,13 +1,11 @@
 //! The programs take the flags and the files that are written for Mooncake's.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use mc_testkit::{Input, Program, Signal, binary, eventually_blocking};
 
-use crate::support::{DEADLINE, Master, ctl, ctl_with_input, page, run, start};
+use crate::support::{DEADLINE, Master, ctl, ctl_with_input, free_port, page, run, start};
 
 /// Flags of `mooncake_master` that change nothing here.
 const HARMLESS: &[&str] = &[
@@ -176,16 +174,6 @@ fn ready(master: &str, flags: &[&str], variables: &[(&str, &Path)]) -> (Program,
     let line = program
         .wait_out(|line| line.starts_with("Mooncake client ready: ").then(|| line.to_owned()));
     (program, line)
-}
-
-/// A port that nobody has now. It is below those that the system gives to connections, one of which
-/// could have it a moment later, and another one each time.
-pub(crate) fn free_port() -> u16 {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() % 10_000 + CALLS.fetch_add(1, Ordering::Relaxed);
-    let ports = (0..10_000).map(|n| 20_000 + (first + n) % 10_000);
-    let mut ports = ports.map(|port| u16::try_from(port).expect("it is below 30,000"));
-    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("a port")
 }
 
 #[test]

@@ -8,7 +8,7 @@ use mc_testkit::{Signal, content, eventually_blocking};
 use tokio::runtime::Runtime;
 
 use crate::end_to_end::{library_client, segment_names};
-use crate::support::{DEADLINE, Master, Node, ctl, run};
+use crate::support::{DEADLINE, Master, Node, ctl, free_port, run};
 
 fn metadata(directory: &Path) -> String {
     format!("--metadata_dir={}", directory.join("metadata").display())
@@ -19,7 +19,7 @@ fn a_master_that_is_killed_comes_back_with_its_objects() {
     let directory = tempfile::tempdir().unwrap();
     let metadata = metadata(directory.path());
     let flags = [&*metadata, "--durability=sync", "--snapshot_interval=1s"];
-    let mut master = Master::start(0, &flags);
+    let mut master = Master::start(free_port(), &flags);
     let (at, port) = (master.address.clone(), master.port());
     let a = Node::start(&at, "a", 0, "64MB");
     let mut b = Node::start(&at, "b", 0, "64MB");
