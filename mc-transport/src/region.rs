@@ -20,7 +20,7 @@ use std::task::Poll;
 
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 #[cfg(any(feature = "quic", feature = "tcp"))]
 use tokio::sync::Notify;
 
@@ -56,6 +56,13 @@ pub trait Registration: Send + Sync + 'static {
     /// # Cancellation
     /// Dropping the future gives up the waiting only.
     fn withdraw(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Asks the operations of peers that are under way to end, and waits until none of them touches
+    /// the region's memory any more. The key stays, and later operations are let in.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the waiting only.
+    fn interrupt(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl Region {
@@ -93,6 +100,16 @@ impl Region {
     /// The key is withdrawn by the call. Dropping the future gives up the waiting only.
     pub fn withdraw(self) -> impl Future<Output = ()> + Send + 'static {
         self.registration.withdraw()
+    }
+
+    /// Ends the operations of peers that are under way, as [`withdraw`](Self::withdraw) does and with
+    /// the same limit, and keeps the key: operations that begin from now on are let in. For a node whose
+    /// master has changed, and knows nothing of what the one before it has granted.
+    ///
+    /// # Cancellation
+    /// The operations are asked to end by the call. Dropping the future gives up the waiting only.
+    pub fn interrupt(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.registration.interrupt()
     }
 }
 
@@ -328,7 +345,8 @@ impl RegionTable {
             attached: Vec::new(),
         };
         self.regions.write().insert(key, open);
-        Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gate }))
+        let gates = Mutex::new(vec![gate]);
+        Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gates }))
     }
 
     fn next_key(&self) -> Result<RemoteKey, RegisterError> {
@@ -537,14 +555,43 @@ pub(crate) struct Withdrawn;
 struct Entry {
     table: RegionTable,
     key: RemoteKey,
-    gate: Arc<Gate>,
+    /// The region's gate, and before it those of interrupted operations that may still be inside.
+    gates: Mutex<Vec<Arc<Gate>>>,
 }
 
 impl Registration for Entry {
     fn withdraw(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let gate = Arc::clone(&self.gate);
+        let gates = self.gates.lock().clone();
         drop(self);
-        Box::pin(async move { gate.emptied().await })
+        Box::pin(all_emptied(gates))
+    }
+
+    fn interrupt(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let next = Arc::<Gate>::default();
+        let mut gates = self.gates.lock();
+        // Of devices and of processes that map the memory. They are given others when they ask again.
+        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+        let mut attached = Vec::new();
+        if let Some(open) = self.table.regions.write().get_mut(&self.key) {
+            open.gate = Arc::clone(&next);
+            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+            std::mem::swap(&mut attached, &mut open.attached);
+        }
+        gates.iter().for_each(|gate| gate.close());
+        gates.retain(|gate| !gate.is_empty());
+        let before = gates.clone();
+        gates.push(next);
+        drop(gates);
+        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+        drop(attached);
+        self.table.told_of_withdrawal();
+        Box::pin(all_emptied(before))
+    }
+}
+
+async fn all_emptied(gates: Vec<Arc<Gate>>) {
+    for gate in gates {
+        gate.emptied().await;
     }
 }
 
@@ -552,7 +599,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = self.table.regions.write().remove(&self.key);
-        self.gate.close();
+        self.gates.get_mut().iter().for_each(|gate| gate.close());
         self.table.told_of_withdrawal();
         drop(withdrawn);
     }

@@ -110,11 +110,13 @@ cases! {
     a_peer_may_end_while_its_operations_run,;
     withdrawal:
     what_is_withdrawn_is_touched_no_more,
+    an_interrupted_region_keeps_its_key,
     a_withdrawn_read_brings_no_foreign_bytes,
     the_memory_serves_again_under_another_key,;
     tickets:
     a_ticket_opens_its_extent_in_its_direction,
     a_ticket_ends_with_its_time,
+    what_a_former_master_granted_is_over_after_an_interruption,
     a_plain_key_needs_no_ticket,
     operations_end_with_the_time_of_this_side,;
 }

@@ -22,6 +22,7 @@ const LEN: u64 = 1 << 20;
 struct Ticketed {
     rig: Rig,
     key: TicketKey,
+    clock: Arc<MasterClock>,
 }
 
 impl Ticketed {
@@ -30,14 +31,14 @@ impl Ticketed {
         let (key, clock) = (TicketKey::from_bytes([9; 16]), Arc::new(MasterClock::new()));
         clock.observe(BootTime::now(), EPOCH, Time::from_millis(1_000));
         let memory = pair.owner.allocate(LEN as usize).expect("the suite needs little memory");
-        let tickets = Tickets { key, clock };
+        let tickets = Tickets { key, clock: Arc::clone(&clock) };
         let region = match pair.owner.register_with_tickets(&memory, Access::ReadWrite, tickets) {
             Err(RegisterError::NoTickets) => return None,
             region => region.expect("memory can be registered"),
         };
         let link = pair.peer.connect(endpoint(&pair)).await.expect("the owner can be reached");
         let verified = link.capabilities().tickets;
-        verified.then(|| Self { rig: Rig { pair, region, link }, key })
+        verified.then(|| Self { rig: Rig { pair, region, link }, key, clock })
     }
 
     fn ticket(&self, offset: u64, len: u64, rights: Rights, until: u64) -> Ticket {
@@ -126,6 +127,36 @@ pub(super) async fn a_ticket_ends_with_its_time(pair: Pair) {
     assert!(last_good.is_some(), "it was good at first");
     let memory = ticketed.rig.region.memory().whole().to_vec();
     assert!(memory[4096..].iter().all(|&byte| byte == 0), "what was refused was not written");
+}
+
+pub(super) async fn what_a_former_master_granted_is_over_after_an_interruption(pair: Pair) {
+    let Some(ticketed) = Ticketed::new(pair).await else { return };
+    let Ticketed { rig, clock, .. } = &ticketed;
+    let ticket = Some(ticketed.ticket(0, LEN, Rights::Write, 60_000));
+    let bytes = Bytes::from(vec![0xee; LEN as usize]);
+    let writes = (0..64).map(|_| Operation::write(bytes.clone(), ticketed.span(0, LEN, ticket)));
+    let mut writes = rig.link.submit(writes.collect());
+    let (_, first) = writes.next().await.expect("there are many");
+    first.expect("the ticket is good");
+    clock.observe(BootTime::now(), ClockEpoch::new(8), Time::from_millis(1));
+    rig.region.interrupt().await;
+    let memory = rig.region.memory();
+    let next = vec![0x11; LEN as usize];
+    if !memory.was_lent() {
+        memory.whole().copy_from(0, &next).expect("as long as the bytes");
+    }
+    while let Some((_, outcome)) = writes.next().await {
+        let is_expected = |error: &TransferError| {
+            error.is_retryable()
+                || matches!(error, TransferError::KeyRefused | TransferError::GrantEnded)
+        };
+        assert!(outcome.as_ref().err().is_none_or(is_expected), "{outcome:?}");
+    }
+    if !memory.was_lent() {
+        assert!(memory.whole().to_vec() == next, "an old write reached the memory's next life");
+    }
+    let refused = ticketed.write(0, 1, ticket).await;
+    assert!(matches!(refused, Err(TransferError::KeyRefused)), "{refused:?}");
 }
 
 pub(super) async fn a_plain_key_needs_no_ticket(pair: Pair) {

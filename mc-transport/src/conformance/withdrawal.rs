@@ -1,4 +1,6 @@
-//! Regions that are withdrawn while operations run, and memory that has another use then.
+//! Regions that are withdrawn or interrupted while operations run, and memory that has another use then.
+
+use std::time::{Duration, Instant};
 
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint, pattern, span};
@@ -7,6 +9,7 @@ use crate::error::TransferError;
 use crate::operation::Operation;
 
 const LEN: usize = 8 << 20;
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The errors of an operation whose region is withdrawn under it.
 fn ended(error: &TransferError) -> bool {
@@ -36,6 +39,33 @@ pub(super) async fn what_is_withdrawn_is_touched_no_more(pair: Pair) {
     if !memory.was_lent() {
         assert!(memory.whole().to_vec() == next, "an old write reached the memory's next life");
     }
+}
+
+pub(super) async fn an_interrupted_region_keeps_its_key(pair: Pair) {
+    let rig = Rig::new(pair, LEN, Access::ReadWrite).await;
+    let source = allocate(LEN);
+    source.whole().copy_from(0, &pattern(1, LEN)).expect("as long as the pattern");
+    let whole = rig.span(0, LEN as u64);
+    let writes = (0..16).map(|_| Operation::write(source.whole(), whole));
+    let mut writes = rig.link.submit(writes.collect());
+    let (_, first) = writes.next().await.expect("there are many");
+    first.expect("the region is open");
+    let memory = rig.region.memory().clone();
+    rig.region.interrupt().await;
+    while let Some((_, outcome)) = writes.next().await {
+        assert!(outcome.as_ref().err().is_none_or(ended), "{outcome:?}");
+    }
+    let next = pattern(2, LEN);
+    source.whole().copy_from(0, &next).expect("as long as the pattern");
+    let begun = Instant::now();
+    // A device's keys are new: whoever has the old ones is refused once.
+    while let Err(error) =
+        rig.link.submit(vec![Operation::write(source.whole(), whole)]).await.remove(0)
+    {
+        assert!(ended(&error) && begun.elapsed() < DEADLINE, "{error:?}");
+    }
+    assert!(memory.whole().to_vec() == next);
+    rig.still_works().await;
 }
 
 pub(super) async fn a_withdrawn_read_brings_no_foreign_bytes(pair: Pair) {

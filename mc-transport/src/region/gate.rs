@@ -33,12 +33,17 @@ impl Gate {
         self.closed.store(true, SeqCst);
     }
 
+    /// Returns whether no operation is inside.
+    pub(super) fn is_empty(&self) -> bool {
+        self.users.load(SeqCst) == 0
+    }
+
     /// Waits until no operation is inside of a gate that is closed.
     pub(super) async fn emptied(&self) {
         poll_fn(|cx| {
             self.waiting.lock().push(cx.waker().clone());
             // Looked at after the waker is there: an operation that ends from now on wakes it.
-            if self.users.load(SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
+            if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

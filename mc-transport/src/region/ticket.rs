@@ -100,6 +100,8 @@ impl fmt::Debug for Tickets {
 #[derive(Clone)]
 pub(super) struct GrantEnd {
     clock: Arc<MasterClock>,
+    /// The clock that `until` is a time of.
+    epoch: ClockEpoch,
     until: Time,
 }
 
@@ -107,7 +109,10 @@ impl GrantEnd {
     pub(super) fn check(&self) -> Result<(), TransferError> {
         let reading = *self.clock.reading.read();
         match reading {
-            Some(reading) if reading.now() >= self.until => Err(TransferError::GrantEnded),
+            // Another master may have given the space to others.
+            Some(reading) if reading.epoch != self.epoch || reading.now() >= self.until => {
+                Err(TransferError::GrantEnded)
+            }
             _ => Ok(()),
         }
     }
@@ -135,7 +140,8 @@ impl Tickets {
         if !self.key.verify(reading.epoch, region, ticket, rights) {
             return Err(TransferError::KeyRefused);
         }
-        let end = GrantEnd { clock: Arc::clone(&self.clock), until: ticket.until };
+        let (clock, epoch, until) = (Arc::clone(&self.clock), reading.epoch, ticket.until);
+        let end = GrantEnd { clock, epoch, until };
         end.check()?;
         let granted = ticket.extent;
         if extent.offset() < granted.offset() || extent.end() > granted.end() {
@@ -182,6 +188,21 @@ mod tests {
         assert!(matches!(ended, Err(TransferError::GrantEnded)));
         let other = Tickets { key: TicketKey::from_bytes([4; 16]), ..tickets.clone() };
         assert!(other.check(region, extent(10, 1), Access::Read, &read).is_err());
+    }
+
+    #[test]
+    fn what_one_master_has_granted_ends_with_the_clock_of_another() {
+        let tickets =
+            Tickets { key: TicketKey::from_bytes([3; 16]), clock: Arc::new(MasterClock::new()) };
+        let region = RemoteKey::from_bytes([1; 16]);
+        tickets.clock.observe(BootTime::now(), EPOCH, Time::from_millis(600_000));
+        let until = Time::from_millis(612_000);
+        let ticket = tickets.key.sign(EPOCH, region, extent(10, 20), Rights::Write, until);
+        let end = tickets.check(region, extent(10, 20), Access::Write, &ticket).unwrap();
+        assert!(end.check().is_ok());
+        // A clock that has just begun would take eleven minutes to come to that time.
+        tickets.clock.observe(BootTime::now(), ClockEpoch::new(8), Time::from_millis(3_000));
+        assert!(matches!(end.check(), Err(TransferError::GrantEnded)));
     }
 
     #[test]

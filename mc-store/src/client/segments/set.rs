@@ -377,6 +377,14 @@ impl Segments {
         });
         let Some((segment, mounted, leaves)) = described else { return Ok(()) };
         if let Some((id, key, ticket_key)) = mounted {
+            // What a master before this one has granted, this one may not know of, and may grant the same
+            // space to others from its answer on. Nobody is let in by an older ticket meanwhile: the master
+            // signs with its own clock.
+            let interrupted =
+                self.change(which, |own| Some(own.mounted.as_ref()?.region.interrupt()));
+            if let Some(interrupted) = interrupted.flatten() {
+                interrupted.await;
+            }
             match master.remount_segment(client, &segment.spec(id, key, ticket_key)).await {
                 Ok(_) => {
                     info!(segment = %segment.name, "the segment is back with all that it holds");

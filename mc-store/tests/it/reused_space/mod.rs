@@ -6,13 +6,16 @@
 mod proxy;
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
+use mc_ha::{MemoryJournal, MetadataJournal as _, Position};
+use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, SegmentStatus};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutError,
-    PutOutcome,
+    ByteSize, Client, ClientBuilder, GetError, JournalConfig, Master, MasterConfig, NodeConfig,
+    PutError, PutOutcome,
 };
 use mc_testkit::eventually_async;
 use mc_ticket::PutToken;
@@ -41,6 +44,8 @@ fn content(key: &str, len: usize) -> Bytes {
 /// A master, and a node behind a slow link.
 struct Cluster {
     config: MasterConfig,
+    /// Where the master keeps its metadata.
+    journal: Option<MemoryJournal>,
     master: Option<Master>,
     address: SocketAddr,
     _node: Client,
@@ -67,7 +72,7 @@ impl Cluster {
         let endpoint = node.endpoint().unwrap();
         let port = endpoint.address().parse::<SocketAddr>().unwrap().port();
         let proxy = Proxy::of(port).await;
-        Self { config, master: Some(master), address, _node: node, proxy }
+        Self { config, journal: None, master: Some(master), address, _node: node, proxy }
     }
 
     fn client(&self) -> ClientBuilder {
@@ -81,17 +86,34 @@ impl Cluster {
         self.client().connect().await.unwrap()
     }
 
-    /// Ends the master and starts another one, which knows nothing, in its place.
+    /// Ends the master and starts another one in its place, which knows what its journal has.
     async fn restart_master(&mut self) {
+        self.restart_master_after(|| {}).await;
+    }
+
+    async fn restart_master_after(&mut self, meanwhile: impl FnOnce()) {
         self.master.take().unwrap().shutdown().await;
+        meanwhile();
         let mut master = None;
         eventually_async(DEADLINE, "the master's address to be free", async || {
-            let builder = Master::builder().config(self.config.clone()).listen(self.address);
+            let mut builder = Master::builder().config(self.config.clone()).listen(self.address);
+            if let Some(journal) = &self.journal {
+                builder = builder.journal(JournalConfig::new(Arc::new(journal.clone())));
+            }
             master = builder.start().await.ok();
             master.is_some()
         })
         .await;
         self.master = master;
+    }
+
+    /// Waits until the master counts on the node, or counts on it again.
+    async fn node_is_back(&self, app: &Client) {
+        eventually_async(DEADLINE, "the node to come back", async || {
+            let report = app.cluster_report().await;
+            report.is_ok_and(|it| it.segments.iter().any(|one| one.status == SegmentStatus::Ok))
+        })
+        .await;
     }
 
     /// Puts objects until the segment is full; their keys.
@@ -138,6 +160,19 @@ impl Cluster {
     }
 }
 
+/// Another journal that holds what this one holds now.
+fn copy(journal: &MemoryJournal) -> MemoryJournal {
+    let (copy, epoch) = (MemoryJournal::new(), journal.epoch());
+    copy.begin_epoch(epoch).unwrap();
+    let take = &mut |batch| {
+        copy.append(epoch, &Result::unwrap(batch)).unwrap();
+        ControlFlow::Continue(())
+    };
+    journal.read(Position::EMPTY, take).unwrap();
+    assert_eq!(copy.last(), journal.last());
+    copy
+}
+
 fn middle_of_old() -> Bytes {
     content("old", OLD).slice(EDGE..OLD - EDGE)
 }
@@ -177,10 +212,32 @@ async fn a_write_of_a_forgotten_past_touches_nothing_that_is_new() {
     let put = cluster.held_up_put().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
-    eventually_async(DEADLINE, "the node to come back", async || {
-        app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
-    })
-    .await;
+    cluster.node_is_back(&app).await;
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    // The writer may have put its value anew.
+    let _ = put.await.unwrap();
+    all_intact(&app, &keys).await;
+}
+
+/// A master that fails over, or whose disk lost its last moments, knows the segment and not the put.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_a_former_master_granted_touches_nothing_that_the_next_one_grants() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    let journal = MemoryJournal::new();
+    cluster.journal = Some(journal.clone());
+    cluster.restart_master().await;
+    let app = cluster.app().await;
+    cluster.node_is_back(&app).await;
+    app.put("kept", content("kept", NEW)).await.unwrap();
+    let mut early = None;
+    cluster.restart_master_after(|| early = Some(copy(&journal))).await;
+    cluster.node_is_back(&app).await;
+    let put = cluster.held_up_put().await;
+    cluster.journal = early;
+    cluster.restart_master().await;
+    cluster.node_is_back(&app).await;
+    assert!(app.get("kept").await.unwrap() == content("kept", NEW), "the node has kept its memory");
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
     // The writer may have put its value anew.
@@ -196,10 +253,7 @@ async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
     let read = cluster.held_up_read().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
-    eventually_async(DEADLINE, "the node to come back", async || {
-        app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
-    })
-    .await;
+    cluster.node_is_back(&app).await;
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
     if let Ok(bytes) = read.await.unwrap() {
