@@ -61,7 +61,7 @@ pub trait Registration: Send + Sync + 'static {
     /// the region's memory any more. The key stays, and later operations are let in.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the waiting only.
+    /// Nothing is done before the future is polled. Dropping it after that gives up the waiting only.
     fn interrupt(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -106,8 +106,11 @@ impl Region {
     /// the same limit, and keeps the key: operations that begin from now on are let in. For a node whose
     /// master has changed, and knows nothing of what the one before it has granted.
     ///
+    /// A peer that maps the memory, or reaches it by a network card, shows no ticket when it comes again: it
+    /// is trusted to know when its grant ends.
+    ///
     /// # Cancellation
-    /// The operations are asked to end by the call. Dropping the future gives up the waiting only.
+    /// Nothing is done before the future is polled. Dropping it after that gives up the waiting only.
     pub fn interrupt(&self) -> impl Future<Output = ()> + Send + use<> {
         self.registration.interrupt()
     }
@@ -345,7 +348,7 @@ impl RegionTable {
             attached: Vec::new(),
         };
         self.regions.write().insert(key, open);
-        let gates = Mutex::new(vec![gate]);
+        let gates = Arc::new(Mutex::new(vec![gate]));
         Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gates }))
     }
 
@@ -534,6 +537,31 @@ impl RegionTable {
         drop(withdrawn);
     }
 
+    /// Lets operations in by another gate from now on, and asks those to end that came by the gates before
+    /// it; returns these.
+    fn replace_gate(&self, key: RemoteKey, gates: &Mutex<Vec<Arc<Gate>>>) -> Vec<Arc<Gate>> {
+        let mut gates = gates.lock();
+        let next = Arc::<Gate>::default();
+        // Of devices and of processes that map the memory, which are given others when they ask again.
+        // Dropped after the locks: cards take their time.
+        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+        let mut attached = Vec::new();
+        if let Some(open) = self.regions.write().get_mut(&key) {
+            open.gate = Arc::clone(&next);
+            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+            std::mem::swap(&mut attached, &mut open.attached);
+        }
+        gates.retain(|gate| !gate.is_empty());
+        gates.iter().for_each(|gate| gate.close());
+        let before = gates.clone();
+        gates.push(next);
+        drop(gates);
+        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
+        drop(attached);
+        self.told_of_withdrawal();
+        before
+    }
+
     fn told_of_withdrawal(&self) {
         #[cfg(any(feature = "quic", feature = "tcp"))]
         self.withdrawals.notify_waiters();
@@ -556,7 +584,7 @@ struct Entry {
     table: RegionTable,
     key: RemoteKey,
     /// The region's gate, and before it those of interrupted operations that may still be inside.
-    gates: Mutex<Vec<Arc<Gate>>>,
+    gates: Arc<Mutex<Vec<Arc<Gate>>>>,
 }
 
 impl Registration for Entry {
@@ -567,25 +595,11 @@ impl Registration for Entry {
     }
 
     fn interrupt(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let next = Arc::<Gate>::default();
-        let mut gates = self.gates.lock();
-        // Of devices and of processes that map the memory. They are given others when they ask again.
-        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
-        let mut attached = Vec::new();
-        if let Some(open) = self.table.regions.write().get_mut(&self.key) {
-            open.gate = Arc::clone(&next);
-            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
-            std::mem::swap(&mut attached, &mut open.attached);
-        }
-        gates.iter().for_each(|gate| gate.close());
-        gates.retain(|gate| !gate.is_empty());
-        let before = gates.clone();
-        gates.push(next);
-        drop(gates);
-        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
-        drop(attached);
-        self.table.told_of_withdrawal();
-        Box::pin(all_emptied(before))
+        let (table, key, gates) = (self.table.clone(), self.key, Arc::clone(&self.gates));
+        Box::pin(async move {
+            let before = table.replace_gate(key, &gates);
+            all_emptied(before).await;
+        })
     }
 }
 
@@ -599,7 +613,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = self.table.regions.write().remove(&self.key);
-        self.gates.get_mut().iter().for_each(|gate| gate.close());
+        self.gates.lock().iter().for_each(|gate| gate.close());
         self.table.told_of_withdrawal();
         drop(withdrawn);
     }

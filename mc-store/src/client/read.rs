@@ -26,7 +26,7 @@ use crate::error::{GetError, PeerError};
 /// Objects asked for in one call, and parts of objects read at a time.
 const CHUNK: usize = 1024;
 
-/// How often a read begins again because the object changed under it.
+/// How often a read begins again because the object, or its node's master, changed under it.
 const ATTEMPTS: u32 = 3;
 
 /// Where an object's bytes go.
@@ -187,7 +187,7 @@ impl<'a> Object<'a> {
     /// read then nothing stays: the rest of it will be of another put.
     fn conclude(&mut self, items: &mut [Item<'_>], read: &mut Read) {
         self.attempts += 1;
-        self.is_open = read.lost && self.attempts < ATTEMPTS;
+        self.is_open = (read.lost || read.was_refused()) && self.attempts < ATTEMPTS;
         if self.is_open {
             self.items.iter().for_each(|&at| items[at].outcome = None);
             return;
@@ -584,12 +584,21 @@ impl Read {
 
     /// Whether a ticket ended before its part was read: the object may be there still.
     fn ran_out_of_time(&self) -> bool {
+        self.failed_by(|source| matches!(source, TransferError::GrantEnded))
+    }
+
+    /// Whether a node refused a part, as one does that has got another master meanwhile: for a ticket of
+    /// the one before, and what was under way by such.
+    fn was_refused(&self) -> bool {
+        self.failed_by(|source| matches!(source, TransferError::KeyRefused))
+    }
+
+    fn failed_by(&self, is_it: impl Fn(&TransferError) -> bool) -> bool {
         self.parts.iter().any(|part| {
             matches!(
-                part.failure,
-                Some(GetError::Peer(PeerError::Transfer {
-                    source: TransferError::GrantEnded, ..
-                })) if !part.verified
+                &part.failure,
+                Some(GetError::Peer(PeerError::Transfer { source, .. }))
+                    if !part.verified && is_it(source)
             )
         })
     }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint, pattern, span};
 use crate::access::Access;
+use crate::completion::Completions;
 use crate::error::TransferError;
+use crate::memory::Memory;
 use crate::operation::Operation;
 
 const LEN: usize = 8 << 20;
@@ -16,15 +18,21 @@ fn ended(error: &TransferError) -> bool {
     error.is_retryable() || matches!(error, TransferError::KeyRefused)
 }
 
-pub(super) async fn what_is_withdrawn_is_touched_no_more(pair: Pair) {
-    let rig = Rig::new(pair, LEN, Access::ReadWrite).await;
-    let source = allocate(LEN);
+/// Writes of all of `source`, of which the first is done.
+async fn writes_under_way(rig: &Rig, source: &Memory) -> Completions {
     source.whole().copy_from(0, &pattern(1, LEN)).expect("as long as the pattern");
     let whole = rig.span(0, LEN as u64);
     let writes = (0..16).map(|_| Operation::write(source.whole(), whole));
     let mut writes = rig.link.submit(writes.collect());
     let (_, first) = writes.next().await.expect("there are many");
     first.expect("the region is open");
+    writes
+}
+
+pub(super) async fn what_is_withdrawn_is_touched_no_more(pair: Pair) {
+    let rig = Rig::new(pair, LEN, Access::ReadWrite).await;
+    let source = allocate(LEN);
+    let mut writes = writes_under_way(&rig, &source).await;
     let memory = rig.region.memory().clone();
     rig.region.withdraw().await;
     // The memory's next life, unless another process may still have it: that one gets
@@ -44,12 +52,7 @@ pub(super) async fn what_is_withdrawn_is_touched_no_more(pair: Pair) {
 pub(super) async fn an_interrupted_region_keeps_its_key(pair: Pair) {
     let rig = Rig::new(pair, LEN, Access::ReadWrite).await;
     let source = allocate(LEN);
-    source.whole().copy_from(0, &pattern(1, LEN)).expect("as long as the pattern");
-    let whole = rig.span(0, LEN as u64);
-    let writes = (0..16).map(|_| Operation::write(source.whole(), whole));
-    let mut writes = rig.link.submit(writes.collect());
-    let (_, first) = writes.next().await.expect("there are many");
-    first.expect("the region is open");
+    let mut writes = writes_under_way(&rig, &source).await;
     let memory = rig.region.memory().clone();
     rig.region.interrupt().await;
     while let Some((_, outcome)) = writes.next().await {
@@ -57,7 +60,7 @@ pub(super) async fn an_interrupted_region_keeps_its_key(pair: Pair) {
     }
     let next = pattern(2, LEN);
     source.whole().copy_from(0, &next).expect("as long as the pattern");
-    let begun = Instant::now();
+    let (begun, whole) = (Instant::now(), rig.span(0, LEN as u64));
     // A device's keys are new: whoever has the old ones is refused once.
     while let Err(error) =
         rig.link.submit(vec![Operation::write(source.whole(), whole)]).await.remove(0)

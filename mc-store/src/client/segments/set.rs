@@ -22,7 +22,7 @@ use super::memory::{Held, SegmentMemory};
 use crate::environment::Environment;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
-/// gone for good.
+/// gone for good; and one that attaches a segment, for what peers have under way there.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// Bytes that a node reads of itself to see whether peers can, and how long it may take.
@@ -380,10 +380,17 @@ impl Segments {
             // What a master before this one has granted, this one may not know of, and may grant the same
             // space to others from its answer on. Nobody is let in by an older ticket meanwhile: the master
             // signs with its own clock.
-            let interrupted =
+            let interrupt =
                 self.change(which, |own| Some(own.mounted.as_ref()?.region.interrupt()));
-            if let Some(interrupted) = interrupted.flatten() {
-                interrupted.await;
+            if let Some(interrupt) = interrupt.flatten()
+                && tokio::time::timeout(LEAVE, interrupt).await.is_err()
+            {
+                // The heartbeat must go on.
+                warn!(
+                    segment = %segment.name,
+                    "a transfer of a peer does not end; the segment is attached when it has"
+                );
+                return Ok(());
             }
             match master.remount_segment(client, &segment.spec(id, key, ticket_key)).await {
                 Ok(_) => {

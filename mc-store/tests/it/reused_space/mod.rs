@@ -245,6 +245,25 @@ async fn a_write_that_a_former_master_granted_touches_nothing_that_the_next_one_
     all_intact(&app, &keys).await;
 }
 
+/// What the next master knows goes on, by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_under_way_when_the_master_changed_is_begun_again() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.journal = Some(MemoryJournal::new());
+    cluster.restart_master().await;
+    let app = cluster.app().await;
+    cluster.node_is_back(&app).await;
+    let put = cluster.held_up_put().await;
+    cluster.restart_master().await;
+    assert_eq!(put.await.unwrap().unwrap(), PutOutcome::Stored);
+    assert!(app.get("old").await.unwrap() == content("old", OLD));
+    let read = cluster.held_up_read().await;
+    cluster.restart_master().await;
+    assert!(read.await.unwrap().unwrap() == middle_of_old());
+    cluster.late_bytes_arrive().await;
+    assert!(app.get("old").await.unwrap() == content("old", OLD));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
     let mut cluster = Cluster::start(|_| {}).await;
