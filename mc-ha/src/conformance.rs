@@ -21,7 +21,8 @@ use mc_meta::RecordRef;
 use mc_types::{Epoch, Generation, Sequence};
 
 use crate::encoding::{Batch, BatchBuilder};
-use crate::journal::{Identity, JournalError, MetadataJournal};
+use crate::identity::Identity;
+use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
 
 /// Runs all tests. `open` opens a new journal when it is called with `true`, and otherwise the last
@@ -38,6 +39,7 @@ pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn MetadataJournal>) {
         forgets,
         begins_at_a_snapshot,
         keeps_the_identity,
+        begins_anew_when_set_aside,
     ] {
         let epoch = Epoch::new(open(true).epoch().as_u64() + 1);
         test(&mut || open(false), epoch);
@@ -216,6 +218,41 @@ fn begins_at_a_snapshot(open: Open<'_>, epoch: Epoch) {
     let has = |sequence| journal.contains(at(next, sequence)).expect("it can be read");
     assert!(has(6) && has(8) && !has(7));
     assert!(!contains(&*journal, 3), "what was before is forgotten");
+}
+
+fn begins_anew_when_set_aside(open: Open<'_>, epoch: Epoch) {
+    let journal = open();
+    let identity = Identity { seed: 7, secret: [9; 16] };
+    journal.set_identity(&identity).expect("it is written");
+    journal.begin_epoch(epoch).expect("a term begins");
+    let all = [batch(epoch, 0, 0), batch(epoch, 1, 3)];
+    all.iter().for_each(|batch| append(&*journal, batch));
+    journal.sync().expect("the journal can be written");
+    let checksum = |sequence| journal.checksum_at(at(epoch, sequence)).expect("it can be read");
+    assert_eq!(checksum(3), Some(all[1].checksum()));
+    assert_eq!(checksum(2), None, "no batch ends there");
+    let writer = journal.begin_snapshot(at(epoch, 3)).expect("a snapshot begins");
+    writer.finish().expect("the snapshot is written");
+    journal.set_aside().expect("it is moved");
+    let is_new = |journal: &dyn MetadataJournal| {
+        assert_eq!((journal.last(), journal.epoch()), (None, Epoch::new(0)));
+        assert_eq!(journal.identity().expect("it is read"), None);
+        assert_eq!(read(journal, Position::default()), []);
+        assert_eq!(journal.snapshots().expect("they are listed"), []);
+    };
+    is_new(&*journal);
+    drop(journal);
+    let journal = open();
+    is_new(&*journal);
+    assert_eq!(journal.set_aside().expect("there is nothing to move"), None);
+    // An older term of another history.
+    let older = Epoch::new(1);
+    journal.begin_epoch(older).expect("a term begins");
+    let other = batch(older, 0, 2);
+    append(&*journal, &other);
+    journal.sync().expect("the journal can be written");
+    drop(journal);
+    assert_eq!(read(&*open(), Position::default()), [other]);
 }
 
 fn keeps_the_identity(open: Open<'_>, _: Epoch) {

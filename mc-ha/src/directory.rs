@@ -9,6 +9,7 @@
 //! | `logs/NUMBER-EPOCH-SEQUENCE-MARK/` | sled databases: the batches behind this position, under their last positions, each behind the 8 bytes of the mark |
 //! | `snapshots/EPOCH-SEQUENCE` | a snapshot |
 //! | `damaged/` | what could not be used and was moved aside |
+//! | `former/EPOCH-SEQUENCE.NUMBER/` | a history that was [set aside](MetadataJournal::set_aside), itself a directory of this layout |
 //!
 //! sled keeps the batches and is trusted with no more than that: each batch has checksums of its
 //! own, `sync` flushes, and a database that does not open is tried again without its `snap.*` files,
@@ -21,6 +22,7 @@
 //! because sled does not give space back.
 
 mod files;
+mod former;
 mod log;
 mod logs;
 mod raw;
@@ -38,9 +40,9 @@ use mc_types::{Epoch, Sequence};
 use parking_lot::{Mutex, RwLock};
 
 use crate::encoding::{Batch, BatchError};
+use crate::identity::Identity;
 use crate::journal::{
-    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
-    SnapshotWriter,
+    DamagedBatch, JournalError, JournalUsage, MetadataJournal, SnapshotInfo, SnapshotWriter,
 };
 use crate::order::check_follows;
 use crate::position::Position;
@@ -52,6 +54,9 @@ use terms::{read_identity, read_term, write_identity, write_term};
 
 /// The version of the layout.
 const LAYOUT: u32 = 1;
+
+/// Logs from which on a snapshot begins no further one.
+const MAX_LOGS: usize = 3;
 
 const FORMAT: &str = "FORMAT";
 const FORMAT_WORDS: &str = "mc-ha metadata ";
@@ -79,6 +84,12 @@ struct State {
     failed: Option<JournalError>,
 }
 
+impl State {
+    fn new(epoch: Epoch, last: Option<Position>) -> Self {
+        Self { epoch, last, synced: last, failed: None }
+    }
+}
+
 impl fmt::Debug for DirectoryJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DirectoryJournal").field("path", &self.path).finish_non_exhaustive()
@@ -104,7 +115,7 @@ impl DirectoryJournal {
         // A term file that was lost must not let an older term in.
         let newest = last.max(snapshots.newest()).unwrap_or_default();
         let epoch = epoch.max(newest.epoch);
-        let state = Mutex::new(State { epoch, last, synced: last, failed: None });
+        let state = Mutex::new(State::new(epoch, last));
         Ok(Self { path, snapshots, state, logs: RwLock::new(logs), _lock: lock })
     }
 
@@ -132,6 +143,19 @@ impl DirectoryJournal {
         let logs = self.logs.read();
         let first = logs.iter().rposition(|log| log.begin <= position).unwrap_or(0);
         logs[first..].iter().map(Arc::clone).collect()
+    }
+
+    /// The batch that ends at this position, if one does, and if it is whole.
+    fn batch_at(&self, position: Position) -> Result<Option<Option<Batch>>, JournalError> {
+        let logs: Vec<_> = self.logs.read().iter().rev().map(Arc::clone).collect();
+        for log in logs.into_iter().filter(|log| log.begin < position) {
+            if let Some(log) = log.open()?
+                && let Some(batch) = log.at(position)?
+            {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
     }
 
     /// Notes a failure of the newest log: what it has not synced is not counted on, and it takes
@@ -233,7 +257,12 @@ impl MetadataJournal for DirectoryJournal {
 
     fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         let mut state = self.state.lock();
-        check_follows(term, batch, state.epoch, state.last.max(self.snapshots.newest()))?;
+        let last = state.last.max(self.snapshots.newest());
+        // After a failure between two batches of one commit the second one no longer follows.
+        check_follows(term, batch, state.epoch, last).map_err(|refused| match &state.failed {
+            Some(failure) if matches!(refused, JournalError::Gap { .. }) => failure.clone(),
+            _ => refused,
+        })?;
         if state.failed.is_some() || self.logs.read().is_empty() {
             self.begin_log(&mut state)?;
         }
@@ -302,9 +331,13 @@ impl MetadataJournal for DirectoryJournal {
     fn begin_snapshot(&self, at: Position) -> Result<Box<dyn SnapshotWriter + '_>, JournalError> {
         {
             let mut state = self.state.lock();
-            // So that the older one can go when this snapshot is all that is needed.
-            let logs = self.logs.read().last().map(|last| last.begin);
-            if logs.is_some_and(|begin| Some(begin) < state.last) {
+            // So that the older one can go when this snapshot is all that is needed. Snapshots that
+            // fail must not leave one log each, which is an open database.
+            let (count, newest) = {
+                let logs = self.logs.read();
+                (logs.len(), logs.last().map(|last| last.begin))
+            };
+            if count < MAX_LOGS && newest.is_some_and(|begin| Some(begin) < state.last) {
                 let log = self.newest_log()?;
                 let synced = log.map_or(Ok(()), |log| log.sync());
                 Self::note(&mut state, synced)?;
@@ -343,17 +376,36 @@ impl MetadataJournal for DirectoryJournal {
         Ok(())
     }
 
+    fn set_aside(&self) -> Result<Option<PathBuf>, JournalError> {
+        let mut state = self.state.lock();
+        let mut logs = self.logs.write();
+        let last = state.last.max(self.snapshots.newest());
+        let former = match last {
+            Some(last) => Some(former::move_aside(&self.path, last, &logs)?),
+            None => None,
+        };
+        logs.clear();
+        self.snapshots.reopen()?;
+        former::begin_anew(&self.path)?;
+        *state = State::new(Epoch::new(0), None);
+        Ok(former)
+    }
+
     fn contains(&self, position: Position) -> Result<bool, JournalError> {
         if self.snapshots.contains(position)? {
             return Ok(true);
         }
-        let logs: Vec<_> = self.logs.read().iter().rev().map(Arc::clone).collect();
-        for log in logs.into_iter().filter(|log| log.begin < position) {
-            if log.open()?.map_or(Ok(false), |log| log.contains(position))? {
-                return Ok(true);
-            }
+        // What lies before the oldest log is in a snapshot that ends there, or later.
+        let is_begin =
+            |log: &Arc<NumberedLog>| log.begin == position && position != Position::EMPTY;
+        if self.logs.read().iter().any(is_begin) {
+            return Ok(true);
         }
-        Ok(false)
+        Ok(self.batch_at(position)?.is_some())
+    }
+
+    fn checksum_at(&self, position: Position) -> Result<Option<u32>, JournalError> {
+        Ok(self.batch_at(position)?.flatten().map(|batch| batch.checksum()))
     }
 
     fn identity(&self) -> Result<Option<Identity>, JournalError> {

@@ -39,12 +39,15 @@ use tokio::sync::watch;
 
 pub use crate::position::Position;
 pub use authority::{Authority, Fence, safe_lease};
-pub use candidacy::{Candidacy, CandidacySettings, Decision, WaitReason, await_leadership};
+pub use candidacy::{
+    Candidacy, CandidacySettings, Decision, Takeover, WaitReason, await_leadership,
+};
 pub use clock::{BootClock, Clock, ManualClock};
 pub use error::ElectionError;
 pub use leadership::{Leadership, Term};
 pub use member::{
-    ClusterView, InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
+    Behind, ClusterView, InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
+    Progress, Standing,
 };
 
 /// One master's part in the election of its cluster.
@@ -53,30 +56,32 @@ pub use member::{
 /// except for that of [`campaign`](Self::campaign).
 #[async_trait]
 pub trait LeaderElection: Debug + Send + Sync {
-    /// Adds this master to the members, at this position. The registration has a lease, which is
+    /// Adds this master to the members, with this standing. The registration has a lease, which is
     /// renewed until this object is dropped; a registration that was lost is made anew.
     ///
     /// Called again, it replaces the member.
     ///
     /// # Errors
     /// [`ElectionError`] when the first attempt fails.
-    async fn register(&self, member: Member, position: Position) -> Result<(), ElectionError>;
+    async fn register(&self, member: Member, standing: Standing) -> Result<(), ElectionError>;
 
-    /// Tells the other members how far this member's journal reaches; they learn it within about a
-    /// second. Cheap: it may be called for each record.
-    fn set_position(&self, position: Position);
+    /// Tells the other members how far this member's journal reaches, and of which history it is; they
+    /// learn it within about a second. Cheap: it may be called for each record. While this member
+    /// leads, it is recorded how far it was at which time ([`Progress`]).
+    fn set_standing(&self, standing: Standing);
 
-    /// Returns the position that was set last.
-    fn position(&self) -> Position;
+    /// Returns the standing that was set last.
+    fn standing(&self) -> Standing;
 
     /// Makes one attempt to become the leader, whether it is this member's turn or not. The epoch
-    /// of the term is higher than that of every former leader and of this member's position.
+    /// of the term is higher than that of every former leader and of every registered member's
+    /// position.
     ///
     /// A future that is dropped gives up the term that it may have won.
     ///
     /// # Errors
     /// [`ElectionError`]; [`Lost`](ElectionError::Lost) when another member leads.
-    async fn campaign(&self) -> Result<Leadership, ElectionError>;
+    async fn campaign(&self, takeover: Takeover) -> Result<Leadership, ElectionError>;
 
     /// Returns what was last seen of the cluster; `None` before the first sight. What is seen while
     /// the election service cannot be reached is old.

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mc_types::Epoch;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::encoding::Batch;
+use crate::identity::Identity;
 use crate::journal::{
-    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
-    SnapshotWriter,
+    DamagedBatch, JournalError, JournalUsage, MetadataJournal, SnapshotInfo, SnapshotWriter,
 };
 use crate::position::Position;
 
@@ -20,6 +20,8 @@ use crate::position::Position;
 pub struct FaultyJournal<J> {
     inner: J,
     faults: Mutex<Faults>,
+    /// Notified when the faults change.
+    changed: Condvar,
 }
 
 /// What a [`FaultyJournal`] does wrong.
@@ -32,18 +34,28 @@ pub struct Faults {
     pub sync_fails: bool,
     /// Whether snapshots cannot be written.
     pub snapshots_fail: bool,
+    /// Whether `append` and `sync` do not return until this is taken away, as on a disk that hangs.
+    pub hangs: bool,
 }
 
 impl<J: MetadataJournal> FaultyJournal<J> {
     /// A journal without faults yet.
     #[must_use]
     pub fn new(inner: J) -> Self {
-        Self { inner, faults: Mutex::default() }
+        Self { inner, faults: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Has these faults from now on.
     pub fn set(&self, faults: Faults) {
         *self.faults.lock() = faults;
+        self.changed.notify_all();
+    }
+
+    /// The faults, when it does not hang.
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        let mut faults = self.faults.lock();
+        self.changed.wait_while(&mut faults, |faults| faults.hangs);
+        faults
     }
 }
 
@@ -63,7 +75,7 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
 
     fn append(&self, term: Epoch, batch: &Batch) -> Result<(), JournalError> {
         {
-            let mut faults = self.faults.lock();
+            let mut faults = self.faults();
             match &mut faults.room {
                 Some(0) => return Err(fault("write", io::ErrorKind::StorageFull)),
                 Some(room) => *room -= 1,
@@ -74,7 +86,7 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
     }
 
     fn sync(&self) -> Result<(), JournalError> {
-        if self.faults.lock().sync_fails {
+        if self.faults().sync_fails {
             return Err(fault("write", io::ErrorKind::Other));
         }
         self.inner.sync()
@@ -113,6 +125,14 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
 
     fn begin_at(&self, snapshot: Position) -> Result<(), JournalError> {
         self.inner.begin_at(snapshot)
+    }
+
+    fn set_aside(&self) -> Result<Option<PathBuf>, JournalError> {
+        self.inner.set_aside()
+    }
+
+    fn checksum_at(&self, position: Position) -> Result<Option<u32>, JournalError> {
+        self.inner.checksum_at(position)
     }
 
     fn contains(&self, position: Position) -> Result<bool, JournalError> {

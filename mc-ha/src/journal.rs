@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use mc_types::Epoch;
 
 use crate::encoding::{Batch, BatchError};
+use crate::identity::Identity;
 use crate::position::Position;
 
 /// Keeps the changes of a master's state, in order, and snapshots of the whole state.
@@ -96,12 +97,30 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
     /// it may be forgotten.
     fn begin_at(&self, snapshot: Position) -> Result<(), JournalError>;
 
+    /// Moves everything that it holds to a place of its own, where it stays until an operator removes
+    /// it, and goes on as a new journal: without batches, snapshots, term and identity. For a journal
+    /// whose history is not the one that is to be followed. Returns where it lies; `None` when the
+    /// journal held nothing, and for a medium that ends with the process.
+    ///
+    /// A crash may leave a part of it where it was, which is the beginning of the former history.
+    ///
+    /// # Errors
+    /// What the medium says; a part may be moved, and the next call moves the rest.
+    fn set_aside(&self) -> Result<Option<PathBuf>, JournalError>;
+
     /// Returns whether the effects up to this position, and no others, are in the batches and
     /// snapshots that end there, so that [`read`](Self::read) gives what follows.
     ///
     /// # Errors
     /// What the medium says.
     fn contains(&self, position: Position) -> Result<bool, JournalError>;
+
+    /// Returns the checksum of the batch that ends at this position; `None` when there is none, or it
+    /// is kept in a snapshot only. Two journals in which it differs have different histories.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn checksum_at(&self, position: Position) -> Result<Option<u32>, JournalError>;
 
     /// The master's secrets that outlive it; `None` in a new journal.
     ///
@@ -152,21 +171,6 @@ pub struct JournalUsage {
     pub journal_bytes: u64,
     /// Bytes of snapshots.
     pub snapshot_bytes: u64,
-}
-
-/// The secrets of a master that its successors need, too. `Debug` shows none of them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// The seed of [`mc_meta::Master::new`].
-    pub seed: u64,
-    /// The secret of [`mc_meta::Master::with_secret`].
-    pub secret: [u8; 16],
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity(..)")
-    }
 }
 
 /// A batch that cannot be read.

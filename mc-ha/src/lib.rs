@@ -11,6 +11,7 @@ pub mod encoding;
 pub mod etcd;
 mod executor;
 mod faulty;
+mod identity;
 mod journal;
 mod memory;
 mod order;
@@ -25,15 +26,17 @@ pub use directory::DirectoryJournal;
 pub use encoding::Batch;
 pub use executor::{Apart, Executor, Threads, Work};
 pub use faulty::{Faults, FaultyJournal};
+pub use identity::{HistoryId, Identity};
 pub use journal::{
-    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
-    SnapshotWriter,
+    DamagedBatch, JournalError, JournalUsage, MetadataJournal, SnapshotInfo, SnapshotWriter,
 };
 pub use memory::MemoryJournal;
 pub use order::check_follows;
 pub use position::Position;
 pub use recover::{Damage, RecoverError, ReplayReport, Replica};
-pub use snapshot::{SnapshotError, take_snapshot, take_snapshot_async};
+pub use snapshot::{
+    SnapshotError, SnapshotPolicy, SnapshotSchedule, take_snapshot, take_snapshot_async,
+};
 pub use writer::{
     Durability, JournalProgress, JournalSink, JournalWriter, WriterSettings, WriterStartError,
     WriterState, WriterWatch,

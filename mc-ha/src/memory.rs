@@ -3,6 +3,7 @@
 use core::ops::{Bound, ControlFlow};
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,9 +12,9 @@ use mc_types::Epoch;
 use parking_lot::Mutex;
 
 use crate::encoding::Batch;
+use crate::identity::Identity;
 use crate::journal::{
-    DamagedBatch, Identity, JournalError, JournalUsage, MetadataJournal, SnapshotInfo,
-    SnapshotWriter,
+    DamagedBatch, JournalError, JournalUsage, MetadataJournal, SnapshotInfo, SnapshotWriter,
 };
 use crate::order::check_follows;
 use crate::position::Position;
@@ -23,7 +24,7 @@ use crate::position::Position;
 #[derive(Clone, Debug)]
 pub struct MemoryJournal(Arc<Mutex<State>>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     epoch: Epoch,
     identity: Option<Identity>,
@@ -32,6 +33,13 @@ struct State {
 }
 
 impl State {
+    const NEW: Self = Self {
+        epoch: Epoch::new(0),
+        identity: None,
+        batches: BTreeMap::new(),
+        snapshots: BTreeMap::new(),
+    };
+
     fn last(&self) -> Option<Position> {
         let batch = self.batches.last_key_value().map(|(at, _)| *at);
         let snapshot = self.snapshots.last_key_value().map(|(at, _)| *at);
@@ -43,12 +51,15 @@ impl MemoryJournal {
     /// An empty one.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
-            epoch: Epoch::new(0),
-            identity: None,
-            batches: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
-        })))
+        Self(Arc::new(Mutex::new(State::NEW)))
+    }
+}
+
+impl MemoryJournal {
+    /// Returns a journal of its own that holds the same.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.0.lock().clone())))
     }
 }
 
@@ -136,6 +147,15 @@ impl MetadataJournal for MemoryJournal {
         state.batches.clear();
         state.snapshots.retain(|at, _| *at == snapshot);
         Ok(())
+    }
+
+    fn set_aside(&self) -> Result<Option<PathBuf>, JournalError> {
+        *self.0.lock() = State::NEW;
+        Ok(None)
+    }
+
+    fn checksum_at(&self, position: Position) -> Result<Option<u32>, JournalError> {
+        Ok(self.0.lock().batches.get(&position).map(Batch::checksum))
     }
 
     fn contains(&self, position: Position) -> Result<bool, JournalError> {

@@ -8,13 +8,17 @@ use std::io;
 use std::panic::resume_unwind;
 use std::thread;
 
-use mc_meta::{ConfigError, MasterConfig, Rebuild, RebuildError, RebuildPart, Rebuilt, RecordRef};
+use mc_meta::{
+    ConfigError, ExportCursor, ExportPage, MasterConfig, Rebuild, RebuildError, RebuildPart,
+    Rebuilt, RecordRef,
+};
 use mc_ticket::GrantSecret;
 use mc_types::{KeyRef, Time};
 use tracing::warn;
 
 use crate::encoding::{Batch, BatchError, BatchKind, BatchReader, DamagedRecord, RecordVisitor};
-use crate::journal::{DamagedBatch, Identity, JournalError, MetadataJournal, SnapshotInfo};
+use crate::identity::Identity;
+use crate::journal::{DamagedBatch, JournalError, MetadataJournal, SnapshotInfo};
 use crate::position::Position;
 
 /// Damages that are named; of the rest there is the number.
@@ -110,6 +114,18 @@ pub enum RecoverError {
     /// The records make no master.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
+}
+
+impl RecoverError {
+    /// Returns whether the same may succeed later: the medium failed, and may be mended.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Journal(error) => error.is_retryable(),
+            Self::Read { .. } | Self::Thread(_) => true,
+            _ => false,
+        }
+    }
 }
 
 impl ReplayReport {
@@ -244,6 +260,19 @@ impl Replica {
             self.report.add(part, number == 0);
         }
         self.position = last.last();
+    }
+
+    /// Returns a page of the state so far, as [`Master::export`](mc_meta::Master::export) does of a
+    /// master: all of them, followed by the batches that were applied since before the first, make
+    /// this replica again.
+    #[must_use]
+    pub fn export(&self, cursor: ExportCursor) -> ExportPage {
+        self.rebuild.export(cursor)
+    }
+
+    /// Returns the number of shards that the pages of an [export](Self::export) are divided into.
+    pub(crate) fn shards(&self) -> u32 {
+        self.rebuild.shards() as u32
     }
 
     /// The last effect that was applied.

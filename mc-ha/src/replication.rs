@@ -3,7 +3,8 @@
 //! A standby opens a stream to the leader, by whatever way, and says who it is and where its journal
 //! ends. The leader answers with its term and sends the batches behind that position; or a snapshot
 //! first, if it no longer has them or the standby has others: the end of a former leader's journal,
-//! that nobody was told of. The standby appends what comes to its own journal, acknowledges it when it is
+//! that nobody was told of. A standby whose journal is of another history takes nothing from the leader
+//! before the journal was [set aside](Applier::set_aside). The standby appends what comes to its own journal, acknowledges it when it is
 //! durable there, and applies it to a [`Replica`](crate::Replica), with which it can lead at once.
 //!
 //! Every frame is a byte for its kind, 4 bytes for its length (little-endian, as all integers), and
@@ -13,7 +14,7 @@
 //! |---|---|---|
 //! | 1 hello | standby | version (1 byte: 1), epoch and sequence of its last batch (8 bytes each), id (the rest, UTF-8) |
 //! | 2 acknowledgement | standby | epoch and sequence up to which its journal is durable |
-//! | 16 start | leader | version, epoch of the term, seed (8 bytes), secret (16 bytes), 1 when a snapshot comes first or 0 |
+//! | 16 start | leader | version, epoch of the term, seed (8 bytes), secret (16 bytes), 1 when a snapshot comes first or 0; since version 0.2 of the crate the last term that began uncleanly (8 bytes), 1 or 0 for what follows, checksum of its batch at the standby's position |
 //! | 17 batch | leader | a batch as [`encoding`](crate::encoding) describes it |
 //! | 18 beat | leader | epoch and sequence of its last batch |
 //!
@@ -22,10 +23,11 @@
 mod applier;
 mod frame;
 mod hub;
+mod own_snapshot;
 mod standby;
 mod stream;
 
-pub use applier::{Applier, ApplierState};
-pub use frame::ReplicationError;
+pub use applier::{Applier, ApplierSettings, ApplierState};
+pub use frame::{Difference, ReplicationError};
 pub use hub::{FollowerState, Hub, HubSettings};
 pub use standby::follow;

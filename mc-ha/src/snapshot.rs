@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use mc_meta::{ExportCursor, Master};
 use mc_types::{Sequence, Time};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::encoding::{BatchBuilder, PageOf};
-use crate::journal::{JournalError, SnapshotInfo, SnapshotWriter};
+use crate::journal::{JournalError, MetadataJournal, SnapshotInfo, SnapshotWriter};
 use crate::position::Position;
 use crate::writer::JournalWriter;
 
@@ -17,6 +17,131 @@ const KEPT: usize = 2;
 
 /// How long the journal may take to make what a snapshot has seen durable.
 const DURABLE: Duration = Duration::from_secs(60);
+
+/// When snapshots are taken. A start reads the last one and the journal since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SnapshotPolicy {
+    /// At least so often, while there are changes. Default 10 minutes.
+    pub interval: Duration,
+    /// When so much was written since the last one, or a quarter of its size if that is more.
+    /// Default 64 MiB.
+    pub bytes: u64,
+    /// Never sooner after the last one, however it ended. Default 15 seconds.
+    pub min_interval: Duration,
+}
+
+impl Default for SnapshotPolicy {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(600),
+            bytes: 64 << 20,
+            min_interval: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The longest pause after snapshots that failed.
+const MAX_PAUSE: Duration = Duration::from_secs(600);
+
+/// The shortest one, when somebody asks for a snapshot.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Decides when the next snapshot of a journal is due, by a [`SnapshotPolicy`].
+#[derive(Debug)]
+pub struct SnapshotSchedule {
+    policy: SnapshotPolicy,
+    begun: Instant,
+    last: Option<SnapshotInfo>,
+    /// The age of the snapshot that was there at the beginning.
+    age: Duration,
+    tried: Option<Instant>,
+    /// Bytes written when the last one that was finished began, and when the last one did.
+    covered: u64,
+    tried_at: u64,
+    /// Those that failed since the last one that was finished, and all that failed.
+    failures: u32,
+    failed: u64,
+}
+
+impl SnapshotSchedule {
+    /// The schedule of a journal, the last snapshot of which is this.
+    #[must_use]
+    pub fn new(policy: SnapshotPolicy, last: Option<SnapshotInfo>) -> Self {
+        let age = last.and_then(|last| last.finished.elapsed().ok()).unwrap_or_default();
+        Self {
+            policy,
+            begun: Instant::now(),
+            last,
+            age,
+            tried: None,
+            covered: 0,
+            tried_at: 0,
+            failures: 0,
+            failed: 0,
+        }
+    }
+
+    /// Returns whether one is due, when so many bytes of batches were written since the schedule
+    /// began. After failures it waits longer and longer, up to ten minutes.
+    #[must_use]
+    pub fn is_due(&self, written: u64) -> bool {
+        let written = written.saturating_sub(self.covered);
+        if written == 0 || self.is_too_soon(self.policy.min_interval) {
+            return false;
+        }
+        let size = self.last.map_or(0, |last| last.bytes);
+        let is_old = match self.tried {
+            Some(tried) => tried.elapsed() >= self.policy.interval,
+            // What was there at the start counts from its own time.
+            None => self.age + self.begun.elapsed() >= self.policy.interval,
+        };
+        is_old && self.last.is_some() || written >= self.policy.bytes.max(size / 4)
+    }
+
+    /// Returns whether one that is asked for may be taken: at once, but after failures.
+    #[must_use]
+    pub fn may_be_asked(&self) -> bool {
+        self.failures == 0 || !self.is_too_soon(MIN_PAUSE)
+    }
+
+    fn is_too_soon(&self, pause: Duration) -> bool {
+        let doubled = pause.saturating_mul(1 << self.failures.min(16));
+        let pause = if self.failures == 0 { pause } else { doubled.min(MAX_PAUSE.max(pause)) };
+        self.tried.is_some_and(|tried| tried.elapsed() < pause)
+    }
+
+    /// One begins, when so many bytes are written.
+    pub fn began(&mut self, written: u64) {
+        self.tried = Some(Instant::now());
+        self.tried_at = written;
+    }
+
+    /// The one that began last was finished.
+    pub fn finished(&mut self, info: SnapshotInfo) {
+        self.last = Some(info);
+        self.covered = self.tried_at;
+        self.failures = 0;
+    }
+
+    /// The one that began last came to nothing.
+    pub fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.failed += 1;
+    }
+
+    /// Returns the last snapshot that was finished.
+    #[must_use]
+    pub fn last(&self) -> Option<SnapshotInfo> {
+        self.last
+    }
+
+    /// Returns how many came to nothing since the beginning.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failed
+    }
+}
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -115,10 +240,15 @@ impl<'a> Pages<'a> {
         }
         snapshot.write(&builder.end(at, last))?;
         let info = snapshot.finish()?;
-        let journal = writer.journal();
-        if let Some(oldest) = journal.snapshots()?.get(KEPT - 1) {
-            journal.forget(oldest.at)?;
-        }
+        forget_older(&**writer.journal())?;
         Ok(info)
+    }
+}
+
+/// Forgets what no start needs any more, after a snapshot.
+pub(crate) fn forget_older(journal: &dyn MetadataJournal) -> Result<(), JournalError> {
+    match journal.snapshots()?.get(KEPT - 1) {
+        Some(oldest) => journal.forget(oldest.at),
+        None => Ok(()),
     }
 }

@@ -90,6 +90,10 @@ pub struct WriterState {
     pub durable: Position,
     /// Since when the oldest change waits that is not durable.
     pub lag: Duration,
+    /// How long the write or sync that is under way has taken by now; zero when none is.
+    pub stuck_for: Duration,
+    /// Writes and syncs that took longer than [`JournalWriter::HANGS_AFTER`], the one under way included.
+    pub hangs: u64,
     /// Bytes that wait.
     pub waiting: usize,
     /// Bytes that were appended since the start.
@@ -127,6 +131,9 @@ struct Waiting {
     written: u64,
     /// Since when the oldest effect waits that is written now.
     writing: Option<Instant>,
+    /// When the write began that has not returned.
+    trying: Option<Instant>,
+    hangs: u64,
     last: Sequence,
     /// The last effect of a receipt, whose caller waits.
     wanted: Sequence,
@@ -145,6 +152,10 @@ impl Waiting {
         self.full.is_empty() && self.builder.is_empty()
     }
 
+    fn stuck_for(&self) -> Duration {
+        self.trying.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     fn lag(&self, now: Instant) -> Duration {
         let oldest = self.writing.or(self.since);
         oldest.map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest))
@@ -155,6 +166,10 @@ impl Waiting {
 const NOTHING: u64 = u64::MAX;
 
 impl JournalWriter {
+    /// How long one write or sync may take before the medium is taken to hang. Disks that are slow, and
+    /// not broken, answer within a second or two.
+    pub const HANGS_AFTER: Duration = Duration::from_secs(3);
+
     /// Begins a term in the journal, and starts to write on a thread of its own. The first batch has
     /// the `corrections` of the rebuild that the term's master came of; those of a new master are
     /// empty. Blocks.
@@ -207,6 +222,8 @@ impl JournalWriter {
                 bytes: 0,
                 written: 0,
                 writing: None,
+                trying: None,
+                hangs: 0,
                 last: Sequence::new(0),
                 wanted: Sequence::new(0),
                 durable: Sequence::new(0),
@@ -220,7 +237,13 @@ impl JournalWriter {
             progressed: Notify::new(),
         });
         let run = Arc::clone(&shared);
-        let commits = Apart::start(executor, "mc-journal", async move { run.write().await });
+        let write = async move {
+            // A commit that panics keeps nothing any more.
+            let ending = Ending(&run);
+            run.write().await;
+            mem::forget(ending);
+        };
+        let commits = Apart::start(executor, "mc-journal", write);
         Ok(Self { shared, commits: commits.map_err(WriterStartError::Thread)? })
     }
 
@@ -352,6 +375,10 @@ impl EffectSink for JournalSink {
             waiting.full.extend(full);
         }
         if waiting.bytes > shared.settings.max_waiting {
+            error!(
+                limit = shared.settings.max_waiting,
+                "the journal has not taken the changes of a long time; this master cannot go on"
+            );
             shared.give_up(&mut waiting);
         }
         let wakes = mem::take(&mut waiting.is_idle);
@@ -389,6 +416,8 @@ impl Shared {
             last: Position::new(self.epoch, waiting.last),
             durable: Position::new(self.epoch, waiting.durable),
             lag: waiting.lag(Instant::now()),
+            stuck_for: waiting.stuck_for(),
+            hangs: waiting.hangs + u64::from(waiting.stuck_for() >= JournalWriter::HANGS_AFTER),
             waiting: waiting.bytes,
             written: waiting.written,
             failure: waiting.failure.as_ref().map(ToString::to_string),
@@ -420,10 +449,19 @@ impl Shared {
         waiting.builder = BatchBuilder::new(self.epoch);
         waiting.bytes = 0;
         self.progressed.notify_waiters();
-        error!(
-            limit = self.settings.max_waiting,
-            "the journal has not taken the changes of a long time; this master cannot go on"
-        );
+    }
+}
+
+/// Gives up when the group commit ends in another way than it is to.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock();
+        if !waiting.ends {
+            error!("what writes the journal has ended; this master cannot go on");
+            self.0.give_up(&mut waiting);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod port;
 mod program;
 pub mod python;
 mod random;
@@ -12,6 +13,7 @@ mod wait;
 
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdCluster;
+pub use port::free_port;
 pub use program::{Finished, Input, Program, Signal, binary};
 pub use random::{Random, content, seed};
 #[cfg(feature = "relay")]

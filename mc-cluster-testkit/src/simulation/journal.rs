@@ -54,6 +54,15 @@ impl SimulatedJournal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A journal of its own that holds what this one has made durable.
+    ///
+    /// # Panics
+    /// When a snapshot cannot be copied.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { durable: self.durable.copy(), state: Arc::default() }
+    }
+
     /// Loses what was not synced, or the end of it.
     pub fn crash(&self, random: &Random) {
         let waiting = std::mem::take(&mut self.state().waiting);
@@ -150,6 +159,19 @@ impl MetadataJournal for SimulatedJournal {
     fn begin_at(&self, snapshot: Position) -> Result<(), JournalError> {
         self.state().waiting.clear();
         self.durable.begin_at(snapshot)
+    }
+
+    fn set_aside(&self) -> Result<Option<PathBuf>, JournalError> {
+        self.state().waiting.clear();
+        self.durable.set_aside()
+    }
+
+    fn checksum_at(&self, position: Position) -> Result<Option<u32>, JournalError> {
+        let waiting = self.state().waiting.clone();
+        match waiting.iter().find(|(_, batch)| batch.last() == position) {
+            Some((_, batch)) => Ok(Some(batch.checksum())),
+            None => self.durable.checksum_at(position),
+        }
     }
 
     fn contains(&self, position: Position) -> Result<bool, JournalError> {

@@ -192,9 +192,11 @@ impl Log {
         })
     }
 
-    /// Returns whether a batch ends at this position.
-    pub(super) fn contains(&self, position: Position) -> Result<bool, JournalError> {
-        self.call(|| self.batches.contains_key(key(position)))
+    /// The batch that ends at this position, if one does, and if it is whole.
+    pub(super) fn at(&self, position: Position) -> Result<Option<Option<Batch>>, JournalError> {
+        let key = key(position);
+        let row = self.call(|| self.batches.get(key))?;
+        Ok(row.map(|value| read(&key, &value).1.ok()))
     }
 }
 

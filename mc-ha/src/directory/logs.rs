@@ -77,6 +77,11 @@ impl NumberedLog {
         Ok(Some(log))
     }
 
+    /// Closes it for good: its files are moved.
+    pub(super) fn close(&self) {
+        *self.state.lock() = State::Removed;
+    }
+
     /// Removes its files.
     pub(super) fn remove(&self) -> Result<(), JournalError> {
         *self.state.lock() = State::Removed;
@@ -94,7 +99,7 @@ impl NumberedLog {
     }
 }
 
-fn directory(metadata: &Path) -> PathBuf {
+pub(super) fn directory(metadata: &Path) -> PathBuf {
     metadata.join("logs")
 }
 

@@ -30,9 +30,20 @@ impl Snapshots {
             }
         }
         let snapshots = Self { directory, newest: Mutex::default() };
-        let newest = snapshots.list()?.first().map(|info| info.at);
-        *snapshots.newest.lock() = newest;
+        snapshots.look()?;
         Ok(snapshots)
+    }
+
+    /// Begins with an empty directory, in place of one that was moved.
+    pub(super) fn reopen(&self) -> Result<(), JournalError> {
+        create_dir(&self.directory)?;
+        self.look()
+    }
+
+    /// Looks which one is the newest.
+    fn look(&self) -> Result<(), JournalError> {
+        *self.newest.lock() = self.list()?.first().map(|info| info.at);
+        Ok(())
     }
 
     /// The position of the newest one.
@@ -75,7 +86,7 @@ impl Snapshots {
         let part = path.with_extension("part");
         let file = File::create(&part).at("write", &part)?;
         let out = Some(BufWriter::with_capacity(1 << 20, file));
-        Ok(Writer { snapshots: self, at, path, part, out })
+        Ok(Writer { snapshots: self, at, path, part, out, unsynced: 0 })
     }
 
     pub(super) fn contains(&self, at: Position) -> Result<bool, JournalError> {
@@ -90,8 +101,7 @@ impl Snapshots {
                 fs::remove_file(&path).at("remove", &path)?;
             }
         }
-        *self.newest.lock() = self.list()?.first().map(|info| info.at);
-        Ok(())
+        self.look()
     }
 }
 
@@ -107,7 +117,12 @@ pub(super) struct Writer<'a> {
     part: PathBuf,
     /// `None` when it is finished.
     out: Option<BufWriter<File>>,
+    /// Bytes that were written since the last sync.
+    unsynced: usize,
 }
+
+/// Bytes after which a snapshot is synced, so that its end does not wait for all of it.
+const SYNC_EVERY: usize = 16 << 20;
 
 impl Writer<'_> {
     fn out(&mut self) -> &mut BufWriter<File> {
@@ -117,7 +132,13 @@ impl Writer<'_> {
 
 impl SnapshotWriter for Writer<'_> {
     fn write(&mut self, batch: &Batch) -> Result<(), JournalError> {
-        let written = self.out().write_all(batch.bytes());
+        let mut written = self.out().write_all(batch.bytes());
+        self.unsynced += batch.bytes().len();
+        if self.unsynced >= SYNC_EVERY {
+            self.unsynced = 0;
+            written = written.and_then(|()| self.out().flush());
+            written = written.and_then(|()| self.out().get_ref().sync_data());
+        }
         written.at("write", &self.part)
     }
 

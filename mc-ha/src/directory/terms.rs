@@ -8,10 +8,11 @@ use mc_types::Epoch;
 
 use super::files::{At, replace};
 use crate::encoding::checksum;
-use crate::journal::{Identity, JournalError};
+use crate::identity::Identity;
+use crate::journal::JournalError;
 
-const TERM: &str = "term";
-const IDENTITY: &str = "identity";
+pub(super) const TERM: &str = "term";
+pub(super) const IDENTITY: &str = "identity";
 
 /// Longest of these files, in bytes.
 const MAX_LEN: u64 = 4096;

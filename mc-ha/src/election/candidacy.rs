@@ -1,5 +1,6 @@
 //! When a member campaigns.
 
+use std::fmt;
 use std::time::Duration;
 
 use mc_types::{BoxFuture, Time};
@@ -8,8 +9,7 @@ use super::LeaderElection;
 use super::clock::Clock;
 use super::error::ElectionError;
 use super::leadership::Leadership;
-use super::member::{ClusterView, Leader, MemberId};
-use crate::position::Position;
+use super::member::{Behind, ClusterView, Leader, MemberId, MemberStatus, Progress, Standing};
 
 /// The pause after an attempt that failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -19,10 +19,25 @@ const MAX_HEAD_STARTS: u32 = 4;
 
 /// How patient a candidate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CandidacySettings {
     /// Time without a leader after which a member outside of the in-sync set takes over, which
-    /// loses what it lacks. `None`: never.
+    /// loses what it lacks. `None`: never. It must have followed the last leader, and lack no more than
+    /// [`unclean_bound`](Self::unclean_bound).
     pub unclean_takeover_after: Option<Duration>,
+    /// What a member that takes over uncleanly may lack at most, as the time in which the last leader
+    /// made it.
+    pub unclean_bound: Duration,
+    /// What a member that is recorded as in sync may lack of the last leader's journal, as the time in
+    /// which that made it: more than the standbys in sync ever do. One that lacks more has lost a part
+    /// of its journal.
+    pub sync_slack: Duration,
+    /// Time without a leader and without any record of one, until which all members should have
+    /// registered.
+    pub first_start_wait: Duration,
+    /// Whether the member leads whatever its journal holds, as soon as nobody leads, because an
+    /// administrator says so. That is over when it has seen a leader.
+    pub is_forced: bool,
     /// Time that the others leave to the member that a leader has handed over to.
     pub successor_wait: Duration,
     /// Time that a member leaves to each member whose journal reaches further.
@@ -30,10 +45,15 @@ pub struct CandidacySettings {
 }
 
 impl Default for CandidacySettings {
-    /// No unclean takeover; a second for a successor, 300 ms for a member that is ahead.
+    /// No unclean takeover, whose bound is a minute; two seconds for the first start, a second for a
+    /// successor, 300 ms for a member that is ahead.
     fn default() -> Self {
         Self {
             unclean_takeover_after: None,
+            unclean_bound: Duration::from_secs(60),
+            sync_slack: Duration::from_secs(12),
+            first_start_wait: Duration::from_secs(2),
+            is_forced: false,
             successor_wait: Duration::from_secs(1),
             head_start: Duration::from_millis(300),
         }
@@ -46,10 +66,7 @@ pub enum Decision {
     /// Follow this leader, which may be the member itself in an earlier life.
     Follow(Leader),
     /// Campaign.
-    Campaign {
-        /// The member is not in the in-sync set: if it wins, acknowledged changes may be lost.
-        unclean: bool,
-    },
+    Campaign(Takeover),
     /// Wait for a change of the view, and decide again at a time at the latest.
     Wait {
         /// That time; `None`: only a change can help.
@@ -59,22 +76,72 @@ pub enum Decision {
     },
 }
 
+/// What a member that leads is known to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Takeover {
+    /// Everything that was acknowledged.
+    InSync,
+    /// Nothing is known of any leader before: the cluster begins, or its election service has lost its
+    /// records.
+    FirstStart,
+    /// It is not in the in-sync set: acknowledged changes are lost, so many if that is known.
+    Unclean(Option<Behind>),
+}
+
 /// Why a member does not campaign although nobody leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WaitReason {
     /// It is not in the in-sync set.
     NotInSync,
+    /// No leader is recorded, and others may not have registered yet.
+    FirstStart,
+    /// It holds nothing, and others do, or did.
+    Empty,
+    /// Its journal is of another history than the last leader's.
+    OtherHistory,
+    /// Its journal has nothing of the last term.
+    FormerTerm,
+    /// It lacks more than it may, or more than is known.
+    TooFarBehind(Option<Behind>),
     /// The last leader has handed over to another member.
     Successor(MemberId),
     /// The journal of another member reaches further.
     Behind(MemberId),
 }
 
+/// Why, for an operator: "it waits, because …".
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInSync => f.write_str("it is not in sync, and may lack acknowledged changes"),
+            Self::FirstStart => f.write_str("no leader is recorded, and other members may come"),
+            Self::Empty => f.write_str("its journal is empty, and others hold something, or held"),
+            Self::OtherHistory => {
+                f.write_str("its journal is of another history than the last leader's")
+            }
+            Self::FormerTerm => f.write_str("its journal has nothing of the last term"),
+            Self::TooFarBehind(None) => f.write_str("it lacks more than is known"),
+            Self::TooFarBehind(Some(Behind { changes, time })) => {
+                let seconds = time.as_secs_f64();
+                write!(f, "it lacks {changes} changes, which were made in {seconds:.1} s")
+            }
+            Self::Successor(id) => write!(f, "the last leader has handed over to {id}"),
+            Self::Behind(id) => write!(f, "the journal of {id} reaches further"),
+        }
+    }
+}
+
 /// Decides when a member campaigns: a state machine without a clock of its own.
 ///
 /// * While somebody leads, it follows.
-/// * A member outside of the in-sync set, or without anything of the term in which that was recorded,
-///   waits for [`CandidacySettings::unclean_takeover_after`].
+/// * Where no leader is recorded, it waits for [`CandidacySettings::first_start_wait`], and one that
+///   holds nothing lets those that hold something lead. Of several histories the one that most members
+///   have goes first.
+/// * A member that holds nothing of the last term, or another history, never campaigns by itself.
+/// * A member outside of the in-sync set waits for [`CandidacySettings::unclean_takeover_after`], and
+///   campaigns then if it does not lack too much.
 /// * The member that the last leader chose goes first, and the others wait for a second.
 /// * A member waits a little for each living member whose journal reaches further.
 #[derive(Clone, Debug)]
@@ -94,38 +161,99 @@ impl Candidacy {
     }
 
     /// Decides what to do at this time, with this view of the cluster, when the member's own
-    /// journal ends at `position`. Call it at each change of the view.
-    pub fn decide(&mut self, now: Time, view: &ClusterView, position: Position) -> Decision {
+    /// journal stands like this. Call it at each change of the view.
+    pub fn decide(&mut self, now: Time, view: &ClusterView, own: Standing) -> Decision {
         if let Some(leader) = &view.leader {
             self.leaderless_since = None;
             self.last_leader = Some(leader.member.id().clone());
+            self.settings.is_forced = false;
             return Decision::Follow(leader.clone());
         }
-        let mut since = *self.leaderless_since.get_or_insert(now);
-        // One that has lost its journal since it was recorded has nothing of that term.
-        let has_term = view.in_sync.as_ref().is_none_or(|set| position.epoch >= set.epoch);
-        let unclean = !view.is_in_sync(&self.me) || !has_term;
-        if unclean {
-            let until = self.settings.unclean_takeover_after.map(|wait| since + wait);
-            match until {
-                Some(until) if now >= until => since = until,
-                until => return Decision::Wait { until, reason: WaitReason::NotInSync },
-            }
+        let since = *self.leaderless_since.get_or_insert(now);
+        let (takeover, begins) = match self.claim(view, own) {
+            Ok((takeover, wait)) => (takeover, since + wait),
+            Err(reason) => return Decision::Wait { until: None, reason },
+        };
+        if now < begins {
+            let reason = match takeover {
+                Takeover::FirstStart => WaitReason::FirstStart,
+                _ => WaitReason::NotInSync,
+            };
+            return Decision::Wait { until: Some(begins), reason };
         }
-        match self.rival(since, unclean, view, position) {
+        match self.rival(begins, takeover, view, own) {
             Some((until, reason)) if now < until => Decision::Wait { until: Some(until), reason },
-            _ => Decision::Campaign { unclean },
+            _ => Decision::Campaign(takeover),
         }
+    }
+
+    /// Returns as what the member may lead, and how long nobody must have led before; or why it may
+    /// not.
+    fn claim(&self, view: &ClusterView, own: Standing) -> Result<(Takeover, Duration), WaitReason> {
+        let Some(in_sync) = &view.in_sync else { return self.first_claim(view, own) };
+        let behind = view.progress.as_ref().and_then(|progress| progress.behind(own.position));
+        if self.settings.is_forced {
+            return Ok((Takeover::Unclean(behind), Duration::ZERO));
+        }
+        if !own.has_data() {
+            return Err(WaitReason::Empty);
+        }
+        if in_sync.history.is_some() && in_sync.history != own.history {
+            return Err(WaitReason::OtherHistory);
+        }
+        if own.position.epoch < in_sync.epoch {
+            return Err(WaitReason::FormerTerm);
+        }
+        // A leader of an older version does not say how far it was.
+        let progress = view.progress.as_ref().filter(|progress| progress.epoch == in_sync.epoch);
+        let lacks_much = |progress: &Progress| {
+            let behind = progress.behind(own.position);
+            !progress.marks.is_empty() && behind.is_none_or(|it| it.time > self.settings.sync_slack)
+        };
+        let is_short = progress
+            .is_some_and(|progress| progress.is_short(own.position) || lacks_much(progress));
+        if in_sync.members.contains(&self.me) && !is_short {
+            return Ok((Takeover::InSync, Duration::ZERO));
+        }
+        let Some(wait) = self.settings.unclean_takeover_after else {
+            return Err(WaitReason::NotInSync);
+        };
+        match (progress, behind) {
+            (Some(_), None) => Err(WaitReason::TooFarBehind(None)),
+            (Some(_), Some(behind)) if behind.time > self.settings.unclean_bound => {
+                Err(WaitReason::TooFarBehind(Some(behind)))
+            }
+            _ => Ok((Takeover::Unclean(behind), wait)),
+        }
+    }
+
+    /// Where nothing is known of a leader.
+    fn first_claim(
+        &self,
+        view: &ClusterView,
+        own: Standing,
+    ) -> Result<(Takeover, Duration), WaitReason> {
+        let is_chosen = view.successor.as_ref() == Some(&self.me);
+        if self.settings.is_forced || is_chosen {
+            return Ok((Takeover::FirstStart, Duration::ZERO));
+        }
+        if !own.has_data() && view.members.iter().any(|status| status.standing.has_data()) {
+            return Err(WaitReason::Empty);
+        }
+        Ok((Takeover::FirstStart, self.settings.first_start_wait))
     }
 
     /// The member that goes first, and until when.
     fn rival(
         &self,
         since: Time,
-        unclean: bool,
+        takeover: Takeover,
         view: &ClusterView,
-        position: Position,
+        own: Standing,
     ) -> Option<(Time, WaitReason)> {
+        if self.settings.is_forced {
+            return None;
+        }
         if let Some(successor) = view.successor.as_ref().filter(|id| view.member(id).is_some()) {
             if *successor == self.me {
                 return None;
@@ -135,19 +263,52 @@ impl Candidacy {
                 return Some((until, WaitReason::Successor(successor.clone())));
             }
         }
+        let rank = |standing: Standing| {
+            let of_history = |other: &&MemberStatus| other.standing.history == standing.history;
+            let sharers = match takeover {
+                Takeover::FirstStart => view.members.iter().filter(of_history).count(),
+                _ => 0,
+            };
+            (sharers, standing.position)
+        };
         let ahead = || {
             view.members.iter().filter(|status| {
                 let id = status.member.id();
-                status.position > position
+                rank(status.standing) > rank(own)
                     && *id != self.me
-                    && self.last_leader.as_ref() != Some(id)
-                    && (unclean || view.is_in_sync(id))
+                    && (takeover == Takeover::FirstStart || self.last_leader.as_ref() != Some(id))
+                    && (takeover != Takeover::InSync || view.is_in_sync(id))
             })
         };
-        let first = ahead().max_by_key(|status| status.position)?;
+        let first = ahead().max_by_key(|status| rank(status.standing))?;
         let number = u32::try_from(ahead().count()).unwrap_or(u32::MAX).min(MAX_HEAD_STARTS);
         let until = since + self.settings.head_start * number;
         Some((until, WaitReason::Behind(first.member.id().clone())))
+    }
+
+    /// Tells of a takeover that is about to be tried.
+    fn tell(&self, takeover: Takeover, own: Standing) {
+        let position = own.position;
+        match takeover {
+            Takeover::InSync => {}
+            Takeover::FirstStart if !own.has_data() => {
+                tracing::info!(member = %self.me, "no leader is recorded: the cluster begins");
+            }
+            Takeover::FirstStart => tracing::warn!(
+                member = %self.me, %position,
+                "no leader is recorded, but this member's journal is of a cluster that had one: the \
+                 election service has lost its records, or this is the first start with it; taking over \
+                 with what the journal has"
+            ),
+            Takeover::Unclean(Some(Behind { changes, time })) => tracing::warn!(
+                member = %self.me, %position, changes, lacks_seconds = time.as_secs_f64(),
+                "taking over without being in sync: acknowledged changes are lost"
+            ),
+            Takeover::Unclean(None) => tracing::warn!(
+                member = %self.me, %position,
+                "taking over without being in sync, and without knowing what this member lacks"
+            ),
+        }
     }
 }
 
@@ -165,19 +326,15 @@ pub fn await_leadership<'a>(
 ) -> BoxFuture<'a, Result<Leadership, ElectionError>> {
     Box::pin(async move {
         let mut views = election.view();
+        let mut told = None;
         loop {
             let seen = views.borrow_and_update().clone();
-            let decision =
-                seen.map(|view| candidacy.decide(clock.now(), &view, election.position()));
+            let own = election.standing();
+            let decision = seen.map(|view| candidacy.decide(clock.now(), &view, own));
             let until = match decision {
-                Some(Decision::Campaign { unclean }) => {
-                    if unclean {
-                        tracing::warn!(
-                            member = %candidacy.me,
-                            "taking over without being in sync: acknowledged changes may be lost"
-                        );
-                    }
-                    match election.campaign().await {
+                Some(Decision::Campaign(takeover)) => {
+                    candidacy.tell(takeover, own);
+                    match election.campaign(takeover).await {
                         Ok(won) => return Ok(won),
                         // The view shows that leader soon.
                         Err(ElectionError::Lost(_)) => {}
@@ -189,8 +346,17 @@ pub fn await_leadership<'a>(
                     tokio::time::sleep(RETRY_PAUSE).await;
                     continue;
                 }
-                Some(Decision::Wait { until, .. }) => until,
-                Some(Decision::Follow(_)) | None => None,
+                Some(Decision::Wait { until, reason }) => {
+                    if told.as_ref() != Some(&reason) {
+                        tracing::info!(member = %candidacy.me, %reason, "no master leads; this one waits");
+                        told = Some(reason);
+                    }
+                    until
+                }
+                Some(Decision::Follow(_)) | None => {
+                    told = None;
+                    None
+                }
             };
             let changed = async { views.changed().await.map_err(|_| ElectionError::Closed) };
             match until {
@@ -209,8 +375,10 @@ pub fn await_leadership<'a>(
 mod tests {
     use mc_types::{Epoch, Sequence};
 
-    use super::super::member::{InSync, Member, MemberStatus};
+    use super::super::member::{InSync, Member};
     use super::*;
+    use crate::identity::HistoryId;
+    use crate::position::Position;
 
     const UNCLEAN: Duration = Duration::from_secs(30);
 
@@ -218,8 +386,16 @@ mod tests {
         MemberId::new(id).unwrap()
     }
 
-    fn at(sequence: u64) -> Position {
-        Position { epoch: Epoch::new(1), sequence: Sequence::new(sequence) }
+    const OURS: HistoryId = HistoryId::new(7);
+
+    fn at(sequence: u64) -> Standing {
+        let position = Position::new(Epoch::new(1), Sequence::new(sequence));
+        Standing { position, history: Some(OURS) }
+    }
+
+    /// Of another history.
+    fn foreign(sequence: u64) -> Standing {
+        Standing { history: Some(HistoryId::new(8)), ..at(sequence) }
     }
 
     /// Members `a`, `b` and so on at these positions; those named in `in_sync` are.
@@ -227,13 +403,15 @@ mod tests {
         let members = ["a", "b", "c", "d", "e", "f", "g"].iter().zip(positions);
         let status = |(name, sequence): (&&str, &u64)| MemberStatus {
             member: Member::new(name, "host:1").unwrap(),
-            position: at(*sequence),
+            standing: at(*sequence),
         };
         ClusterView {
             members: members.map(status).collect(),
             in_sync: Some(InSync {
                 epoch: Epoch::new(1),
                 members: in_sync.iter().copied().map(id).collect(),
+                history: Some(OURS),
+                last_unclean: Epoch::new(0),
             }),
             ..ClusterView::default()
         }
@@ -252,7 +430,13 @@ mod tests {
         Candidacy::new(id(me), settings)
     }
 
-    const CLEAN: Decision = Decision::Campaign { unclean: false };
+    const CLEAN: Decision = Decision::Campaign(Takeover::InSync);
+    const FIRST: Decision = Decision::Campaign(Takeover::FirstStart);
+    const UNKNOWN: Decision = Decision::Campaign(Takeover::Unclean(None));
+
+    fn never(reason: WaitReason) -> Decision {
+        Decision::Wait { until: None, reason }
+    }
 
     fn now(millis: u64) -> Time {
         Time::from_millis(millis)
@@ -270,10 +454,111 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_never_had_a_leader_takes_any() {
-        let view = ClusterView { in_sync: None, ..cluster(&[0, 0], &[]) };
-        assert_eq!(candidacy("a").decide(now(0), &view, at(0)), CLEAN);
-        assert_eq!(candidacy("b").decide(now(0), &view, at(0)), CLEAN);
+    fn a_cluster_that_never_had_a_leader_takes_any_when_all_had_time_to_register() {
+        let waits = wait(2000, WaitReason::FirstStart);
+        let view = ClusterView { in_sync: None, ..cluster(&[], &[]) };
+        let mut me = candidacy("a");
+        assert_eq!(me.decide(now(0), &view, Standing::EMPTY), waits);
+        assert_eq!(me.decide(now(2000), &view, Standing::EMPTY), FIRST);
+        // Of two with data the one ahead goes first, if it is the last leader, too.
+        let view = ClusterView { in_sync: None, ..cluster(&[1, 9], &[]) };
+        let mut me = candidacy("a");
+        me.decide(now(0), &led_by("b", &view), at(1));
+        assert_eq!(me.decide(now(0), &view, at(1)), waits);
+        let behind = wait(2300, WaitReason::Behind(id("b")));
+        assert_eq!(me.decide(now(2000), &view, at(1)), behind);
+        assert_eq!(me.decide(now(2300), &view, at(1)), FIRST);
+    }
+
+    #[test]
+    fn who_holds_nothing_never_leads_where_others_do_or_did() {
+        let recorded = cluster(&[], &["c"]);
+        let others = ClusterView { in_sync: None, ..cluster(&[1], &[]) };
+        for view in [recorded, others] {
+            let mut me = candidacy("b");
+            for millis in [0, 1_000_000_000] {
+                let decision = me.decide(now(millis), &view, Standing::EMPTY);
+                assert_eq!(decision, never(WaitReason::Empty));
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_whose_journal_was_replaced_by_an_older_one_is_not_in_sync() {
+        let mut view = cluster(&[5], &["a"]);
+        let mut progress = Progress::new(Epoch::new(1));
+        progress.note(at(9).position, Duration::from_secs(1));
+        progress.common = Sequence::new(7);
+        view.progress = Some(progress);
+        let mut me = candidacy("a");
+        assert_eq!(me.decide(now(0), &view, at(7)), CLEAN);
+        assert_eq!(me.decide(now(0), &view, at(6)), never(WaitReason::TooFarBehind(None)));
+    }
+
+    #[test]
+    fn another_history_never_leads() {
+        let (view, mut me) = (cluster(&[9], &["a"]), candidacy("a"));
+        let never = never(WaitReason::OtherHistory);
+        assert_eq!(me.decide(now(0), &view, foreign(9)), never);
+        let lost = Standing { history: None, ..at(9) };
+        assert_eq!(me.decide(now(1_000_000), &view, lost), never);
+        assert_eq!(me.decide(now(1_000_000), &view, at(9)), CLEAN);
+    }
+
+    #[test]
+    fn where_no_leader_is_recorded_the_history_of_most_members_goes_first() {
+        let mut view = ClusterView { in_sync: None, ..cluster(&[1, 2, 9], &[]) };
+        view.members[2].standing = foreign(9);
+        let mut stranger = candidacy("c");
+        stranger.decide(now(0), &view, foreign(9));
+        let waits = wait(2600, WaitReason::Behind(id("b")));
+        assert_eq!(stranger.decide(now(2000), &view, foreign(9)), waits);
+        let mut own = candidacy("b");
+        own.decide(now(0), &view, at(2));
+        assert_eq!(own.decide(now(2000), &view, at(2)), FIRST);
+    }
+
+    #[test]
+    fn whom_a_leader_without_data_yields_to_leads_at_once() {
+        let mut view = ClusterView { in_sync: None, ..cluster(&[9, 1], &[]) };
+        view.successor = Some(id("a"));
+        assert_eq!(candidacy("a").decide(now(0), &view, at(9)), FIRST);
+        let waits = wait(2000, WaitReason::FirstStart);
+        assert_eq!(candidacy("b").decide(now(0), &view, foreign(1)), waits);
+    }
+
+    #[test]
+    fn an_administrator_makes_any_member_lead_once() {
+        let mut forced = candidacy("a");
+        forced.settings.is_forced = true;
+        let view = cluster(&[0, 9], &["b"]);
+        assert_eq!(forced.decide(now(0), &view, Standing::EMPTY), UNKNOWN);
+        forced.decide(now(0), &led_by("b", &view), Standing::EMPTY);
+        assert_eq!(forced.decide(now(0), &view, Standing::EMPTY), never(WaitReason::Empty));
+    }
+
+    #[test]
+    fn who_lacks_too_much_does_not_take_over() {
+        let mut view = cluster(&[1], &["c"]);
+        let mut progress = Progress::new(Epoch::new(1));
+        for second in 0..100 {
+            let leader = Position::new(Epoch::new(1), Sequence::new(10 * second));
+            progress.note(leader, Duration::from_secs(second));
+        }
+        view.progress = Some(progress);
+        let mut me = candidacy("a");
+        me.decide(now(0), &view, at(900));
+        let behind = Behind { changes: 90, time: Duration::from_secs(9) };
+        let takes_over = Decision::Campaign(Takeover::Unclean(Some(behind)));
+        assert_eq!(me.decide(now(30_000), &view, at(900)), takes_over);
+        let behind = Behind { changes: 690, time: Duration::from_secs(69) };
+        let never = |behind| never(WaitReason::TooFarBehind(behind));
+        assert_eq!(me.decide(now(30_000), &view, at(300)), never(Some(behind)));
+        let mut late = candidacy("a");
+        late.settings.unclean_bound = Duration::from_secs(70);
+        late.decide(now(0), &view, at(300));
+        let takes_over = Decision::Campaign(Takeover::Unclean(Some(behind)));
+        assert_eq!(late.decide(now(30_000), &view, at(300)), takes_over);
     }
 
     #[test]
@@ -282,24 +567,26 @@ mod tests {
         let waits = wait(30_005, WaitReason::NotInSync);
         assert_eq!(me.decide(now(5), &view, at(9)), waits);
         assert_eq!(me.decide(now(30_004), &view, at(9)), waits);
-        assert_eq!(me.decide(now(30_005), &view, at(9)), Decision::Campaign { unclean: true });
+        assert_eq!(me.decide(now(30_005), &view, at(9)), UNKNOWN);
         // The time begins anew with each leader.
         me.decide(now(40_000), &led_by("a", &view), at(9));
         assert_eq!(me.decide(now(50_000), &view, at(9)), wait(80_000, WaitReason::NotInSync));
     }
 
     #[test]
-    fn a_member_that_has_lost_its_journal_is_not_in_sync() {
-        let (view, mut me) = (cluster(&[0], &["a"]), candidacy("a"));
-        let lost = me.decide(now(0), &view, Position::EMPTY);
-        assert_eq!(lost, wait(30_000, WaitReason::NotInSync));
-        assert_eq!(me.decide(now(1), &view, at(0)), CLEAN);
+    fn a_member_with_nothing_of_the_last_term_does_not_lead() {
+        let (mut view, mut me) = (cluster(&[9], &["a"]), candidacy("a"));
+        view.in_sync.as_mut().unwrap().epoch = Epoch::new(2);
+        assert_eq!(me.decide(now(0), &view, at(9)), never(WaitReason::FormerTerm));
+        assert_eq!(me.decide(now(90_000), &view, at(9)), never(WaitReason::FormerTerm));
+        let position = Position::start_of(Epoch::new(2));
+        assert_eq!(me.decide(now(90_000), &view, Standing { position, ..at(0) }), CLEAN);
     }
 
     #[test]
     fn without_unclean_takeover_it_waits_for_a_change() {
         let mut me = Candidacy::new(id("a"), CandidacySettings::default());
-        let waits = Decision::Wait { until: None, reason: WaitReason::NotInSync };
+        let waits = never(WaitReason::NotInSync);
         let view = cluster(&[1], &["c"]);
         assert_eq!(me.decide(now(0), &view, at(1)), waits);
         assert_eq!(me.decide(now(1_000_000_000), &view, at(1)), waits);
@@ -311,7 +598,7 @@ mod tests {
         behind.decide(now(0), &view, at(1));
         let waits = wait(30_300, WaitReason::Behind(id("b")));
         assert_eq!(behind.decide(now(30_000), &view, at(1)), waits);
-        let unclean = Decision::Campaign { unclean: true };
+        let unclean = UNKNOWN;
         assert_eq!(behind.decide(now(30_300), &view, at(1)), unclean);
     }
 

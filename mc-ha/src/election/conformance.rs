@@ -83,7 +83,10 @@ cases! {
     the_in_sync_set_is_the_leaders_alone,;
     policy:
     the_chosen_successor_leads,
-    a_member_that_is_not_in_sync_does_not_lead,;
+    a_member_that_is_not_in_sync_does_not_lead,
+    how_far_the_leader_was_is_recorded,
+    an_unclean_takeover_is_remembered,
+    a_leader_that_yields_leaves_no_record,;
 }
 
 /// Runs every case on a fresh cluster.

@@ -5,8 +5,9 @@
 //! | key | value |
 //! |---|---|
 //! | `leader` | `{"epoch":7,"id":"a","rpc_address":"host:50051","lease_ms":2000,"nonce":9}`, or `{"epoch":7,"successor":"b"}` when the leader has resigned |
-//! | `members/<id>` | `{"rpc_address":"host:50051","epoch":7,"sequence":42}`: where the member's journal ends. It has a lease of etcd |
-//! | `in-sync` | `{"epoch":7,"members":["a","b"]}` |
+//! | `members/<id>` | `{"rpc_address":"host:50051","epoch":7,"sequence":42,"history":"0f…"}`: where the member's journal ends, and of which history it is. It has a lease of etcd |
+//! | `in-sync` | `{"epoch":7,"members":["a","b"],"history":"0f…","last_unclean":1}` |
+//! | `progress` | `{"epoch":7,"marks":[[40,1000],[42,3000]],"common":41}`: changes that the leader had, and milliseconds of its term, and the last change that all members in sync had; written with each renewal |
 //!
 //! That is all: how much etcd stores depends on the number of members, not on the cache.
 //!
@@ -47,12 +48,12 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::LeaderElection;
+use super::candidacy::Takeover;
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::Leadership;
-use super::member::{ClusterView, Leader, Member};
+use super::member::{ClusterView, Leader, Member, Standing};
 use crate::etcd::{Client, EtcdConfig};
-use crate::position::Position;
 
 pub use find::{find_leader, find_leader_blocking};
 
@@ -69,7 +70,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 pub struct EtcdElection {
     context: Arc<Context>,
     registered: Mutex<Option<(Member, AbortHandle)>>,
-    position: watch::Sender<Position>,
+    standing: watch::Sender<Standing>,
     view: watch::Receiver<Option<Arc<ClusterView>>>,
     leader: watch::Receiver<Option<Leader>>,
 }
@@ -110,7 +111,7 @@ impl EtcdElection {
         let (view, leader) = (watch::Sender::new(None), watch::Sender::new(None));
         let election = Self {
             registered: Mutex::new(None),
-            position: watch::Sender::new(Position::EMPTY),
+            standing: watch::Sender::new(Standing::EMPTY),
             view: view.subscribe(),
             leader: leader.subscribe(),
             context: Arc::new(Context {
@@ -138,13 +139,13 @@ impl EtcdElection {
 
 #[async_trait]
 impl LeaderElection for EtcdElection {
-    async fn register(&self, member: Member, position: Position) -> Result<(), ElectionError> {
-        self.position.send_replace(position);
+    async fn register(&self, member: Member, standing: Standing) -> Result<(), ElectionError> {
+        self.standing.send_replace(standing);
         let (told, first) = oneshot::channel();
         let task = registration::keep(
             Arc::clone(&self.context.etcd),
             member.clone(),
-            self.position.subscribe(),
+            self.standing.subscribe(),
             self.view.clone(),
             told,
         );
@@ -155,19 +156,19 @@ impl LeaderElection for EtcdElection {
         first.await.unwrap_or(Err(ElectionError::Closed))
     }
 
-    fn set_position(&self, position: Position) {
-        self.position.send_if_modified(|there| std::mem::replace(there, position) != position);
+    fn set_standing(&self, standing: Standing) {
+        self.standing.send_if_modified(|there| std::mem::replace(there, standing) != standing);
     }
 
-    fn position(&self) -> Position {
-        *self.position.borrow()
+    fn standing(&self) -> Standing {
+        *self.standing.borrow()
     }
 
-    async fn campaign(&self) -> Result<Leadership, ElectionError> {
+    async fn campaign(&self, takeover: Takeover) -> Result<Leadership, ElectionError> {
         let member = self.registered.lock().as_ref().map(|(member, _)| member.clone());
         let member = member.ok_or(ElectionError::NotRegistered)?;
-        let (context, position) = (Arc::clone(&self.context), self.position());
-        self.context.run(term::campaign(context, member, position)).await
+        let (context, standing) = (Arc::clone(&self.context), self.standing.subscribe());
+        self.context.run(term::campaign(context, member, standing, takeover)).await
     }
 
     fn view(&self) -> watch::Receiver<Option<Arc<ClusterView>>> {

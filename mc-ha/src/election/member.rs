@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use mc_types::Epoch;
+use mc_types::{Epoch, Sequence};
 
+use crate::identity::HistoryId;
 use crate::position::Position;
 use thiserror::Error;
 
@@ -86,13 +88,40 @@ impl Member {
     }
 }
 
+/// How far a member's journal reaches, and in which history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The end of its journal.
+    pub position: Position,
+    /// The history that the journal has a part of; `None` for one that is empty, whose secrets are
+    /// lost, or whose master does not say.
+    pub history: Option<HistoryId>,
+}
+
+impl Standing {
+    /// Of an empty journal.
+    pub const EMPTY: Self = Self { position: Position::EMPTY, history: None };
+
+    /// Returns whether the journal holds anything.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        self.position != Position::EMPTY
+    }
+}
+
+impl From<Position> for Standing {
+    fn from(position: Position) -> Self {
+        Self { position, history: None }
+    }
+}
+
 /// A member and how far its journal reached when it last said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// The member.
     pub member: Member,
     /// The end of its journal, about a second old.
-    pub position: Position,
+    pub standing: Standing,
 }
 
 /// The leader of a term.
@@ -111,6 +140,87 @@ pub struct InSync {
     pub epoch: Epoch,
     /// The members, the leader among them.
     pub members: Vec<MemberId>,
+    /// The history of that leader; `None` from one that does not say.
+    pub history: Option<HistoryId>,
+    /// The last term that began with a member that was not known to have everything; 0 when none did.
+    pub last_unclean: Epoch,
+}
+
+/// How far a leader was at some moments of its term, so that a member that is not in sync knows how much
+/// it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The leader's term.
+    pub epoch: Epoch,
+    /// The last durable changes, and the times since the term began at which they were, the oldest
+    /// first. At most [`MAX_MARKS`](Self::MAX_MARKS).
+    pub marks: Vec<(Sequence, Duration)>,
+    /// Up to this change the journal of every member in sync was durable, the leader's included: one
+    /// that ends before it has lost something.
+    pub common: Sequence,
+}
+
+/// What a member lacks of a leader's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// Changes.
+    pub changes: u64,
+    /// The time in which the leader made them, at most.
+    pub time: Duration,
+}
+
+impl Progress {
+    /// Most moments that are kept.
+    pub const MAX_MARKS: usize = 64;
+
+    /// The shortest time between two moments: together they reach two minutes back.
+    pub(super) const INTERVAL: Duration = Duration::from_secs(2);
+
+    /// The beginning of a term.
+    #[must_use]
+    pub fn new(epoch: Epoch) -> Self {
+        Self { epoch, marks: Vec::new(), common: Sequence::new(0) }
+    }
+
+    /// Notes how far the leader is at a time since the term began.
+    pub fn note(&mut self, position: Position, time: Duration) {
+        if position.epoch != self.epoch {
+            return;
+        }
+        // The last moment moves until it is far enough from the one before.
+        if let [.., (_, before), (_, last)] = self.marks[..]
+            && last.saturating_sub(before) < Self::INTERVAL
+        {
+            self.marks.pop();
+        }
+        if self.marks.len() == Self::MAX_MARKS {
+            self.marks.remove(0);
+        }
+        self.marks.push((position.sequence, time));
+    }
+
+    /// Returns whether a journal that ends at this position has less than every member in sync had.
+    #[must_use]
+    pub fn is_short(&self, position: Position) -> bool {
+        position < Position::new(self.epoch, self.common)
+    }
+
+    /// Returns what a journal that ends at this position lacks; `None` when it is of another term, or
+    /// further behind than is known.
+    #[must_use]
+    pub fn behind(&self, position: Position) -> Option<Behind> {
+        let &(last, end) = self.marks.last()?;
+        if position.epoch != self.epoch {
+            return None;
+        }
+        let of_then = self.marks.iter().rev().find(|(sequence, _)| *sequence <= position.sequence);
+        let changes = last.as_u64().saturating_sub(position.sequence.as_u64());
+        match of_then {
+            _ if changes == 0 => Some(Behind { changes: 0, time: Duration::ZERO }),
+            Some((_, time)) => Some(Behind { changes, time: end.saturating_sub(*time) }),
+            None => None,
+        }
+    }
 }
 
 /// A cluster as one member sees it.
@@ -124,6 +234,8 @@ pub struct ClusterView {
     pub in_sync: Option<InSync>,
     /// The member that the last leader handed over to, until there is a new leader.
     pub successor: Option<MemberId>,
+    /// How far the last leader was; `None` from one that does not say.
+    pub progress: Option<Progress>,
 }
 
 impl ClusterView {
@@ -172,8 +284,6 @@ fn shortened(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use mc_types::Sequence;
-
     use super::*;
 
     #[test]
@@ -185,6 +295,32 @@ mod tests {
         for address in ["", "a b:1", &"x".repeat(513)] {
             assert!(Member::new("m", address).is_err(), "{address}");
         }
+    }
+
+    #[test]
+    fn what_a_member_lacks_is_known_in_changes_and_time() {
+        let at = |epoch, sequence| Position::new(Epoch::new(epoch), Sequence::new(sequence));
+        let seconds = Duration::from_secs;
+        let mut progress = Progress::new(Epoch::new(7));
+        assert_eq!(progress.behind(at(7, 0)), None, "nothing is known");
+        for second in 0..10 {
+            progress.note(at(7, 100 * second), seconds(second));
+        }
+        let behind = |changes, time| Some(Behind { changes, time: seconds(time) });
+        assert_eq!(progress.behind(at(7, 900)), behind(0, 0));
+        assert_eq!(progress.behind(at(7, 901)), behind(0, 0));
+        // The moments are two seconds apart: it may lack up to two seconds less than that.
+        assert_eq!(progress.behind(at(7, 399)), behind(501, 7));
+        assert_eq!(progress.behind(at(6, 399)), None);
+        progress.note(at(6, 1_000), seconds(11));
+        assert_eq!(progress.behind(at(7, 900)), behind(0, 0), "of another term");
+        for second in 10..1000 {
+            progress.note(at(7, 100 * second), seconds(second));
+        }
+        assert_eq!(progress.marks.len(), Progress::MAX_MARKS);
+        assert_eq!(progress.behind(at(7, 900)), None, "longer ago than is known");
+        let recent = progress.behind(at(7, 90_000)).unwrap();
+        assert_eq!((recent.changes, recent.time.as_secs() / 10), (9_900, 9));
     }
 
     #[test]

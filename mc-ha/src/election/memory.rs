@@ -7,8 +7,8 @@
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let cluster = MemoryCluster::start(Duration::from_secs(2))?;
 //! let election = cluster.join();
-//! election.register(Member::new("a", "host:50051")?, Position::EMPTY).await?;
-//! let leadership = election.campaign().await?;
+//! election.register(Member::new("a", "host:50051")?, Standing::EMPTY).await?;
+//! let leadership = election.campaign(Takeover::InSync).await?;
 //! assert!(leadership.authority().is_valid());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).map_err(|e| e.to_string())?;
@@ -21,18 +21,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mc_types::{Epoch, Time};
+use mc_types::{Epoch, Sequence, Time};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::LeaderElection;
 use super::authority::{Fence, safe_lease};
+use super::candidacy::Takeover;
 use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::{Leadership, Term};
-use super::member::{ClusterView, InSync, Leader, Member, MemberId, MemberStatus};
+use super::member::{
+    ClusterView, InSync, Leader, Member, MemberId, MemberStatus, Progress, Standing,
+};
 use crate::executor::{Executor, Threads};
-use crate::position::Position;
 
 /// An election service in memory. Clones are the same service.
 #[derive(Clone)]
@@ -55,6 +57,7 @@ struct State {
     term: Option<Held>,
     in_sync: Option<InSync>,
     successor: Option<MemberId>,
+    progress: Option<Progress>,
 }
 
 /// One [`MemoryElection`].
@@ -62,7 +65,7 @@ struct Node {
     cut: bool,
     closed: bool,
     member: Option<Member>,
-    position: Position,
+    standing: Standing,
     view: watch::Sender<Option<Arc<ClusterView>>>,
     leader: watch::Sender<Option<Leader>>,
 }
@@ -77,6 +80,9 @@ struct Held {
     node: usize,
     leader: Leader,
     fence: Fence,
+    begun: Time,
+    common: Sequence,
+    last_unclean: Epoch,
     expires: Time,
 }
 
@@ -125,6 +131,7 @@ impl MemoryCluster {
             term: None,
             in_sync: None,
             successor: None,
+            progress: None,
         })))
     }
 
@@ -148,7 +155,7 @@ impl MemoryCluster {
             cut: false,
             closed: false,
             member: None,
-            position: Position::EMPTY,
+            standing: Standing::EMPTY,
             view,
             leader,
         });
@@ -179,6 +186,10 @@ impl State {
                 let _ = term.fence.authority().is_valid();
             } else if term.fence.extend(safe) {
                 term.expires = expires;
+                let epoch = term.leader.epoch;
+                let progress = self.progress.get_or_insert_with(|| Progress::new(epoch));
+                progress.note(self.nodes[term.node].standing.position, now - term.begun);
+                progress.common = term.common;
             }
         }
         self.registrations.retain(|_, registration| {
@@ -189,7 +200,7 @@ impl State {
             self.nodes.iter().enumerate().filter(|(_, node)| !node.cut && !node.closed)
         {
             let Some(member) = node.member.clone() else { continue };
-            let status = MemberStatus { member, position: node.position };
+            let status = MemberStatus { member, standing: node.standing };
             let id = status.member.id().clone();
             self.registrations.insert(id, Registration { node: at, status, expires });
         }
@@ -202,6 +213,7 @@ impl State {
             members: self.registrations.values().map(|there| there.status.clone()).collect(),
             in_sync: self.in_sync.clone(),
             successor: self.successor.clone(),
+            progress: self.progress.clone(),
         }
     }
 
@@ -238,34 +250,53 @@ impl State {
         held.ok_or(ElectionError::Deposed { epoch })
     }
 
-    fn campaign(&mut self, node: usize) -> Result<(Member, Fence), ElectionError> {
+    fn campaign(
+        &mut self,
+        node: usize,
+        takeover: Takeover,
+    ) -> Result<(Member, Fence, Epoch), ElectionError> {
         self.check_reach(node)?;
         self.tick();
         let member = self.nodes[node].member.clone().ok_or(ElectionError::NotRegistered)?;
         if let Some(term) = &self.term {
             return Err(ElectionError::Lost(term.leader.clone()));
         }
-        let last = self.epoch.max(self.nodes[node].position.epoch);
+        let others = self.registrations.values().map(|there| there.status.standing);
+        let of_journals = others.map(|standing| standing.position.epoch).max();
+        let own = self.nodes[node].standing.position.epoch;
+        let last = self.epoch.max(own).max(of_journals.unwrap_or(own));
         let next = last.as_u64().checked_add(1);
         self.epoch = Epoch::new(next.ok_or(ElectionError::NoEpochLeft { epoch: last })?);
         let now = self.clock.now();
         let fence = Fence::new(self.epoch, Arc::clone(&self.clock), now + safe_lease(self.ttl));
         let leader = Leader { epoch: self.epoch, member: member.clone() };
         let expires = now + self.ttl;
-        self.term = Some(Held { node, leader, fence: fence.clone(), expires });
+        let before = self.in_sync.as_ref().map_or(Epoch::new(0), |before| before.last_unclean);
+        let last_unclean = if takeover == Takeover::InSync { before } else { self.epoch };
+        let fence_of = fence.clone();
+        self.term = Some(Held {
+            node,
+            leader,
+            fence: fence_of,
+            begun: now,
+            common: Sequence::new(0),
+            last_unclean,
+            expires,
+        });
         self.successor = None;
+        self.progress = None;
         self.publish();
-        Ok((member, fence))
+        Ok((member, fence, last_unclean))
     }
 }
 
 #[async_trait]
 impl LeaderElection for MemoryElection {
-    async fn register(&self, member: Member, position: Position) -> Result<(), ElectionError> {
+    async fn register(&self, member: Member, standing: Standing) -> Result<(), ElectionError> {
         let mut state = self.cluster.0.lock();
         state.check_reach(self.node)?;
         let node = &mut state.nodes[self.node];
-        node.position = position;
+        node.standing = standing;
         if let Some(before) = node.member.replace(member) {
             state.registrations.remove(before.id());
         }
@@ -273,19 +304,19 @@ impl LeaderElection for MemoryElection {
         Ok(())
     }
 
-    fn set_position(&self, position: Position) {
-        self.cluster.0.lock().nodes[self.node].position = position;
+    fn set_standing(&self, standing: Standing) {
+        self.cluster.0.lock().nodes[self.node].standing = standing;
     }
 
-    fn position(&self) -> Position {
-        self.cluster.0.lock().nodes[self.node].position
+    fn standing(&self) -> Standing {
+        self.cluster.0.lock().nodes[self.node].standing
     }
 
-    async fn campaign(&self) -> Result<Leadership, ElectionError> {
-        let (member, fence) = self.cluster.0.lock().campaign(self.node)?;
+    async fn campaign(&self, takeover: Takeover) -> Result<Leadership, ElectionError> {
+        let (member, fence, last_unclean) = self.cluster.0.lock().campaign(self.node, takeover)?;
         let authority = fence.authority();
         let term = MemoryTerm { cluster: self.cluster.clone(), node: self.node, fence };
-        Ok(Leadership::new(authority, member, Box::new(term)))
+        Ok(Leadership::new(authority, member, last_unclean, Box::new(term)))
     }
 
     fn view(&self) -> watch::Receiver<Option<Arc<ClusterView>>> {
@@ -322,13 +353,16 @@ struct MemoryTerm {
 }
 
 impl MemoryTerm {
-    fn end(&self, to: Option<&MemberId>) -> Result<(), ElectionError> {
+    fn end(&self, to: Option<&MemberId>, yields: bool) -> Result<(), ElectionError> {
         self.fence.end();
         let mut state = self.cluster.0.lock();
         state.check_reach(self.node)?;
         state.held(self.fence.authority().epoch())?;
         state.term = None;
         state.successor = to.cloned();
+        if yields {
+            (state.in_sync, state.progress) = (None, None);
+        }
         state.publish();
         Ok(())
     }
@@ -339,21 +373,35 @@ impl Term for MemoryTerm {
     async fn set_in_sync(&self, members: &[MemberId]) -> Result<(), ElectionError> {
         let mut state = self.cluster.0.lock();
         state.check_reach(self.node)?;
-        let epoch = state.held(self.fence.authority().epoch())?.leader.epoch;
-        state.in_sync = Some(InSync { epoch, members: members.to_vec() });
+        let held = state.held(self.fence.authority().epoch())?;
+        let (epoch, last_unclean) = (held.leader.epoch, held.last_unclean);
+        let history = state.nodes[self.node].standing.history;
+        state.in_sync = Some(InSync { epoch, members: members.to_vec(), history, last_unclean });
         state.publish();
         Ok(())
     }
 
-    async fn resign(self: Box<Self>, to: Option<&MemberId>) -> Result<(), ElectionError> {
-        self.end(to)
+    fn set_common(&self, common: Sequence) {
+        let mut state = self.cluster.0.lock();
+        let epoch = self.fence.authority().epoch();
+        if let Some(held) = state.term.as_mut().filter(|held| held.leader.epoch == epoch) {
+            held.common = common;
+        }
+    }
+
+    async fn resign(
+        self: Box<Self>,
+        to: Option<&MemberId>,
+        yields: bool,
+    ) -> Result<(), ElectionError> {
+        self.end(to, yields)
     }
 }
 
 impl Drop for MemoryTerm {
     fn drop(&mut self) {
         // It fails when the term is over already, or cannot be reached and ends by itself.
-        let _ = self.end(None);
+        let _ = self.end(None, false);
     }
 }
 
@@ -379,6 +427,7 @@ impl fmt::Debug for MemoryTerm {
 mod tests {
     use super::super::clock::ManualClock;
     use super::*;
+    use crate::position::Position;
 
     const TTL: Duration = Duration::from_secs(2);
 
@@ -388,7 +437,7 @@ mod tests {
         let elections = [cluster.join(), cluster.join()];
         for (election, id) in elections.iter().zip(["a", "b"]) {
             let member = Member::new(id, "host:1").unwrap();
-            election.register(member, Position::EMPTY).await.unwrap();
+            election.register(member, Standing::EMPTY).await.unwrap();
         }
         (clock, cluster, elections)
     }
@@ -396,11 +445,11 @@ mod tests {
     #[tokio::test]
     async fn the_authority_ends_before_another_can_win() {
         let (clock, cluster, [a, b]) = cluster().await;
-        let first = a.campaign().await.unwrap();
+        let first = a.campaign(Takeover::InSync).await.unwrap();
         a.set_cut(true);
         let mut waited = Duration::ZERO;
         let second = loop {
-            match b.campaign().await {
+            match b.campaign(Takeover::InSync).await {
                 Ok(won) => break won,
                 Err(error) => assert!(matches!(error, ElectionError::Lost(_)), "{error}"),
             }
@@ -418,7 +467,7 @@ mod tests {
     #[tokio::test]
     async fn a_short_cut_ends_no_term() {
         let (clock, cluster, [a, _b]) = cluster().await;
-        let term = a.campaign().await.unwrap();
+        let term = a.campaign(Takeover::InSync).await.unwrap();
         a.set_cut(true);
         clock.advance(TTL / 2);
         a.set_cut(false);
@@ -431,7 +480,7 @@ mod tests {
     #[tokio::test]
     async fn a_suspended_host_has_no_authority_when_it_wakes() {
         let (clock, cluster, [a, _b]) = cluster().await;
-        let term = a.campaign().await.unwrap();
+        let term = a.campaign(Takeover::InSync).await.unwrap();
         clock.advance(Duration::from_secs(3600));
         assert!(!term.authority().is_valid());
         cluster.tick();
@@ -442,8 +491,8 @@ mod tests {
     async fn the_last_epoch_is_not_passed() {
         let (_, _, [a, _b]) = cluster().await;
         let epoch = Epoch::new(u64::MAX);
-        a.set_position(Position { epoch, ..Position::EMPTY });
-        let error = a.campaign().await.unwrap_err();
+        a.set_standing(Position::start_of(epoch).into());
+        let error = a.campaign(Takeover::InSync).await.unwrap_err();
         assert!(matches!(error, ElectionError::NoEpochLeft { .. }), "{error}");
     }
 }

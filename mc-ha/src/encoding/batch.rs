@@ -201,6 +201,12 @@ impl Batch {
         Self { bytes, header }
     }
 
+    /// Returns the CRC-32C of all its bytes.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        checksum(&[&self.bytes])
+    }
+
     /// Takes bytes that are one batch, whole.
     ///
     /// # Errors

@@ -41,6 +41,11 @@ impl RequestOp {
         Self { request: Some(request_op::Request::RequestRange(RangeRequest::key(key))) }
     }
 
+    pub(crate) fn delete(key: &str) -> Self {
+        let delete = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_bytes()) };
+        Self { request: Some(request_op::Request::RequestDeleteRange(delete)) }
+    }
+
     pub(crate) fn put(key: &str, value: Bytes) -> Self {
         let key = Bytes::copy_from_slice(key.as_bytes());
         let put = PutRequest { key, value, lease: 0 };

@@ -3,25 +3,37 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mc_meta::MasterConfig;
-use mc_types::{BoxFuture, Epoch};
+use mc_types::BoxFuture;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tracing::{info, warn};
 
-use super::frame::ReplicationError;
+use super::frame::{Difference, ReplicationError, Start};
+use super::own_snapshot::OwnSnapshot;
 use crate::encoding::{Batch, BatchKind};
 use crate::executor::{Executor, Threads, block_on};
-use crate::journal::{Identity, MetadataJournal};
+use crate::identity::{HistoryId, Identity};
+use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
 use crate::recover::{RecoverError, Replica};
+use crate::snapshot::{SnapshotPolicy, SnapshotSchedule};
 
 /// Batches that may wait to be kept.
 const WAITING: usize = 64;
 
+/// How often it is looked whether a snapshot is due while nothing comes.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Keeps a standby's journal, and the state that comes of it, [apart](Executor::spawn_apart): journals
 /// block. It ends when it is dropped and what it was given is done.
+///
+/// It takes snapshots of its own, so that its journal stays as short as the leader's.
 pub struct Applier {
     journal: Arc<dyn MetadataJournal>,
     jobs: mpsc::Sender<Job>,
@@ -30,14 +42,35 @@ pub struct Applier {
     replica: oneshot::Receiver<Option<Replica>>,
 }
 
+/// How an [`Applier`] works.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ApplierSettings {
+    /// Threads that read the journal at the start. Default one.
+    pub threads: NonZeroUsize,
+    /// When snapshots are taken.
+    pub snapshots: SnapshotPolicy,
+}
+
+impl Default for ApplierSettings {
+    fn default() -> Self {
+        Self { threads: NonZeroUsize::MIN, snapshots: SnapshotPolicy::default() }
+    }
+}
+
 /// How far a standby is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ApplierState {
     /// Its journal is durable up to here.
     pub durable: Position,
+    /// The history that its journal has a part of; `None` for one that is empty, or whose secrets are
+    /// lost.
+    pub history: Option<HistoryId>,
     /// When it last got anything.
     pub heard: Option<Instant>,
+    /// Snapshots that could not be written.
+    pub failed_snapshots: u64,
     /// Counts the streams that were begun with.
     pub(super) stream: u64,
     /// Why it takes nothing more of this stream.
@@ -45,13 +78,10 @@ pub struct ApplierState {
 }
 
 pub(super) enum Job {
-    /// A stream begins, of this term.
-    Begin {
-        epoch: Epoch,
-        identity: Identity,
-        with_snapshot: bool,
-    },
+    /// A stream begins.
+    Begin(Start),
     Batch(Batch),
+    SetAside(oneshot::Sender<Result<Option<PathBuf>, JournalError>>),
 }
 
 impl fmt::Debug for Applier {
@@ -69,9 +99,9 @@ impl Applier {
     pub fn start(
         journal: Arc<dyn MetadataJournal>,
         config: MasterConfig,
-        threads: NonZeroUsize,
+        settings: ApplierSettings,
     ) -> Result<Self, RecoverError> {
-        Self::start_in(&Threads, journal, config, threads)
+        Self::start_in(&Threads, journal, config, settings)
     }
 
     /// [`start`](Self::start)s to keep what follows where the executor runs work apart.
@@ -82,17 +112,29 @@ impl Applier {
         executor: &dyn Executor,
         journal: Arc<dyn MetadataJournal>,
         config: MasterConfig,
-        threads: NonZeroUsize,
+        settings: ApplierSettings,
     ) -> Result<Self, RecoverError> {
-        let replica = match journal.identity()? {
-            Some(identity) => Some(Replica::load(&*journal, &config, &identity, threads)?),
+        let threads = settings.threads;
+        let identity = journal.identity()?;
+        let replica = match &identity {
+            Some(identity) => Some(Replica::load(&*journal, &config, identity, threads)?),
             None => None,
         };
-        let durable = journal.last().unwrap_or_default();
-        let state = ApplierState { durable, heard: None, stream: 0, failure: None };
+        let last = journal.last();
+        let state = ApplierState {
+            durable: last.unwrap_or_default(),
+            history: last.and(identity).map(|identity| identity.history()),
+            heard: None,
+            failed_snapshots: 0,
+            stream: 0,
+            failure: None,
+        };
         let (told, state) = watch::channel(state);
         let (jobs, waiting) = mpsc::channel(WAITING);
-        let work = Work { journal: Arc::clone(&journal), config, threads, replica, told };
+        let newest = journal.snapshots()?.first().copied();
+        let schedule = SnapshotSchedule::new(settings.snapshots, newest);
+        let kept = Arc::clone(&journal);
+        let work = Work { journal: kept, config, threads, replica, schedule, written: 0, told };
         let (ended, replica) = oneshot::channel();
         let run = async move {
             // Nobody wants it when the standby does not lead.
@@ -118,25 +160,42 @@ impl Applier {
         &self.jobs
     }
 
+    /// [Sets the journal aside](MetadataJournal::set_aside), for a leader whose history is
+    /// [another one](ReplicationError::OtherHistory), and goes on as a standby with an empty one.
+    /// Returns where the former one lies.
+    ///
+    /// # Errors
+    /// [`ReplicationError::Journal`] when it cannot be moved, [`ReplicationError::Ended`].
+    pub async fn set_aside(&self) -> Result<Option<PathBuf>, ReplicationError> {
+        let (done, moved) = oneshot::channel();
+        self.jobs.send(Job::SetAside(done)).await.map_err(|_| ReplicationError::Ended)?;
+        Ok(moved.await.map_err(|_| ReplicationError::Ended)??)
+    }
+
+    /// Waits until what keeps the journal has ended although it was not told to: it has panicked.
+    pub async fn ended(&self) {
+        let mut state = self.state.clone();
+        while state.changed().await.is_ok() {}
+    }
+
     /// Ends and returns the state that it has, when what it was given is done; `None` for a journal
     /// that is new.
     ///
-    /// # Panics
-    /// When keeping the journal has panicked.
-    pub fn close(self) -> BoxFuture<'static, Option<Replica>> {
+    /// # Errors
+    /// [`ReplicationError::Ended`] when keeping the journal has panicked.
+    pub fn close(self) -> BoxFuture<'static, Result<Option<Replica>, ReplicationError>> {
         Box::pin(async move {
             drop(self.jobs);
-            self.replica.await.expect("what keeps the journal ends only when it is told to")
+            self.replica.await.map_err(|_| ReplicationError::Ended)
         })
     }
 
     /// [`close`](Self::close)s. Blocks; not where the executor says that no thread
     /// [may](Executor::may_block).
     ///
-    /// # Panics
+    /// # Errors
     /// As [`close`](Self::close).
-    #[must_use]
-    pub fn stop(self) -> Option<Replica> {
+    pub fn stop(self) -> Result<Option<Replica>, ReplicationError> {
         block_on(self.close(), None).expect("there is no deadline")
     }
 }
@@ -146,55 +205,70 @@ struct Work {
     config: MasterConfig,
     threads: NonZeroUsize,
     replica: Option<Replica>,
+    schedule: SnapshotSchedule,
+    /// Bytes that were appended.
+    written: u64,
     told: watch::Sender<ApplierState>,
 }
 
 impl Work {
     async fn run(mut self, mut jobs: mpsc::Receiver<Job>) -> Option<Replica> {
-        let mut next = jobs.recv().await;
+        let journal = Arc::clone(&self.journal);
+        let mut snapshot = None;
+        let mut next = None;
         let mut has_failed = true;
-        while let Some(job) = next.take() {
+        loop {
+            let job = match next.take() {
+                Some(job) => Some(job),
+                None => match receive(&mut jobs, snapshot.is_some()).await {
+                    Ok(job) => job,
+                    Err(TryRecvError::Disconnected) => return self.replica,
+                    Err(TryRecvError::Empty) => None,
+                },
+            };
             match job {
-                Job::Begin { epoch, identity, with_snapshot } => {
-                    let begun = self.begin(epoch, &identity, with_snapshot, &mut jobs).await;
+                Some(Job::Begin(start)) => {
+                    snapshot = None;
+                    let begun = self.begin(&start, &mut jobs).await;
                     has_failed = begun.is_err();
                     self.tell(begun.err(), true);
                 }
+                Some(Job::SetAside(done)) => {
+                    (snapshot, has_failed) = (None, true);
+                    let moved = self.set_aside();
+                    self.tell(None, false);
+                    // The caller may have gone.
+                    let _ = done.send(moved);
+                }
                 // Of a stream that failed.
-                Job::Batch(_) if has_failed => {}
-                Job::Batch(batch) => {
-                    let mut some = vec![batch];
-                    while some.len() < WAITING
-                        && let Ok(job) = jobs.try_recv()
-                    {
-                        match job {
-                            Job::Batch(batch) => some.push(batch),
-                            job => {
-                                next = Some(job);
-                                break;
-                            }
-                        }
-                    }
+                Some(Job::Batch(_)) if has_failed => {}
+                Some(Job::Batch(batch)) => {
+                    let some = with_more(batch, &mut jobs, &mut next);
                     let kept = self.keep(&some);
                     has_failed = kept.is_err();
                     self.tell(kept.err(), false);
                 }
+                None => {}
             }
-            if next.is_none() {
-                next = jobs.recv().await;
+            if has_failed {
+                snapshot = None;
+            } else {
+                self.go_on_with(&mut snapshot, &*journal);
             }
         }
-        self.replica
     }
 
     fn tell(&self, failure: Option<ReplicationError>, is_new: bool) {
-        let durable = self.journal.last().unwrap_or_default();
+        let last = self.journal.last();
+        let identity = last.and_then(|_| self.journal.identity().ok().flatten());
         self.told.send_modify(|state| {
             // What was appended before a failure may not be durable.
             if failure.is_none() {
-                state.durable = durable;
+                state.durable = last.unwrap_or_default();
             }
+            state.history = identity.map(|identity| identity.history());
             state.heard = Some(Instant::now());
+            state.failed_snapshots = self.schedule.failures();
             state.stream += u64::from(is_new);
             state.failure = failure.map(Arc::new);
         });
@@ -203,31 +277,67 @@ impl Work {
     /// Begins to follow a term, with a snapshot of it if need be.
     async fn begin(
         &mut self,
-        epoch: Epoch,
-        identity: &Identity,
-        with_snapshot: bool,
+        start: &Start,
         jobs: &mut mpsc::Receiver<Job>,
     ) -> Result<(), ReplicationError> {
-        let known = self.journal.epoch();
-        if epoch < known {
-            return Err(ReplicationError::Deposed { theirs: epoch, known });
+        let last = self.journal.last();
+        if let Some(last) = last {
+            self.check_history(start, last)?;
         }
-        if epoch > known {
+        let is_lost = last.is_some_and(|last| last.epoch < start.last_unclean);
+        if start.epoch < self.journal.epoch() || start.with_snapshot && is_lost {
+            // Of a term that never had a change, or before an unclean takeover.
+            let aside = self.set_aside()?;
+            if let Some(aside) = aside {
+                warn!(
+                    aside = %aside.display(), position = %last.unwrap_or_default(),
+                    "this master's journal has changes that the leader lacks, since another one took over \
+                     without them; it was set aside: look into it, or remove it"
+                );
+            }
+        }
+        let Start { epoch, identity, with_snapshot, .. } = *start;
+        if epoch > self.journal.epoch() {
             self.journal.begin_epoch(epoch)?;
         }
-        if self.journal.identity()? != Some(*identity) {
-            self.journal.set_identity(identity)?;
-            if !with_snapshot {
-                self.replica = Some(self.load(identity)?);
-            }
+        if self.journal.identity()? != Some(identity) {
+            self.journal.set_identity(&identity)?;
         }
         if with_snapshot {
             let at = keep_snapshot(&*self.journal, jobs).await?;
             self.journal.begin_at(at)?;
             self.replica = None;
-            self.replica = Some(self.load(identity)?);
+        }
+        if self.replica.is_none() {
+            self.replica = Some(self.load(&identity)?);
         }
         Ok(())
+    }
+
+    /// Checks that the journal, which ends at `position`, is a beginning of the leader's history, or
+    /// has no more than the end of a former leader's term besides.
+    fn check_history(&self, start: &Start, position: Position) -> Result<(), ReplicationError> {
+        let theirs = start.identity.history();
+        let other = |difference| {
+            Err(ReplicationError::OtherHistory { epoch: start.epoch, theirs, position, difference })
+        };
+        if self.journal.identity()?.map(|identity| identity.history()) != Some(theirs) {
+            return other(Difference::Origin);
+        }
+        let known = self.journal.epoch();
+        if start.epoch < known {
+            return other(Difference::Term(known));
+        }
+        let own = self.journal.checksum_at(position)?;
+        match (own, start.checksum) {
+            (Some(own), Some(theirs)) if own != theirs => other(Difference::Batch),
+            _ => Ok(()),
+        }
+    }
+
+    fn set_aside(&mut self) -> Result<Option<PathBuf>, JournalError> {
+        self.replica = None;
+        self.journal.set_aside()
     }
 
     fn load(&self, identity: &Identity) -> Result<Replica, RecoverError> {
@@ -240,6 +350,7 @@ impl Work {
                 return Err(ReplicationError::Protocol("a page outside of a snapshot"));
             }
             self.journal.append(self.journal.epoch(), batch)?;
+            self.written += batch.bytes().len() as u64;
         }
         self.journal.sync()?;
         if let Some(replica) = &mut self.replica {
@@ -247,6 +358,77 @@ impl Work {
         }
         Ok(())
     }
+
+    /// Writes some of the snapshot, or begins one when it is due.
+    fn go_on_with<'j>(
+        &mut self,
+        snapshot: &mut Option<OwnSnapshot<'j>>,
+        journal: &'j dyn MetadataJournal,
+    ) {
+        let Some(replica) = &self.replica else { return };
+        let written = match snapshot {
+            None if !self.schedule.is_due(self.written) => return,
+            None => {
+                self.schedule.began(self.written);
+                OwnSnapshot::begin(journal, replica).map(|begun| {
+                    *snapshot = Some(begun);
+                    None
+                })
+            }
+            Some(under_way) if !under_way.is_of_term(replica) => {
+                *snapshot = None;
+                return;
+            }
+            Some(under_way) => under_way.write_some(replica),
+        };
+        match written {
+            Ok(None) => {}
+            Ok(Some(whole)) => {
+                info!(at = %whole.at, bytes = whole.bytes, "snapshot taken");
+                *snapshot = None;
+                self.schedule.finished(whole);
+            }
+            Err(error) => {
+                warn!(%error, "no snapshot was taken; the journal is kept until one is");
+                *snapshot = None;
+                self.schedule.failed();
+                let failures = self.schedule.failures();
+                self.told.send_modify(|state| state.failed_snapshots = failures);
+            }
+        }
+    }
+}
+
+/// The next job, if there is one now, or comes before it is time to look around.
+async fn receive(
+    jobs: &mut mpsc::Receiver<Job>,
+    is_busy: bool,
+) -> Result<Option<Job>, TryRecvError> {
+    if is_busy {
+        return jobs.try_recv().map(Some);
+    }
+    match timeout(LOOK, jobs.recv()).await {
+        Ok(Some(job)) => Ok(Some(job)),
+        Ok(None) => Err(TryRecvError::Disconnected),
+        Err(_) => Err(TryRecvError::Empty),
+    }
+}
+
+/// A batch with those that wait behind it; a job of another kind that ends them is the `next` one.
+fn with_more(batch: Batch, jobs: &mut mpsc::Receiver<Job>, next: &mut Option<Job>) -> Vec<Batch> {
+    let mut some = vec![batch];
+    while some.len() < WAITING
+        && let Ok(job) = jobs.try_recv()
+    {
+        match job {
+            Job::Batch(batch) => some.push(batch),
+            job => {
+                *next = Some(job);
+                break;
+            }
+        }
+    }
+    some
 }
 
 /// Writes the snapshot that arrives; what was there before stays until it is whole.

@@ -1,5 +1,6 @@
 //! The frames of a replication stream.
 
+use core::fmt;
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -7,7 +8,8 @@ use mc_types::{Epoch, Sequence};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::encoding::{Batch, BatchError, MAX_BATCH_LEN};
-use crate::journal::{Identity, JournalError};
+use crate::identity::{HistoryId, Identity};
+use crate::journal::JournalError;
 use crate::position::Position;
 use crate::recover::RecoverError;
 
@@ -42,17 +44,25 @@ pub enum ReplicationError {
     /// The journal cannot be read back.
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// The leader's term is older than one that this master knows of.
-    #[error("the leader of term {theirs} was replaced; term {known} has begun")]
-    Deposed {
-        /// The leader's term.
-        theirs: Epoch,
-        /// The youngest one known.
-        known: Epoch,
-    },
     /// Nothing was heard for too long.
     #[error("the other master was silent for too long")]
     Silent,
+    /// This master's journal is not the beginning of the leader's: one of them is of another cluster, or
+    /// both went on apart.
+    #[error(
+        "this master's journal, which ends at {position}, is not of the history {theirs} of the leader \
+         of term {epoch}: {difference}"
+    )]
+    OtherHistory {
+        /// The leader's term.
+        epoch: Epoch,
+        /// The leader's history.
+        theirs: HistoryId,
+        /// Where the journal ends.
+        position: Position,
+        /// How they differ.
+        difference: Difference,
+    },
     /// The leader has no snapshot to send.
     #[error("the leader took no snapshot in time")]
     NoSnapshot,
@@ -64,14 +74,52 @@ pub enum ReplicationError {
     Ended,
 }
 
+/// How two histories differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// They began with other secrets.
+    Origin,
+    /// The batch at the end of the journal is another one on the leader's side.
+    Batch,
+    /// The journal has met this term, which is younger than the leader's.
+    Term(Epoch),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Origin => f.write_str("they began apart"),
+            Self::Batch => f.write_str("the batch there is another one"),
+            Self::Term(known) => write!(f, "the journal has met term {known}"),
+        }
+    }
+}
+
 /// What one side says to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Hello { id: String, position: Position },
     Acknowledged(Position),
-    Start { epoch: Epoch, identity: Identity, with_snapshot: bool },
+    Start(Start),
     Batch(Batch),
     Beat(Position),
+}
+
+/// How a leader begins a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// Its term.
+    pub(super) epoch: Epoch,
+    /// The secrets of its history.
+    pub(super) identity: Identity,
+    /// Whether a snapshot comes first.
+    pub(super) with_snapshot: bool,
+    /// The last term that began with a member that was not known to have everything; older versions
+    /// do not say.
+    pub(super) last_unclean: Epoch,
+    /// The checksum of its batch that ends where the standby's journal does, if it still has it.
+    pub(super) checksum: Option<u32>,
 }
 
 const HELLO: u8 = 1;
@@ -108,12 +156,16 @@ impl Frame {
                 put_position(&mut payload, *position);
                 ACKNOWLEDGED
             }
-            Self::Start { epoch, identity, with_snapshot } => {
+            Self::Start(start) => {
+                let Start { epoch, identity, with_snapshot, last_unclean, checksum } = *start;
                 payload.put_u8(VERSION);
                 payload.put_u64_le(epoch.as_u64());
                 payload.put_u64_le(identity.seed);
                 payload.put_slice(&identity.secret);
-                payload.put_u8((*with_snapshot).into());
+                payload.put_u8(with_snapshot.into());
+                payload.put_u64_le(last_unclean.as_u64());
+                payload.put_u8(checksum.is_some().into());
+                payload.put_u32_le(checksum.unwrap_or(0));
                 START
             }
             Self::Batch(batch) => {
@@ -165,7 +217,7 @@ impl Frame {
                     return Err(ReplicationError::Version { theirs });
                 }
                 if kind == START {
-                    return Self::parse_start(&mut payload).ok_or(short);
+                    return Start::parse(&mut payload).map(Self::Start).ok_or(short);
                 }
                 let position = position(&mut payload).ok_or(short)?;
                 let id = String::from_utf8(payload.to_vec())
@@ -178,14 +230,21 @@ impl Frame {
             _ => Err(ReplicationError::Protocol("a frame of an unknown kind")),
         }
     }
+}
 
-    fn parse_start(payload: &mut Bytes) -> Option<Self> {
+impl Start {
+    fn parse(payload: &mut Bytes) -> Option<Self> {
         let epoch = Epoch::new(payload.try_get_u64_le().ok()?);
         let seed = payload.try_get_u64_le().ok()?;
         let mut secret = [0; 16];
         payload.try_copy_to_slice(&mut secret).ok()?;
         let with_snapshot = payload.try_get_u8().ok()? != 0;
-        Some(Self::Start { epoch, identity: Identity { seed, secret }, with_snapshot })
+        // Leaders of the first version end here.
+        let last_unclean = Epoch::new(payload.try_get_u64_le().unwrap_or(0));
+        let has_checksum = payload.try_get_u8().is_ok_and(|flag| flag != 0);
+        let checksum = has_checksum.then(|| payload.try_get_u32_le().ok()).flatten();
+        let identity = Identity { seed, secret };
+        Some(Self { epoch, identity, with_snapshot, last_unclean, checksum })
     }
 }
 
@@ -208,11 +267,6 @@ mod tests {
         for frame in [
             Frame::Hello { id: "a".into(), position: at },
             Frame::Acknowledged(at),
-            Frame::Start {
-                epoch: at.epoch,
-                identity: Identity { seed: 1, secret: [7; 16] },
-                with_snapshot: true,
-            },
             Frame::Batch(builder.seal().unwrap()),
             Frame::Beat(at),
         ] {
@@ -223,6 +277,25 @@ mod tests {
                 assert!(block_on(Frame::read(&mut &bytes[..len])).is_err(), "{frame:?} {len}");
             }
         }
+    }
+
+    #[test]
+    fn the_start_of_an_older_leader_is_read() {
+        let start = Start {
+            epoch: Epoch::new(3),
+            identity: Identity { seed: 1, secret: [7; 16] },
+            with_snapshot: true,
+            last_unclean: Epoch::new(2),
+            checksum: Some(9),
+        };
+        let mut bytes = Vec::new();
+        block_on(Frame::Start(start).write(&mut bytes)).unwrap();
+        assert_eq!(block_on(Frame::read(&mut &bytes[..])).unwrap(), Frame::Start(start));
+        let old = Start { last_unclean: Epoch::new(0), checksum: None, ..start };
+        // A byte for its kind, its length, and what the first version wrote.
+        bytes.truncate(5 + 34);
+        bytes[1] = 34;
+        assert_eq!(block_on(Frame::read(&mut &bytes[..])).unwrap(), Frame::Start(old));
     }
 
     proptest! {

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use super::frame::ReplicationError;
 use crate::encoding::Batch;
 use crate::executor::{Executor, Threads};
-use crate::journal::{Identity, JournalError, MetadataJournal};
+use crate::identity::Identity;
+use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
 use crate::writer::JournalProgress;
 
@@ -59,6 +60,7 @@ pub struct FollowerState {
 pub struct Hub {
     settings: HubSettings,
     epoch: Epoch,
+    last_unclean: Epoch,
     identity: Identity,
     journal: Arc<dyn MetadataJournal>,
     leader: Arc<dyn JournalProgress>,
@@ -118,6 +120,7 @@ impl Hub {
         Ok(Self {
             settings,
             epoch,
+            last_unclean: Epoch::new(0),
             identity,
             journal,
             leader,
@@ -141,6 +144,19 @@ impl Hub {
     pub fn with_executor(mut self, executor: Arc<dyn Executor>) -> Self {
         self.executor = executor;
         self
+    }
+
+    /// Tells the standbys that this term was the last one that began
+    /// [uncleanly](crate::election::Leadership::last_unclean): what they have from before it, and the
+    /// leader has not, they set aside.
+    #[must_use]
+    pub fn with_last_unclean(mut self, epoch: Epoch) -> Self {
+        self.last_unclean = epoch;
+        self
+    }
+
+    pub(super) fn last_unclean(&self) -> Epoch {
+        self.last_unclean
     }
 
     /// Its term.
@@ -233,6 +249,30 @@ impl Hub {
         let state = self.state.lock();
         let follower = state.followers.get(standby);
         follower.is_some_and(|follower| follower.has_in(self.epoch) >= state.told)
+    }
+
+    /// Returns whether a standby is connected, and its journal durable up to this position of the term.
+    #[must_use]
+    pub fn has(&self, standby: &str, until: Position) -> bool {
+        let state = self.state.lock();
+        let follower = state.followers.get(standby).filter(|follower| follower.stream > 0);
+        follower.is_some_and(|follower| follower.position >= until)
+    }
+
+    /// Returns the last change of the term that is acknowledged, and that the leader's own journal,
+    /// which is durable up to `own`, and these standbys have. 0 without
+    /// [`semi_synchronous`](HubSettings::semi_synchronous), where standbys in sync may lack some.
+    #[must_use]
+    pub fn common(&self, standbys: &[String], own: Sequence) -> Sequence {
+        let state = self.state.lock();
+        let has = |id| state.followers.get(id).map_or(Sequence::new(0), |it| it.has_in(self.epoch));
+        standbys.iter().map(has).fold(own.min(state.told), Sequence::min)
+    }
+
+    /// Returns the last batch that standbys can get.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.last()
     }
 
     /// Tells the leader up to where it may acknowledge.

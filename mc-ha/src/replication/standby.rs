@@ -35,16 +35,13 @@ pub async fn follow(
     Frame::Hello { id: id.to_owned(), position }.write(&mut output).await?;
     output.flush().await?;
     let start = timeout(BEGIN, Frame::read(&mut input)).await;
-    let Frame::Start { epoch, identity, with_snapshot } =
-        start.map_err(|_| ReplicationError::Silent)??
-    else {
+    let Frame::Start(start) = start.map_err(|_| ReplicationError::Silent)?? else {
         return Err(ReplicationError::Protocol("something before its start"));
     };
     let stream = state.borrow().stream + 1;
-    let begin = Job::Begin { epoch, identity, with_snapshot };
-    applier.jobs().send(begin).await.map_err(|_| ReplicationError::Ended)?;
+    applier.jobs().send(Job::Begin(start)).await.map_err(|_| ReplicationError::Ended)?;
     let receive = async {
-        let mut patience = if with_snapshot { BEGIN } else { SILENCE };
+        let mut patience = if start.with_snapshot { BEGIN } else { SILENCE };
         loop {
             let frame = timeout(patience, Frame::read(&mut input)).await;
             match frame.map_err(|_| ReplicationError::Silent)?? {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::time::timeout;
 
-use super::frame::{Frame, ReplicationError};
+use super::frame::{Frame, ReplicationError, Start};
 use super::hub::Hub;
 use crate::encoding::{Batch, BatchKind, BatchReader};
 use crate::journal::{MetadataJournal, SnapshotInfo};
@@ -72,9 +72,14 @@ impl Hub {
         take_snapshot: &(impl Fn() + Send),
     ) -> Result<(), ReplicationError> {
         let (epoch, identity) = (self.epoch(), self.identity());
-        let is_known = self.read(move |journal| Ok(journal.contains(position)?)).await?;
-        let start = Frame::Start { epoch, identity, with_snapshot: !is_known };
-        start.write(&mut output).await?;
+        let known = self.read(move |journal| {
+            let is_known = journal.contains(position)?;
+            Ok((is_known, is_known.then(|| journal.checksum_at(position)).transpose()?.flatten()))
+        });
+        let (is_known, checksum) = known.await?;
+        let last_unclean = self.last_unclean();
+        let start = Start { epoch, identity, with_snapshot: !is_known, last_unclean, checksum };
+        Frame::Start(start).write(&mut output).await?;
         let mut position = position;
         if !is_known {
             let snapshot = self.snapshot(take_snapshot).await?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use mc_types::Sequence;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use super::{Durability, Shared};
+use super::{Durability, JournalWriter, Shared};
 use crate::encoding::Batch;
 use crate::journal::JournalError;
 
@@ -101,7 +101,7 @@ impl Shared {
     async fn keep(&self, batches: &[Batch], ends: &mut Option<Instant>) -> bool {
         let mut wait = RETRY;
         let mut is_told = false;
-        while let Err(failure) = self.try_keep(batches, &mut is_told) {
+        while let Err(failure) = self.try_once(batches, &mut is_told) {
             if !self.tries_again(&failure, ends) {
                 return false;
             }
@@ -117,6 +117,16 @@ impl Shared {
             self.progress.suspended(None);
         }
         true
+    }
+
+    /// Tries once, and notes meanwhile since when: a medium that hangs does not return.
+    fn try_once(&self, batches: &[Batch], is_told: &mut bool) -> Result<(), JournalError> {
+        self.waiting.lock().trying = Some(Instant::now());
+        let kept = self.try_keep(batches, is_told);
+        let mut waiting = self.waiting.lock();
+        waiting.hangs += u64::from(waiting.stuck_for() >= JournalWriter::HANGS_AFTER);
+        waiting.trying = None;
+        kept
     }
 
     fn try_keep(&self, batches: &[Batch], is_told: &mut bool) -> Result<(), JournalError> {
@@ -143,6 +153,7 @@ impl Shared {
         let is_over = ends.is_some_and(|end| Instant::now() >= end);
         let tries_again = !waiting.gave_up && !is_over && failure.is_retryable();
         if !tries_again && !waiting.gave_up {
+            error!(%failure, "the journal is not written any more; this master cannot go on");
             self.give_up(&mut waiting);
         }
         drop(waiting);

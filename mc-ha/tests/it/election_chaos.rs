@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mc_ha::election::etcd::EtcdElection;
 use mc_ha::election::{
-    Authority, BootClock, Candidacy, CandidacySettings, LeaderElection, Member, MemberId, Position,
+    Authority, BootClock, Candidacy, CandidacySettings, LeaderElection, Member, MemberId, Standing,
     await_leadership,
 };
 use mc_ha::etcd::EtcdConfig;
@@ -83,7 +83,7 @@ async fn no_two_members_have_authority_at_once() {
         let config = EtcdConfig::new(&endpoints.join(";")).unwrap().with_lease_ttl(TTL).unwrap();
         let election = EtcdElection::start(&config).unwrap();
         let member = Member::new(id, "host:1").unwrap();
-        election.register(member, Position::EMPTY).await.unwrap();
+        election.register(member, Standing::EMPTY).await.unwrap();
         let task = take_part(election, part, Random::new(random.next_u64()), Arc::clone(&won));
         parts.push(tokio::spawn(task));
     }

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use mc_ha::election::etcd::{EtcdElection, find_leader, find_leader_blocking};
-use mc_ha::election::{ElectionError, LeaderElection, Leadership, Member, MemberId, Position};
+use mc_ha::election::{
+    ElectionError, LeaderElection, Leadership, Member, MemberId, Standing, Takeover,
+};
 use mc_ha::etcd::{EtcdConfig, EtcdTls};
 use mc_testkit::{EtcdCluster, Input, Program, eventually, eventually_async, role};
 
@@ -20,12 +22,12 @@ fn config(etcd: &EtcdCluster, cluster_id: &str) -> EtcdConfig {
 async fn member(config: &EtcdConfig, id: &str) -> EtcdElection {
     let election = EtcdElection::start(config).unwrap();
     let member = Member::new(id, &format!("{id}.example:50051")).unwrap();
-    election.register(member, Position::EMPTY).await.unwrap();
+    election.register(member, Standing::EMPTY).await.unwrap();
     election
 }
 
 async fn win(election: &dyn LeaderElection) -> Leadership {
-    eventually_async(LIMIT, "it wins", async || election.campaign().await).await
+    eventually_async(LIMIT, "it wins", async || election.campaign(Takeover::InSync).await).await
 }
 
 async fn sees_leader(election: &dyn LeaderElection, id: Option<&str>) {
@@ -121,7 +123,7 @@ async fn a_term_survives_a_leader_of_etcd_that_is_killed_or_frozen() {
     let frozen = Instant::now();
     while frozen.elapsed() < Duration::from_secs(9) {
         assert!(leadership.authority().is_valid(), "after {:?}", frozen.elapsed());
-        assert!(b.campaign().await.is_err());
+        assert!(b.campaign(Takeover::InSync).await.is_err());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     etcd.resume(first);
@@ -154,7 +156,7 @@ async fn without_a_quorum_of_etcd_nobody_leads() {
     etcd.kill(1);
     tokio::time::timeout(TTL + SLACK, first.authority().ended()).await.expect("in time");
     println!("quorum lost: the term ends after {:?}", lost.elapsed());
-    assert!(matches!(b.campaign().await, Err(error) if error.is_retryable()));
+    assert!(matches!(b.campaign(Takeover::InSync).await, Err(error) if error.is_retryable()));
     let error = eventually_async(LIMIT, "etcd knows it", async || match b.read().await {
         Err(error @ ElectionError::NoQuorum { .. }) => Ok(error),
         other => Err(other),
@@ -253,10 +255,11 @@ async fn keys_that_are_changed_by_hand_depose_and_are_safe() {
     })
     .await;
     etcd.ctl(&["put", "/mc-store/hand/leader", "not ours"]);
-    let error = eventually_async(LIMIT, "it is read", async || match a.campaign().await {
-        Err(error @ ElectionError::Malformed { .. }) => Ok(error),
-        other => Err(other),
-    });
+    let error =
+        eventually_async(LIMIT, "it is read", async || match a.campaign(Takeover::InSync).await {
+            Err(error @ ElectionError::Malformed { .. }) => Ok(error),
+            other => Err(other),
+        });
     assert!(error.await.to_string().contains("/mc-store/hand/leader"));
 }
 
@@ -293,7 +296,7 @@ async fn an_etcd_that_is_not_there_is_named() {
     assert!(other.join().unwrap());
     let election = EtcdElection::start(&EtcdConfig::new("127.0.0.1:1").unwrap()).unwrap();
     let member = Member::new("a", "host:1").unwrap();
-    let error = election.register(member, Position::EMPTY).await.unwrap_err();
+    let error = election.register(member, Standing::EMPTY).await.unwrap_err();
     assert!(matches!(error, ElectionError::Unreachable { .. }), "{error}");
     assert!(election.view().borrow().is_none());
 }

@@ -1,13 +1,12 @@
 //! Journals and elections in one thread, on a paused clock: nothing blocks, and time jumps.
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::election::memory::MemoryCluster;
-use mc_ha::election::{Clock, ElectionError, LeaderElection, Member};
-use mc_ha::replication::{Applier, Hub, HubSettings, follow};
+use mc_ha::election::{Clock, ElectionError, LeaderElection, Member, Standing, Takeover};
+use mc_ha::replication::{Applier, ApplierSettings, Hub, HubSettings, follow};
 use mc_ha::{
     Batch, Executor, Faults, FaultyJournal, Identity, JournalError, JournalProgress, JournalWriter,
     MemoryJournal, MetadataJournal, Position, Work, WriterSettings, take_snapshot_async,
@@ -89,7 +88,7 @@ async fn a_leader_and_its_standby() {
     mount(&master, 2);
 
     let own: Arc<dyn MetadataJournal> = Arc::new(MemoryJournal::new());
-    let standby = Applier::start_in(&OneThread, own, config, NonZeroUsize::MIN).unwrap();
+    let standby = Applier::start_in(&OneThread, own, config, ApplierSettings::default()).unwrap();
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let serving = tokio::spawn(Arc::clone(&hub).serve(ours, || {}));
     let mut state = standby.state();
@@ -99,7 +98,7 @@ async fn a_leader_and_its_standby() {
         has_all = state.wait_for(|state| state.durable == last) => drop(has_all.unwrap()),
     }
     serving.abort();
-    let replica = standby.close().await.unwrap();
+    let replica = standby.close().await.unwrap().unwrap();
     let (rebuilt, _) = replica.finish(Time::ORIGIN).unwrap();
     assert_eq!(rebuilt.master.report().segments.len(), 2);
     writer.close().await;
@@ -139,15 +138,18 @@ async fn a_member_that_is_cut_off_loses_its_term() {
     let cluster = MemoryCluster::start_in(&OneThread, ttl, clock).unwrap();
     let (a, b) = (cluster.join(), cluster.join());
     for (election, id) in [(&a, "a"), (&b, "b")] {
-        election.register(Member::new(id, "host:1").unwrap(), Position::EMPTY).await.unwrap();
+        election.register(Member::new(id, "host:1").unwrap(), Standing::EMPTY).await.unwrap();
     }
-    let first = a.campaign().await.unwrap();
+    let first = a.campaign(Takeover::InSync).await.unwrap();
     sleep(10 * ttl).await;
     assert!(first.authority().is_valid(), "it is renewed");
     a.set_cut(true);
     first.authority().ended().await;
-    assert!(matches!(b.campaign().await, Err(ElectionError::Lost(_))), "its lease lasts longer");
+    assert!(
+        matches!(b.campaign(Takeover::InSync).await, Err(ElectionError::Lost(_))),
+        "its lease lasts longer"
+    );
     let mut leader = b.leader();
     leader.wait_for(Option::is_none).await.unwrap();
-    b.campaign().await.unwrap();
+    b.campaign(Takeover::InSync).await.unwrap();
 }

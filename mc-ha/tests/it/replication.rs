@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mc_ha::replication::{Applier, Hub, HubSettings, ReplicationError, follow};
+use mc_ha::encoding::BatchBuilder;
+use mc_ha::replication::{
+    Applier, ApplierSettings, Difference, Hub, HubSettings, ReplicationError, follow,
+};
 use mc_ha::{
-    Batch, Identity, JournalError, JournalProgress, JournalWriter, MemoryJournal, MetadataJournal,
-    Position, Replica, WriterSettings, take_snapshot,
+    Batch, DirectoryJournal, Identity, JournalError, JournalProgress, JournalWriter, MemoryJournal,
+    MetadataJournal, Position, Replica, WriterSettings, take_snapshot,
 };
 use mc_meta::{
     Corrections, ExportCursor, Master, MasterConfig, PutEnd, PutStart, Record, ReplicateConfig,
@@ -49,7 +52,19 @@ struct Leader {
 
 impl Leader {
     fn of(journal: &MemoryJournal, epoch: u64, semi_synchronous: bool) -> Self {
-        let journal: Arc<dyn MetadataJournal> = Arc::new(journal.clone());
+        Self::over(Arc::new(journal.clone()), epoch, semi_synchronous)
+    }
+
+    fn over(journal: Arc<dyn MetadataJournal>, epoch: u64, semi_synchronous: bool) -> Self {
+        Self::after(journal, epoch, semi_synchronous, Epoch::new(0))
+    }
+
+    fn after(
+        journal: Arc<dyn MetadataJournal>,
+        epoch: u64,
+        semi_synchronous: bool,
+        last_unclean: Epoch,
+    ) -> Self {
         let (master, corrections) = match journal.identity().unwrap() {
             None => {
                 journal.set_identity(&IDENTITY).unwrap();
@@ -66,7 +81,8 @@ impl Leader {
         settings.semi_synchronous = semi_synchronous;
         let epoch = Epoch::new(epoch);
         let told = Arc::clone(&acknowledged) as Arc<dyn JournalProgress>;
-        let hub = Arc::new(Hub::new(epoch, Arc::clone(&journal), told, settings).unwrap());
+        let hub = Hub::new(epoch, Arc::clone(&journal), told, settings).unwrap();
+        let hub = Arc::new(hub.with_last_unclean(last_unclean));
         let writer = JournalWriter::start(
             journal,
             epoch,
@@ -131,7 +147,7 @@ impl Leader {
 
 fn standby(journal: &MemoryJournal) -> Arc<Applier> {
     let journal = Arc::new(journal.clone());
-    Arc::new(Applier::start(journal, config(), NonZeroUsize::MIN).unwrap())
+    Arc::new(Applier::start(journal, config(), ApplierSettings::default()).unwrap())
 }
 
 async fn catches_up(standby: &Applier, leader: &Leader) {
@@ -145,7 +161,7 @@ async fn takes_over(standby: Arc<Applier>, following: JoinHandle<ReplicationErro
     following.abort();
     let _ = following.await;
     let standby = Arc::into_inner(standby).expect("nobody follows any more");
-    let replica = tokio::task::spawn_blocking(move || standby.stop()).await.unwrap();
+    let replica = tokio::task::spawn_blocking(move || standby.stop()).await.unwrap().unwrap();
     replica.unwrap().finish(Time::ORIGIN).unwrap().0.master
 }
 
@@ -238,17 +254,149 @@ async fn what_a_deposed_leader_had_alone_is_given_up() {
     assert_eq!(objects(&master).len(), 60);
 }
 
+/// A journal that ends in this term, with so many objects.
+fn led(identity: &Identity, epoch: u64, keys: std::ops::Range<u32>) -> MemoryJournal {
+    let journal = MemoryJournal::new();
+    journal.set_identity(identity).unwrap();
+    let leader = Leader::of(&journal, epoch, false);
+    leader.mount();
+    leader.put(keys);
+    assert!(leader.writer.wait_durable(leader.master.last_sequence(), DEADLINE));
+    journal
+}
+
+const STRANGER: Identity = Identity { seed: 8, ..IDENTITY };
+
+async fn refuses(leader: &Leader, standby: &Arc<Applier>, own: &MemoryJournal) -> Difference {
+    let before = own.last();
+    let refused = leader.serve(standby, "b").await.unwrap();
+    assert_eq!(own.last(), before, "nothing is taken");
+    let ReplicationError::Applier(refused) = refused else { panic!("{refused}") };
+    let ReplicationError::OtherHistory { difference, position, .. } = &*refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(Some(*position), before);
+    *difference
+}
+
+/// Follows after its own journal was set aside.
+async fn follows_anew(leader: &Leader, standby: Arc<Applier>, own: &MemoryJournal) {
+    standby.set_aside().await.unwrap();
+    assert_eq!(standby.state().borrow().durable, Position::EMPTY);
+    let following = leader.serve(&standby, "b");
+    catches_up(&standby, leader).await;
+    assert_eq!(standby.state().borrow().history, Some(IDENTITY.history()));
+    assert_eq!(own.identity().unwrap(), Some(IDENTITY));
+    let master = takes_over(standby, following).await;
+    assert_eq!(objects(&master), objects(&leader.master));
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_refuses_a_leader_that_was_replaced() {
-    let own = MemoryJournal::new();
-    own.begin_epoch(Epoch::new(5)).unwrap();
-    let leader = Leader::of(&MemoryJournal::new(), 4, false);
+async fn a_standby_takes_nothing_from_a_leader_that_has_met_fewer_terms() {
+    let own = led(&IDENTITY, 5, 0..10);
+    let leader = Leader::of(&led(&IDENTITY, 3, 0..20), 4, false);
     let standby = standby(&own);
-    let error = leader.serve(&standby, "b").await.unwrap();
-    assert!(
-        error.to_string().contains("term 5 has begun") || error.to_string().contains("e5"),
-        "{error}"
-    );
+    assert_eq!(refuses(&leader, &standby, &own).await, Difference::Term(Epoch::new(5)));
+    follows_anew(&leader, standby, &own).await;
+}
+
+/// Both have a batch that ends at the position of the other's end.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_histories_of_the_same_terms_are_told_apart() {
+    let theirs = led(&IDENTITY, 1, 0..20);
+    for (identity, expected) in [(STRANGER, Difference::Origin), (IDENTITY, Difference::Batch)] {
+        let own = MemoryJournal::new();
+        own.set_identity(&identity).unwrap();
+        own.begin_epoch(theirs.epoch()).unwrap();
+        let mut at = Vec::new();
+        let all = theirs.read(Position::EMPTY, &mut |batch| {
+            at.push(batch.unwrap());
+            core::ops::ControlFlow::Continue(())
+        });
+        all.unwrap();
+        // The same ends, other contents.
+        for batch in &at {
+            let mut builder = BatchBuilder::new(batch.epoch());
+            let (first, last) = (batch.first().sequence.as_u64(), batch.last().sequence.as_u64());
+            (first..=last).for_each(|number| builder.effect(Sequence::new(number), None));
+            own.append(theirs.epoch(), &builder.seal().unwrap()).unwrap();
+        }
+        let leader = Leader::of(&theirs.clone(), theirs.epoch().as_u64() + 1, false);
+        let standby = standby(&own);
+        assert_eq!(refuses(&leader, &standby, &own).await, expected);
+        follows_anew(&leader, standby, &own).await;
+    }
+}
+
+/// A member that is ahead of one that took over uncleanly keeps what it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_unclean_takeover_lost_is_set_aside_and_not_erased() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Arc::new(DirectoryJournal::open(directory.path()).unwrap());
+    let own = open();
+    let first = Leader::over(Arc::clone(&own) as _, 1, false);
+    first.mount();
+    first.put(0..20);
+    let new = MemoryJournal::new();
+    let applier = standby(&new);
+    let following = first.serve(&applier, "b");
+    catches_up(&applier, &first).await;
+    drop(takes_over(applier, following).await);
+    // The standby does not get these.
+    first.put(20..30);
+    assert!(first.writer.wait_durable(first.master.last_sequence(), DEADLINE));
+    let ahead = objects(&first.master);
+    drop((first, own));
+
+    let second = Leader::after(Arc::new(new), 2, false, Epoch::new(2));
+    let journal = open() as Arc<dyn MetadataJournal>;
+    let settings = ApplierSettings::default();
+    let returned = Arc::new(Applier::start(journal, config(), settings).unwrap());
+    let following = second.serve(&returned, "a");
+    catches_up(&returned, &second).await;
+    let master = takes_over(returned, following).await;
+    assert_eq!(objects(&master), objects(&second.master));
+
+    let former = std::fs::read_dir(directory.path().join("former")).unwrap();
+    let former: Vec<_> = former.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(former.len(), 1);
+    let former = DirectoryJournal::open(&former[0]).unwrap();
+    let identity = former.identity().unwrap().unwrap();
+    let kept = Replica::load(&former, &config(), &identity, NonZeroUsize::MIN).unwrap();
+    assert_eq!(objects(&kept.finish(Time::ORIGIN).unwrap().0.master), ahead);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_of_a_standby_stays_as_short_as_the_leaders() {
+    let leader = Leader::of(&MemoryJournal::new(), 1, false);
+    leader.mount();
+    let own = MemoryJournal::new();
+    let mut settings = ApplierSettings::default();
+    settings.snapshots.bytes = 32 << 10;
+    settings.snapshots.min_interval = Duration::ZERO;
+    let standby = Applier::start(Arc::new(own.clone()), config(), settings).unwrap();
+    let standby = Arc::new(standby);
+    let following = leader.serve(&standby, "b");
+    for round in 0..40 {
+        leader.put(0..200);
+        let removed = leader.master.remove_all(Time::ORIGIN, true);
+        assert!(removed > 0, "{round}");
+        catches_up(&standby, &leader).await;
+    }
+    leader.put(0..300);
+    catches_up(&standby, &leader).await;
+    let written = leader.writer.state().written;
+    let bounded = || {
+        let usage = own.usage();
+        usage.journal_bytes + usage.snapshot_bytes < 4 * (32 << 10) && usage.snapshot_bytes > 0
+    };
+    eventually(DEADLINE, "the journal is short", bounded).await;
+    assert!(written > 10 * (32 << 10), "{written} bytes were written");
+    // What it has now is everything, also for one that begins with it.
+    drop(takes_over(standby, following).await);
+    let replica = Replica::load(&own, &config(), &IDENTITY, NonZeroUsize::MIN).unwrap();
+    assert!(replica.report().snapshot.is_some());
+    assert_eq!(objects(&replica.finish(Time::ORIGIN).unwrap().0.master), objects(&leader.master));
 }
 
 #[tokio::test(flavor = "multi_thread")]

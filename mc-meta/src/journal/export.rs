@@ -15,17 +15,17 @@ use crate::shard::Shard;
 use crate::shard::retained::GrantId;
 
 /// Slots of a shard that one page looks at while the shard is locked.
-const SLOTS: u32 = 256;
+pub(super) const SLOTS: u32 = 256;
 
 /// Segments in one page, and spaces that are kept.
-const PAGE: usize = 256;
+pub(super) const PAGE: usize = 256;
 
 /// The position of an export. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExportCursor(At);
+pub struct ExportCursor(pub(super) At);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
+pub(super) enum At {
     #[default]
     Start,
     Segments {
@@ -34,6 +34,10 @@ enum At {
     Objects {
         shard: u32,
         slot: u32,
+    },
+    /// Space that a [rebuild](crate::Rebuild) keeps from others.
+    Noted {
+        after: Option<(u32, u64)>,
     },
     /// Space that a shard keeps from others.
     Kept {
@@ -77,6 +81,7 @@ impl Master {
                 page
             }
             At::Segments { after } => self.export_segments(Some(after)),
+            At::Noted { .. } => self.export_objects(now, 0, 0),
             At::Objects { shard, slot } => self.export_objects(now, shard, slot),
             At::Kept { shard, after } => self.export_kept(now, shard, after),
         }
@@ -143,7 +148,7 @@ impl Master {
 
 impl ExportPage {
     /// Behind the last page.
-    const END: Self = Self { records: Vec::new(), shard: None, next: None };
+    pub(super) const END: Self = Self { records: Vec::new(), shard: None, next: None };
 }
 
 impl Shard {

@@ -10,6 +10,7 @@ mod collect;
 mod corrections;
 mod divide;
 mod executor;
+mod export;
 mod finish;
 mod layout;
 mod part;

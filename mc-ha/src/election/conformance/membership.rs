@@ -9,7 +9,7 @@ pub(super) async fn members_see_each_other_and_their_positions(cluster: Arc<dyn 
     let b = Part::join(&*cluster, "b", at(1, 3)).await;
     for part in [&a, &b] {
         part.sees(|view| {
-            let of = |id| view.member(&id).map(|status| (status.member.clone(), status.position));
+            let of = |id| view.member(&id).map(|status| (status.member.clone(), status.standing));
             of(a.id.clone()) == Some((member("a"), at(1, 2)))
                 && of(b.id.clone()) == Some((member("b"), at(1, 3)))
         })
@@ -17,10 +17,10 @@ pub(super) async fn members_see_each_other_and_their_positions(cluster: Arc<dyn 
     }
     assert_eq!(a.election.read().await.expect("it is there").members.len(), 2);
     for sequence in 4..1000 {
-        b.election.set_position(at(1, sequence));
+        b.election.set_standing(at(1, sequence));
     }
-    assert_eq!(b.election.position(), at(1, 999));
-    a.sees(|view| view.member(&b.id).is_some_and(|b| b.position == at(1, 999))).await;
+    assert_eq!(b.election.standing(), at(1, 999));
+    a.sees(|view| view.member(&b.id).is_some_and(|b| b.standing == at(1, 999))).await;
 }
 
 pub(super) async fn a_registration_that_was_lost_comes_back(cluster: Arc<dyn Cluster>) {

@@ -7,8 +7,10 @@ use mc_types::{Epoch, Sequence};
 
 use super::{Cluster, Joined};
 use crate::election::{
-    ClusterView, ElectionError, LeaderElection, Leadership, Member, MemberId, Position,
+    ClusterView, ElectionError, LeaderElection, Leadership, Member, MemberId, Position, Standing,
+    Takeover,
 };
+use crate::identity::HistoryId;
 
 /// A member that has registered.
 pub(super) struct Part {
@@ -18,9 +20,9 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) async fn join(cluster: &dyn Cluster, id: &str, position: Position) -> Self {
+    pub(super) async fn join(cluster: &dyn Cluster, id: &str, standing: Standing) -> Self {
         let Joined { election, set_cut } = cluster.join().await;
-        election.register(member(id), position).await.expect("the service is there");
+        election.register(member(id), standing).await.expect("the service is there");
         Self { id: member(id).id().clone(), election, set_cut }
     }
 
@@ -34,8 +36,12 @@ impl Part {
 
     /// Campaigns until it wins, while nobody leads or the leader's term may have to run out.
     pub(super) async fn win(&self) -> Leadership {
+        self.win_as(Takeover::InSync).await
+    }
+
+    pub(super) async fn win_as(&self, takeover: Takeover) -> Leadership {
         loop {
-            match self.election.campaign().await {
+            match self.election.campaign(takeover).await {
                 Ok(won) => return won,
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
@@ -62,7 +68,7 @@ impl Part {
 pub(super) async fn parts<const N: usize>(cluster: &dyn Cluster) -> [Part; N] {
     let mut parts = Vec::new();
     for id in ["a", "b", "c"].into_iter().take(N) {
-        parts.push(Part::join(cluster, id, Position::EMPTY).await);
+        parts.push(Part::join(cluster, id, Standing::EMPTY).await);
     }
     parts.try_into().ok().expect("three at most")
 }
@@ -71,8 +77,9 @@ pub(super) fn member(id: &str) -> Member {
     Member::new(id, &format!("{id}.example:50051")).expect("a good id")
 }
 
-pub(super) fn at(epoch: u64, sequence: u64) -> Position {
-    Position { epoch: Epoch::new(epoch), sequence: Sequence::new(sequence) }
+pub(super) fn at(epoch: u64, sequence: u64) -> Standing {
+    let position = Position::new(Epoch::new(epoch), Sequence::new(sequence));
+    Standing { position, history: Some(HistoryId::new(7)) }
 }
 
 pub(super) fn lost(result: &Result<Leadership, ElectionError>) -> Option<&MemberId> {

@@ -6,15 +6,18 @@ use mc_types::Epoch;
 
 use super::Cluster;
 use super::rig::{Part, at, lost, member, parts};
-use crate::election::{ElectionError, MAX_MEMBERS, MemberId, Position};
+use crate::election::{ElectionError, MAX_MEMBERS, MemberId, Standing, Takeover};
 
 /// What a busy machine may add to a time that is measured.
 const SLACK: Duration = Duration::from_secs(1);
 
 pub(super) async fn one_of_many_wins(cluster: Arc<dyn Cluster>) {
     let [a, b, c] = parts(&*cluster).await;
-    let (ra, rb, rc) =
-        tokio::join!(a.election.campaign(), b.election.campaign(), c.election.campaign());
+    let (ra, rb, rc) = tokio::join!(
+        a.election.campaign(Takeover::InSync),
+        b.election.campaign(Takeover::InSync),
+        c.election.campaign(Takeover::InSync)
+    );
     let results = [ra, rb, rc];
     let won: Vec<_> = results.iter().flatten().collect();
     let [won] = won[..] else { panic!("not one winner: {results:?}") };
@@ -31,7 +34,7 @@ pub(super) async fn one_of_many_wins(cluster: Arc<dyn Cluster>) {
 
 pub(super) async fn who_has_not_registered_does_not_campaign(cluster: Arc<dyn Cluster>) {
     let joined = cluster.join().await;
-    let error = joined.election.campaign().await.expect_err("it is no member");
+    let error = joined.election.campaign(Takeover::InSync).await.expect_err("it is no member");
     assert!(matches!(error, ElectionError::NotRegistered), "{error}");
 }
 
@@ -45,7 +48,7 @@ pub(super) async fn epochs_only_rise(cluster: Arc<dyn Cluster>) {
         won.resign(None).await.expect("the term lasts");
     }
     // A journal may be older than the service.
-    b.election.set_position(at(1000, 1));
+    b.election.set_standing(at(1000, 1));
     let won = b.win().await;
     assert!(won.epoch() > Epoch::new(1000), "{}", won.epoch());
 }
@@ -64,7 +67,7 @@ pub(super) async fn a_term_that_is_dropped_ends(cluster: Arc<dyn Cluster>) {
 pub(super) async fn a_campaign_that_is_dropped_leaves_no_term(cluster: Arc<dyn Cluster>) {
     let [a, b] = parts(&*cluster).await;
     // Begun, and not waited for.
-    let _ = futures_poll_once(a.election.campaign()).await;
+    let _ = futures_poll_once(a.election.campaign(Takeover::InSync)).await;
     b.win().await;
 }
 
@@ -87,7 +90,7 @@ pub(super) async fn the_authority_ends_before_another_can_win(cluster: Arc<dyn C
     let renewed = Instant::now();
     while renewed.elapsed() < cluster.ttl() * 3 / 2 {
         assert!(first.authority().is_valid());
-        assert_eq!(lost(&b.election.campaign().await), Some(&a.id));
+        assert_eq!(lost(&b.election.campaign(Takeover::InSync).await), Some(&a.id));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let cut = Instant::now();
@@ -110,7 +113,7 @@ pub(super) async fn the_authority_ends_before_another_can_win(cluster: Arc<dyn C
     // Giving up what is over leaves the new leader alone.
     let error = first.resign(None).await.expect_err("it is deposed");
     assert!(matches!(error, ElectionError::Deposed { .. }), "{error}");
-    assert_eq!(lost(&a.election.campaign().await), Some(&b.id));
+    assert_eq!(lost(&a.election.campaign(Takeover::InSync).await), Some(&b.id));
 }
 
 pub(super) async fn the_in_sync_set_is_the_leaders_alone(cluster: Arc<dyn Cluster>) {
@@ -133,7 +136,7 @@ pub(super) async fn the_in_sync_set_is_the_leaders_alone(cluster: Arc<dyn Cluste
     assert_eq!(set.members, [a.id.clone(), b.id.clone()]);
     second.set_in_sync(&[]).await.expect("it leads");
     a.sees(|view| !view.is_in_sync(&a.id)).await;
-    let late = Part::join(&*cluster, "late", Position::EMPTY).await;
+    let late = Part::join(&*cluster, "late", Standing::EMPTY).await;
     let none: Option<&MemberId> = None;
-    assert_ne!(lost(&late.election.campaign().await), none);
+    assert_ne!(lost(&late.election.campaign(Takeover::InSync).await), none);
 }

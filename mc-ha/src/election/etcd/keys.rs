@@ -11,10 +11,11 @@ use thiserror::Error;
 
 use super::super::error::ElectionError;
 use super::super::member::{
-    InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
+    InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus, Progress, Standing,
 };
 use crate::etcd::MAX_LEASE;
 use crate::etcd::messages::RangeRequest;
+use crate::identity::HistoryId;
 use crate::position::Position;
 
 /// Most keys of a cluster that are read.
@@ -29,6 +30,7 @@ pub(super) struct Keys {
     prefix: String,
     pub(super) leader: String,
     pub(super) in_sync: String,
+    pub(super) progress: String,
     members: String,
 }
 
@@ -36,7 +38,13 @@ impl Keys {
     /// Keys that begin with this, which ends with a slash.
     pub(super) fn new(prefix: String) -> Self {
         let key = |name: &str| format!("{prefix}{name}");
-        Self { leader: key("leader"), in_sync: key("in-sync"), members: key("members/"), prefix }
+        Self {
+            leader: key("leader"),
+            in_sync: key("in-sync"),
+            progress: key("progress"),
+            members: key("members/"),
+            prefix,
+        }
     }
 
     pub(super) fn member(&self, id: &MemberId) -> String {
@@ -137,12 +145,27 @@ struct MemberValue {
     rpc_address: String,
     epoch: u64,
     sequence: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    history: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct InSyncValue {
     epoch: u64,
     members: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    history: Option<String>,
+    #[serde(default)]
+    last_unclean: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ProgressValue {
+    epoch: u64,
+    /// Changes, and milliseconds since the term began.
+    marks: Vec<(u64, u64)>,
+    #[serde(default)]
+    common: u64,
 }
 
 /// What is wrong with a value.
@@ -152,6 +175,10 @@ enum ValueError {
     TooLong(usize),
     #[error("it names {0} members; at most {MAX_MEMBERS} are read")]
     TooManyMembers(usize),
+    #[error("it has {0} marks; at most {max} are read", max = Progress::MAX_MARKS)]
+    TooManyMarks(usize),
+    #[error("its history is no hexadecimal number")]
+    History(#[from] std::num::ParseIntError),
     #[error("its lease of {0:?} is longer than any leader's")]
     LeaseTooLong(Duration),
     #[error(transparent)]
@@ -160,17 +187,32 @@ enum ValueError {
     Json(#[from] serde_json::Error),
 }
 
-pub(super) fn encode_member(member: &Member, position: Position) -> Bytes {
+pub(super) fn encode_member(member: &Member, standing: Standing) -> Bytes {
+    let Standing { position, history } = standing;
     encode(&MemberValue {
         rpc_address: member.rpc_address().to_owned(),
         epoch: position.epoch.as_u64(),
         sequence: position.sequence.as_u64(),
+        history: history.map(|history| history.to_string()),
     })
 }
 
-pub(super) fn encode_in_sync(epoch: Epoch, members: &[MemberId]) -> Bytes {
-    let members = members.iter().map(ToString::to_string).collect();
-    encode(&InSyncValue { epoch: epoch.as_u64(), members })
+pub(super) fn encode_in_sync(in_sync: &InSync) -> Bytes {
+    encode(&InSyncValue {
+        epoch: in_sync.epoch.as_u64(),
+        members: in_sync.members.iter().map(ToString::to_string).collect(),
+        history: in_sync.history.map(|history| history.to_string()),
+        last_unclean: in_sync.last_unclean.as_u64(),
+    })
+}
+
+pub(super) fn encode_progress(progress: &Progress) -> Bytes {
+    let mark = |(sequence, time): &(Sequence, Duration)| {
+        (sequence.as_u64(), u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    };
+    let marks = progress.marks.iter().map(mark).collect();
+    let common = progress.common.as_u64();
+    encode(&ProgressValue { epoch: progress.epoch.as_u64(), marks, common })
 }
 
 fn encode(value: &impl Serialize) -> Bytes {
@@ -182,22 +224,42 @@ pub(super) fn decode_member(
     id: &str,
     value: &[u8],
 ) -> Result<MemberStatus, ElectionError> {
-    let decoded = parse(value).and_then(|MemberValue { rpc_address, epoch, sequence }| {
-        let position = Position { epoch: Epoch::new(epoch), sequence: Sequence::new(sequence) };
-        Ok(MemberStatus { member: Member::new(id, &rpc_address)?, position })
+    let decoded = parse(value).and_then(|value: MemberValue| {
+        let position = Position::new(Epoch::new(value.epoch), Sequence::new(value.sequence));
+        let history = history_of(value.history)?;
+        let member = Member::new(id, &value.rpc_address)?;
+        Ok(MemberStatus { member, standing: Standing { position, history } })
     });
     named(key, decoded)
 }
 
 pub(super) fn decode_in_sync(key: &str, value: &[u8]) -> Result<InSync, ElectionError> {
-    let decoded = parse(value).and_then(|InSyncValue { epoch, members }| {
+    let decoded = parse(value).and_then(|value: InSyncValue| {
+        let InSyncValue { epoch, members, history, last_unclean } = value;
         if members.len() > MAX_MEMBERS {
             return Err(ValueError::TooManyMembers(members.len()));
         }
         let members = members.iter().map(|id| MemberId::new(id)).collect::<Result<_, _>>()?;
-        Ok(InSync { epoch: Epoch::new(epoch), members })
+        let (epoch, last_unclean) = (Epoch::new(epoch), Epoch::new(last_unclean));
+        Ok(InSync { epoch, members, history: history_of(history)?, last_unclean })
     });
     named(key, decoded)
+}
+
+pub(super) fn decode_progress(key: &str, value: &[u8]) -> Result<Progress, ElectionError> {
+    let decoded = parse(value).and_then(|ProgressValue { epoch, marks, common }| {
+        if marks.len() > Progress::MAX_MARKS {
+            return Err(ValueError::TooManyMarks(marks.len()));
+        }
+        let mark = |(sequence, millis)| (Sequence::new(sequence), Duration::from_millis(millis));
+        let marks = marks.into_iter().map(mark).collect();
+        Ok(Progress { epoch: Epoch::new(epoch), marks, common: Sequence::new(common) })
+    });
+    named(key, decoded)
+}
+
+fn history_of(text: Option<String>) -> Result<Option<HistoryId>, ValueError> {
+    Ok(text.map(|text| text.parse()).transpose()?)
 }
 
 fn parse<T: DeserializeOwned>(value: &[u8]) -> Result<T, ValueError> {
@@ -231,11 +293,23 @@ mod tests {
         assert_eq!(*vacant, *br#"{"epoch":7,"successor":"b"}"#, "the module documents it");
         assert_eq!(Record::decode("k", &vacant).unwrap(), Record::Vacant { epoch, successor });
         let position = Position { epoch: Epoch::new(7), sequence: Sequence::new(u64::MAX) };
-        let status = decode_member("k", "a", &encode_member(&member, position)).unwrap();
-        assert_eq!(status, MemberStatus { member, position });
-        let members = vec![MemberId::new("a").unwrap(), MemberId::new("b").unwrap()];
-        let in_sync = decode_in_sync("k", &encode_in_sync(Epoch::new(7), &members)).unwrap();
-        assert_eq!(in_sync, InSync { epoch: Epoch::new(7), members });
+        for history in [None, Some(HistoryId::new(9))] {
+            let standing = Standing { position, history };
+            let status = decode_member("k", "a", &encode_member(&member, standing)).unwrap();
+            assert_eq!(status, MemberStatus { member: member.clone(), standing });
+            let members = vec![MemberId::new("a").unwrap(), MemberId::new("b").unwrap()];
+            let last_unclean = Epoch::new(3);
+            let in_sync = InSync { epoch: Epoch::new(7), members, history, last_unclean };
+            assert_eq!(decode_in_sync("k", &encode_in_sync(&in_sync)).unwrap(), in_sync);
+        }
+        let marks = vec![(Sequence::new(1), ttl), (Sequence::new(u64::MAX), 2 * ttl)];
+        let progress = Progress { epoch: Epoch::new(7), marks, common: Sequence::new(5) };
+        assert_eq!(decode_progress("k", &encode_progress(&progress)).unwrap(), progress);
+        // What the first version wrote.
+        let old = decode_member("k", "a", br#"{"rpc_address":"host:1","epoch":7,"sequence":1}"#);
+        assert_eq!(old.unwrap().standing, Position::new(Epoch::new(7), Sequence::new(1)).into());
+        let old = decode_in_sync("k", br#"{"epoch":7,"members":["a"]}"#).unwrap();
+        assert_eq!((old.history, old.last_unclean), (None, Epoch::new(0)));
     }
 
     #[test]
@@ -256,6 +330,13 @@ mod tests {
             assert!(error.to_string().contains("/mc-store/x/leader"), "{error}");
         }
         let many = vec![MemberId::new("a").unwrap(); MAX_MEMBERS + 1];
-        assert!(decode_in_sync("k", &encode_in_sync(Epoch::new(1), &many)).is_err());
+        let (epoch, last_unclean) = (Epoch::new(1), Epoch::new(0));
+        let many = InSync { epoch, members: many, history: None, last_unclean };
+        assert!(decode_in_sync("k", &encode_in_sync(&many)).is_err());
+        let mark = (Sequence::new(1), Duration::ZERO);
+        let marks = vec![mark; Progress::MAX_MARKS + 1];
+        let many = Progress { epoch, marks, common: Sequence::new(0) };
+        assert!(decode_progress("k", &encode_progress(&many)).is_err());
+        assert!(decode_in_sync("k", br#"{"epoch":7,"members":[],"history":"x"}"#).is_err());
     }
 }

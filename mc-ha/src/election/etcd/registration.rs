@@ -7,24 +7,22 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::super::error::ElectionError;
-use super::super::member::{ClusterView, Member};
+use super::super::member::{ClusterView, Member, Standing};
 use super::keys::encode_member;
 use super::shared::{Etcd, RETRY_PAUSE};
-use crate::position::Position;
-
-/// The shortest time between two writes of a member's position.
-const POSITION_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest time between two writes of a member's standing.
+const STANDING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Registers the member, tells whether that succeeded, and keeps it registered.
 pub(super) async fn keep(
     etcd: Arc<Etcd>,
     member: Member,
-    positions: watch::Receiver<Position>,
+    standings: watch::Receiver<Standing>,
     views: watch::Receiver<Option<Arc<ClusterView>>>,
     told: oneshot::Sender<Result<(), ElectionError>>,
 ) {
     let mut told = Some(told);
-    let mut registration = Registration { etcd: &etcd, member, positions, views };
+    let mut registration = Registration { etcd: &etcd, member, standings, views };
     loop {
         let failure = registration.keep_once(&mut told).await;
         if let Some(told) = told.take() {
@@ -44,7 +42,7 @@ pub(super) async fn keep(
 struct Registration<'a> {
     etcd: &'a Etcd,
     member: Member,
-    positions: watch::Receiver<Position>,
+    standings: watch::Receiver<Standing>,
     views: watch::Receiver<Option<Arc<ClusterView>>>,
 }
 
@@ -81,10 +79,10 @@ impl Registration<'_> {
         loop {
             sleep(self.etcd.ttl / 3).await;
             let mut renewed = self.etcd.client.keep_alive(lease).await;
-            let due = written_at.elapsed() >= POSITION_INTERVAL
-                && (*self.positions.borrow() != written || !self.is_seen());
+            let due = written_at.elapsed() >= STANDING_INTERVAL
+                && (*self.standings.borrow() != written || !self.is_seen());
             if renewed.is_ok() && due {
-                renewed = self.write(lease).await.map(|position| written = position);
+                renewed = self.write(lease).await.map(|standing| written = standing);
                 written_at = Instant::now();
             }
             match renewed {
@@ -99,11 +97,11 @@ impl Registration<'_> {
         }
     }
 
-    async fn write(&self, lease: i64) -> Result<Position, ElectionError> {
-        let position = *self.positions.borrow();
-        let value = encode_member(&self.member, position);
+    async fn write(&self, lease: i64) -> Result<Standing, ElectionError> {
+        let standing = *self.standings.borrow();
+        let value = encode_member(&self.member, standing);
         self.etcd.client.put(&self.etcd.keys.member(self.member.id()), value, lease).await?;
-        Ok(position)
+        Ok(standing)
     }
 
     /// Whether the key is there with this member's address: an administrator can delete it, and

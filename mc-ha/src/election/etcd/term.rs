@@ -2,20 +2,21 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mc_types::Epoch;
-use tokio::sync::oneshot;
+use mc_types::{Epoch, Sequence, Time};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::super::authority::{Fence, safe_lease};
+use super::super::candidacy::Takeover;
 use super::super::error::ElectionError;
 use super::super::leadership::{Leadership, Term};
-use super::super::member::{Leader, Member, MemberId};
-use super::keys::{Record, encode_in_sync};
+use super::super::member::{InSync, Leader, Member, MemberId, Progress, Standing};
+use super::keys::{Record, encode_in_sync, encode_progress};
 use super::shared::{Context, Etcd};
 use super::watcher::Known;
 use crate::etcd::messages::{Compare, RequestOp, ResponseOp, TxnRequest};
@@ -28,10 +29,12 @@ const RENEWAL_PAUSE: Duration = Duration::from_millis(20);
 pub(super) async fn campaign(
     context: Arc<Context>,
     member: Member,
-    position: Position,
+    standing: watch::Receiver<Standing>,
+    takeover: Takeover,
 ) -> Result<Leadership, ElectionError> {
     let etcd = &context.etcd;
-    let (written_at, last) = find_vacancy(etcd, position).await?;
+    let own = standing.borrow().position;
+    let Vacancy { written_at, last, last_unclean } = find_vacancy(etcd, own).await?;
     let next = last.as_u64().checked_add(1);
     let epoch = Epoch::new(next.ok_or(ElectionError::NoEpochLeft { epoch: last })?);
     let leader = Leader { epoch, member };
@@ -62,13 +65,41 @@ pub(super) async fn campaign(
     let fence = Fence::new(epoch, Arc::clone(&etcd.clock), sent + safe_lease(etcd.ttl));
     let authority = fence.authority();
     let (held, dropped) = oneshot::channel();
-    context.runtime.spawn(keep(Arc::clone(etcd), fence.clone(), value.clone(), dropped));
-    let term = EtcdTerm { context: Arc::clone(&context), fence, value, _held: held };
-    Ok(Leadership::new(authority, leader.member, Box::new(term)))
+    let common = Arc::<AtomicU64>::default();
+    let kept = KeptTerm {
+        etcd: Arc::clone(etcd),
+        fence: fence.clone(),
+        value: value.clone(),
+        begun: sent,
+        standing: standing.clone(),
+        common: Arc::clone(&common),
+    };
+    context.runtime.spawn(kept.keep(dropped));
+    let last_unclean = if takeover == Takeover::InSync { last_unclean } else { epoch };
+    let term = EtcdTerm {
+        context: Arc::clone(&context),
+        fence,
+        value,
+        standing,
+        common,
+        last_unclean,
+        _held: held,
+    };
+    Ok(Leadership::new(authority, leader.member, last_unclean, Box::new(term)))
 }
 
-/// Returns the revision of the leader's key, when nobody leads, and the last epoch.
-async fn find_vacancy(etcd: &Etcd, position: Position) -> Result<(i64, Epoch), ElectionError> {
+/// What is known when nobody leads.
+struct Vacancy {
+    /// The revision of the leader's key.
+    written_at: i64,
+    /// The highest epoch that anything tells of.
+    last: Epoch,
+    /// The last term that began uncleanly.
+    last_unclean: Epoch,
+}
+
+/// Looks what the last term was, if it is over.
+async fn find_vacancy(etcd: &Etcd, own: Position) -> Result<Vacancy, ElectionError> {
     let known = Known::read(etcd.client.range(etcd.keys.all()).await?);
     let (written_at, record) = known.leader(&etcd.keys)?;
     let seen = etcd.sighting.lock().clone();
@@ -88,63 +119,86 @@ async fn find_vacancy(etcd: &Etcd, position: Position) -> Result<(i64, Epoch), E
     // An etcd that was set up anew does not know the epochs that were, but journals do. Nor is the
     // record there when it was deleted by hand.
     let seen = Epoch::new(etcd.highest.load(Ordering::Relaxed));
-    let recorded = record.map(|record| record.epoch());
-    let in_sync = known.view(&etcd.keys).in_sync.map(|in_sync| in_sync.epoch);
-    Ok((
-        written_at,
-        [recorded, in_sync].into_iter().flatten().fold(seen.max(position.epoch), Epoch::max),
-    ))
+    let view = known.view(&etcd.keys);
+    let members = view.members.iter().map(|status| status.standing.position.epoch);
+    let in_sync = view.in_sync.as_ref();
+    let recorded = [record.map(|record| record.epoch()), in_sync.map(|in_sync| in_sync.epoch)];
+    let last = recorded.into_iter().flatten().chain(members).fold(seen.max(own.epoch), Epoch::max);
+    let last_unclean = in_sync.map_or(Epoch::new(0), |in_sync| in_sync.last_unclean);
+    Ok(Vacancy { written_at, last, last_unclean })
 }
 
-/// Renews a term until it is over or given up.
-async fn keep(etcd: Arc<Etcd>, fence: Fence, value: Bytes, dropped: oneshot::Receiver<()>) {
-    let authority = fence.authority();
-    let epoch = authority.epoch();
-    tokio::select! {
-        _ = dropped => {}
-        () = renew(&etcd, &fence, &value) => {
-            tracing::warn!(epoch = epoch.as_u64(), "the term as the leader is over");
+/// A term that is renewed.
+struct KeptTerm {
+    etcd: Arc<Etcd>,
+    fence: Fence,
+    /// The value of the leader's key.
+    value: Bytes,
+    /// When it began.
+    begun: Time,
+    standing: watch::Receiver<Standing>,
+    /// What all members in sync have.
+    common: Arc<AtomicU64>,
+}
+
+impl KeptTerm {
+    /// Renews it until it is over or given up.
+    async fn keep(self, dropped: oneshot::Receiver<()>) {
+        let Self { etcd, fence, value, .. } = &self;
+        let epoch = fence.authority().epoch();
+        tokio::select! {
+            _ = dropped => {}
+            () = self.renew() => {
+                tracing::warn!(epoch = epoch.as_u64(), "the term as the leader is over");
+            }
+        }
+        fence.end();
+        // Nothing happens when the leader has resigned, or another one has taken over.
+        let vacant = RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, None));
+        if let Err(error) = etcd.transact_in_term(value.clone(), vec![vacant]).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "the term ends by itself");
         }
     }
-    fence.end();
-    // Nothing happens when the leader has resigned, or another one has taken over.
-    let vacant = RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, None));
-    if let Err(error) = etcd.transact_in_term(value, vec![vacant]).await {
-        tracing::debug!(error = &error as &dyn std::error::Error, "the term ends by itself");
-    }
-}
 
-/// Renews a term until it is over.
-async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
-    let authority = fence.authority();
-    let mut pause = etcd.ttl / 3;
-    let mut has_failed = false;
-    while let Some(remaining) = authority.remaining() {
-        sleep(pause.min(remaining)).await;
-        let sent = etcd.clock.now();
-        let Some(remaining) = authority.remaining() else { return };
-        let again = vec![RequestOp::put(&etcd.keys.leader, value.clone())];
-        pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
-            Ok(Ok(true)) => {
-                fence.extend(sent + safe_lease(etcd.ttl));
-                has_failed = false;
-                etcd.ttl / 3
-            }
-            Ok(Ok(false)) => return,
-            Ok(Err(error)) => {
-                // Once: it is tried many times a second.
-                if !std::mem::replace(&mut has_failed, true) {
-                    tracing::warn!(
-                        epoch = authority.epoch().as_u64(),
-                        error = &error as &dyn std::error::Error,
-                        "the term was not renewed; trying again"
-                    );
+    /// Renews it until it is over.
+    async fn renew(&self) {
+        let Self { etcd, fence, value, .. } = self;
+        let authority = fence.authority();
+        let mut progress = Progress::new(authority.epoch());
+        let mut pause = etcd.ttl / 3;
+        let mut has_failed = false;
+        while let Some(remaining) = authority.remaining() {
+            sleep(pause.min(remaining)).await;
+            let sent = etcd.clock.now();
+            let Some(remaining) = authority.remaining() else { return };
+            progress.note(self.standing.borrow().position, sent - self.begun);
+            progress.common = Sequence::new(self.common.load(Ordering::Relaxed));
+            let again = vec![
+                RequestOp::put(&etcd.keys.leader, value.clone()),
+                RequestOp::put(&etcd.keys.progress, encode_progress(&progress)),
+            ];
+            pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
+                Ok(Ok(true)) => {
+                    fence.extend(sent + safe_lease(etcd.ttl));
+                    has_failed = false;
+                    etcd.ttl / 3
                 }
-                RENEWAL_PAUSE
-            }
-            // The next look finds that it is over.
-            Err(_) => RENEWAL_PAUSE,
-        };
+                Ok(Ok(false)) => return,
+                Ok(Err(error)) => {
+                    // Once: it is tried many times a second.
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!(
+                            epoch = authority.epoch().as_u64(),
+                            error = &error as &dyn std::error::Error,
+                            "the term was not renewed; trying again"
+                        );
+                    }
+                    RENEWAL_PAUSE
+                }
+                // The next look finds that it is over.
+                Err(_) => RENEWAL_PAUSE,
+            };
+        }
     }
 }
 
@@ -168,6 +222,9 @@ struct EtcdTerm {
     fence: Fence,
     /// The value of the leader's key.
     value: Bytes,
+    standing: watch::Receiver<Standing>,
+    common: Arc<AtomicU64>,
+    last_unclean: Epoch,
     /// The term is given up when this is dropped.
     _held: oneshot::Sender<()>,
 }
@@ -177,7 +234,10 @@ impl Term for EtcdTerm {
     async fn set_in_sync(&self, members: &[MemberId]) -> Result<(), ElectionError> {
         let (etcd, term) = (Arc::clone(&self.context.etcd), self.value.clone());
         let epoch = self.fence.authority().epoch();
-        let put = vec![RequestOp::put(&etcd.keys.in_sync, encode_in_sync(epoch, members))];
+        let history = self.standing.borrow().history;
+        let (members, last_unclean) = (members.to_vec(), self.last_unclean);
+        let in_sync = InSync { epoch, members, history, last_unclean };
+        let put = vec![RequestOp::put(&etcd.keys.in_sync, encode_in_sync(&in_sync))];
         if self.context.run(async move { etcd.transact_in_term(term, put).await }).await? {
             return Ok(());
         }
@@ -185,11 +245,24 @@ impl Term for EtcdTerm {
         Err(ElectionError::Deposed { epoch })
     }
 
-    async fn resign(self: Box<Self>, to: Option<&MemberId>) -> Result<(), ElectionError> {
+    fn set_common(&self, common: Sequence) {
+        self.common.store(common.as_u64(), Ordering::Relaxed);
+    }
+
+    async fn resign(
+        self: Box<Self>,
+        to: Option<&MemberId>,
+        yields: bool,
+    ) -> Result<(), ElectionError> {
         self.fence.end();
         let (etcd, term) = (Arc::clone(&self.context.etcd), self.value.clone());
         let epoch = self.fence.authority().epoch();
-        let vacant = vec![RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, to))];
+        let mut vacant = vec![RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, to))];
+        if yields {
+            vacant.extend(
+                [&etcd.keys.in_sync, &etcd.keys.progress].map(|key| RequestOp::delete(key)),
+            );
+        }
         let write = async move {
             let written = etcd.transact_in_term(term, vacant.clone()).await?;
             // The transaction runs twice when the answer to the first is lost.

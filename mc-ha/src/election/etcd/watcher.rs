@@ -190,6 +190,8 @@ impl Known {
             let Ok(key) = std::str::from_utf8(key) else { continue };
             let read = if key == names.in_sync {
                 keys::decode_in_sync(key, value).map(|in_sync| view.in_sync = Some(in_sync))
+            } else if key == names.progress {
+                keys::decode_progress(key, value).map(|progress| view.progress = Some(progress))
             } else if let Some(id) = names.member_of(key) {
                 keys::decode_member(key, id, value).map(|status| view.members.push(status))
             } else {

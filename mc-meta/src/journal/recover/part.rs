@@ -34,7 +34,7 @@ const END_OF_GENERATIONS: u64 = 3 << 62;
 
 /// The time at which objects are taken to have been used while records are applied, if
 /// nothing else is known; only the order of these times is used.
-const RECENT: Time = Time::from_millis(1 << 62);
+pub(super) const RECENT: Time = Time::from_millis(1 << 62);
 
 /// Records whose keys are looked up at once.
 const BATCH: usize = 32;

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::quality::FixedState;
 use mc_types::{ClientId, SegmentId};
 
-use crate::journal::record::Location;
+use crate::journal::record::{Location, Record};
+use crate::object::states::SegmentStatus;
 use crate::space::segment::SegmentSpec;
 
 /// One mounting of a segment. One that comes back after it was gone has another number,
@@ -61,6 +62,13 @@ impl Claims {
     }
 }
 
+impl Mounted {
+    /// The record that says so.
+    pub(super) fn record(&self) -> Record {
+        Record::Segment { spec: self.spec.clone(), client: self.client, status: SegmentStatus::Ok }
+    }
+}
+
 /// What is known of a mounting.
 #[derive(Debug)]
 enum MountingRecord {
@@ -92,7 +100,7 @@ pub(super) enum Fate {
 /// Every mounting that records name, and the space in them that belongs to no object.
 #[derive(Debug)]
 pub(super) struct Space {
-    mountings: Vec<MountingRecord>,
+    mountings: Vec<(SegmentId, MountingRecord)>,
     /// The last mounting of each segment that is not gone.
     current: HashMap<SegmentId, Mounting, FixedState>,
     /// Mountings that records told of.
@@ -109,7 +117,7 @@ impl Space {
 
     pub(super) fn mount(&mut self, spec: &SegmentSpec, client: ClientId) {
         let number = self.number(spec.id);
-        if let MountingRecord::Mounted(mounted) = &self.mountings[number as usize] {
+        if let MountingRecord::Mounted(mounted) = &self.mountings[number as usize].1 {
             if mounted.spec == *spec && mounted.client == client {
                 return;
             }
@@ -119,12 +127,12 @@ impl Space {
         }
         self.mounts += 1;
         let mounted = Mounted { spec: spec.clone(), client, since: self.mounts };
-        self.mountings[number as usize] = MountingRecord::Mounted(Box::new(mounted));
+        self.mountings[number as usize].1 = MountingRecord::Mounted(Box::new(mounted));
     }
 
     pub(super) fn lose(&mut self, id: SegmentId) {
         if let Some(number) = self.current.remove(&id) {
-            self.mountings[number as usize] = MountingRecord::Gone;
+            self.mountings[number as usize].1 = MountingRecord::Gone;
             let kept = self.kept.range((number, 0)..=(number, u64::MAX));
             let kept: Vec<_> = kept.map(|(place, _)| *place).collect();
             for place in kept {
@@ -135,7 +143,7 @@ impl Space {
 
     /// The segments that are mounted, in the order in which they were.
     pub(super) fn mounted(&self) -> Vec<&Mounted> {
-        let mounted = self.mountings.iter().filter_map(|known| match known {
+        let mounted = self.mountings.iter().filter_map(|(_, known)| match known {
             MountingRecord::Mounted(mounted) => Some(&**mounted),
             MountingRecord::Unheard | MountingRecord::Gone => None,
         });
@@ -146,15 +154,16 @@ impl Space {
 
     /// The segments that objects or kept space name, and of which nothing else is known.
     pub(super) fn unheard(&self) -> impl Iterator<Item = SegmentId> {
-        let is_unheard =
-            |number: &Mounting| matches!(self.mountings[*number as usize], MountingRecord::Unheard);
+        let is_unheard = |number: &Mounting| {
+            matches!(self.mountings[*number as usize].1, MountingRecord::Unheard)
+        };
         self.current.iter().filter(move |(_, number)| is_unheard(number)).map(|(id, _)| *id)
     }
 
     /// What became of each mounting, when these segments stay, in the order in which they were
     /// mounted.
     pub(super) fn fates(&self, segments: &[Mounted]) -> Vec<Fate> {
-        let fate = |known: &MountingRecord| match known {
+        let fate = |(_, known): &(SegmentId, MountingRecord)| match known {
             MountingRecord::Unheard => Fate::Unheard,
             MountingRecord::Gone => Fate::Gone,
             MountingRecord::Mounted(mounted) => {
@@ -170,9 +179,17 @@ impl Space {
     fn number(&mut self, id: SegmentId) -> Mounting {
         let mountings = &mut self.mountings;
         *self.current.entry(id).or_insert_with(|| {
-            mountings.push(MountingRecord::Unheard);
+            mountings.push((id, MountingRecord::Unheard));
             Mounting::try_from(mountings.len() - 1).expect("2^32 mountings do not fit in memory")
         })
+    }
+
+    /// The segment of a mounting, unless it is gone.
+    pub(super) fn segment_of(&self, mounting: Mounting) -> Option<SegmentId> {
+        match self.mountings.get(mounting as usize)? {
+            (_, MountingRecord::Gone) => None,
+            (id, _) => Some(*id),
+        }
     }
 
     pub(super) fn place(&mut self, location: &Location) -> Place {

@@ -1,0 +1,173 @@
+//! Masters that lead in turn: what ends a term, and what is kept then.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_ha::election::Member;
+use mc_ha::election::memory::MemoryCluster;
+use mc_ha::{Faults, FaultyJournal, MemoryJournal, MetadataJournal};
+use mc_rpc::HaRole;
+use mc_store::{
+    ByteSize, Client, ClusterConfig, HandOverError, JournalConfig, JournalTrouble, Master,
+    MasterConfig, Standby,
+};
+use mc_testkit::{eventually, free_port};
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Where so many masters listen.
+fn addresses<const N: usize>() -> [SocketAddr; N] {
+    [(); N].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())))
+}
+
+/// Starts a member, which leads when it is elected.
+async fn join(
+    cluster: &MemoryCluster,
+    address: SocketAddr,
+    journal: Arc<dyn MetadataJournal>,
+) -> JoinHandle<Master> {
+    let address_text = address.to_string();
+    let member = Member::new(&address_text, &address_text).unwrap();
+    let mut config =
+        ClusterConfig::new(member, Arc::new(cluster.join()), JournalConfig::new(journal));
+    config.candidacy.first_start_wait = Duration::ZERO;
+    let master = MasterConfig::default();
+    let standby = Standby::start(config, master, address, Default::default()).await.unwrap();
+    tokio::spawn(async move {
+        let seat = standby.lead().await.unwrap();
+        Master::builder().lead(seat).listen(address).start().await.unwrap()
+    })
+}
+
+async fn in_sync(leader: &Master, members: usize) {
+    let report = leader.ha_report().unwrap();
+    eventually(DEADLINE, "the standbys are in sync", || {
+        let status = report.ha_status();
+        status.role == HaRole::Leader && status.in_sync.len() == members
+    })
+    .await;
+}
+
+async fn client(masters: &[SocketAddr], segment: ByteSize) -> Client {
+    let list: Vec<String> = masters.iter().map(ToString::to_string).collect();
+    Client::builder().master(list.join(";")).segment_size(segment).connect().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_disk_hangs_hands_over() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let disk = Arc::new(FaultyJournal::new(MemoryJournal::new()));
+    let masters = addresses::<2>();
+    let leader = join(&cluster, masters[0], Arc::clone(&disk) as _).await.await.unwrap();
+    let second = join(&cluster, masters[1], Arc::new(MemoryJournal::new())).await;
+    in_sync(&leader, 2).await;
+    let (node, user) =
+        (client(&masters, ByteSize::mib(16)).await, client(&masters, ByteSize::bytes(0)).await);
+    user.put("before", "value").await.unwrap();
+    // The standby has it, not only the leader.
+    leader_is_followed(&leader).await;
+
+    let mut hangs = Faults::default();
+    hangs.hangs = true;
+    disk.set(hangs);
+    let hung = Instant::now();
+    // The journal waits for nothing until there is something to write.
+    let waiting = tokio::spawn(async move {
+        while let Err(error) = user.put("after", "value").await {
+            assert!(hung.elapsed() < DEADLINE, "{error}");
+        }
+        user
+    });
+    leader.deposed().await;
+    assert!(matches!(
+        leader.journal_watch().unwrap().trouble(),
+        Some(JournalTrouble::Hangs { .. })
+    ));
+    let next = second.await.unwrap();
+    let user = waiting.await.unwrap();
+    println!("{:.1?} without a put", hung.elapsed());
+    assert_eq!(user.get("before").await.unwrap(), b"value"[..]);
+    assert_eq!(leader.journal_watch().unwrap().read().writer.hangs, 1);
+    disk.set(Faults::default());
+    leader.shutdown().await;
+    node.shutdown().await;
+    user.shutdown().await;
+    next.shutdown().await;
+}
+
+/// Waits until every standby has what the leader has.
+async fn leader_is_followed(leader: &Master) {
+    let report = leader.ha_report().unwrap();
+    eventually(DEADLINE, "the standbys have everything", || {
+        let status = report.ha_status();
+        !status.followers.is_empty() && status.followers.iter().all(|standby| standby.lag == 0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_term_that_nobody_can_take_over_goes_on() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let [at] = addresses();
+    let leader = join(&cluster, at, Arc::new(MemoryJournal::new())).await.await.unwrap();
+    assert_eq!(leader.hand_over().await, Err(HandOverError::NobodyInSync));
+    let notice = leader.ha_report().unwrap().ha_status().notice;
+    assert!(notice.is_some_and(|notice| notice.contains("no standby is in sync")));
+    // It acknowledges as before.
+    let node = client(&[at], ByteSize::mib(16)).await;
+    node.put("key", "value").await.unwrap();
+    node.shutdown().await;
+    leader.shutdown().await;
+}
+
+/// With the default settings a change is acknowledged before the standby has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_that_was_acknowledged_is_at_the_successor() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let masters = addresses::<5>();
+    let journal = || Arc::new(MemoryJournal::new());
+    let mut leader = join(&cluster, masters[0], journal()).await.await.unwrap();
+    let mut second = join(&cluster, masters[1], journal()).await;
+    in_sync(&leader, 2).await;
+    let node = Arc::new(client(&masters, ByteSize::mib(64)).await);
+    let mut acknowledged = Vec::new();
+    for round in 0..3 {
+        let writers: Vec<_> = (0..8)
+            .map(|writer| {
+                let node = Arc::clone(&node);
+                tokio::spawn(async move {
+                    let mut keys = Vec::new();
+                    for number in 0..40 {
+                        let key = format!("{round}-{writer}-{number}");
+                        if node.put(&key, "value").await.is_ok() {
+                            keys.push(key);
+                        }
+                    }
+                    keys
+                })
+            })
+            .collect();
+        leader.hand_over().await.unwrap();
+        leader.deposed().await;
+        leader.shutdown().await;
+        leader = second.await.unwrap();
+        for writer in writers {
+            acknowledged.extend(writer.await.unwrap());
+        }
+        for key in &acknowledged {
+            assert_eq!(node.get(key).await.unwrap(), b"value"[..], "{key}");
+        }
+        second = join(&cluster, masters[2 + round], journal()).await;
+        in_sync(&leader, 2).await;
+    }
+    assert!(acknowledged.len() > 300, "{} puts", acknowledged.len());
+    Arc::into_inner(node).unwrap().shutdown().await;
+    second.abort();
+    leader.shutdown().await;
+}
