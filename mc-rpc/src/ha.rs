@@ -119,6 +119,12 @@ pub struct HaStatus {
     pub snapshot: Option<SnapshotStatus>,
     /// Bytes of the journal.
     pub journal_bytes: u64,
+    /// Bytes of the snapshots.
+    pub snapshot_bytes: u64,
+    /// Snapshots that could not be written since the start.
+    pub failed_snapshots: u64,
+    /// What an administrator should know, such as why the leadership was not handed over.
+    pub notice: Option<Box<str>>,
     /// What its replies promise.
     pub durability: DurabilityMode,
 }

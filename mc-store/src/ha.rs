@@ -1,5 +1,6 @@
 //! A master whose metadata outlives it, alone or among others.
 
+mod alone;
 mod cluster;
 mod environment;
 mod journal;
@@ -10,6 +11,7 @@ mod term;
 
 pub use cluster::{ClusterConfig, LeaderSeat, Standby, StandbyError};
 pub use environment::HaEnvironment;
-pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalWatch};
+pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalTrouble, JournalWatch};
 pub(crate) use keeping::{Keeper, Keeping, Kept};
-pub use snapshots::SnapshotPolicy;
+pub use mc_ha::SnapshotPolicy;
+pub use term::HandOverError;

@@ -43,8 +43,8 @@ pub use etcd::EtcdResolver;
 pub use events::EventPublisher;
 #[cfg(feature = "ha")]
 pub use ha::{
-    ClusterConfig, HaEnvironment, JournalConfig, JournalReport, JournalStartError, JournalWatch,
-    LeaderSeat, SnapshotPolicy, Standby, StandbyError,
+    ClusterConfig, HaEnvironment, HandOverError, JournalConfig, JournalReport, JournalStartError,
+    JournalTrouble, JournalWatch, LeaderSeat, SnapshotPolicy, Standby, StandbyError,
 };
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{

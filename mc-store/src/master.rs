@@ -21,7 +21,7 @@ use crate::error::MasterStartError;
 #[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
 #[cfg(feature = "ha")]
-use crate::ha::{JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
+use crate::ha::{HandOverError, JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
@@ -86,6 +86,26 @@ struct SinceStart(BootTime);
 impl Clock for SinceStart {
     fn now(&self) -> Time {
         Time::ORIGIN + self.0.clock().now().since(self.0)
+    }
+}
+
+/// What a master cannot work without.
+#[derive(Debug)]
+struct Parts {
+    ticker: TickerWatch,
+    #[cfg(feature = "ha")]
+    journal: Option<JournalWatch>,
+    #[cfg(not(feature = "ha"))]
+    journal: Option<core::convert::Infallible>,
+}
+
+impl mc_rpc::Liveness for Parts {
+    fn is_well(&self) -> bool {
+        #[cfg(feature = "ha")]
+        let writes = self.journal.as_ref().is_none_or(|journal| journal.trouble().is_none());
+        #[cfg(not(feature = "ha"))]
+        let writes = self.journal.is_none();
+        self.ticker.is_well() && writes
     }
 }
 
@@ -159,6 +179,13 @@ impl Master {
         self.keeper.as_ref().map(Keeper::watch)
     }
 
+    /// Returns what this master says of its [journal](MasterBuilder::journal) and its part among others.
+    #[cfg(feature = "ha")]
+    #[must_use]
+    pub fn ha_report(&self) -> Option<Arc<dyn mc_rpc::HaReport>> {
+        self.keeper.as_ref().map(Keeper::report)
+    }
+
     /// Waits until the [term](MasterBuilder::lead) of this master is over, because it has handed over
     /// or lost its lease. It answers nothing any more then, and should be
     /// [ended](Self::shutdown). A master that is alone waits for ever.
@@ -172,11 +199,28 @@ impl Master {
         })
     }
 
+    /// Hands the [term](MasterBuilder::lead) over to the standby that has most of the journal, when one
+    /// is in sync. Everything that was acknowledged is there before the term ends; calls that are under
+    /// way meanwhile wait. For a master that does not lead there is nothing to do.
+    ///
+    /// # Errors
+    /// The reason why the term goes on: no standby is in sync, or it did not get the rest in time.
+    #[cfg(feature = "ha")]
+    pub fn hand_over<'a>(&'a self) -> BoxFuture<'a, Result<(), HandOverError>> {
+        Box::pin(async move {
+            match &self.keeper {
+                Some(keeper) => keeper.hand_over().await,
+                None => Ok(()),
+            }
+        })
+    }
+
     /// Answers the calls that are under way, takes no more, sends the events that are queued within a
     /// second, and ends.
     ///
     /// A leader ends its term at first, so that it answers nothing any more: another master may lead
-    /// at once.
+    /// at once. What it acknowledged and no standby has yet may be lost then; it should
+    /// [hand over](Self::hand_over) before.
     pub fn shutdown(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             #[cfg(feature = "ha")]
@@ -457,7 +501,12 @@ impl MasterBuilder {
             let attended = kept.attend(&state, now, service, &mut config);
             service = attended.map_err(MasterStartError::Journal)?;
         }
-        config.liveness.get_or_insert_with(|| Arc::new(ticker.watch()));
+        #[cfg(feature = "ha")]
+        let journal = kept.as_ref().map(Kept::watch);
+        #[cfg(not(feature = "ha"))]
+        let journal = None;
+        let parts = Parts { ticker: ticker.watch(), journal };
+        config.liveness.get_or_insert_with(|| Arc::new(parts));
         let blocking = || Arc::new(BlockingIn(Arc::clone(&self.environment))) as _;
         config.blocking.get_or_insert_with(blocking);
         let access = config.authenticator.take();
@@ -484,6 +533,8 @@ impl Assembled {
             access.warn();
         }
         let stall_log = AbortOnDrop(tokio::spawn(self.ticker.watch().log_stalls(STALLED_AFTER)));
+        #[cfg(feature = "ha")]
+        let keeper = self.kept.map(|kept| kept.serve(self.ticker.watch()));
         Master {
             state: self.state,
             server: server.spawn(),
@@ -492,7 +543,7 @@ impl Assembled {
             #[cfg(feature = "events")]
             events: self.events,
             #[cfg(feature = "ha")]
-            keeper: self.kept.map(Kept::serve),
+            keeper,
             #[cfg(feature = "ha")]
             environment: self.environment,
         }

@@ -46,6 +46,8 @@ pub(crate) enum CtlError {
     Call(#[from] CallError),
     #[error("no other master took over, and {leader} leads on; `ha status` shows the others")]
     NotHandedOver { leader: Box<str> },
+    #[error("{leader} leads on: {reason}")]
+    LeadsOn { leader: Box<str>, reason: Box<str> },
     #[error(transparent)]
     Rpc(#[from] RpcError),
 }

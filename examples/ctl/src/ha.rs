@@ -62,6 +62,11 @@ async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, 
             Ok(status) if status.role == HaRole::Leader && status.member != before.member => {
                 return Ok(status);
             }
+            Ok(HaStatus { member, address: leader, notice: Some(reason), .. })
+                if member == before.member =>
+            {
+                return Err(CtlError::LeadsOn { leader, reason });
+            }
             Ok(status) if status.epoch > before.epoch || Instant::now() >= deadline => {
                 return Err(CtlError::NotHandedOver { leader: status.address });
             }
@@ -129,7 +134,7 @@ fn human(said: &BTreeMap<String, Said>) -> String {
     let in_sync = |status: &HaStatus| {
         if status.in_sync.contains(&status.member) { "yes" } else { "no" }.to_owned()
     };
-    let rows: Vec<[String; 9]> = said
+    let rows: Vec<[String; 10]> = said
         .iter()
         .map(|(address, said)| match said {
             Ok(status) => [
@@ -145,16 +150,17 @@ fn human(said: &BTreeMap<String, Said>) -> String {
                     |snapshot| format!("{} s ago", snapshot.age.as_secs()),
                 ),
                 ByteSize::bytes(status.journal_bytes).to_string(),
+                ByteSize::bytes(status.snapshot_bytes).to_string(),
             ],
             Err(error) => {
-                let mut row: [String; 9] = Default::default();
+                let mut row: [String; 10] = Default::default();
                 row[0] = address.clone();
                 row[2] = format!("unreachable: {error}");
                 row
             }
         })
         .collect();
-    table(
+    let mut text = table(
         [
             "ADDRESS",
             "MEMBER",
@@ -165,9 +171,20 @@ fn human(said: &BTreeMap<String, Said>) -> String {
             "IN SYNC",
             ">SNAPSHOT",
             ">JOURNAL",
+            ">SNAPSHOTS",
         ],
         &rows,
-    )
+    );
+    for status in said.values().flatten() {
+        if status.failed_snapshots > 0 {
+            let count = status.failed_snapshots;
+            text += &format!("{}: {count} snapshots could not be written\n", status.address);
+        }
+        if let Some(notice) = &status.notice {
+            text += &format!("{}: {notice}\n", status.address);
+        }
+    }
+    text
 }
 
 fn lines(said: &BTreeMap<String, Said>) -> String {
@@ -189,6 +206,9 @@ fn lines(said: &BTreeMap<String, Said>) -> String {
                 })).collect::<Vec<_>>(),
                 "snapshot_age_s": status.snapshot.map(|snapshot| snapshot.age.as_secs()),
                 "journal_bytes": status.journal_bytes,
+                "snapshot_bytes": status.snapshot_bytes,
+                "failed_snapshots": status.failed_snapshots,
+                "notice": status.notice,
                 "durability": status.durability.as_str(),
             }),
             Err(error) => json!({ "address": address, "error": error }),

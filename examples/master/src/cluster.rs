@@ -52,10 +52,21 @@ pub(crate) struct ClusterArgs {
     /// How far a standby may be behind and still be in sync.
     #[arg(long = "sync_timeout", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
     sync_timeout: Duration,
-    /// Time without a leader after which a standby that is not in sync takes over, which may lose
-    /// acknowledged changes; never for none [default: 10s].
+    /// Time without a leader after which a standby that is not in sync takes over, which loses the
+    /// acknowledged changes that it lacks; never for none [default: 10s].
     #[arg(long = "unclean_takeover_after", value_name = "DURATION|never", value_parser = parse_patience)]
     unclean_takeover_after: Option<Patience>,
+    /// What a standby that takes over without being in sync may lack at most: the last leader must have
+    /// made it within this time.
+    #[arg(long = "unclean_takeover_bound", value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    unclean_takeover_bound: Duration,
+    /// Time in which the masters of a cluster that has no record of any leader should have started.
+    #[arg(long = "ha_first_start_wait", value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    first_start_wait: Duration,
+    /// Lead as soon as no master leads, whatever this one's journal holds or lacks: for an administrator
+    /// who gives up what the others have. Holds until a leader was seen.
+    #[arg(long = "ha_force_takeover")]
+    force_takeover: bool,
     /// File with the token of an administrator, which this master shows to the leader when the
     /// masters have an --access_file.
     #[arg(long = "ha_token_file", value_name = "PATH")]
@@ -158,6 +169,10 @@ impl ClusterArgs {
             Some(Patience::After(time)) => Some(time),
             None => Some(Duration::from_secs(10)),
         };
+        config.candidacy.sync_slack = self.sync_timeout + Duration::from_secs(10);
+        config.candidacy.unclean_bound = self.unclean_takeover_bound;
+        config.candidacy.first_start_wait = self.first_start_wait;
+        config.candidacy.is_forced = self.force_takeover;
         config.client.token = self.token_file.as_ref().map(Token::from_file);
         if let Some(ca) = &self.tls_ca {
             let tls = ClientTls::new(ca);

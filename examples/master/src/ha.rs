@@ -27,6 +27,12 @@ pub(crate) fn metrics(text: &mut MetricsText, status: &HaStatus) {
         ),
         ("master_ha_followers", "Standbys that follow it.", Some(status.followers.len() as u64)),
         ("master_ha_journal_bytes", "Bytes of its journal.", Some(status.journal_bytes)),
+        ("master_ha_snapshot_bytes", "Bytes of its snapshots.", Some(status.snapshot_bytes)),
+        (
+            "master_ha_snapshots_failed",
+            "Snapshots that could not be written since it leads or follows.",
+            Some(status.failed_snapshots),
+        ),
         (
             "master_ha_snapshot_age_seconds",
             "Age of its last snapshot; 0 without one.",
@@ -68,6 +74,9 @@ pub(crate) fn json(status: &HaStatus) -> Value {
             "age_s": snapshot.age.as_secs(),
         })),
         "journal_bytes": status.journal_bytes,
+        "snapshot_bytes": status.snapshot_bytes,
+        "failed_snapshots": status.failed_snapshots,
+        "notice": status.notice,
         "durability": status.durability.as_str(),
     })
 }

@@ -44,6 +44,7 @@ pub(crate) struct ShownMaster {
     ticker: TickerWatch,
     events: Option<Arc<EventSystem>>,
     journal: Option<JournalWatch>,
+    ha: Option<Arc<dyn HaReport>>,
 }
 
 impl ShownMaster {
@@ -54,7 +55,15 @@ impl ShownMaster {
             ticker: master.ticker_watch(),
             events: master.events().map(Arc::clone),
             journal: master.journal_watch(),
+            ha: master.ha_report(),
         }
+    }
+
+    /// What keeps it from its work.
+    fn problem(&self) -> Option<String> {
+        let ticker = self.ticker.read().problem.map(|problem| problem.to_string());
+        let journal = self.journal.as_ref().and_then(JournalWatch::trouble);
+        ticker.or_else(|| journal.map(|trouble| trouble.to_string()))
     }
 
     fn metrics(&self) -> MetricsText {
@@ -181,8 +190,7 @@ fn summary(shown: &Shown, _: Instant) -> Page {
 }
 
 fn health(shown: &Shown, started: Instant) -> Page {
-    let problem = shown.master.as_ref().and_then(|master| master.ticker.read().problem);
-    let problem = problem.map(|problem| problem.to_string());
+    let problem = shown.master.as_ref().and_then(ShownMaster::problem);
     let mut health = serde_json::json!({
         "status": problem.as_deref().unwrap_or("ok"),
         "service_ready": problem.is_none() && shown.master.is_some(),
@@ -211,7 +219,8 @@ fn leader(shown: &Shown, _: Instant) -> Page {
 }
 
 fn ha_status(shown: &Shown, _: Instant) -> Page {
-    Page::json(ha::json(&shown.ha_status().unwrap_or_default()).to_string())
+    let alone = || shown.master.as_ref()?.ha.as_ref().map(|ha| ha.ha_status());
+    Page::json(ha::json(&shown.ha_status().or_else(alone).unwrap_or_default()).to_string())
 }
 
 #[cfg(test)]

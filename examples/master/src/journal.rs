@@ -127,6 +127,18 @@ pub(crate) fn metrics(text: &mut MetricsText, report: &JournalReport) {
             millis(report.writer.lag),
         ),
         (
+            "master_journal_stuck_milliseconds",
+            Gauge,
+            "How long the write or sync has taken that is under way",
+            millis(report.writer.stuck_for),
+        ),
+        (
+            "master_journal_hangs_total",
+            Counter,
+            "Writes and syncs that took longer than 3 s",
+            report.writer.hangs,
+        ),
+        (
             "master_journal_written_bytes_total",
             Counter,
             "Bytes written to the journal",

@@ -9,7 +9,8 @@ use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
 use mc_rpc::{Authenticate, HaReport, ServerConfig};
 use mc_store::{
-    EventPublisher, Master, MasterBuilder, MasterStartError, Standby, StandbyError, TickerProblem,
+    EventPublisher, HandOverError, Master, MasterBuilder, MasterStartError, Standby, StandbyError,
+    TickerProblem,
 };
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -30,6 +31,8 @@ use crate::{events, figures, http};
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
 /// Time limit for calls under way after a signal.
 const END_PATIENCE: Duration = Duration::from_millis(1500);
+/// The wait before a journal that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 /// Bytes of a request for a page: routers ask about all blocks of a prompt in one query.
 const MAX_PAGE_HEAD: usize = 80 << 10;
 
@@ -84,7 +87,7 @@ async fn serve_terms(
 ) -> Result<(), ServeError> {
     let address = args.rpc_address();
     let listen = args.cluster.listen(address);
-    let config = blocking(args.clone(), move |args| {
+    let mut config = blocking(args.clone(), move |args| {
         let journal = args.journal.open_or_memory()?;
         args.cluster.config(address, &args.access, journal).map_err(ServeError::from)
     })
@@ -102,7 +105,16 @@ async fn serve_terms(
             standby.map_err(ServeError::from)
         };
         let standby = tokio::select! {
-            standby = standby => standby?,
+            standby = standby => match standby {
+                // It led, or followed: its directory is good, but for what may pass.
+                Err(ServeError::Standby(error)) if !is_first && error.is_retryable() => {
+                    if waits_to_retry(&error, shutdown).await {
+                        continue;
+                    }
+                    return Ok(());
+                }
+                standby => standby?,
+            },
             signal = shutdown.requested() => {
                 info!(%signal, "shutting down");
                 return Ok(());
@@ -135,12 +147,32 @@ async fn serve_terms(
                 warn!(%error, "the term was lost before it began");
                 continue;
             }
+            // The term is over with the seat; another member leads, if one can.
+            Err(MasterStartError::Journal(error)) if error.is_retryable() => {
+                if waits_to_retry(&error, shutdown).await {
+                    continue;
+                }
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
         info!("leading");
+        config.candidacy.is_forced = false;
         match serve_term(args, master, log, shutdown, pages, Some(report)).await? {
             End::Deposed => {}
             End::Asked => return Ok(()),
+        }
+    }
+}
+
+/// Waits before what failed is tried again; false when the process is to end.
+async fn waits_to_retry(failure: &dyn std::error::Error, shutdown: &mut Shutdown) -> bool {
+    warn!(%failure, "the journal cannot be used now; trying again");
+    tokio::select! {
+        () = tokio::time::sleep(RETRY) => true,
+        signal = shutdown.requested() => {
+            info!(%signal, "shutting down");
+            false
         }
     }
 }
@@ -176,6 +208,7 @@ async fn serve_term(
     let end = tokio::select! {
         signal = shutdown.requested() => {
             info!(%signal, "shutting down");
+            leave(&master, shutdown).await;
             Ok(End::Asked)
         }
         problem = ticker.failed() => {
@@ -193,6 +226,22 @@ async fn serve_term(
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
     end
+}
+
+/// Has another master lead before this one ends, without losing what was acknowledged.
+async fn leave(master: &Master, shutdown: &mut Shutdown) {
+    tokio::select! {
+        handed_over = master.hand_over() => match handed_over {
+            Ok(()) => {}
+            Err(HandOverError::NobodyInSync) => {}
+            Err(error) => warn!(
+                %error,
+                "ending without a successor that has everything: the last changes are in this master's \
+                 journal alone"
+            ),
+        },
+        signal = shutdown.requested() => warn!(%signal, "asked again; not handing over"),
+    }
 }
 
 /// Runs what reads files.

@@ -10,17 +10,19 @@ use mc_cluster_testkit::simulation::{
     Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost, SimulatedJournal,
 };
 use mc_events::EventSystem;
-use mc_ha::Durability;
 use mc_ha::election::Member;
 use mc_ha::election::memory::{MemoryCluster, MemoryElection};
+use mc_ha::encoding::BatchBuilder;
+use mc_ha::{Durability, Identity, MetadataJournal};
 use mc_meta::{
     DiskConfig, ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
 };
-use mc_rpc::ServerConfig;
+use mc_rpc::{HaReport, ServerConfig};
 use mc_store::{
     ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master, MasterStartError, Standby,
     StandbyError,
 };
+use mc_types::{Epoch, Sequence};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -69,6 +71,7 @@ struct Shared {
 struct Leader {
     host: usize,
     state: Arc<mc_meta::Master>,
+    report: Option<Arc<dyn HaReport>>,
     subscriber: Arc<Subscriber>,
     events: Arc<EventSystem>,
 }
@@ -77,7 +80,9 @@ struct MasterHost {
     address: Ipv4Addr,
     clock: HostClock,
     /// Outlives the process.
-    journal: SimulatedJournal,
+    journal: RefCell<SimulatedJournal>,
+    /// What it was some time ago.
+    old: RefCell<SimulatedJournal>,
     running: RefCell<Option<Running>>,
     was_killed: Cell<bool>,
 }
@@ -131,7 +136,8 @@ impl Shared {
         let events = Arc::clone(master.events().expect("it publishes"));
         let records = records(&state);
         self.ledger.leads(life, is_kept, &records);
-        *self.leader() = Some(Leader { host, state, subscriber, events });
+        let report = master.ha_report();
+        *self.leader() = Some(Leader { host, state, report, subscriber, events });
         self.history.say(format_args!("m{host}"), "leads");
     }
 }
@@ -145,6 +151,23 @@ fn records(state: &mc_meta::Master) -> Vec<Record> {
         cursor = page.next;
     }
     records
+}
+
+/// The journal of a cluster that has nothing to do with this one, in terms that may be this one's.
+fn strange_journal() -> SimulatedJournal {
+    let journal = SimulatedJournal::new();
+    let identity = Identity { seed: 1, secret: [1; 16] };
+    let epoch = Epoch::new(3);
+    let mut builder = BatchBuilder::new(epoch);
+    (0..100).for_each(|number| builder.effect(Sequence::new(number), None));
+    let batch = builder.seal().expect("effects were added");
+    let written = journal
+        .set_identity(&identity)
+        .and_then(|()| journal.begin_epoch(epoch))
+        .and_then(|()| journal.append(epoch, &batch))
+        .and_then(|()| journal.sync());
+    written.expect("it is empty, and in memory");
+    journal
 }
 
 fn rpc_address(host: Ipv4Addr) -> String {
@@ -164,7 +187,8 @@ impl Masters {
         let hosts = (1..=count).map(|number| MasterHost {
             address: Ipv4Addr::new(172, 16, 0, number),
             clock: clock(),
-            journal: SimulatedJournal::new(),
+            journal: RefCell::new(SimulatedJournal::new()),
+            old: RefCell::new(SimulatedJournal::new()),
             running: RefCell::new(None),
             was_killed: Cell::new(false),
         });
@@ -209,7 +233,7 @@ impl Masters {
     /// Compares the leader's whole state with the ledger.
     pub(crate) fn compare(&self) {
         let leader = self.shared.leader();
-        let Some(Leader { host, state, subscriber, events }) = &*leader else { return };
+        let Some(Leader { host, state, subscriber, events, .. }) = &*leader else { return };
         if self.hosts[*host].running.borrow().is_none() {
             return;
         }
@@ -244,7 +268,7 @@ impl Masters {
         let network = &self.shared.network;
         let environment =
             Arc::new(SimulatedHost::new(network, &process, clock, &self.random, Duration::ZERO));
-        let mut journal = JournalConfig::new(Arc::new(host.journal.clone()));
+        let mut journal = JournalConfig::new(Arc::new(host.journal.borrow().clone()));
         journal.writer.durability = Durability::Sync;
         journal.threads = NonZeroUsize::MIN;
         journal.snapshots.interval = Duration::from_secs(60);
@@ -279,7 +303,7 @@ impl Masters {
         }
         process.end(&self.shared.network, Ending::Killed);
         life.abort();
-        host.journal.crash(&self.random);
+        host.journal.borrow().crash(&self.random);
         host.was_killed.set(true);
         self.shared.history.say(format_args!("m{number}"), "killed");
         true
@@ -313,13 +337,41 @@ impl Masters {
                 self.shared.network.cut(Cut { from: None, to: host, until });
             }
             What::LoseElection => self.without_election(self.target(true), until).await,
+            What::HandOver => self.hand_over(),
+            What::EmptyStandby => self.replace_journal(fault.lasts, SimulatedJournal::new()).await,
+            What::OldStandby => {
+                let host = &self.hosts[self.target(false)];
+                let old = host.old.replace(host.journal.borrow().copy());
+                self.replace_journal(fault.lasts, old).await;
+            }
+            What::StrangeStandby => self.replace_journal(fault.lasts, strange_journal()).await,
             What::FillJournal => {
-                let journal = &self.hosts[self.target(true)].journal;
+                let journal = self.hosts[self.target(true)].journal.borrow().clone();
                 journal.set_full(true);
                 sleep(fault.lasts).await;
                 journal.set_full(false);
             }
             _ => {}
+        }
+    }
+
+    /// Tells the leader to hand over to whom it likes.
+    fn hand_over(&self) {
+        let leader = self.shared.leader();
+        if let Some(Leader { report: Some(report), .. }) = &*leader {
+            // Refused while no standby is in sync.
+            let handed = report.hand_over(None);
+            self.shared.history.say("masters", format_args!("hand over: {}", handed.is_ok()));
+        }
+    }
+
+    /// Starts a standby again with another journal. Where there is one master only, nothing happens.
+    async fn replace_journal(&self, down: Duration, journal: SimulatedJournal) {
+        let number = self.target(false);
+        if self.kind == MasterKind::Three && self.kill(number) {
+            sleep(down).await;
+            self.hosts[number].journal.replace(journal);
+            self.start(number);
         }
     }
 

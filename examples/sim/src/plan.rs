@@ -97,6 +97,15 @@ pub enum What {
     LoseElection,
     /// The disk of the journal of the master that leads is full.
     FillJournal,
+    /// The master that leads is told to hand over.
+    HandOver,
+    /// A standby is killed, and started again with an empty journal.
+    EmptyStandby,
+    /// A standby is killed, and started again with the journal that it had when it was last struck by
+    /// this, or an empty one.
+    OldStandby,
+    /// A standby is killed, and started again with the journal of another cluster.
+    StrangeStandby,
 }
 
 impl fmt::Display for Fault {
@@ -135,6 +144,12 @@ impl Plan {
             let longest = if what == What::Storm { 30_000 } else { 15_000 };
             let lasts = millis(random.between(50, longest));
             faults.push(Fault { at, lasts, what });
+        });
+        let beginnings = Random::of(seed, "beginnings");
+        let mean = millis([60_000, 180_000, 600_000][beginnings.below(3) as usize]);
+        at_random(&beginnings, mean, time, |random, at| {
+            let lasts = millis(random.between(50, 15_000));
+            faults.push(Fault { at, lasts, what: What::of_members(random) });
         });
         faults.sort_by_key(|fault| fault.at);
         Ok(Self {
@@ -205,6 +220,18 @@ impl What {
             9 => Self::CutMaster,
             10 => Self::LoseElection,
             _ => Self::FillJournal,
+        }
+    }
+}
+
+impl What {
+    /// What only happens where several masters are.
+    fn of_members(random: &Random) -> Self {
+        match random.below(4) {
+            0 => Self::HandOver,
+            1 => Self::EmptyStandby,
+            2 => Self::OldStandby,
+            _ => Self::StrangeStandby,
         }
     }
 }

@@ -83,6 +83,9 @@ fn status(answer: &proto::HaStatusResponse) -> Result<HaStatus, BadField> {
         in_sync: answer.in_sync.iter().map(|id| id.as_str().into()).collect(),
         snapshot: answer.snapshot.as_ref().map(snapshot),
         journal_bytes: answer.journal_bytes,
+        snapshot_bytes: answer.snapshot_bytes,
+        failed_snapshots: answer.failed_snapshots,
+        notice: known(&answer.notice),
         durability,
     })
 }
@@ -123,6 +126,9 @@ fn answer(report: Option<&dyn HaReport>) -> proto::HaStatusResponse {
         in_sync: status.in_sync.into_iter().map(Into::into).collect(),
         snapshot: status.snapshot.map(snapshot),
         journal_bytes: status.journal_bytes,
+        snapshot_bytes: status.snapshot_bytes,
+        failed_snapshots: status.failed_snapshots,
+        notice: status.notice.map(Into::into).unwrap_or_default(),
         durability: durability.into(),
         ..Default::default()
     }

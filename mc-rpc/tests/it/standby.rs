@@ -114,6 +114,9 @@ async fn everything_that_a_master_reports_is_told() {
             age: Duration::from_secs(60),
         }),
         journal_bytes: 1 << 40,
+        snapshot_bytes: 5,
+        failed_snapshots: 6,
+        notice: Some("the disk is slow".into()),
         durability: DurabilityMode::Sync,
     };
     let report = Report::new(status.clone());

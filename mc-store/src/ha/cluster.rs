@@ -1,22 +1,23 @@
 //! One master among several: a standby that follows, and the seat of a leader.
 
 use core::fmt;
-use mc_types::BoxFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::election::{
     Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership, Member,
-    MemberId, Position, await_leadership,
+    MemberId, Standing, await_leadership,
 };
-use mc_ha::replication::{Applier, HubSettings, follow};
-use mc_ha::{RecoverError, Replica};
+use mc_ha::replication::{Applier, ApplierSettings, HubSettings, ReplicationError, follow};
+use mc_ha::{JournalError, MetadataJournal, RecoverError, Replica};
 use mc_meta::MasterConfig;
 use mc_rpc::{
-    BindError, ClientConfig, HaReport, HaRole, JournalStream, Server, ServerConfig, ServerHandle,
-    Streams,
+    BindError, ClientConfig, HaReport, HaRole, JournalStream, RpcError, Server, ServerConfig,
+    ServerHandle, Streams,
 };
+use mc_types::{BoxFuture, Epoch};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::environment::HaEnvironment;
@@ -78,6 +79,17 @@ pub enum StandbyError {
     /// It cannot take part in the election.
     #[error(transparent)]
     Election(#[from] ElectionError),
+    /// What keeps its journal has panicked.
+    #[error("the thread that keeps the journal has failed; please report this with the log")]
+    Applier,
+}
+
+impl StandbyError {
+    /// Returns whether the same may succeed later: the journal's medium failed, and may be mended.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Recover(error) if error.is_retryable())
+    }
 }
 
 /// A master that follows the leader and waits for its own turn to lead.
@@ -122,10 +134,13 @@ impl LeaderSeat {
 const RETRY: Duration = Duration::from_millis(200);
 
 /// How often the election is told how far the journal reaches.
-const POSITION: Duration = Duration::from_millis(500);
+const STANDING: Duration = Duration::from_millis(500);
+
+/// How long a leader without any object has to yield to a member with a journal of another history.
+const YIELD: Duration = Duration::from_secs(5);
 
 impl Standby {
-    /// Reads the journal, listens, registers as a member and follows the leader. `master` are the
+    /// Registers as a member, reads the journal, listens and follows the leader. `master` are the
     /// settings with which this master is to lead. Must be called in a tokio runtime.
     ///
     /// # Errors
@@ -137,9 +152,9 @@ impl Standby {
         server: ServerConfig,
     ) -> BoxFuture<'static, Result<Self, StandbyError>> {
         Box::pin(async move {
-            let prepared = Prepared::read(config, master).await?;
+            let prepared = Prepared::register(config, master).await?;
             let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
-            prepared.register(server).await
+            Ok(prepared.serve(server))
         })
     }
 
@@ -157,7 +172,7 @@ impl Standby {
         Box::pin(async move {
             let prepared = Prepared::read(config, master).await?;
             let server = Server::bind(&listen.to_string(), prepared.service(), server).await?;
-            Ok(prepared.rejoin(server))
+            Ok(prepared.serve(server))
         })
     }
 
@@ -173,9 +188,9 @@ impl Standby {
         server: ServerConfig,
     ) -> BoxFuture<'static, Result<(Self, Streams), StandbyError>> {
         Box::pin(async move {
-            let prepared = Prepared::read(config, master).await?;
+            let prepared = Prepared::register(config, master).await?;
             let (server, streams) = Server::over_streams(prepared.service(), server)?;
-            Ok((prepared.register(server).await?, streams))
+            Ok((prepared.serve(server), streams))
         })
     }
 
@@ -192,7 +207,7 @@ impl Standby {
         Box::pin(async move {
             let prepared = Prepared::read(config, master).await?;
             let (server, streams) = Server::over_streams(prepared.service(), server)?;
-            Ok((prepared.rejoin(server), streams))
+            Ok((prepared.serve(server), streams))
         })
     }
 
@@ -212,7 +227,8 @@ impl Standby {
     /// Cancelling ends the standby.
     ///
     /// # Errors
-    /// [`StandbyError::Election`] when it can take no further part in the election.
+    /// [`StandbyError::Election`] when it can take no further part in the election,
+    /// [`StandbyError::Applier`] when its journal is kept no more.
     pub fn lead(self) -> BoxFuture<'static, Result<LeaderSeat, StandbyError>> {
         Box::pin(self.take_over())
     }
@@ -221,7 +237,10 @@ impl Standby {
         let Self { config, server, status, applier, following } = self;
         let clock = HaEnvironment::new(Arc::clone(&config.environment));
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
-        let leadership = await_leadership(&*config.election, &mut candidacy, &clock).await?;
+        let leadership = tokio::select! {
+            leadership = await_leadership(&*config.election, &mut candidacy, &clock) => leadership?,
+            () = applier.ended() => return Err(StandbyError::Applier),
+        };
         info!(epoch = leadership.epoch().as_u64(), "elected; taking over");
         status.becomes(HaRole::Recovering, Some(leadership.epoch()));
         drop(following);
@@ -236,7 +255,7 @@ impl Standby {
                 }
             }
         };
-        let replica = applier.close().await;
+        let replica = applier.close().await.map_err(|_| StandbyError::Applier)?;
         server.close().await;
         Ok(LeaderSeat { config, leadership, replica, status })
     }
@@ -250,11 +269,26 @@ struct Prepared {
 }
 
 impl Prepared {
+    /// Registers as a member, and reads the journal.
+    ///
+    /// In this order: members whose journals hold nothing do not lead while one is there whose does,
+    /// however long it reads.
+    async fn register(config: ClusterConfig, master: MasterConfig) -> Result<Self, StandbyError> {
+        let journal = Arc::clone(&config.journal.journal);
+        let look = move || Ok::<_, JournalError>(standing_of(&*journal)?);
+        let standing = config.environment.blocking(look).completed().await;
+        let standing = standing.map_err(RecoverError::Journal)?;
+        config.election.register(config.member.clone(), standing).await?;
+        Ok(Self::read(config, master).await?)
+    }
+
     /// Reads the journal.
     async fn read(config: ClusterConfig, master: MasterConfig) -> Result<Self, RecoverError> {
-        let JournalConfig { journal, threads, .. } = config.journal.clone();
+        let JournalConfig { journal, threads, snapshots, .. } = config.journal.clone();
+        let mut settings = ApplierSettings::default();
+        (settings.threads, settings.snapshots) = (threads, snapshots);
         let executor = HaEnvironment::new(Arc::clone(&config.environment));
-        let read = move || Applier::start_in(&executor, journal, master, threads);
+        let read = move || Applier::start_in(&executor, journal, master, settings);
         let applier = Arc::new(config.environment.blocking(read).completed().await?);
         let status = Arc::new(Status::standby(&config, &applier));
         Ok(Self { config, status, applier })
@@ -264,26 +298,12 @@ impl Prepared {
         mc_rpc::Standby::new(Arc::clone(&self.status) as Arc<dyn HaReport>)
     }
 
-    /// Serves, registers as a member and follows the leader.
-    async fn register(self, server: Server) -> Result<Standby, StandbyError> {
-        let server = server.spawn();
-        let ClusterConfig { election, member, .. } = &self.config;
-        election.register(member.clone(), self.position()).await?;
-        Ok(self.follow(server))
-    }
-
     /// Serves and follows the leader, as a member that is registered.
-    fn rejoin(self, server: Server) -> Standby {
-        self.config.election.set_position(self.position());
-        self.follow(server.spawn())
-    }
-
-    fn position(&self) -> Position {
-        self.applier.state().borrow().durable
-    }
-
-    fn follow(self, server: ServerHandle) -> Standby {
-        let (member, position) = (&self.config.member, self.position());
+    fn serve(self, server: Server) -> Standby {
+        let server = server.spawn();
+        let (member, standing) = (&self.config.member, standing(&self.applier));
+        self.config.election.set_standing(standing);
+        let position = standing.position;
         info!(member = %member.id(), address = member.rpc_address(), %position, "standby");
         let Self { config, status, applier } = self;
         let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
@@ -291,32 +311,58 @@ impl Prepared {
     }
 }
 
+fn standing(applier: &Applier) -> Standing {
+    let state = applier.state();
+    let state = state.borrow();
+    Standing { position: state.durable, history: state.history }
+}
+
+fn standing_of(journal: &dyn MetadataJournal) -> Result<Standing, JournalError> {
+    let Some(position) = journal.last() else { return Ok(Standing::EMPTY) };
+    let history = journal.identity()?.map(|identity| identity.history());
+    Ok(Standing { position, history })
+}
+
 /// Follows one leader after the other, for ever.
 async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
-    let me = config.member.id();
-    let mut leader = config.election.leader();
-    let mut told: Option<String> = None;
-    let position = async {
-        let mut timer = tokio::time::interval(POSITION);
+    let tell = async {
+        let mut timer = tokio::time::interval(STANDING);
         loop {
             timer.tick().await;
-            config.election.set_position(applier.state().borrow().durable);
+            config.election.set_standing(standing(&applier));
         }
     };
-    let follow = async {
+    let mut following = Following { config: &config, applier: &applier, told: None, refused: None };
+    tokio::join!(tell, following.follow());
+}
+
+/// What a standby knows of those it follows.
+struct Following<'a> {
+    config: &'a ClusterConfig,
+    applier: &'a Applier,
+    /// Why it was not possible last, as the log says.
+    told: Option<String>,
+    /// The term whose history is another one, and since when that is known.
+    refused: Option<(Epoch, Instant)>,
+}
+
+impl Following<'_> {
+    async fn follow(&mut self) {
+        let me = self.config.member.id();
+        let mut leader = self.config.election.leader();
         loop {
             let now = leader.borrow_and_update().clone();
             let changed = match now {
                 Some(now) if now.member.id() != me => {
-                    tokio::select! {
+                    let failure = tokio::select! {
                         biased;
-                        changed = leader.changed() => changed,
-                        failure = follow_one(&config, &now, &applier) => {
-                            let failure = failure.to_string();
-                            if told.as_ref() != Some(&failure) {
-                                warn!(leader = now.member.rpc_address(), %failure, "not following");
-                                told = Some(failure);
-                            }
+                        changed = leader.changed() => Err(changed),
+                        failure = follow_one(self.config, &now, self.applier) => Ok(failure),
+                    };
+                    match failure {
+                        Err(changed) => changed,
+                        Ok(failure) => {
+                            self.note(&now, &failure).await;
                             tokio::time::sleep(RETRY).await;
                             continue;
                         }
@@ -329,16 +375,63 @@ async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
                 std::future::pending::<()>().await;
             }
         }
-    };
-    tokio::join!(position, follow);
+    }
+
+    /// Tells why a leader cannot be followed. One that goes on leading with another history than the
+    /// journal's is followed after the journal was set aside.
+    async fn note(&mut self, leader: &Leader, failure: &FollowError) {
+        let text = failure.to_string();
+        if self.told.as_ref() != Some(&text) {
+            warn!(leader = leader.member.rpc_address(), failure = text, "not following");
+            self.told = Some(text);
+        }
+        if !failure.is_of_other_history() {
+            self.refused = None;
+            return;
+        }
+        let since = match self.refused {
+            Some((epoch, since)) if epoch == leader.epoch => since,
+            _ => Instant::now(),
+        };
+        self.refused = Some((leader.epoch, since));
+        if since.elapsed() < YIELD {
+            return;
+        }
+        match self.applier.set_aside().await {
+            Ok(aside) => warn!(
+                aside = aside
+                    .map_or_else(|| "lost with the memory".into(), |at| at.display().to_string()),
+                leader = leader.member.rpc_address(),
+                "the leader has another history than this master's journal, and objects of its own; the \
+                 journal was set aside, to be started as a master's --metadata_dir or removed"
+            ),
+            Err(error) => warn!(%error, "the journal cannot be set aside"),
+        }
+    }
+}
+
+/// Why a leader is not followed any more.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Connect(#[from] RpcError),
+    #[error(transparent)]
+    Replication(#[from] ReplicationError),
+}
+
+impl FollowError {
+    fn is_of_other_history(&self) -> bool {
+        match self {
+            Self::Replication(ReplicationError::Applier(failure)) => {
+                matches!(**failure, ReplicationError::OtherHistory { .. })
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Follows this leader until that fails.
-async fn follow_one(
-    config: &ClusterConfig,
-    leader: &Leader,
-    applier: &Applier,
-) -> Box<dyn std::error::Error + Send + Sync> {
+async fn follow_one(config: &ClusterConfig, leader: &Leader, applier: &Applier) -> FollowError {
     let address = leader.member.rpc_address();
     let mut client = config.client.clone();
     if let Some(network) = config.environment.to_master() {
@@ -346,12 +439,12 @@ async fn follow_one(
     }
     let stream = match JournalStream::connect(address, client).await {
         Ok(stream) => stream,
-        Err(error) => return Box::new(error),
+        Err(error) => return error.into(),
     };
     info!(leader = address, epoch = leader.epoch.as_u64(), "following");
     match follow(stream.stream, config.member.id().as_str(), applier).await {
         Ok(never) => match never {},
-        Err(error) => Box::new(error),
+        Err(error) => error.into(),
     }
 }
 

@@ -3,13 +3,15 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mc_ha::election::Leadership;
 use mc_ha::replication::{Hub, HubSettings};
 use mc_ha::{
     Batch, Executor, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter,
-    MetadataJournal, RecoverError, ReplayReport, Replica, SnapshotInfo, WriterSettings,
-    WriterStartError, WriterState, WriterWatch,
+    MetadataJournal, Position, RecoverError, ReplayReport, Replica, SnapshotInfo, SnapshotPolicy,
+    WriterSettings, WriterStartError, WriterState, WriterWatch,
 };
 use mc_meta::{Corrections, MasterConfig, RebuildReport};
 use mc_rpc::{DurableSequence, DurableWatch};
@@ -19,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::environment::HaEnvironment;
-use super::snapshots::{SnapshotPolicy, SnapshotRequest, Snapshots, SnapshotsTaken};
+use super::snapshots::{SnapshotRequest, Snapshots, SnapshotsTaken};
 use crate::environment::Environment;
 
 /// How a master keeps its metadata; see [`MasterBuilder::journal`](crate::MasterBuilder::journal).
@@ -86,6 +88,20 @@ pub enum JournalStartError {
     /// No thread for the snapshots.
     #[error("cannot start the thread that takes snapshots")]
     Thread(#[source] io::Error),
+}
+
+impl JournalStartError {
+    /// Returns whether the same may succeed later: the medium failed, and may be mended.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Recover(error) => error.is_retryable(),
+            Self::Write(WriterStartError::Journal(error)) | Self::Journal(error) => {
+                error.is_retryable()
+            }
+            Self::Write(_) | Self::NoRandomness(_) | Self::Thread(_) => false,
+        }
+    }
 }
 
 /// What came of a journal.
@@ -181,21 +197,53 @@ pub(crate) struct RunningJournal {
 }
 
 /// Tells the server what may be acknowledged.
-struct Progress(DurableSequence);
+#[derive(Debug)]
+pub(crate) struct Progress {
+    durable: DurableSequence,
+    is_held: AtomicBool,
+}
+
+impl Progress {
+    fn new() -> (Arc<Self>, DurableWatch) {
+        let durable = DurableSequence::new();
+        let watch = durable.watch();
+        (Arc::new(Self { durable, is_held: AtomicBool::new(false) }), watch)
+    }
+
+    /// Acknowledges nothing more until it is [released](Self::release): calls go on and wait for their
+    /// answers. What was acknowledged, or is at this moment, the writer has taken in when this returns.
+    pub(crate) fn hold(&self) {
+        self.is_held.store(true, Ordering::SeqCst);
+    }
+
+    /// Goes on acknowledging from the next time on that there is something to acknowledge.
+    pub(crate) fn release(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+    }
+}
 
 impl JournalProgress for Progress {
     fn acknowledge(&self, until: Sequence) {
-        self.0.advance(until);
+        if !self.is_held.load(Ordering::SeqCst) {
+            self.durable.advance(until);
+        }
     }
 
     fn suspended(&self, cause: Option<&JournalError>) {
         match cause {
-            Some(cause) => self.0.suspend(cause),
-            None => self.0.resume(),
+            Some(cause) => self.durable.suspend(cause),
+            None => self.durable.resume(),
         }
     }
 
     fn appended(&self, _: &[Batch]) {}
+}
+
+/// A term as its standbys and those who wait for answers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct LedJournal {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl RunningJournal {
@@ -206,10 +254,8 @@ impl RunningJournal {
         corrections: &Corrections,
         replayed: ReplayReport,
     ) -> Result<Self, JournalStartError> {
-        let durable = DurableSequence::new();
-        let watch = durable.watch();
+        let (progress, watch) = Progress::new();
         let epoch = Epoch::new(config.journal.epoch().as_u64() + 1);
-        let progress = Arc::new(Progress(durable));
         Self::write(executor, config, epoch, (corrections, replayed), progress, watch)
     }
 
@@ -217,20 +263,20 @@ impl RunningJournal {
     pub(crate) fn lead(
         executor: Arc<HaEnvironment>,
         config: JournalConfig,
-        epoch: Epoch,
+        leadership: &Leadership,
         corrections: &Corrections,
         replayed: ReplayReport,
         replication: HubSettings,
-    ) -> Result<(Self, Arc<Hub>), JournalStartError> {
-        let durable = DurableSequence::new();
-        let watch = durable.watch();
-        let leader = Arc::new(Progress(durable));
+    ) -> Result<(Self, LedJournal), JournalStartError> {
+        let epoch = leadership.epoch();
+        let (progress, watch) = Progress::new();
+        let leader = Arc::clone(&progress) as Arc<dyn JournalProgress>;
         let hub = Hub::new(epoch, Arc::clone(&config.journal), leader, replication)?;
+        let hub = hub.with_last_unclean(leadership.last_unclean());
         let hub = Arc::new(hub.with_executor(Arc::clone(&executor) as Arc<dyn Executor>));
-        let progress = Arc::clone(&hub) as Arc<dyn JournalProgress>;
-        let running =
-            Self::write(executor, config, epoch, (corrections, replayed), progress, watch)?;
-        Ok((running, hub))
+        let told = Arc::clone(&hub) as Arc<dyn JournalProgress>;
+        let running = Self::write(executor, config, epoch, (corrections, replayed), told, watch)?;
+        Ok((running, LedJournal { hub, progress }))
     }
 
     fn write(
@@ -303,6 +349,27 @@ pub struct JournalWatch {
     replayed: Arc<ReplayReport>,
 }
 
+/// What keeps a journal from being written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalTrouble {
+    /// The medium says that it cannot.
+    #[error("the journal cannot be written: {cause}")]
+    Fails {
+        /// What it says.
+        cause: String,
+    },
+    /// The medium does not answer. A slow one does, however late.
+    #[error(
+        "the journal hangs: its medium has not answered for {} s; look at the disk",
+        since.as_secs()
+    )]
+    Hangs {
+        /// How long one write or sync has taken by now.
+        since: Duration,
+    },
+}
+
 /// How often it is looked whether a journal has given up.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -321,9 +388,23 @@ impl JournalWatch {
         }
     }
 
-    /// Returns whether the journal cannot be written now.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.writer.read().failure.is_some()
+    /// Returns what keeps the journal from being written now, if anything does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<JournalTrouble> {
+        let WriterState { failure, stuck_for, .. } = self.writer.read();
+        match failure {
+            Some(cause) => Some(JournalTrouble::Fails { cause }),
+            None if stuck_for >= JournalWriter::HANGS_AFTER => {
+                Some(JournalTrouble::Hangs { since: stuck_for })
+            }
+            None => None,
+        }
+    }
+
+    /// Returns the last change, and the last one that is durable.
+    pub(crate) fn ends(&self) -> (Position, Position) {
+        let WriterState { last, durable, .. } = self.writer.read();
+        (last, durable)
     }
 
     /// Waits until the journal has given up: it has not been written for so long that changes are

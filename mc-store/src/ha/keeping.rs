@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
+use mc_ha::HistoryId;
 use mc_ha::JournalSink;
-use mc_ha::election::{ElectionError, Leadership};
-use mc_ha::replication::Hub;
+use mc_ha::election::{ElectionError, LeaderElection, Leadership, Standing};
 use mc_meta::MasterConfig;
 use mc_rpc::{Clock, DurableWatch, HaReport, HaRole, MasterService, ServerConfig, Term};
 use mc_types::Time;
-use tokio::sync::mpsc;
 
+use super::alone::Alone;
 use super::cluster::LeaderSeat;
 use super::environment::HaEnvironment;
 use super::journal::{
-    JournalConfig, JournalStartError, JournalWatch, Recovered, RunningJournal, recover, take_over,
+    JournalConfig, JournalStartError, JournalWatch, LedJournal, Recovered, RunningJournal, recover,
+    take_over,
 };
 use super::status::{Leading, Status};
-use super::term::{JournalPort, MayAnswer, RunningTerm};
+use super::term::{HandOverError, JournalPort, MayAnswer, RunningTerm, TermParts};
 use crate::environment::Environment;
+use crate::ticker::TickerWatch;
 
 /// How a master that is to be started keeps its metadata.
 pub(crate) enum Keeping {
@@ -33,8 +35,14 @@ pub(crate) struct Kept {
 
 struct WonTerm {
     leadership: Leadership,
-    hub: Arc<Hub>,
+    election: Arc<dyn LeaderElection>,
+    led: LedJournal,
     status: Arc<Status>,
+    history: HistoryId,
+    /// The journal held nothing before.
+    is_first: bool,
+    /// Returns whether there is no object.
+    has_none: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The journal of a master that serves, and its term.
@@ -66,15 +74,22 @@ impl Keeping {
                 let LeaderSeat { config, leadership, replica, status } = *seat;
                 let Recovered { state, corrections, replayed } =
                     take_over(replica, &config.journal, master, seed, environment)?;
-                let (journal, hub) = RunningJournal::lead(
+                let identity = config.journal.journal.identity()?;
+                let history = identity.expect("a journal that is led has one").history();
+                let is_first = replayed.batches == 0;
+                let (journal, led) = RunningJournal::lead(
                     executor,
                     config.journal,
-                    leadership.epoch(),
+                    &leadership,
                     &corrections,
                     replayed,
                     config.replication,
                 )?;
-                Ok((state, Kept { journal, term: Some(WonTerm { leadership, hub, status }) }))
+                let election = config.election;
+                let has_none = Box::new(|| false);
+                let term =
+                    WonTerm { leadership, election, led, status, history, is_first, has_none };
+                Ok((state, Kept { journal, term: Some(term) }))
             }
         }
     }
@@ -91,6 +106,11 @@ impl Kept {
         self.journal.durability()
     }
 
+    /// Sees the journal's state.
+    pub(crate) fn watch(&self) -> JournalWatch {
+        self.journal.watch()
+    }
+
     /// Makes the master's server one of its term, and takes its snapshots from now on.
     pub(crate) fn attend<C: Clock>(
         &mut self,
@@ -100,32 +120,43 @@ impl Kept {
         config: &mut ServerConfig,
     ) -> Result<MasterService<C>, JournalStartError> {
         self.journal.attend(state, now)?;
-        let Some(WonTerm { leadership, hub, status }) = &self.term else { return Ok(service) };
+        let Some(term) = &mut self.term else {
+            return Ok(service.with_ha(Arc::new(Alone(self.journal.watch()))));
+        };
+        let known = Arc::downgrade(state);
+        term.has_none =
+            Box::new(move || known.upgrade().is_some_and(|state| state.report().objects == 0));
+        let WonTerm { leadership, led, status, .. } = term;
         let authority = Arc::new(MayAnswer(leadership.authority().clone()));
         config.term = Some(Term { epoch: leadership.epoch(), authority });
         let snapshots = self.journal.snapshot_request();
-        config.upgrade = Some(Arc::new(JournalPort { hub: Arc::clone(hub), snapshots }));
+        config.upgrade = Some(Arc::new(JournalPort { hub: Arc::clone(&led.hub), snapshots }));
         Ok(service.with_ha(Arc::clone(status) as Arc<dyn HaReport>))
     }
 
-    /// Tells the other members that none of them is in sync with this term yet: before the first
-    /// answer, for those of the last term lack it.
+    /// Tells the other members which history this term's is, and that none of them is in sync with it
+    /// yet: before the first answer, for those of the last term lack it.
     pub(crate) async fn begin(&self) -> Result<(), ElectionError> {
-        match &self.term {
-            Some(term) => term.leadership.set_in_sync(&[]).await,
-            None => Ok(()),
-        }
+        let Some(term) = &self.term else { return Ok(()) };
+        let (_, position) = self.journal.watch().ends();
+        term.election.set_standing(Standing { position, history: Some(term.history) });
+        term.leadership.set_in_sync(&[]).await
     }
 
     /// Keeps the term from now on.
-    pub(crate) fn serve(self) -> Keeper {
+    pub(crate) fn serve(self, ticker: TickerWatch) -> Keeper {
         let Self { journal, term } = self;
-        let term = term.map(|WonTerm { leadership, hub, status }| {
-            let (hand_over, wishes) = mpsc::channel(1);
-            let epoch = leadership.epoch();
-            let leading = Leading { hub: Arc::clone(&hub), journal: journal.watch(), hand_over };
-            status.leads(epoch, leading);
-            (RunningTerm::start(leadership, hub, journal.watch(), wishes), status)
+        let term = term.map(|won| {
+            let WonTerm { leadership, election, led, status, history, is_first, has_none } = won;
+            let (epoch, hub) = (leadership.epoch(), Arc::clone(&led.hub));
+            let is_blank = Box::new(move || is_first && has_none());
+            let watch = journal.watch();
+            let parts =
+                TermParts { leadership, election, led, journal: watch, ticker, history, is_blank };
+            let term = RunningTerm::start(parts, status.notice());
+            let hand_over = term.wishes();
+            status.leads(epoch, Leading { hub, journal: journal.watch(), hand_over });
+            (term, status)
         });
         Keeper { term, journal }
     }
@@ -137,11 +168,27 @@ impl Keeper {
         self.journal.watch()
     }
 
+    /// Reports the state of the journal, and of the term if there is one.
+    pub(crate) fn report(&self) -> Arc<dyn HaReport> {
+        match &self.term {
+            Some((_, status)) => Arc::clone(status) as Arc<dyn HaReport>,
+            None => Arc::new(Alone(self.journal.watch())),
+        }
+    }
+
     /// Waits until the term is over; for ever for a master that is alone.
     pub(crate) async fn over(&self) {
         match &self.term {
             Some((term, _)) => term.over().await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// Hands the term over, if there is one, to a standby that has everything.
+    pub(crate) async fn hand_over(&self) -> Result<(), HandOverError> {
+        match &self.term {
+            Some((term, _)) => term.hand_over().await,
+            None => Ok(()),
         }
     }
 

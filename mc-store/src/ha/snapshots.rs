@@ -1,38 +1,18 @@
-//! When a master's snapshots are taken.
+//! Takes a leader's snapshots.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_ha::{Apart, Executor, JournalError, JournalWriter, SnapshotInfo, take_snapshot_async};
+use mc_ha::{
+    Apart, Executor, JournalError, JournalWriter, SnapshotInfo, SnapshotPolicy, SnapshotSchedule,
+    take_snapshot_async,
+};
 use mc_types::Time;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
-
-/// When snapshots are taken. A start reads the last one and the journal since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SnapshotPolicy {
-    /// At least so often, while there are changes. Default 10 minutes.
-    pub interval: Duration,
-    /// When so much was written since the last one, or a quarter of its size if that is more.
-    /// Default 64 MiB.
-    pub bytes: u64,
-    /// Never sooner after the last one. Default 15 seconds.
-    pub min_interval: Duration,
-}
-
-impl Default for SnapshotPolicy {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(600),
-            bytes: 64 << 20,
-            min_interval: Duration::from_secs(15),
-        }
-    }
-}
 
 /// How often it is looked whether one is due.
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,22 +26,16 @@ pub(crate) struct Snapshots {
 
 #[derive(Debug)]
 struct Shared {
-    policy: SnapshotPolicy,
     writer: Arc<JournalWriter>,
-    begun: Instant,
-    /// The age of the snapshot that was there at the start.
-    age: Duration,
     state: Mutex<State>,
     /// Wakes the task: a snapshot is asked for, or it is the end.
     wake: Notify,
     taken: Arc<Mutex<SnapshotsTaken>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// Bytes written when the last one began.
-    written: u64,
-    tried: Option<Instant>,
+    schedule: SnapshotSchedule,
     /// A standby has none to begin with.
     is_asked: bool,
     ends: bool,
@@ -94,16 +68,9 @@ impl Snapshots {
     ) -> Result<Self, JournalError> {
         let last = writer.journal().snapshots()?.first().copied();
         let taken = Arc::new(Mutex::new(SnapshotsTaken { last, failed: 0 }));
-        let age = last.and_then(|last| last.finished.elapsed().ok()).unwrap_or_default();
-        let shared = Shared {
-            policy,
-            writer,
-            begun: Instant::now(),
-            age,
-            state: Mutex::default(),
-            wake: Notify::new(),
-            taken,
-        };
+        let schedule = SnapshotSchedule::new(policy, last);
+        let state = Mutex::new(State { schedule, is_asked: false, ends: false });
+        let shared = Shared { writer, state, wake: Notify::new(), taken };
         Ok(Self { shared: Arc::new(shared), running: None })
     }
 
@@ -160,13 +127,14 @@ impl Shared {
                 if state.ends {
                     return;
                 }
-                let is_asked = std::mem::take(&mut state.is_asked);
-                if !is_asked && !self.is_due(&state) {
+                let is_wanted = state.is_asked && state.schedule.may_be_asked();
+                let written = self.writer.state().written;
+                if !is_wanted && !state.schedule.is_due(written) {
                     continue;
                 }
-                state.tried = Some(Instant::now());
+                state.is_asked = false;
+                state.schedule.began(written);
             }
-            let written = self.writer.state().written;
             let begun = Instant::now();
             let taken = take_snapshot_async(master, &self.writer, now).await;
             match taken {
@@ -176,30 +144,15 @@ impl Shared {
                         seconds = format_args!("{:.1}", begun.elapsed().as_secs_f64()),
                         "snapshot taken"
                     );
+                    self.state.lock().schedule.finished(info);
                     self.taken.lock().last = Some(info);
-                    self.state.lock().written = written;
                 }
                 Err(error) => {
                     warn!(%error, "no snapshot was taken; the journal is kept until one is");
+                    self.state.lock().schedule.failed();
                     self.taken.lock().failed += 1;
                 }
             }
         }
-    }
-
-    fn is_due(&self, state: &State) -> bool {
-        let SnapshotPolicy { interval, bytes, min_interval } = self.policy;
-        let written = self.writer.state().written.saturating_sub(state.written);
-        if written == 0 || state.tried.is_some_and(|tried| tried.elapsed() < min_interval) {
-            return false;
-        }
-        let last = self.taken.lock().last;
-        let size = last.map_or(0, |last| last.bytes);
-        let is_old = match state.tried {
-            Some(tried) => tried.elapsed() >= interval,
-            // What was there at the start counts from its own time.
-            None => self.age + self.begun.elapsed() >= interval,
-        };
-        is_old && last.is_some() || written >= bytes.max(size / 4)
     }
 }

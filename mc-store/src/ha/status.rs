@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use mc_ha::election::{InSync, LeaderElection, Member};
+use mc_ha::election::{ClusterView, InSync, LeaderElection, Member};
 use mc_ha::replication::{Applier, ApplierState, Hub};
-use mc_ha::{Durability, MetadataJournal};
+use mc_ha::{HistoryId, MetadataJournal};
 use mc_rpc::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, Refusal, SnapshotStatus};
 use mc_types::{Epoch, ErrorCode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
+use super::alone::mode;
 use super::cluster::{ClusterConfig, member_id};
 use super::journal::JournalWatch;
+use super::term::HandOver;
 
 /// The part of one master, which outlives its terms.
 pub(crate) struct Status {
@@ -20,6 +22,8 @@ pub(crate) struct Status {
     journal: Arc<dyn MetadataJournal>,
     durability: DurabilityMode,
     now: Mutex<Now>,
+    /// Why the leadership was not handed over when that was last wanted.
+    notice: Arc<Mutex<Option<String>>>,
 }
 
 struct Now {
@@ -34,7 +38,7 @@ pub(crate) struct Leading {
     pub(crate) hub: Arc<Hub>,
     pub(crate) journal: JournalWatch,
     /// Takes wishes to hand over.
-    pub(crate) hand_over: mpsc::Sender<Option<mc_ha::election::MemberId>>,
+    pub(crate) hand_over: mpsc::Sender<HandOver>,
 }
 
 impl core::fmt::Debug for Status {
@@ -45,10 +49,7 @@ impl core::fmt::Debug for Status {
 
 impl Status {
     pub(crate) fn standby(config: &ClusterConfig, applier: &Applier) -> Self {
-        let durability = match config.journal.writer.durability {
-            Durability::Sync => DurabilityMode::Sync,
-            Durability::Async(_) => DurabilityMode::Async,
-        };
+        let durability = mode(config.journal.writer.durability);
         let now = Now {
             role: HaRole::Standby,
             epoch: None,
@@ -61,7 +62,20 @@ impl Status {
             journal: Arc::clone(&config.journal.journal),
             durability,
             now: Mutex::new(now),
+            notice: Arc::default(),
         }
+    }
+
+    /// Where it is noted why the leadership was not handed over.
+    pub(crate) fn notice(&self) -> Arc<Mutex<Option<String>>> {
+        Arc::clone(&self.notice)
+    }
+
+    /// Returns the history of the last leader, if it is not this standby's: then the standby's journal
+    /// may be the one to be followed.
+    fn other_history(view: Option<&ClusterView>, standby: &ApplierState) -> Option<HistoryId> {
+        let own = standby.history?;
+        view?.in_sync.as_ref()?.history.filter(|theirs| *theirs != own)
     }
 
     pub(crate) fn becomes(&self, role: HaRole, epoch: Option<Epoch>) {
@@ -81,6 +95,7 @@ impl HaReport for Status {
         let view = self.election.view().borrow().clone();
         let leader = self.election.leader().borrow().clone();
         let now = self.now.lock();
+        let mut trouble = None;
         let mut status = HaStatus {
             role: now.role,
             epoch: now.epoch.or(leader.as_ref().map(|leader| leader.epoch)),
@@ -95,11 +110,20 @@ impl HaReport for Status {
             status.in_sync = members.iter().map(|id| id.as_str().into()).collect();
         }
         if let Some(standby) = &now.standby {
-            status.position = Some(standby.borrow().durable.sequence);
+            let standby = standby.borrow();
+            status.position = Some(standby.durable.sequence);
+            status.failed_snapshots = standby.failed_snapshots;
+            // Clients would lose what they hold by following it.
+            if Self::other_history(view.as_deref(), &standby).is_some() {
+                status.leader = None;
+            }
         }
         if let Some(Leading { hub, journal, .. }) = &now.leader {
             status.leader = Some(self.member.rpc_address().into());
-            status.position = Some(journal.read().writer.durable.sequence);
+            trouble = journal.trouble();
+            let journal = journal.read();
+            status.position = Some(journal.writer.durable.sequence);
+            status.failed_snapshots = journal.failed_snapshots;
             let address = |id: &str| {
                 let members = view.iter().flat_map(|view| &view.members);
                 let known = members.into_iter().find(|known| known.member.id().as_str() == id);
@@ -125,7 +149,11 @@ impl HaReport for Status {
             position: snapshot.at.sequence,
             age: snapshot.finished.elapsed().unwrap_or_default(),
         });
-        status.journal_bytes = self.journal.usage().journal_bytes;
+        let usage = self.journal.usage();
+        status.journal_bytes = usage.journal_bytes;
+        status.snapshot_bytes = usage.snapshot_bytes;
+        let trouble = trouble.map(|trouble| trouble.to_string());
+        status.notice = trouble.or_else(|| self.notice.lock().clone()).map(Into::into);
         status
     }
 
@@ -152,8 +180,9 @@ impl HaReport for Status {
             }
             None => None,
         };
+        *self.notice.lock() = None;
         // When one is asked for already, that goes on.
-        let _ = hand_over.try_send(to);
+        let _ = hand_over.try_send(HandOver { to, done: None });
         Ok(())
     }
 }

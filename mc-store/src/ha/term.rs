@@ -1,18 +1,23 @@
 //! A leader's term: what keeps it, and what ends it.
 
+use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_ha::election::{Authority, ElectionError, Leadership, MemberId};
+use mc_ha::Position;
+use mc_ha::election::{Authority, ElectionError, LeaderElection, Leadership, MemberId, Standing};
 use mc_ha::replication::Hub;
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use mc_ha::{HistoryId, JournalProgress};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::cluster::member_id;
-use super::journal::JournalWatch;
+use super::journal::{JournalTrouble, JournalWatch, LedJournal};
 use super::snapshots::SnapshotRequest;
 use crate::abort_on_drop::AbortOnDrop;
+use crate::ticker::TickerWatch;
 
 /// How often it is looked which standbys are in sync.
 const LOOK: Duration = Duration::from_millis(100);
@@ -22,6 +27,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// How long a standby that is to take over may need to get the rest of the journal.
 const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it has.
+const CATCH_UP_LOOK: Duration = Duration::from_millis(2);
 
 /// How long the journal of a leader may fail before another one leads.
 const FAILING: Duration = Duration::from_secs(3);
@@ -58,28 +66,91 @@ impl mc_rpc::TakeStream for JournalPort {
     }
 }
 
+/// The wish that another member leads.
+pub(crate) struct HandOver {
+    /// That member; `None` for the one in sync that has most.
+    pub(crate) to: Option<MemberId>,
+    /// Is told when the term is over, or why it goes on.
+    pub(crate) done: Option<oneshot::Sender<Result<(), HandOverError>>>,
+}
+
+/// Why a term goes on that was to be handed over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandOverError {
+    /// None can take over.
+    #[error("no standby is in sync, so none can take over")]
+    NobodyInSync,
+    /// The one that was to take over is too slow, or gone.
+    #[error(
+        "{to} was to take over, but it did not get the last {changes} changes within {} s; it may be slow, \
+         or disconnected: try again when it is in sync",
+        CATCH_UP.as_secs()
+    )]
+    Behind {
+        /// That one.
+        to: MemberId,
+        /// The changes that it lacks.
+        changes: u64,
+    },
+    /// It could not be recorded who has everything.
+    #[error("the election service was not told, so this master goes on: {0}")]
+    NotTold(String),
+}
+
+/// What a term is made of.
+pub(crate) struct TermParts {
+    pub(crate) leadership: Leadership,
+    pub(crate) election: Arc<dyn LeaderElection>,
+    pub(crate) led: LedJournal,
+    pub(crate) journal: JournalWatch,
+    pub(crate) ticker: TickerWatch,
+    pub(crate) history: HistoryId,
+    /// Returns whether the history began with this term, and holds no object.
+    pub(crate) is_blank: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
 /// Keeps a term until it ends.
-#[derive(Debug)]
 pub(crate) struct RunningTerm {
     over: watch::Receiver<bool>,
+    wishes: mpsc::Sender<HandOver>,
     /// Aborting it drops the leadership, which ends the term.
     _task: AbortOnDrop,
 }
 
+impl fmt::Debug for RunningTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningTerm").field("over", &*self.over.borrow()).finish_non_exhaustive()
+    }
+}
+
 impl RunningTerm {
-    pub(crate) fn start(
-        leadership: Leadership,
-        hub: Arc<Hub>,
-        journal: JournalWatch,
-        wishes: mpsc::Receiver<Option<MemberId>>,
-    ) -> Self {
+    /// Keeps it from now on. Why it was not handed over last is noted in `notice`.
+    pub(crate) fn start(parts: TermParts, notice: Arc<Mutex<Option<String>>>) -> Self {
         let (told, over) = watch::channel(false);
+        let (wishes, taken) = mpsc::channel(1);
         let task = tokio::spawn(async move {
-            keep(leadership, &hub, &journal, wishes).await;
+            Keeping { parts, in_sync: InSync::default(), notice }.keep(taken).await;
             // Nobody listens when the master is gone.
             let _ = told.send(true);
         });
-        Self { over, _task: AbortOnDrop(task) }
+        Self { over, wishes, _task: AbortOnDrop(task) }
+    }
+
+    /// Takes wishes to hand over.
+    pub(crate) fn wishes(&self) -> mpsc::Sender<HandOver> {
+        self.wishes.clone()
+    }
+
+    /// Hands over to the standby that has most, and waits until that is done.
+    pub(crate) async fn hand_over(&self) -> Result<(), HandOverError> {
+        let (done, outcome) = oneshot::channel();
+        let wish = HandOver { to: None, done: Some(done) };
+        // The term is over when nobody takes it, or answers it.
+        if self.wishes.send(wish).await.is_err() {
+            return Ok(());
+        }
+        outcome.await.unwrap_or(Ok(()))
     }
 
     /// Waits until the term is over.
@@ -90,61 +161,187 @@ impl RunningTerm {
     }
 }
 
-async fn keep(
-    leadership: Leadership,
-    hub: &Hub,
-    journal: &JournalWatch,
-    mut wishes: mpsc::Receiver<Option<MemberId>>,
-) {
-    let authority = leadership.authority().clone();
-    let epoch = leadership.epoch().as_u64();
-    let mut in_sync = InSync::default();
-    let mut timer = tokio::time::interval(LOOK);
-    let mut failing_since = None;
-    let wish = loop {
-        tokio::select! {
-            biased;
-            () = authority.ended() => {
-                warn!(epoch, "the term is over; this master leads no more");
-                return;
+/// A term that is kept.
+struct Keeping {
+    parts: TermParts,
+    in_sync: InSync,
+    notice: Arc<Mutex<Option<String>>>,
+}
+
+/// What a leader does next.
+enum Next {
+    /// It hands over because somebody wants it to.
+    Planned(HandOver),
+    /// It hands over because its journal cannot be written, or its time does not pass.
+    Unable(String),
+    /// It yields to a member of another history.
+    Yield(MemberId),
+    End,
+}
+
+impl Keeping {
+    /// Keeps it until it is over.
+    async fn keep(mut self, mut wishes: mpsc::Receiver<HandOver>) {
+        let epoch = self.parts.leadership.epoch().as_u64();
+        loop {
+            let (refused, done) = match self.next(&mut wishes).await {
+                Next::End => return,
+                Next::Unable(trouble) => {
+                    warn!(epoch, %trouble, "another master is to lead");
+                    // What is appended no more cannot be handed over.
+                    let until = self.parts.led.hub.end();
+                    match self.resign(None, until).await {
+                        Ok(()) => return,
+                        Err(kept) => (kept, None),
+                    }
+                }
+                Next::Planned(HandOver { to, done }) => {
+                    self.parts.led.progress.hold();
+                    let (until, _) = self.parts.journal.ends();
+                    match self.resign(to, until).await {
+                        Ok(()) => {
+                            // The caller may have gone.
+                            done.map(|done| done.send(Ok(())));
+                            return;
+                        }
+                        Err(kept) => (kept, done),
+                    }
+                }
+                Next::Yield(to) => {
+                    self.parts.led.progress.hold();
+                    if (self.parts.is_blank)() {
+                        warn!(
+                            epoch, %to,
+                            "this cluster has no object yet, and a member has a journal of another \
+                             history: it is to lead"
+                        );
+                        let yielded = self.parts.leadership.yield_to(&to).await;
+                        yielded.unwrap_or_else(|error| warn!(%error, "the others were not told"));
+                        return;
+                    }
+                    self.release();
+                    continue;
+                }
+            };
+            let (this, error) = refused;
+            self = this;
+            self.release();
+            warn!(epoch, %error, "the leadership was not handed over");
+            *self.notice.lock() = Some(error.to_string());
+            done.map(|done| done.send(Err(error)));
+        }
+    }
+
+    /// Goes on acknowledging.
+    fn release(&self) {
+        self.parts.led.progress.release();
+        // What was not acknowledged meanwhile.
+        let (_, durable) = self.parts.journal.ends();
+        self.parts.led.hub.acknowledge(durable.sequence);
+    }
+
+    /// Keeps the term until something else is to be done.
+    async fn next(&mut self, wishes: &mut mpsc::Receiver<HandOver>) -> Next {
+        let Self { parts, in_sync, .. } = self;
+        let TermParts { leadership, election, led, journal, ticker, history, is_blank } = parts;
+        let authority = leadership.authority().clone();
+        let epoch = leadership.epoch().as_u64();
+        let mut timer = tokio::time::interval(LOOK);
+        let mut failing_since = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = authority.ended() => {
+                    warn!(epoch, "the term is over; this master leads no more");
+                    return Next::End;
+                }
+                wish = wishes.recv() => return wish.map_or(Next::End, Next::Planned),
+                _ = timer.tick() => {}
             }
-            wish = wishes.recv() => match wish {
-                Some(wish) => break wish,
-                None => return,
-            },
-            _ = timer.tick() => {}
+            let (_, durable) = journal.ends();
+            election.set_standing(Standing { position: durable, history: Some(*history) });
+            let near = led.hub.in_sync();
+            match journal.trouble() {
+                Some(hangs @ JournalTrouble::Hangs { .. }) if !near.is_empty() => {
+                    return Next::Unable(hangs.to_string());
+                }
+                Some(fails @ JournalTrouble::Fails { .. }) => {
+                    let since: &mut Instant = failing_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > FAILING && !near.is_empty() {
+                        return Next::Unable(fails.to_string());
+                    }
+                }
+                _ => failing_since = None,
+            }
+            if let Some(problem) = ticker.read().problem
+                && !near.is_empty()
+            {
+                return Next::Unable(problem.to_string());
+            }
+            if let Some(stranger) = stranger(&**election, leadership, *history)
+                && is_blank()
+            {
+                return Next::Yield(stranger);
+            }
+            if let Err(error) = in_sync.follow(leadership, &led.hub, near).await {
+                warn!(%error, "cannot record which standbys are in sync");
+                timer.reset_after(RETRY);
+            }
+            let recorded = in_sync.recorded.as_deref().unwrap_or_default();
+            leadership.set_common(led.hub.common(recorded, durable.sequence));
         }
-        let near = hub.in_sync();
-        if !journal.is_failing() {
-            failing_since = None;
-        } else if failing_since.get_or_insert_with(Instant::now).elapsed() > FAILING
-            && !near.is_empty()
-        {
-            warn!(epoch, "the journal cannot be written; another master is to lead");
-            break None;
+    }
+
+    /// Ends the term when a member has everything up to `until`, so that it leads next.
+    async fn resign(
+        mut self,
+        to: Option<MemberId>,
+        until: Position,
+    ) -> Result<(), (Self, HandOverError)> {
+        let hub = Arc::clone(&self.parts.led.hub);
+        let authority = self.parts.leadership.authority().clone();
+        let Some(to) = to.or_else(|| foremost(&hub)) else {
+            return Err((self, HandOverError::NobodyInSync));
+        };
+        info!(epoch = authority.epoch().as_u64(), %to, "handing over");
+        let catches_up = async {
+            while !hub.has(to.as_str(), until) && authority.is_valid() {
+                sleep(CATCH_UP_LOOK).await;
+            }
+        };
+        if timeout(CATCH_UP, catches_up).await.is_err() {
+            let has = |follower: &mc_ha::replication::FollowerState| follower.id == to.as_str();
+            let position = hub.followers().into_iter().find(has).map(|follower| follower.position);
+            let position = position.filter(|position| position.epoch == until.epoch);
+            let has = position.map_or(0, |position| position.sequence.as_u64());
+            let changes = until.sequence.as_u64().saturating_sub(has);
+            return Err((self, HandOverError::Behind { to, changes }));
         }
-        if let Err(error) = in_sync.follow(&leadership, hub, near).await {
-            warn!(%error, "cannot record which standbys are in sync");
-            timer.reset_after(RETRY);
+        // If it does not lead after all, another one does that has everything, too.
+        let complete = hub.in_sync().into_iter().filter(|id| hub.has(id, until)).collect();
+        if let Err(error) = self.in_sync.follow(&self.parts.leadership, &hub, complete).await {
+            return Err((self, HandOverError::NotTold(error.to_string())));
         }
-    };
-    let to = wish.or_else(|| foremost(hub));
-    let Some(to) = to else { return };
-    info!(epoch, %to, "handing over");
-    // It gets everything that is acknowledged from now on before it is acknowledged.
-    let deadline = Instant::now() + CATCH_UP;
-    let has_all =
-        || hub.followers().iter().any(|follower| follower.id == to.as_str() && follower.lag == 0);
-    while !has_all() && Instant::now() < deadline && authority.is_valid() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        if let Err(error) = self.parts.leadership.resign(Some(&to)).await {
+            warn!(%error, "the others could not be told; one of them leads when the lease is over");
+        }
+        Ok(())
     }
-    // A member may lead that is recorded as in sync, and may have become so since the last look.
-    if let Err(error) = in_sync.follow(&leadership, hub, hub.in_sync()).await {
-        warn!(%error, "cannot record which standbys are in sync");
-    }
-    if let Err(error) = leadership.resign(Some(&to)).await {
-        warn!(%error, "the others could not be told; one of them leads when the lease is over");
-    }
+}
+
+/// A member that has a journal of another history than this leader's.
+fn stranger(
+    election: &dyn LeaderElection,
+    leadership: &Leadership,
+    own: HistoryId,
+) -> Option<MemberId> {
+    let view = election.view().borrow().clone()?;
+    let strangers = view.members.iter().filter(|status| {
+        status.standing.history.is_some_and(|history| history != own)
+            && status.member.id() != leadership.member().id()
+    });
+    let most = strangers.max_by_key(|status| status.standing.position);
+    most.map(|status| status.member.id().clone())
 }
 
 /// Which standbys are in sync, as acknowledgements and the election are told.

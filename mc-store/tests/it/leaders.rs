@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use mc_ha::election::etcd::EtcdElection;
-use mc_ha::election::{Authority, LeaderElection, Leadership, Member, Position};
+use mc_ha::election::{Authority, LeaderElection, Leadership, Member, Standing, Takeover};
 use mc_ha::etcd::EtcdConfig;
 use mc_rpc::{ServerConfig, Term};
 use mc_store::{
@@ -51,13 +51,13 @@ impl Candidate {
         let election = EtcdElection::start(etcd).unwrap();
         let address = master.local_addr().to_string();
         let member = Member::new(&format!("m{}", epoch.as_u64()), &address).unwrap();
-        election.register(member, Position::EMPTY).await.unwrap();
+        election.register(member, Standing::EMPTY).await.unwrap();
         Self { master, election, lead, epoch }
     }
 
     /// Campaigns until it leads.
     async fn win(&self) -> Leadership {
-        let campaign = async || self.election.campaign().await;
+        let campaign = async || self.election.campaign(Takeover::InSync).await;
         let leadership =
             eventually_async(DEADLINE, "the term of the last leader is over", campaign).await;
         assert_eq!(leadership.epoch(), self.epoch);

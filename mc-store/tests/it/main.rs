@@ -35,6 +35,8 @@ mod shared_tier;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod staged;
 mod tasks;
+#[cfg(feature = "ha")]
+mod terms;
 mod ticker;
 mod unlisted_files;
 mod unreachable;

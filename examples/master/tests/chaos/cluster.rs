@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
-use mc_testkit::{EtcdCluster, Input, Program, role};
+use mc_testkit::{EtcdCluster, Input, Program, Signal, role};
 
 use crate::network::Network;
 use crate::{ETCD_MEMBERS, LIMIT, MASTERS, Mode};
@@ -139,6 +139,15 @@ impl Cluster {
         if let Some(mut program) = master.program.take() {
             program.kill();
             master.logs += &program.finish().err;
+        }
+    }
+
+    /// Ends a master, if it runs, as an operator does.
+    pub(crate) fn terminate(&self, master: usize) {
+        let mut master = self.master(master);
+        if let Some(program) = master.program.take() {
+            let ended = program.end_by(Signal::TERM);
+            master.logs += &ended.assert_ok().err;
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     FreezeEtcdLeader,
     FillDisk(Target),
     HandOver,
+    /// The leader is ended by SIGTERM, as for an upgrade.
+    Terminate,
 }
 
 impl fmt::Display for Fault {
@@ -55,6 +57,7 @@ impl Fault {
                 Self::FreezeEtcdMajority,
                 Self::FreezeEtcdLeader,
                 Self::HandOver,
+                Self::Terminate,
                 Self::Kill(Leader),
             ];
             for side in [Side::Etcd, Side::Clients, Side::Masters] {
@@ -74,6 +77,11 @@ impl Fault {
         faults
     }
 
+    /// Changes of the leader that somebody wants.
+    pub(crate) fn planned(count: usize) -> Vec<Self> {
+        [Self::HandOver, Self::Terminate].into_iter().cycle().take(count).collect()
+    }
+
     /// The kind, for the report.
     pub(crate) fn kind(self) -> &'static str {
         match self {
@@ -90,6 +98,7 @@ impl Fault {
             Self::FreezeEtcdLeader => "freeze etcd leader",
             Self::FillDisk(_) => "full disk",
             Self::HandOver => "hand over",
+            Self::Terminate => "terminate",
         }
     }
 }
@@ -169,11 +178,20 @@ impl Chaos<'_> {
                 self.cluster.empty_disk(of(target));
             }
             Fault::HandOver => {
-                // Standbys follow again after the fault before.
-                eventually_blocking(LIMIT, "a standby in sync", || self.watch.in_sync() > 0);
+                self.wait_for_standby();
                 self.hand_over(leader);
             }
+            Fault::Terminate => {
+                self.wait_for_standby();
+                self.cluster.terminate(leader);
+                self.cluster.launch(leader);
+            }
         }
+    }
+
+    /// Standbys follow again after the fault before.
+    fn wait_for_standby(&self) {
+        eventually_blocking(LIMIT, "a standby in sync", || self.watch.in_sync() > 1);
     }
 
     /// Lets time pass with a fault: between these milliseconds.

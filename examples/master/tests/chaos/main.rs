@@ -8,7 +8,9 @@
 //! What is proven is told by [`mc_history::check`]. In the mode `sync` (`--durability=sync
 //! --replication=semi_sync`) nothing that was acknowledged is ever undone. In the mode `async` what was
 //! acknowledged within [`UNDONE_WITHIN`] of the last sign of a leader that was replaced may be undone,
-//! and nothing else. In both no bytes are ever wrong, no two masters lead in one epoch, and epochs grow.
+//! and nothing else. In the mode `planned`, which has the default settings, leaders hand over or are ended,
+//! and nothing is undone. In all of them no bytes are ever wrong, no two masters lead in one epoch, and
+//! epochs grow.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -55,6 +57,8 @@ const UNDONE_WITHIN: Duration = Duration::from_secs(5);
 enum Mode {
     Sync,
     Async,
+    /// The default settings, and changes of leaders that somebody wants.
+    Planned,
 }
 
 impl Mode {
@@ -66,6 +70,7 @@ impl Mode {
             Self::Async => {
                 &["--durability=async", "--replication=async", "--unclean_takeover_after=never"]
             }
+            Self::Planned => &[],
         }
     }
 }
@@ -96,6 +101,13 @@ fn sync_masters_undo_nothing() {
 fn async_masters_undo_no_more_than_they_say() {
     if EtcdCluster::is_installed() {
         run(Mode::Async, Network::on_loopback);
+    }
+}
+
+#[test]
+fn planned_changes_of_the_leader_undo_nothing() {
+    if EtcdCluster::is_installed() {
+        run(Mode::Planned, Network::on_loopback);
     }
 }
 
@@ -144,7 +156,10 @@ fn run(mode: Mode, ways: impl FnOnce(&tokio::runtime::Runtime, usize) -> (Networ
         })
         .collect();
     let watch = runtime.block_on(async { Watch::start(&cluster, began) });
-    let plan = Fault::plan(&mut random, faults, cluster.has_disks);
+    let plan = match mode {
+        Mode::Planned => Fault::planned(faults),
+        Mode::Sync | Mode::Async => Fault::plan(&mut random, faults, cluster.has_disks),
+    };
     let random = Random::new(random.next_u64());
     let mut chaos = Chaos { cluster: &cluster, watch: &watch, runtime: &runtime, random, began };
     let mut violations = Vec::new();
@@ -180,7 +195,7 @@ fn run(mode: Mode, ways: impl FnOnce(&tokio::runtime::Runtime, usize) -> (Networ
     let operations = record.operations();
     let rules = Rules {
         undoable: match mode {
-            Mode::Sync => Vec::new(),
+            Mode::Sync | Mode::Planned => Vec::new(),
             Mode::Async => undoable(&terms, UNDONE_WITHIN),
         },
         may_suspend: true,

@@ -3,14 +3,14 @@
 mod cluster;
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mc_testkit::{Finished, Input, Program, binary};
 
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
+pub(crate) use mc_testkit::free_port;
 
 /// Longer than anything here takes on a busy machine, shorter than anybody waits.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -23,17 +23,6 @@ pub(crate) fn start(name: &str, args: &[&str]) -> Program {
 /// Runs one of this workspace's programs to its end.
 pub(crate) fn run(name: &str, args: &[&str]) -> Finished {
     start(name, args).finish()
-}
-
-/// A port that nobody has now. It is below those that the system gives to connections, one of which
-/// could have it a moment later, and another one each time: for programs that are started again where
-/// they were.
-pub(crate) fn free_port() -> u16 {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id() % 10_000 + CALLS.fetch_add(1, Ordering::Relaxed);
-    let ports = (0..10_000).map(|n| 20_000 + (first + n) % 10_000);
-    let mut ports = ports.map(|port| u16::try_from(port).expect("it is below 30,000"));
-    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("a port")
 }
 
 /// A page of the port at `url`, which is `http://host:port`.
