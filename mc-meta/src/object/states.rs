@@ -129,6 +129,11 @@ impl SegmentStatus {
         )
     }
 
+    /// Returns whether its client is there and has not asked to take it out.
+    pub(crate) const fn is_attached(self) -> bool {
+        matches!(self, Self::Ok | Self::Draining | Self::Drained)
+    }
+
     /// Returns whether its objects can be read.
     #[must_use]
     pub const fn is_readable(self) -> bool {

@@ -224,7 +224,7 @@ impl SegmentTable {
     /// The number of segments that `client` contributes and that are neither away nor to go.
     pub(crate) fn attached(&self, client: ClientId) -> usize {
         let own = self.by_client.get(&client).into_iter().flatten();
-        own.filter_map(|id| self.by_id(*id)).filter(|it| it.status() == SegmentStatus::Ok).count()
+        own.filter_map(|id| self.by_id(*id)).filter(|it| it.status().is_attached()).count()
     }
 
     /// What a strategy may know of the segments of a medium when `writer` puts.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    DrainError, DrainJobInfo, Effect, EffectSink, JobStatus, MAX_DRAIN_JOBS, MAX_ENDED_DRAIN_JOBS,
-    Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus, TaskAssignment, TaskKind,
-    TaskStatus,
+    Beat, ClientStatus, DrainError, DrainJobInfo, Effect, EffectSink, JobStatus, MAX_DRAIN_JOBS,
+    MAX_ENDED_DRAIN_JOBS, Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus,
+    TaskAssignment, TaskKind, TaskStatus,
 };
 use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Sequence, Time};
 
@@ -516,6 +516,20 @@ fn a_segment_that_was_away_is_drained_on() {
     master.ping(secs(14), owner(1));
     let (_, info) = run(&master, secs(15), job);
     assert_eq!((info.status, info.moved), (JobStatus::Succeeded, 1));
+}
+
+#[test]
+fn a_client_of_a_drained_segment_is_not_told_to_attach_it_again() {
+    let master = cluster(&[1000, 1000]);
+    put_as(&master, at(0), "a", 10, &into(0)).unwrap();
+    let beat = || {
+        let beat = Beat { segments: 1, ..Beat::default() };
+        master.beat(at(1), owner(0), beat).status
+    };
+    let job = drain(&master, at(0), 0);
+    assert_eq!((status(&master, 0), beat()), (SegmentStatus::Draining, ClientStatus::Ok));
+    run(&master, at(1), job);
+    assert_eq!((status(&master, 0), beat()), (SegmentStatus::Drained, ClientStatus::Ok));
 }
 
 #[test]
