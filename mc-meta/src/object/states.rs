@@ -100,7 +100,7 @@ pub enum SegmentStatus {
     /// Gone for good, with all that it held.
     Unmounted = 5,
     /// Its client is silent. No client can read what it holds, and nothing is lost if
-    /// the client comes back with it: to take new objects, or to the rest of its grace.
+    /// the client comes back with it: the segment has the status then that it had before.
     Suspended = 6,
 }
 
@@ -125,7 +125,7 @@ impl SegmentStatus {
                 | (Draining, Ok | Drained | GracefullyUnmounting | Suspended | Unmounted)
                 | (Drained, Ok | GracefullyUnmounting | Suspended | Unmounted)
                 | (GracefullyUnmounting, Suspended | Unmounted)
-                | (Suspended, Ok | GracefullyUnmounting | Unmounted)
+                | (Suspended, Ok | Draining | Drained | GracefullyUnmounting | Unmounted)
         )
     }
 
