@@ -599,7 +599,7 @@ fn the_grace_of_a_segment_is_what_older_versions_pass_over() {
         (segment(SegmentStatus::Drained, None), bytes(SegmentStatus::Drained, &[])),
     ] {
         let batch = batch(3, std::slice::from_ref(&record));
-        let by_hand = by_hand(&[fields.clone()], &[7, 8]);
+        let by_hand = by_hand(std::slice::from_ref(&fields), &[7, 8]);
         assert_eq!(batch.bytes()[payload(&batch)..], by_hand.bytes()[payload(&by_hand)..]);
         assert_eq!(read(fields), [record]);
     }

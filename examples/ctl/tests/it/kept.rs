@@ -17,7 +17,7 @@ struct Observer {
 
 impl Observer {
     fn connect(master: &str) -> Self {
-        let runtime = Runtime::new().unwrap();
+        let runtime = Runtime::new().expect("a runtime");
         let client = library_client(&runtime, master);
         Self { runtime, client }
     }

@@ -339,7 +339,7 @@ impl World {
             };
             match was {
                 Some(SegmentStatus::GracefullyUnmounting) => {
-                    assert_eq!(Some(&after), before.get(&id))
+                    assert_eq!(Some(&after), before.get(&id));
                 }
                 Some(was @ SegmentStatus::Drained) => {
                     assert!(after.0 == was || may_be(after.0), "{id} is {after:?} after {op:?}");
