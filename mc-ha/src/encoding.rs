@@ -34,7 +34,7 @@
 //! | kind | fields |
 //! |---|---|
 //! | 1 generations | varint: the next one |
-//! | 2 segment | id, id of the client, byte of the status, byte of the medium, varint base, varint size, text name, varint number of endpoints, each a text, 16 bytes remote key, byte 0 or byte 1 and 16 bytes ticket key |
+//! | 2 segment | id, id of the client, byte of the status, byte of the medium, varint base, varint size, text name, varint number of endpoints, each a text, 16 bytes remote key, byte 0 or byte 1 and 16 bytes ticket key; while it is being unmounted a varint, its grace in milliseconds |
 //! | 3 segment gone | id |
 //! | 4 object | see below |
 //! | 5 removed | text key, generation |
@@ -50,6 +50,10 @@
 //! flags say, the byte of the file's status, text group, 8 bytes parent, varint number of prefixes
 //! and 4 bytes each, places of reserved space; and, if it is on clients' own disks, a varint, their
 //! number, and the id of each. What follows belongs to a later version and is passed over.
+//!
+//! The status of a segment is the one that it has while its client is there. Where it is 6, which older
+//! versions wrote while the client was away, the record before it has the last word. What follows its
+//! fields is passed over, too.
 //!
 //! A completion is the end of a put whose beginning is in the same batch: an object that is not
 //! complete, without checksums. It stands for that object with the flag 1 and these checksums and

@@ -44,6 +44,7 @@ impl Cluster {
             },
             client: CLIENT,
             status: SegmentStatus::Ok,
+            grace: None,
         })
     }
 

@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mc_types::{ClientId, SegmentId, Time};
 
-use crate::object::states::SegmentStatus;
-
 /// Clients and segments whose time is over that are seen to before waiting pings have their turn.
 const DUE_AT_A_TIME: usize = 32;
 
@@ -110,17 +108,22 @@ impl Clients {
         known
     }
 
-    /// Waits for a client of before a restart to come back with a segment.
+    /// Waits for a client of before a restart to come back with a segment, which is being unmounted if
+    /// there is a `grace`.
     pub(crate) fn await_return(
         &mut self,
         client: ClientId,
         id: SegmentId,
         now: Time,
         timeout: Duration,
+        grace: Option<Duration>,
     ) {
         let away = ClientRecord { since: now, away: true, is_attached: false, look_at: now };
         self.known.entry(client).or_insert(away);
         self.give_up_at(id, now + timeout);
+        if let Some(grace) = grace {
+            self.unmount_at(id, now + grace);
+        }
     }
 
     fn forget(&mut self, client: ClientId) {
@@ -147,14 +150,9 @@ impl Clients {
         self.reschedule(id, |leaving| leaving.give_up_at = Some(at));
     }
 
-    /// A segment is back: it is not given up. Returns the status that it comes back with.
-    fn returned(&mut self, id: SegmentId) -> SegmentStatus {
+    /// A segment is back: it is not given up.
+    fn returned(&mut self, id: SegmentId) {
         self.reschedule(id, |leaving| leaving.give_up_at = None);
-        if self.leaving.contains_key(&id) {
-            SegmentStatus::GracefullyUnmounting
-        } else {
-            SegmentStatus::Ok
-        }
     }
 
     /// A segment is gone.

@@ -7,6 +7,7 @@ mod call;
 mod config;
 mod connection;
 mod credentials;
+mod denials;
 mod dial;
 mod environment;
 mod handed;

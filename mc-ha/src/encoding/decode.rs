@@ -257,9 +257,11 @@ impl<'a> Fields<'a, '_> {
             true => Some(TicketKey::from_bytes(self.reader.array()?)),
             false => None,
         };
+        // Segments that are not being unmounted have none, nor had those of older versions.
+        let grace = if self.reader.is_empty() { None } else { Some(self.duration()?) };
         let endpoint = endpoint.with_others(others);
         let spec = SegmentSpec { id, name, base, size, endpoint, remote_key, ticket_key, medium };
-        Some(Record::Segment { spec, client, status })
+        Some(Record::Segment { spec, client, status, grace })
     }
 
     fn slices(&mut self) -> Option<Slices> {

@@ -18,9 +18,13 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
             out.push(GENERATIONS);
             put(out, next.as_u64());
         }
-        RecordRef::Segment { spec, client, status } => {
+        RecordRef::Segment { spec, client, status, grace } => {
             out.push(SEGMENT);
             segment(spec, client, table, out, status as u8);
+            // What an older version passes over.
+            if let Some(grace) = grace {
+                put(out, millis(grace));
+            }
         }
         RecordRef::SegmentGone { id } => {
             out.push(SEGMENT_GONE);

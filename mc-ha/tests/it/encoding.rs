@@ -124,7 +124,9 @@ fn segment() -> impl Strategy<Value = Record> {
     let ids = (any::<u128>(), any::<u128>(), 1u8..=6, 0u8..3);
     let fields = (any::<u64>(), any::<u64>(), "\\PC{0,30}", 0usize..4);
     let keys = (any::<[u8; 16]>(), proptest::option::of(any::<[u8; 16]>()));
-    (ids, fields, keys).prop_map(|((id, client, status, medium), fields, (remote, ticket))| {
+    let grace = proptest::option::of(millis());
+    (ids, fields, keys, grace).prop_map(|(ids, fields, (remote, ticket), grace)| {
+        let (id, client, status, medium) = ids;
         let (base, size, name, others) = fields;
         let others: Vec<Endpoint> =
             (0..others).map(|number| format!("shm://h/{number}").parse().unwrap()).collect();
@@ -140,7 +142,7 @@ fn segment() -> impl Strategy<Value = Record> {
             medium: MediaType::from_number(medium).unwrap(),
         };
         let status = SegmentStatus::from_number(status).unwrap();
-        Record::Segment { spec, client: ClientId::from_u128(client), status }
+        Record::Segment { spec, client: ClientId::from_u128(client), status, grace }
     })
 }
 
@@ -473,7 +475,12 @@ fn batches_look_as_documented() {
     let records = [
         Record::Object(object),
         Record::Generations { next: Generation::new(300) },
-        Record::Segment { spec, client: ClientId::from_u128(8), status: SegmentStatus::Draining },
+        Record::Segment {
+            spec,
+            client: ClientId::from_u128(8),
+            status: SegmentStatus::Draining,
+            grace: None,
+        },
         Record::SegmentGone { id: SegmentId::from_u128(9) },
         Record::Removed { key: key_of("gone"), generation: Generation::new(998) },
         Record::SpaceKept {
@@ -550,6 +557,52 @@ fn a_record_of_before_there_were_disks_is_read() {
     assert_eq!(read(bare.clone()), [Record::Object(object.clone())]);
     object.local_disks = [DiskId::from_u128(8)].into_iter().collect();
     assert_eq!(read([&bare[..], &[1, 0]].concat()), [Record::Object(object)]);
+}
+
+/// An older version reads the same fields, and stops where a grace follows; a newer one may write more.
+#[test]
+fn the_grace_of_a_segment_is_what_older_versions_pass_over() {
+    let spec = SegmentSpec {
+        id: SegmentId::from_u128(7),
+        name: "seg".into(),
+        base: 1,
+        size: 300,
+        endpoint: "tcp://a:1".parse().unwrap(),
+        remote_key: RemoteKey::from_bytes([0xaa; 16]),
+        ticket_key: None,
+        medium: MediaType::Dram,
+    };
+    let segment = |status, grace: Option<u64>| {
+        let (spec, grace) = (spec.clone(), grace.map(Duration::from_millis));
+        Record::Segment { spec, client: ClientId::from_u128(8), status, grace }
+    };
+    let bytes = |status: SegmentStatus, more: &[u8]| {
+        let head = [2, 0, 1, status as u8, 0, 1, 0xac, 2];
+        [&head[..], b"\x03seg\x01\x09tcp://a:1", &[0xaa; 16], &[0], more].concat()
+    };
+    let read = |fields: Vec<u8>| {
+        let seen = visit(&by_hand(&[fields], &[7, 8]));
+        assert_eq!(seen.damaged, []);
+        seen.records
+    };
+    let leaving = SegmentStatus::GracefullyUnmounting;
+    // As an older version wrote it, as this one does, and as a later one may.
+    for (more, grace) in
+        [(&[][..], None), (&[0xac, 2], Some(300)), (&[0xac, 2, 0xff, 0xff, 9], Some(300))]
+    {
+        assert_eq!(read(bytes(leaving, more)), [segment(leaving, grace)]);
+    }
+    for (record, fields) in [
+        (segment(leaving, Some(300)), bytes(leaving, &[0xac, 2])),
+        // What most records are is as it was.
+        (segment(SegmentStatus::Ok, None), bytes(SegmentStatus::Ok, &[])),
+        (segment(SegmentStatus::Drained, None), bytes(SegmentStatus::Drained, &[])),
+    ] {
+        let batch = batch(3, std::slice::from_ref(&record));
+        let by_hand = by_hand(std::slice::from_ref(&fields), &[7, 8]);
+        assert_eq!(batch.bytes()[payload(&batch)..], by_hand.bytes()[payload(&by_hand)..]);
+        assert_eq!(read(fields), [record]);
+    }
 }
 
 #[test]

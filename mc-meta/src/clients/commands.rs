@@ -112,8 +112,8 @@ impl Master {
         Ok(())
     }
 
-    /// A suspended segment can be read again, and takes new objects unless it is being
-    /// unmounted.
+    /// A suspended segment can be read again, and takes new objects unless it was closed to them before:
+    /// it is being drained, is drained, or is being unmounted.
     fn bring_back(
         &self,
         clients: &mut Clients,
@@ -121,8 +121,9 @@ impl Master {
         id: SegmentId,
         now: Time,
     ) {
-        let status = clients.returned(id);
-        if let Some(segment) = table.set_status(id, status) {
+        clients.returned(id);
+        let Some(purpose) = table.by_id(id).map(|segment| segment.purpose()) else { return };
+        if let Some(segment) = table.set_status(id, purpose.status) {
             self.emit_status(&segment, now);
         }
     }
@@ -180,6 +181,9 @@ impl Master {
             SegmentStatus::GracefullyUnmounting => return Ok(()),
             SegmentStatus::Suspended => return Err(UnmountError::Suspended),
             _ => {}
+        }
+        if let Some(segment) = table.by_id(id) {
+            segment.set_grace(grace);
         }
         if let Some(segment) = table.set_status(id, SegmentStatus::GracefullyUnmounting) {
             self.emit_status(&segment, now);

@@ -177,11 +177,12 @@ pub enum Effect<'a> {
         /// The segment.
         segment: &'a Segment,
     },
-    /// A segment's status changed; it is neither new nor gone.
+    /// A segment's status changed; it is neither new nor gone. Of a suspended one it may be the status
+    /// with which it will come back.
     SegmentChanged {
         /// The segment.
         segment: &'a Segment,
-        /// Its status now.
+        /// Its status.
         status: SegmentStatus,
     },
     /// Clients could not reach a segment, and nothing is placed there until its node is heard

@@ -43,8 +43,13 @@ pub enum Record {
         spec: SegmentSpec,
         /// The client.
         client: ClientId,
-        /// Its status.
+        /// The status that it has while its client is there. A record of an older version may say
+        /// [`Suspended`](SegmentStatus::Suspended), which tells nothing: what the records before it
+        /// say of the segment counts on.
         status: SegmentStatus,
+        /// The grace of its unmounting, while it is being unmounted. It begins anew after a restart.
+        /// Unknown in records of older versions: the segment goes when its client says so then.
+        grace: Option<Duration>,
     },
     /// A segment is gone for good, with all that lay in it. One of the same id that is
     /// mounted later is another one, and empty.

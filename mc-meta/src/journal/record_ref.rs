@@ -11,7 +11,7 @@ use crate::journal::effect::Effect;
 use crate::journal::record::{Locations, ObjectRecord, Record, located};
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
-use crate::space::segment::{Segment, SegmentSpec};
+use crate::space::segment::{Purpose, Segment, SegmentSpec};
 use crate::tenant::id::TenantId;
 use crate::tier::disk::DiskIds;
 
@@ -43,8 +43,10 @@ pub enum RecordRef<'a> {
         spec: &'a SegmentSpec,
         /// The client.
         client: ClientId,
-        /// Its status.
+        /// The status that it has while its client is there.
         status: SegmentStatus,
+        /// The grace of its unmounting.
+        grace: Option<Duration>,
     },
     /// See [`Record::SegmentGone`].
     SegmentGone {
@@ -214,7 +216,8 @@ impl<'a> RecordRef<'a> {
     }
 
     pub(crate) fn of_segment(segment: &'a Segment) -> Self {
-        Self::Segment { spec: segment.spec(), client: segment.client(), status: segment.status() }
+        let Purpose { status, grace } = segment.purpose();
+        Self::Segment { spec: segment.spec(), client: segment.client(), status, grace }
     }
 
     /// Returns an owned copy.
@@ -222,8 +225,8 @@ impl<'a> RecordRef<'a> {
     pub fn to_record(&self) -> Record {
         match *self {
             Self::Generations { next } => Record::Generations { next },
-            Self::Segment { spec, client, status } => {
-                Record::Segment { spec: spec.clone(), client, status }
+            Self::Segment { spec, client, status, grace } => {
+                Record::Segment { spec: spec.clone(), client, status, grace }
             }
             Self::SegmentGone { id } => Record::SegmentGone { id },
             Self::Object(ref object) => Record::Object(object.to_record()),
@@ -245,8 +248,8 @@ impl Record {
     pub fn as_ref(&self) -> RecordRef<'_> {
         match *self {
             Self::Generations { next } => RecordRef::Generations { next },
-            Self::Segment { ref spec, client, status } => {
-                RecordRef::Segment { spec, client, status }
+            Self::Segment { ref spec, client, status, grace } => {
+                RecordRef::Segment { spec, client, status, grace }
             }
             Self::SegmentGone { id } => RecordRef::SegmentGone { id },
             Self::Object(ref object) => RecordRef::Object(object.as_ref()),

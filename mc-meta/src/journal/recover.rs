@@ -44,8 +44,9 @@ const GAP: u64 = 1 << 32;
 /// rules:
 ///
 /// * Its segments are suspended: their clients may have gone meanwhile. One whose client
-///   [mounts it again](Master::mount_segment) is back with all that it holds; those of
-///   clients that do not come back within
+///   [mounts it again](Master::mount_segment) is back with all that it holds, and takes new objects
+///   unless it was drained, being drained or being unmounted; that it still is, without the drain
+///   job and with its whole grace. Those of clients that do not come back within
 ///   [`client_return_timeout`](MasterConfig::client_return_timeout), or
 ///   [`client_ttl`](MasterConfig::client_ttl) if that is longer, are given up.
 /// * Every object counts as read just now, since the former master may have granted a

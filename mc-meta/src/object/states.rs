@@ -100,7 +100,7 @@ pub enum SegmentStatus {
     /// Gone for good, with all that it held.
     Unmounted = 5,
     /// Its client is silent. No client can read what it holds, and nothing is lost if
-    /// the client comes back with it: to take new objects, or to the rest of its grace.
+    /// the client comes back with it: the segment has the status then that it had before.
     Suspended = 6,
 }
 
@@ -125,8 +125,13 @@ impl SegmentStatus {
                 | (Draining, Ok | Drained | GracefullyUnmounting | Suspended | Unmounted)
                 | (Drained, Ok | GracefullyUnmounting | Suspended | Unmounted)
                 | (GracefullyUnmounting, Suspended | Unmounted)
-                | (Suspended, Ok | GracefullyUnmounting | Unmounted)
+                | (Suspended, Ok | Draining | Drained | GracefullyUnmounting | Unmounted)
         )
+    }
+
+    /// Returns whether its client is there and has not asked to take it out.
+    pub(crate) const fn is_attached(self) -> bool {
+        matches!(self, Self::Ok | Self::Draining | Self::Drained)
     }
 
     /// Returns whether its objects can be read.

@@ -1,6 +1,7 @@
 //! Segments: the memory that clients contribute.
 
 use core::fmt;
+use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use mc_alloc::{
@@ -45,6 +46,10 @@ pub struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     status: AtomicU8,
+    /// The status that it has whenever its client is there.
+    status_on_return: AtomicU8,
+    /// The grace of its unmounting in milliseconds, once it is being unmounted.
+    grace: AtomicU64,
     /// Clients could not reach it lately.
     suspect: AtomicBool,
     /// Free bytes, to pass over a full segment without locking it.
@@ -60,18 +65,19 @@ impl Segment {
             MemoryAllocator::Offset => Box::new(by_offset(&spec).build()),
             MemoryAllocator::Slab => Box::new(by_slab(&spec).build()),
         };
-        Self::divided(spec, client, SegmentStatus::Ok, allocator)
+        Self::divided(spec, client, Purpose::NEW, SegmentStatus::Ok, allocator)
     }
 
-    /// A segment of before a restart, whose client has yet to come back with it. `live` is what
-    /// lies in it, in the order of the offsets, with the labels of the objects; `made` is given the
-    /// allocations, in the same order.
+    /// A segment of before a restart, whose client has yet to come back with it, to this `purpose`.
+    /// `live` is what lies in it, in the order of the offsets, with the labels of the objects; `made`
+    /// is given the allocations, in the same order.
     ///
     /// # Errors
     /// [`RestoreError`] when no such segment can have been.
     pub(crate) fn restored(
         spec: SegmentSpec,
         client: ClientId,
+        purpose: Purpose,
         memory: MemoryAllocator,
         live: impl IntoIterator<Item = (Extent, Option<Label>)>,
         made: impl FnMut(Allocation),
@@ -80,18 +86,21 @@ impl Segment {
             MemoryAllocator::Offset => Box::new(by_offset(&spec).restore_in_order(live, made)?),
             MemoryAllocator::Slab => Box::new(by_slab(&spec).restore_in_order(live, made)?),
         };
-        Ok(Self::divided(spec, client, SegmentStatus::Suspended, allocator))
+        Ok(Self::divided(spec, client, purpose, SegmentStatus::Suspended, allocator))
     }
 
     fn divided(
         spec: SegmentSpec,
         client: ClientId,
+        purpose: Purpose,
         status: SegmentStatus,
         allocator: Box<dyn Allocator + Send>,
     ) -> Self {
         Self {
             client,
             status: AtomicU8::new(status as u8),
+            status_on_return: AtomicU8::new(purpose.status as u8),
+            grace: AtomicU64::new(millis(purpose.grace.unwrap_or(Duration::MAX))),
             suspect: AtomicBool::new(false),
             free: AtomicU64::new(allocator.available()),
             largest_object: allocator.max_allocation(),
@@ -148,13 +157,39 @@ impl Segment {
         self.suspect.store(is_suspect, Ordering::Relaxed);
     }
 
+    /// What outlasts its client's silence and the master's restart.
+    pub(crate) fn purpose(&self) -> Purpose {
+        let status = SegmentStatus::from_u8(self.status_on_return.load(Ordering::Acquire));
+        let grace = Duration::from_millis(self.grace.load(Ordering::Relaxed));
+        let grace = (status == SegmentStatus::GracefullyUnmounting).then_some(grace);
+        Purpose { status, grace }
+    }
+
     /// Changes the status, if `next` may follow. Called under the segment table's lock.
     pub(crate) fn set_status(&self, next: SegmentStatus) -> bool {
         let may = self.status().can_become(next);
         if may {
+            if next != SegmentStatus::Suspended {
+                self.status_on_return.store(next as u8, Ordering::Release);
+            }
             self.status.store(next as u8, Ordering::Release);
         }
         may
+    }
+
+    /// Changes the status that it will have when its client is back, if that may follow the one which
+    /// it would have. Called under the segment table's lock.
+    pub(crate) fn set_status_on_return(&self, next: SegmentStatus) -> bool {
+        let may = next.is_attached() && self.purpose().status.can_become(next);
+        if may {
+            self.status_on_return.store(next as u8, Ordering::Release);
+        }
+        may
+    }
+
+    /// Sets the grace of an unmounting that is about to begin. Called under the segment table's lock.
+    pub(crate) fn set_grace(&self, grace: Duration) {
+        self.grace.store(millis(grace), Ordering::Relaxed);
     }
 
     /// Takes space for the object that `label` stands for.
@@ -244,6 +279,35 @@ impl Segment {
             allocations: allocator.live() as u64,
         }
     }
+}
+
+/// What a segment is there for while its client is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Purpose {
+    /// Neither suspended nor unmounted.
+    pub(crate) status: SegmentStatus,
+    /// The grace of its unmounting, which is known while it is being unmounted.
+    pub(crate) grace: Option<Duration>,
+}
+
+impl Purpose {
+    /// That of a segment that has just been mounted.
+    pub(crate) const NEW: Self = Self { status: SegmentStatus::Ok, grace: None };
+
+    /// What a record of the segment tells of it; `None` when it does not tell.
+    pub(crate) fn recorded(status: SegmentStatus, grace: Option<Duration>) -> Option<Self> {
+        match status {
+            SegmentStatus::Suspended | SegmentStatus::Unmounted => None,
+            SegmentStatus::GracefullyUnmounting => Some(Self { status, grace }),
+            SegmentStatus::Ok | SegmentStatus::Draining | SegmentStatus::Drained => {
+                Some(Self { status, grace: None })
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn by_offset(spec: &SegmentSpec) -> OffsetAllocatorBuilder {

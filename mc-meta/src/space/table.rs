@@ -169,6 +169,22 @@ impl SegmentTable {
         Some(segment)
     }
 
+    /// Changes what a segment is there for: at once, or from its client's return on. `None` when there
+    /// is none or the status may not follow.
+    pub(crate) fn set_purpose(
+        &mut self,
+        id: SegmentId,
+        status: SegmentStatus,
+    ) -> Option<Arc<Segment>> {
+        let segment = self.by_id(id)?;
+        match segment.status() {
+            SegmentStatus::Suspended => {
+                segment.set_status_on_return(status).then(|| Arc::clone(segment))
+            }
+            _ => self.set_status(id, status),
+        }
+    }
+
     /// Takes a segment out of those that take new objects because no client can reach it, or back
     /// among them; `None` when nothing changes.
     pub(crate) fn set_suspect(&mut self, id: SegmentId, is_suspect: bool) -> Option<Arc<Segment>> {
@@ -224,7 +240,7 @@ impl SegmentTable {
     /// The number of segments that `client` contributes and that are neither away nor to go.
     pub(crate) fn attached(&self, client: ClientId) -> usize {
         let own = self.by_client.get(&client).into_iter().flatten();
-        own.filter_map(|id| self.by_id(*id)).filter(|it| it.status() == SegmentStatus::Ok).count()
+        own.filter_map(|id| self.by_id(*id)).filter(|it| it.status().is_attached()).count()
     }
 
     /// What a strategy may know of the segments of a medium when `writer` puts.

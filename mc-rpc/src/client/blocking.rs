@@ -155,6 +155,7 @@ impl MasterClient {
                     Ok(answer) => {
                         call.answered(answer.payload_len as usize);
                         if !lease.is_too_early(answer.kind, deadline) || !call.came_too_early() {
+                            lease.look_for_denial(answer.kind);
                             let arrived = (answer.kind, answer.method, lease.answer());
                             return outcome(method, &lease.addr, arrived, read);
                         }

@@ -226,6 +226,11 @@ impl Connection {
         wires.open.load(Ordering::Acquire) && wires.terms.check(wires.epoch).is_ok()
     }
 
+    /// Takes no new calls from now on; those under way have their answers.
+    pub(super) fn retire(&self) {
+        self.wires.take_leave();
+    }
+
     /// Returns the incarnation of its server, 0 for an older one.
     pub(super) fn incarnation(&self) -> u64 {
         self.wires.incarnation
@@ -517,7 +522,7 @@ impl Wires {
         }
     }
 
-    /// The master takes no new calls here: those under way are answered, then this half of
+    /// No new calls come here: those under way are answered, then this half of
     /// the connection ends.
     fn take_leave(&self) {
         self.open.store(false, Ordering::Release);

@@ -21,6 +21,7 @@ use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
+use super::denials::Denials;
 use super::dial::{Round, STAGGER, tries_again};
 use super::metrics::{ClientMetrics, Counters};
 use super::outage::Outage;
@@ -53,6 +54,7 @@ pub(super) struct Link {
     /// Held by the one call that connects; the others wait for what it finds.
     dialing: tokio::sync::Mutex<()>,
     outage: Arc<Outage>,
+    denials: Denials,
     /// Whether a task makes a further connection.
     growing: AtomicBool,
     /// One for each task that settles a call, in an environment where no thread does.
@@ -78,6 +80,7 @@ impl Link {
             connections: Mutex::default(),
             attempts: AtomicU64::new(0),
             dialing: tokio::sync::Mutex::default(),
+            denials: Denials::default(),
             growing: AtomicBool::new(false),
             settling: Arc::new(Semaphore::new(MAX_CALLS)),
         }
@@ -176,6 +179,15 @@ impl Link {
 
     fn is_connected(&self) -> bool {
         self.connections.lock().iter().any(|connection| connection.is_open())
+    }
+
+    /// Has the next calls connect anew if an answer says that this client's role does not allow the
+    /// call.
+    fn look_for_denial(&self, answer: &Answered) {
+        let now = || Instant::now().into_std();
+        if self.denials.replaces((answer.kind, &answer.payload), &self.config, now) {
+            self.connections.lock().iter().for_each(|connection| connection.retire());
+        }
     }
 
     fn keep(&self, connection: Arc<Connection>) {
@@ -389,6 +401,7 @@ impl Link {
                 Ok(answer) => {
                     call.sent();
                     call.answered(answer.payload.len());
+                    self.look_for_denial(&answer);
                     return Ok(answer);
                 }
                 Err(Failed::Call(error)) => {

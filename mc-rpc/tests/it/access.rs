@@ -1,13 +1,14 @@
 //! Who gets in, and whose objects they see, through real connections.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::BytesMut;
 use mc_meta::{Master, MasterConfig};
 use mc_rpc::frame::{self, Hello, Kind};
 use mc_rpc::{
-    Access, AccessFile, Authenticate, MasterService, Method, Refusal, Server, ServerConfig,
-    ServerHandle, SystemClock, proto,
+    Access, AccessFile, Authenticate, ClientConfig, MasterClient, MasterService, Method, Refusal,
+    RpcError, Server, ServerConfig, ServerHandle, SystemClock, Token, blocking, proto,
 };
 use mc_testkit::eventually_async;
 use mc_types::{ClientId, ErrorCode, Time};
@@ -153,4 +154,92 @@ async fn a_list_that_changes_holds_without_a_restart() {
     eventually_async(DEADLINE, "the old token is refused", is_refused).await;
     assert!(connect(&server, "another-0123456789abcdef", "").await.is_ok());
     server.shutdown().await;
+}
+
+/// What keeps connections as long as it can: a client that was denied and asks again.
+struct Denied {
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+    server: ServerHandle,
+}
+
+impl Denied {
+    const TOKEN: &str = "node-0123456789abcdef";
+
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access");
+        std::fs::write(&path, format!("token:{} reader", Self::TOKEN)).unwrap();
+        let server = serve(&master(), AccessFile::load(&path).unwrap()).await;
+        Self { _folder: folder, path, server }
+    }
+
+    fn client(&self) -> (String, ClientConfig) {
+        let mut config = ClientConfig::default();
+        config.token = Some(Token::new(Self::TOKEN).unwrap());
+        (self.server.local_addr().to_string(), config)
+    }
+
+    fn mend(&self) {
+        std::fs::write(&self.path, format!("token:{} node", Self::TOKEN)).unwrap();
+    }
+}
+
+fn is_denied(answer: Result<(), RpcError>) -> bool {
+    answer.is_err_and(|error| error.code() == ErrorCode::PermissionDenied)
+}
+
+/// Fails when a client has made more connections than its back-off allows in this time.
+fn assert_rare(connections: u64, since: Instant) {
+    let most = 3 + since.elapsed().as_millis() / 250;
+    assert!(u128::from(connections) <= most, "{connections}, and at most {most}");
+}
+
+#[tokio::test]
+async fn a_client_that_was_denied_has_the_role_of_a_mended_list_soon() {
+    let denied = Denied::start().await;
+    let (addr, mut config) = denied.client();
+    config.connections = 2;
+    let client = MasterClient::connect(&addr, config).await.unwrap();
+    let me = ClientId::from_u128(7);
+    let mount = async || client.mount_segment(me, &segment(1, 1 << 20)).await.map(drop);
+    let begun = Instant::now();
+    for _ in 0..500 {
+        assert!(is_denied(mount().await));
+        // What the role allows goes on.
+        client.ping(me).await.unwrap();
+    }
+    assert_rare(client.metrics().connections_made, begun);
+    denied.mend();
+    eventually_async(DEADLINE, "the client has the role node", mount).await;
+    let made = client.metrics().connections_made;
+    client.ping(me).await.unwrap();
+    assert_eq!(client.metrics().connections_made, made, "and keeps its connections");
+    denied.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocking_client_that_was_denied_has_the_role_of_a_mended_list_soon() {
+    let denied = Denied::start().await;
+    let (addr, config) = denied.client();
+    let client = blocking::MasterClient::lazy(&addr, config);
+    let me = ClientId::from_u128(7);
+    let made = client.clone();
+    let begun = Instant::now();
+    let mount = move || client.mount_segment(me, &segment(1, 1 << 20)).map(drop);
+    let mount = tokio::task::spawn_blocking(move || {
+        for _ in 0..500 {
+            assert!(is_denied(mount()));
+        }
+        mount
+    });
+    let mount = Arc::new(mount.await.unwrap());
+    assert_rare(made.metrics().connections_made, begun);
+    denied.mend();
+    let mount = async || {
+        let mount = Arc::clone(&mount);
+        tokio::task::spawn_blocking(move || mount()).await.unwrap()
+    };
+    eventually_async(DEADLINE, "the client has the role node", mount).await;
+    denied.server.shutdown().await;
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_meta::ClientStatus;
-use mc_rpc::MasterClient;
+use mc_rpc::{MasterClient, RpcError};
 use mc_transport::{BootClock, BootTime};
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::checks::Checks;
-use super::segments::{MountFailure, Segments};
+use super::segments::Segments;
 use super::self_check::SelfCheck;
 use super::settings::Pulse;
 use crate::environment::Environment;
@@ -186,7 +186,7 @@ async fn beat_once(
     heard: &Heard,
     checks: &mut Checks,
     own: &mut SelfCheck,
-) -> Result<(), MountFailure> {
+) -> Result<(), RpcError> {
     let asked = heard.moment();
     let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
     let beat = beat.segments(segments.attached());
@@ -204,5 +204,6 @@ async fn beat_once(
     if pong.status == ClientStatus::NeedRemount {
         segments.detached();
     }
-    segments.attach(master, client).await
+    segments.attach(master, client).await;
+    Ok(())
 }

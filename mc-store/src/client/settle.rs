@@ -2,7 +2,7 @@
 //!
 //! When the master's answer to a PutEnd is lost, the put's caller hears of a failure, but the
 //! put may still be open: its key could neither be read nor written until the master discards
-//! it. A task gives such puts up as soon as the master answers again. A put that had ended is
+//! it. A task gives such puts up as soon as the master does that again. A put that had ended is
 //! left as it is, because the master refuses to revoke it, and so is every later put of the
 //! key, because each has another generation.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use mc_meta::{LateWrites, PutHandle};
 use mc_rpc::{PutRevokeItem, RpcError};
 use mc_transport::BootTime;
-use mc_types::ObjectKey;
+use mc_types::{ErrorCode, ObjectKey};
 
 use super::core::Core;
 use super::put::PutMode as Mode;
@@ -62,7 +62,9 @@ async fn revoke_open(core: Weak<Core>, puts: Vec<Unsettled>, mode: Mode) {
             .collect();
         match core.revoke_puts(&revokes, mode).await {
             Ok(_) => return,
-            Err(RpcError::Refused(refusal)) if !refusal.is_retryable() => return,
+            // It would be refused again. Any other refusal is the master's state, which passes, or
+            // one of rights, which an operator may change: the puts are open meanwhile.
+            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::InvalidParams => return,
             Err(_) => {}
         }
         // The client may end meanwhile.

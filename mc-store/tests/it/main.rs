@@ -1,5 +1,6 @@
 //! A client and a master together: in one process, over real sockets and real files.
 
+mod attachment;
 mod bad_input;
 mod blocking;
 #[cfg(feature = "c2c")]

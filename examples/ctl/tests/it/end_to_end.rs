@@ -591,7 +591,7 @@ fn shown_state(shown: &str, name: &str) -> String {
 /// Segments that take no new objects are told apart, and are no capacity.
 #[test]
 fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
-    // Long enough for a node of a busy machine: one that has been away is not drained any more.
+    // Long enough for a node of a busy machine.
     let master = Master::start(0, &["--client_ttl=4", "--client_return_timeout=1h"]);
     let at = &*master.address;
     let _a = Node::start(at, "a", 0, "16MB");

@@ -8,6 +8,7 @@ mod connections;
 mod disks;
 mod end_to_end;
 mod histories;
+mod kept;
 mod leaders;
 #[cfg(target_os = "linux")]
 mod memory;

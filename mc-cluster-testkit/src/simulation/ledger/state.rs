@@ -140,9 +140,10 @@ impl State {
         self.ranges_of.clear();
         for record in records {
             match record {
-                Record::Segment { spec, status, .. } => {
+                Record::Segment { spec, .. } => {
                     let segment = self.add(spec);
-                    segment.status = Some(*status);
+                    // Until its client is back, which is told.
+                    segment.status = Some(SegmentStatus::Suspended);
                     segment.may_go |= known.get(&spec.id).is_some_and(|it| it.may_go);
                 }
                 Record::Object(object) => {

@@ -12,7 +12,7 @@ use mc_ha::{
 };
 use mc_meta::{
     ExportCursor, Master, MasterConfig, ObjectRecord, PutEnd, PutStart, Record, ReplicateConfig,
-    SegmentSpec,
+    SegmentSpec, SegmentStatus,
 };
 use mc_types::{ClientId, Epoch, KeyRef, MediaType, RemoteKey, SegmentId, Sequence, Time};
 use parking_lot::Mutex;
@@ -185,7 +185,7 @@ pub(crate) fn keys(master: &Master) -> BTreeSet<String> {
 /// Everything that a master has in common with the one that is made of its journal.
 #[derive(Debug, PartialEq)]
 pub(crate) struct State {
-    segments: Vec<(SegmentSpec, ClientId)>,
+    segments: Vec<(SegmentSpec, ClientId, SegmentStatus, Option<Duration>)>,
     objects: Vec<ObjectRecord>,
     /// Segment, offset and length.
     kept: Vec<(u128, u64, u64)>,
@@ -197,7 +197,9 @@ pub(crate) fn state(master: &Master) -> State {
         |at: &mc_meta::Location| (at.segment.as_u128(), at.extent.offset(), at.extent.len());
     for record in export(master) {
         match record {
-            Record::Segment { spec, client, .. } => state.segments.push((spec, client)),
+            Record::Segment { spec, client, status, grace } => {
+                state.segments.push((spec, client, status, grace));
+            }
             Record::Object(mut object) => {
                 // Space that was reserved is kept.
                 state.kept.extend(object.reserved.drain(..).map(|at| place(&at)));
@@ -212,7 +214,7 @@ pub(crate) fn state(master: &Master) -> State {
             _ => {}
         }
     }
-    state.segments.sort_by_key(|(spec, _)| spec.id.as_u128());
+    state.segments.sort_by_key(|(spec, ..)| spec.id.as_u128());
     state.objects.sort_by_key(|object| (object.key.clone(), object.generation));
     state.kept.sort_unstable();
     state

@@ -97,8 +97,8 @@ impl Plan {
             begin += count;
         }
         let mut places = order.iter();
-        let Mounted { spec, client, .. } = mounted;
-        let segment = Segment::restored(spec, client, memory, live, |allocation| {
+        let Mounted { spec, client, purpose, .. } = mounted;
+        let segment = Segment::restored(spec, client, purpose, memory, live, |allocation| {
             let Some(&at) = places.next() else { return };
             let part = placed.iter_mut().rev().find(|(begin, _)| *begin <= at as usize);
             if let Some((begin, all)) = part {

@@ -337,7 +337,8 @@ impl Rebuild {
         // that there is another master.
         let timeout = config.client_return_timeout.max(config.client_ttl);
         let mut clients = self.master.clients.lock();
-        clients.await_return(segment.client(), segment.spec().id, now, timeout);
+        let grace = segment.purpose().grace;
+        clients.await_return(segment.client(), segment.spec().id, now, timeout, grace);
     }
 }
 

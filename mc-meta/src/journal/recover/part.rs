@@ -22,7 +22,7 @@ use crate::object::{Object, PendingPut};
 use crate::shard::Shard;
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::objects::Objects;
-use crate::space::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
+use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Purpose, SegmentSpec};
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::FileState;
@@ -101,8 +101,8 @@ impl Part {
     fn apply_to_all(&mut self, record: &RecordRef<'_>) -> bool {
         match *record {
             RecordRef::Generations { next } => return self.see(next.as_u64()),
-            RecordRef::Segment { spec, client, .. } if is_segment(spec) => {
-                self.space.mount(spec, client);
+            RecordRef::Segment { spec, client, status, grace } if is_segment(spec) => {
+                self.space.mount(spec, client, Purpose::recorded(status, grace));
             }
             RecordRef::Segment { .. } => return false,
             RecordRef::SegmentGone { id } => self.space.lose(id),

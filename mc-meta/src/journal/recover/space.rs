@@ -7,8 +7,7 @@ use foldhash::quality::FixedState;
 use mc_types::{ClientId, SegmentId};
 
 use crate::journal::record::{Location, Record};
-use crate::object::states::SegmentStatus;
-use crate::space::segment::SegmentSpec;
+use crate::space::segment::{Purpose, SegmentSpec};
 
 /// One mounting of a segment. One that comes back after it was gone has another number,
 /// so that what lay in it before is not taken for what lies in it then.
@@ -65,7 +64,8 @@ impl Claims {
 impl Mounted {
     /// The record that says so.
     pub(super) fn record(&self) -> Record {
-        Record::Segment { spec: self.spec.clone(), client: self.client, status: SegmentStatus::Ok }
+        let Purpose { status, grace } = self.purpose;
+        Record::Segment { spec: self.spec.clone(), client: self.client, status, grace }
     }
 }
 
@@ -83,6 +83,8 @@ enum MountingRecord {
 pub(super) struct Mounted {
     pub(super) spec: SegmentSpec,
     pub(super) client: ClientId,
+    /// The last that a record told.
+    pub(super) purpose: Purpose,
     /// Counts the mountings. Every part of a rebuild numbers a mounting as it comes upon it, but
     /// counts it as all others do.
     since: u64,
@@ -115,18 +117,21 @@ impl Space {
         Self { mountings: Vec::new(), current, mounts: 0, kept: BTreeMap::new() }
     }
 
-    pub(super) fn mount(&mut self, spec: &SegmentSpec, client: ClientId) {
+    /// A segment is mounted, with this purpose if the record tells.
+    pub(super) fn mount(&mut self, spec: &SegmentSpec, client: ClientId, purpose: Option<Purpose>) {
         let number = self.number(spec.id);
-        if let MountingRecord::Mounted(mounted) = &self.mountings[number as usize].1 {
+        if let MountingRecord::Mounted(mounted) = &mut self.mountings[number as usize].1 {
             if mounted.spec == *spec && mounted.client == client {
+                mounted.purpose = purpose.unwrap_or(mounted.purpose);
                 return;
             }
             // The old one must have gone; its record was lost.
             self.lose(spec.id);
-            return self.mount(spec, client);
+            return self.mount(spec, client, purpose);
         }
         self.mounts += 1;
-        let mounted = Mounted { spec: spec.clone(), client, since: self.mounts };
+        let purpose = purpose.unwrap_or(Purpose::NEW);
+        let mounted = Mounted { spec: spec.clone(), client, purpose, since: self.mounts };
         self.mountings[number as usize].1 = MountingRecord::Mounted(Box::new(mounted));
     }
 

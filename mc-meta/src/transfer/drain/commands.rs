@@ -135,7 +135,7 @@ impl Master {
     }
 
     /// Takes new objects into a segment again that is drained, or is being drained by a
-    /// job that is not known any more.
+    /// job that is not known any more. One whose client is away takes them when it is back.
     ///
     /// # Errors
     /// [`DrainError::SegmentNotFound`], [`DrainError::SegmentUnavailable`].
@@ -143,17 +143,19 @@ impl Master {
         let jobs = self.drain_jobs.lock();
         let mut table = self.segments.write();
         let segment = named(&table, name)?;
-        let status = segment.status();
         let (id, busy) = (segment.spec().id, jobs.empties(segment));
-        match status {
-            SegmentStatus::Ok => Ok(()),
+        match segment.purpose().status {
+            SegmentStatus::Ok if segment.status() == SegmentStatus::Ok => Ok(()),
             SegmentStatus::Draining | SegmentStatus::Drained if !busy => {
-                if let Some(segment) = table.set_status(id, SegmentStatus::Ok) {
+                if let Some(segment) = table.set_purpose(id, SegmentStatus::Ok) {
                     self.emit_status(&segment, now);
                 }
                 Ok(())
             }
-            status => Err(DrainError::SegmentUnavailable { name: name.into(), status }),
+            _ => {
+                let status = segment.status();
+                Err(DrainError::SegmentUnavailable { name: name.into(), status })
+            }
         }
     }
 
@@ -174,7 +176,7 @@ impl Master {
     fn step_job(&self, jobs: &mut DrainJobs, now: Time, id: JobId, budget: &mut u32) -> bool {
         let Some(job) = jobs.at_work.get_mut(&id) else { return false };
         let before = job.info.clone();
-        self.watch_sources(job, now);
+        job.watch_sources();
         self.settle_moves(job, now);
         let end = self.advance(job, now, budget);
         job.info.active = job.active.len() as u64;
@@ -201,30 +203,6 @@ impl Master {
             }
         }
         false
-    }
-
-    /// Forgets segments that are gone, and drains those on that were away and are back.
-    fn watch_sources(&self, job: &mut Job, now: Time) {
-        let statuses = |status| job.sources.values().any(|s: &Arc<Segment>| s.status() == status);
-        if statuses(SegmentStatus::Ok) {
-            let mut table = self.segments.write();
-            for (&id, segment) in &job.sources {
-                if segment.status() == SegmentStatus::Ok
-                    && table.set_status(id, SegmentStatus::Draining).is_some()
-                {
-                    self.emit_status(segment, now);
-                }
-            }
-        }
-        if statuses(SegmentStatus::Unmounted) {
-            let (gone, kept) = core::mem::take(&mut job.sources)
-                .into_iter()
-                .partition::<BTreeMap<_, _>, _>(|(_, segment)| segment.is_gone());
-            job.sources = kept;
-            for segment in gone.values() {
-                job.say(&format!("segment {:?} went before it was drained", segment.spec().name));
-            }
-        }
     }
 
     /// Sees what became of the moves under way.
@@ -375,10 +353,27 @@ impl Master {
         let status = if emptied { SegmentStatus::Drained } else { SegmentStatus::Ok };
         let mut table = self.segments.write();
         for (&id, segment) in &job.sources {
-            if segment.status() == SegmentStatus::Draining && table.set_status(id, status).is_some()
+            if segment.purpose().status == SegmentStatus::Draining
+                && table.set_purpose(id, status).is_some()
             {
                 self.emit_status(segment, now);
             }
+        }
+    }
+}
+
+impl Job {
+    /// Forgets segments that are gone.
+    fn watch_sources(&mut self) {
+        if !self.sources.values().any(|segment| segment.is_gone()) {
+            return;
+        }
+        let (gone, kept) = core::mem::take(&mut self.sources)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, segment)| segment.is_gone());
+        self.sources = kept;
+        for segment in gone.values() {
+            self.say(&format!("segment {:?} went before it was drained", segment.spec().name));
         }
     }
 }

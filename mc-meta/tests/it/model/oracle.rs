@@ -42,8 +42,9 @@ struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     status: SegmentStatus,
-    /// When the grace of its unmounting ends.
-    grace: Option<Time>,
+    /// The grace of its unmounting, and when that ends.
+    grace: Option<Duration>,
+    grace_ends: Option<Time>,
     /// When it goes, if that is known.
     leaves: Option<Time>,
 }

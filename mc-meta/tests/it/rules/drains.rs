@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    DrainError, DrainJobInfo, Effect, EffectSink, JobStatus, MAX_DRAIN_JOBS, MAX_ENDED_DRAIN_JOBS,
-    Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus, TaskAssignment, TaskKind,
-    TaskStatus,
+    Beat, ClientStatus, DrainError, DrainJobInfo, Effect, EffectSink, JobStatus, MAX_DRAIN_JOBS,
+    MAX_ENDED_DRAIN_JOBS, Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus,
+    TaskAssignment, TaskKind, TaskStatus,
 };
 use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Sequence, Time};
 
@@ -516,6 +516,79 @@ fn a_segment_that_was_away_is_drained_on() {
     master.ping(secs(14), owner(1));
     let (_, info) = run(&master, secs(15), job);
     assert_eq!((info.status, info.moved), (JobStatus::Succeeded, 1));
+}
+
+/// The client of segment 0 is silent until that is suspended, and comes back with it.
+fn pause(master: &Master, away: impl FnOnce(Time)) {
+    master.ping(secs(9), owner(1));
+    tick(master, secs(11));
+    assert_eq!(status(master, 0), SegmentStatus::Suspended);
+    away(secs(11));
+    master.reattach_segment(secs(12), owner(0), &segment(0, 1000)).unwrap();
+    tick(master, secs(12));
+}
+
+fn with_short_ttl() -> Master {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    cluster_with(config, &[1000, 1000])
+}
+
+#[test]
+fn a_drained_segment_stays_drained_over_a_pause_of_its_node() {
+    let master = with_short_ttl();
+    let job = drain(&master, at(0), 0);
+    run(&master, at(0), job);
+    pause(&master, |_| {});
+    assert_eq!(status(&master, 0), SegmentStatus::Drained);
+    for n in 0..20 {
+        put_as(&master, secs(12), &n.to_string(), 10, &into(0)).unwrap();
+        assert_eq!(holders(&master, &n.to_string()), [1]);
+    }
+    master.reopen_segment(secs(12), "segment-0").unwrap();
+    put_as(&master, secs(12), "a", 10, &into(0)).unwrap();
+    assert_eq!(holders(&master, "a"), [0]);
+}
+
+#[test]
+fn a_segment_can_be_taken_into_use_again_while_its_node_is_away() {
+    let master = with_short_ttl();
+    let away = SegmentStatus::Suspended;
+    let job = drain(&master, at(0), 0);
+    run(&master, at(0), job);
+    pause(&master, |now| {
+        master.reopen_segment(now, "segment-0").unwrap();
+        assert_eq!(status(&master, 0), away);
+        // It is not there, whatever is wanted of it.
+        let error = DrainError::SegmentUnavailable { name: "segment-0".into(), status: away };
+        assert_eq!(master.reopen_segment(now, "segment-0"), Err(error));
+    });
+    assert_eq!(status(&master, 0), SegmentStatus::Ok);
+}
+
+#[test]
+fn a_job_that_is_canceled_while_a_node_is_away_leaves_its_segment_in_use() {
+    let master = with_short_ttl();
+    put_as(&master, at(0), "a", 10, &into(0)).unwrap();
+    let job = drain(&master, at(0), 0);
+    pause(&master, |now| {
+        assert_eq!(master.cancel_drain_job(now, job), Ok(JobStatus::Canceled));
+    });
+    assert_eq!(status(&master, 0), SegmentStatus::Ok);
+}
+
+#[test]
+fn a_client_of_a_drained_segment_is_not_told_to_attach_it_again() {
+    let master = cluster(&[1000, 1000]);
+    put_as(&master, at(0), "a", 10, &into(0)).unwrap();
+    let beat = || {
+        let beat = Beat { segments: 1, ..Beat::default() };
+        master.beat(at(1), owner(0), beat).status
+    };
+    let job = drain(&master, at(0), 0);
+    assert_eq!((status(&master, 0), beat()), (SegmentStatus::Draining, ClientStatus::Ok));
+    run(&master, at(1), job);
+    assert_eq!((status(&master, 0), beat()), (SegmentStatus::Drained, ClientStatus::Ok));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use mc_meta::{
     Corrections, ExportCursor, GetError, ListCursor, Mounted, ObjectRecord, Rebuild, RebuildReport,
-    Rebuilt, Record, RemoveError, SegmentStatus, UnmountError,
+    Rebuilt, Record, RemoveError, SegmentInfo, SegmentStatus, UnmountError,
 };
 use mc_types::Checksum;
 
@@ -91,7 +91,7 @@ pub(crate) fn restart(master: &Master, now: Time) -> Master {
 /// its own. Space that was reserved is only kept.
 #[derive(Debug, PartialEq)]
 struct State {
-    segments: Vec<(SegmentSpec, ClientId)>,
+    segments: Vec<(SegmentSpec, ClientId, SegmentStatus, Option<Duration>)>,
     objects: Vec<ObjectRecord>,
     /// Segment, offset and length.
     kept: Vec<(u128, u64, u64)>,
@@ -103,7 +103,9 @@ fn state(master: &Master, now: Time) -> State {
         |at: &mc_meta::Location| (at.segment.as_u128(), at.extent.offset(), at.extent.len());
     for record in export(master, now) {
         match record {
-            Record::Segment { spec, client, .. } => state.segments.push((spec, client)),
+            Record::Segment { spec, client, status, grace } => {
+                state.segments.push((spec, client, status, grace));
+            }
             Record::Object(mut object) => {
                 state.kept.extend(object.reserved.drain(..).map(|at| place(&at)));
                 object.idle = Duration::ZERO;
@@ -158,19 +160,24 @@ fn remount_all(master: &Master, now: Time) {
 }
 
 /// Every client comes back with all of its segments, as it does when it is told that the master
-/// does not count on it; none of them goes then, however much time passes.
+/// does not count on it; none of them goes then, however much time passes, unless it is being unmounted.
 fn reattach_all(master: &Master, now: &mut Time) {
     let segments = master.report().segments;
     for segment in &segments {
         assert_eq!(master.reattach_segment(*now, segment.client, &segment.spec), Ok(()));
     }
+    let is_leaving = |it: &&SegmentInfo| it.status == SegmentStatus::GracefullyUnmounting;
+    let there = master.report().segments;
+    let staying: Vec<_> = there.iter().filter(|it| !is_leaving(it)).map(|it| it.spec.id).collect();
     let config = master.config();
     *now = *now + 2 * config.client_return_timeout.max(config.client_ttl);
     for segment in &segments {
         master.ping(*now, segment.client);
     }
     while master.tick(*now) {}
-    assert_eq!(master.report().segments.len(), segments.len(), "what is back stays");
+    let there = master.report().segments;
+    let has = |id: &SegmentId| there.iter().any(|segment| segment.spec.id == *id);
+    assert!(staying.iter().all(has), "what is back stays");
 }
 
 /// A master with something of everything.
@@ -352,6 +359,89 @@ fn nobody_reads_from_a_segment_before_its_client_is_back() {
     master.get_replica_list(LATER, name).unwrap();
     assert_eq!(master.report().clients, 1);
     put(&master, LATER, "new", 10).unwrap();
+}
+
+#[test]
+fn a_drained_segment_stays_drained_after_a_restart() {
+    let journal = Journal::default();
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
+    for number in 0..3 {
+        master.mount_segment(at(0), NODE, segment(number, 100)).unwrap();
+    }
+    // One is drained, one is being drained as it holds an object, one takes new objects.
+    put_as(&master, at(0), "held", 10, &ReplicateConfig::default().prefer("segment-1")).unwrap();
+    let drains = [0, 1].map(|number| {
+        master.create_drain_job(at(1), &[&format!("segment-{number}")], &["segment-2"], 1).unwrap()
+    });
+    while master.tick(at(2)) {}
+    assert!(master.query_drain_job(drains[0]).unwrap().status.is_final());
+    let expected = [SegmentStatus::Drained, SegmentStatus::Draining, SegmentStatus::Ok];
+    for records in [journal.records(), export(&master, LATER)] {
+        let (again, _) = rebuild_with(settings(), &records, LATER);
+        remount_all(&again, LATER);
+        assert_eq!(statuses(&again), expected);
+        for n in 0..9 {
+            let grant = put(&again, LATER, &format!("new-{n}"), 10).unwrap();
+            assert_eq!(grant.placements[0].segment.spec().id, SegmentId::from_u128(2));
+        }
+        // Whoever knows of no job can open both, and the next life knows.
+        for name in ["segment-0", "segment-1"] {
+            again.reopen_segment(LATER, name).unwrap();
+        }
+        let next = restart(&again, LATER);
+        remount_all(&next, LATER);
+        assert_eq!(statuses(&next), [SegmentStatus::Ok; 3]);
+    }
+}
+
+#[test]
+fn a_segment_that_was_to_go_has_its_whole_grace_after_a_restart() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(1000);
+    let journal = Journal::default();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
+    master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
+    let (id, grace) = (segment(0, 100).id, Duration::from_secs(60));
+    master.graceful_unmount_segment(secs(1), NODE, id, grace).unwrap();
+    for records in [journal.records(), export(&master, secs(50))] {
+        let (again, _) = rebuild_with(master.config().clone(), &records, secs(50));
+        remount_all(&again, secs(51));
+        assert_eq!(statuses(&again), [SegmentStatus::GracefullyUnmounting]);
+        again.ping(secs(109), NODE);
+        while again.tick(before(secs(110))) {}
+        assert_eq!(statuses(&again).len(), 1);
+        while again.tick(secs(110)) {}
+        assert_eq!(statuses(&again), []);
+    }
+}
+
+#[test]
+fn a_record_that_tells_nothing_of_the_drain_leaves_the_last_word_to_the_one_before() {
+    let told =
+        |status| Record::Segment { spec: segment(0, 100), client: NODE, status, grace: None };
+    let [ok, drained, away] =
+        [SegmentStatus::Ok, SegmentStatus::Drained, SegmentStatus::Suspended].map(told);
+    let leaving = told(SegmentStatus::GracefullyUnmounting);
+    for (records, expected) in [
+        (vec![&ok, &away], SegmentStatus::Ok),
+        (vec![&ok, &drained, &away], SegmentStatus::Drained),
+        (vec![&ok, &drained, &away, &ok], SegmentStatus::Ok),
+        (vec![&away, &leaving], SegmentStatus::GracefullyUnmounting),
+    ] {
+        let records: Vec<_> = records.into_iter().cloned().collect();
+        let (master, _) = rebuild_with(settings(), &records, LATER);
+        let mut now = LATER;
+        // Of one whose grace is not known its client says when it goes.
+        reattach_all(&master, &mut now);
+        assert_eq!(statuses(&master), [expected]);
+    }
+}
+
+/// The statuses of all segments, in the order of their ids.
+fn statuses(master: &Master) -> Vec<SegmentStatus> {
+    let mut segments = master.report().segments;
+    segments.sort_unstable_by_key(|segment| segment.spec.id);
+    segments.into_iter().map(|segment| segment.status).collect()
 }
 
 #[test]
@@ -657,8 +747,10 @@ fn what_is_free_can_be_filled_and_nothing_else() {
             n += 1;
         }
     }
-    let report = master.report();
-    assert_eq!(report.used, report.capacity);
+    let segments = master.report().segments;
+    let is_open = |segment: &&SegmentInfo| segment.status == SegmentStatus::Ok;
+    assert!(segments.iter().filter(is_open).all(|segment| segment.used == segment.spec.size));
+    assert_eq!(segments.iter().filter(is_open).count(), 2, "one is being unmounted");
     check_books(&master, LATER);
 }
 

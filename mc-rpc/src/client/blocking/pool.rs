@@ -17,10 +17,12 @@ use crate::client::address::{Address, Route};
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
+use crate::client::denials::Denials;
 use crate::client::dial::{FailedRounds, Round, is_silent, may_pass, tries_again};
 use crate::client::metrics::Counters;
 use crate::client::outage::{Outage, ROUND};
 use crate::error::RpcError;
+use crate::frame::Kind;
 
 /// A connection that has rested for longer is closed when the next call begins.
 const MAX_REST: Duration = Duration::from_secs(10);
@@ -38,6 +40,7 @@ pub(super) struct Pool {
     pub(super) identity: Arc<Identity>,
     pub(super) counters: Arc<Counters>,
     outage: Arc<Outage>,
+    denials: Denials,
     pub(super) settling: Settling,
     state: Mutex<State>,
     freed: Condvar,
@@ -49,8 +52,8 @@ struct State {
     resting: VecDeque<Resting>,
     /// Connections there are or that are being made.
     open: usize,
-    /// Grows when a connection breaks: those of the generations before are probably broken
-    /// too, and are not kept.
+    /// Grows when a connection breaks, or its role does not allow a call: those of the generations
+    /// before are probably of no use either, and are not kept.
     generation: u64,
 }
 
@@ -78,6 +81,7 @@ impl Pool {
             identity,
             counters,
             outage,
+            denials: Denials::default(),
             settling: Settling::default(),
             state: Mutex::default(),
             freed: Condvar::new(),
@@ -233,6 +237,11 @@ impl Pool {
     /// A connection of this generation broke.
     fn broke(&self, generation: u64) {
         self.counters.connections_lost.fetch_add(1, Ordering::Relaxed);
+        self.replace(generation);
+    }
+
+    /// Keeps no connection up to this generation.
+    fn replace(&self, generation: u64) {
         let mut state = self.state.lock();
         if state.generation != generation {
             return;
@@ -309,6 +318,16 @@ impl Lease<'_> {
     /// The connection broke; others that have rested meanwhile probably did too.
     pub(super) fn note_broken(&self) {
         self.place.pool.broke(self.connection.generation);
+    }
+
+    /// Has the next calls connect anew if the last answer, which is of this kind, says that this
+    /// client's role does not allow the call.
+    pub(super) fn look_for_denial(&mut self, kind: Kind) {
+        let (pool, connection) = (self.place.pool, &mut self.connection);
+        if pool.denials.replaces((kind, connection.answer()), &pool.config, Instant::now) {
+            connection.going = true;
+            pool.replace(connection.generation);
+        }
     }
 
     /// Another connection with the same request.

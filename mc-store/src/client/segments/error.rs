@@ -135,6 +135,23 @@ pub(in crate::client) enum MountFailure {
     Ending,
 }
 
+impl MountFailure {
+    /// What an operator can do about it.
+    pub(super) fn advice(&self) -> &'static str {
+        let Self::Rpc(error) = self else { return "restart the node if it goes on" };
+        match error.code() {
+            ErrorCode::PermissionDenied | ErrorCode::Unauthenticated => {
+                "give the node's token or certificate the role node in the access list of every master"
+            }
+            ErrorCode::IllegalClient => {
+                "let the node show the token or certificate with which its client id is bound"
+            }
+            ErrorCode::UnavailableInCurrentStatus => "see which master leads: mc-ctl ha status",
+            _ => "see the log of the master",
+        }
+    }
+}
+
 impl From<MountFailure> for SegmentError {
     fn from(failure: MountFailure) -> Self {
         match failure {

@@ -60,6 +60,8 @@ struct Own {
     mounted: Option<Mounted>,
     /// The master counts on it.
     attached: bool,
+    /// It could not be attached lately, and the log says why.
+    is_refused: bool,
     leaves: Option<Instant>,
 }
 
@@ -252,7 +254,7 @@ impl Segments {
         let name = self.name(name, &endpoint)?;
         let first = self.random_id()?;
         let segment = Arc::new(Segment { first, name, endpoint, medium, memory });
-        let own = Own { segment, mounted: None, attached: false, leaves: None };
+        let own = Own { segment, mounted: None, attached: false, is_refused: false, leaves: None };
         self.own.write().push(own);
         if let Err(failure) = self.mount(master, client, first, first).await {
             self.forget(first);
@@ -344,24 +346,34 @@ impl Segments {
     }
 
     /// Gives segments to a master that does not count on them: as they are, with all
-    /// that they hold, when the master still knows them, and anew otherwise. A master
-    /// that does not know one may have given its space to others, or another master may.
-    /// Each on its own; says why the last one failed that did.
-    pub(in crate::client) async fn attach(
-        &self,
-        master: &MasterClient,
-        client: ClientId,
-    ) -> Result<(), MountFailure> {
+    /// that they hold, when the master still knows them, and anew when it says that it
+    /// does not. A master that does not know one may have given its space to others, or
+    /// another master may. After any other failure they stay as they are until the next
+    /// call. Each on its own; the log says why one cannot be attached.
+    pub(in crate::client) async fn attach(&self, master: &MasterClient, client: ClientId) {
         // A change under way must not hold up the heartbeat: there will be another one.
-        let Ok(_changes) = self.changes.try_lock() else { return Ok(()) };
-        let away = self.those(|own| !own.attached);
-        let mut outcome = Ok(());
-        for (which, _) in away {
-            if let Err(failure) = self.attach_one(master, client, which).await {
-                outcome = Err(failure);
+        let Ok(_changes) = self.changes.try_lock() else { return };
+        for (which, _) in self.those(|own| !own.attached) {
+            match self.attach_one(master, client, which).await {
+                Ok(()) => drop(self.change(which, |own| own.is_refused = false)),
+                Err(failure) => self.note_refused(which, &failure),
             }
         }
-        outcome
+    }
+
+    /// Logs why a segment could not be attached, unless the log has said so.
+    fn note_refused(&self, which: SegmentId, failure: &MountFailure) {
+        let told = self.change(which, |own| {
+            let is_known = core::mem::replace(&mut own.is_refused, true);
+            (!is_known).then(|| (Arc::clone(&own.segment), own.mounted.is_some()))
+        });
+        let Some((segment, is_kept)) = told.flatten() else { return };
+        let state = if is_kept { "with all that it holds" } else { "empty" };
+        let advice = failure.advice();
+        warn!(
+            segment = %segment.name, error = %failure, advice,
+            "the master does not take the segment back; it waits, {state}, and every heartbeat tries again"
+        );
     }
 
     async fn attach_one(
@@ -402,8 +414,8 @@ impl Segments {
                     self.change(which, |own| own.attached = true);
                     return Ok(());
                 }
-                // A master that refuses for any lasting reason does not want it so.
-                Err(RpcError::Refused(refusal)) if !refusal.is_retryable() => {
+                // No other refusal, however lasting, says that another object may be given its space.
+                Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::SegmentNotFound => {
                     info!(
                         segment = %segment.name, %refusal,
                         "the master does not know the segment; mounting it anew, empty"

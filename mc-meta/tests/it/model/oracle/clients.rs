@@ -76,8 +76,9 @@ impl Oracle {
         }
         events.push(Event::Mounted(spec.id));
         let (mounting, status) = (self.number(), SegmentStatus::Ok);
+        let (grace, grace_ends, leaves) = (None, None, None);
         self.segments
-            .insert(spec.id, Segment { mounting, spec, client, status, grace: None, leaves: None });
+            .insert(spec.id, Segment { mounting, spec, client, status, grace, grace_ends, leaves });
         self.heard(client);
         Ok(Mounted::New)
     }
@@ -110,8 +111,9 @@ impl Oracle {
             _ => {
                 let segment = self.segments.get_mut(&id).unwrap();
                 segment.status = SegmentStatus::GracefullyUnmounting;
-                segment.grace = Some(self.now + grace);
-                segment.leaves = segment.grace;
+                segment.grace = Some(grace);
+                segment.grace_ends = Some(self.now + grace);
+                segment.leaves = segment.grace_ends;
                 events.push(Event::Changed(id, segment.status));
                 Ok(())
             }
@@ -247,12 +249,17 @@ impl Oracle {
 impl Segment {
     /// The segment is there again, and goes only when its own grace is over.
     fn bring_back(&mut self, events: &mut Vec<Event>) {
-        self.leaves = self.grace;
-        self.status = match self.grace {
+        self.leaves = self.grace_ends;
+        self.status = self.status_on_return();
+        events.push(Event::Changed(self.spec.id, self.status));
+    }
+
+    /// The status that it has while its client is there.
+    pub(super) fn status_on_return(&self) -> SegmentStatus {
+        match self.grace {
             Some(_) => SegmentStatus::GracefullyUnmounting,
             None => SegmentStatus::Ok,
-        };
-        events.push(Event::Changed(self.spec.id, self.status));
+        }
     }
 }
 

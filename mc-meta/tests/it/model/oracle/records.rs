@@ -33,8 +33,8 @@ impl Oracle {
             let page = self.master.export(self.now, at);
             for record in page.records {
                 match record {
-                    Record::Segment { spec, client, status } => {
-                        let old = segments.insert(spec.id, (spec, client, status));
+                    Record::Segment { spec, client, status, grace } => {
+                        let old = segments.insert(spec.id, (spec, client, status, grace));
                         assert!(old.is_none(), "exported twice: {old:?}");
                     }
                     Record::Object(record) => {
@@ -55,9 +55,9 @@ impl Oracle {
         assert_eq!(segments.len(), self.segments.len());
         let mut taken = Vec::new();
         for (id, segment) in &self.segments {
-            let (spec, client, status) = &segments[id];
+            let (spec, client, status, grace) = &segments[id];
             assert_eq!((spec, client), (&segment.spec, &segment.client));
-            assert_eq!(*status, segment.status);
+            assert_eq!((*status, *grace), (segment.status_on_return(), segment.grace));
             taken.extend(self.taken(segment.mounting).into_iter().map(|extent| (*id, extent)));
         }
         assert_eq!(sorted(space), sorted(taken), "no space is missing from the records");

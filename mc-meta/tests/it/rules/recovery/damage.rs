@@ -18,7 +18,12 @@ fn location(segment: u128, offset: u64, len: u64) -> Location {
 }
 
 fn mounted(number: u128) -> Record {
-    Record::Segment { spec: segment(number, SIZE), client: NODE, status: SegmentStatus::Ok }
+    Record::Segment {
+        spec: segment(number, SIZE),
+        client: NODE,
+        status: SegmentStatus::Ok,
+        grace: None,
+    }
 }
 
 /// A complete object of one replica.
@@ -203,8 +208,12 @@ fn malformed_segments_are_left_out() {
     let mut specs = [segment(0, 0), segment(1, SIZE), segment(2, SIZE)];
     specs[1].name = "".into();
     specs[2].name = "n".repeat(257).into();
-    let records =
-        specs.map(|spec| Record::Segment { spec, client: NODE, status: SegmentStatus::Unmounted });
+    let records = specs.map(|spec| Record::Segment {
+        spec,
+        client: NODE,
+        status: SegmentStatus::Unmounted,
+        grace: None,
+    });
     let (_, report) = rebuild(&records);
     assert_eq!((report.segments, report.dropped.malformed), (0, 3));
 }
@@ -213,7 +222,8 @@ fn malformed_segments_are_left_out() {
 fn of_two_segments_of_one_name_the_later_is_there() {
     let mut later = segment(1, SIZE);
     later.name = segment(0, SIZE).name;
-    let later = Record::Segment { spec: later, client: NODE, status: SegmentStatus::Ok };
+    let later =
+        Record::Segment { spec: later, client: NODE, status: SegmentStatus::Ok, grace: None };
     let a = Record::Object(object("a", 1, location(0, 0, 10)));
     let b = Record::Object(object("b", 2, location(1, 0, 10)));
     let (master, report) = rebuild(&[mounted(0), a, later, b]);
@@ -231,7 +241,7 @@ fn a_segment_that_was_mounted_anew_is_empty() {
     assert!(!has(&master, "a") && has(&master, "b"));
     // The record that it was gone is lost, but it is another one by its shape.
     let spec = segment(0, SIZE + 1);
-    let other = Record::Segment { spec, client: NODE, status: SegmentStatus::Ok };
+    let other = Record::Segment { spec, client: NODE, status: SegmentStatus::Ok, grace: None };
     let (master, report) = rebuild(&[mounted(0), a, other, b]);
     assert_eq!((report.objects, report.lost, report.dropped.total()), (1, 1, 0));
     assert!(!has(&master, "a"));
@@ -254,7 +264,7 @@ fn slabs_have_slots_of_one_size_and_only_those() {
     config.memory_allocator = mc_meta::MemoryAllocator::Slab;
     const MIB: u64 = 1 << 20;
     let spec = segment(0, u64::MAX);
-    let segment = Record::Segment { spec, client: NODE, status: SegmentStatus::Ok };
+    let segment = Record::Segment { spec, client: NODE, status: SegmentStatus::Ok, grace: None };
     let at_offset = |name: &str, generation, offset, len| {
         Record::Object(object(name, generation, location(0, offset, len)))
     };

@@ -29,6 +29,15 @@ enum Op {
         segment: u128,
         stranger: bool,
     },
+    /// Begins a drain job.
+    Drain {
+        segment: u128,
+    },
+    /// Cancels the drain jobs at work.
+    CancelDrains,
+    Reopen {
+        segment: u128,
+    },
     Start {
         key: usize,
         len: u64,
@@ -115,6 +124,9 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Reattach { segment, stranger }),
         1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Unmount { segment, stranger }),
         1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Graceful { segment, stranger }),
+        3 => segment.clone().prop_map(|segment| Op::Drain { segment }),
+        1 => Just(Op::CancelDrains),
+        1 => segment.clone().prop_map(|segment| Op::Reopen { segment }),
         4 => (key.clone(), len.clone(), stranger(), config(), stranger()).prop_map(
             |(key, len, upsert, config, stranger)| Op::Start { key, len, upsert, config, stranger }
         ),
@@ -213,6 +225,17 @@ impl World {
                 let (id, grace) = (SegmentId::from_u128(*segment), Duration::from_millis(300));
                 let _ = master.graceful_unmount_segment(now, client(*stranger), id, grace);
             }
+            Op::Drain { segment } => {
+                let _ = master.create_drain_job(now, &[&format!("segment-{segment}")], &[], 2);
+            }
+            Op::CancelDrains => {
+                for job in master.list_drain_jobs() {
+                    let _ = master.cancel_drain_job(now, job.id);
+                }
+            }
+            Op::Reopen { segment } => {
+                let _ = master.reopen_segment(now, &format!("segment-{segment}"));
+            }
             Op::Start { key: number, len, upsert, config, stranger } => {
                 let (name, lengths) = (name(number), [*len, 7]);
                 let put = PutStart { key: key(&name), slice_lengths: &lengths, config };
@@ -302,6 +325,30 @@ impl World {
         }
     }
 
+    /// Runs a command, after which no segment takes new objects that was closed to them before, but
+    /// where the command is to open it.
+    fn run_and_watch(&mut self, op: &Op) {
+        let before = purposes(&self.master, self.now);
+        self.run(op);
+        for (id, after) in purposes(&self.master, self.now) {
+            let was = before.get(&id).map(|(status, _)| *status);
+            let may_be = |status| match op {
+                Op::Reopen { segment } if id.as_u128() == *segment => true,
+                Op::Graceful { .. } => status == SegmentStatus::GracefullyUnmounting,
+                _ => false,
+            };
+            match was {
+                Some(SegmentStatus::GracefullyUnmounting) => {
+                    assert_eq!(Some(&after), before.get(&id));
+                }
+                Some(was @ SegmentStatus::Drained) => {
+                    assert!(after.0 == was || may_be(after.0), "{id} is {after:?} after {op:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The journal goes on with the records of the next life.
     fn restart(&mut self) {
         let config = self.master.config().clone();
@@ -350,6 +397,16 @@ impl World {
         let (master, _) = rebuild_with(self.master.config().clone(), &again, self.now);
         assert_eq!(state(&master, self.now), state(&self.master, self.now), "{source}, twice");
     }
+}
+
+/// What each segment is there for, and for how long.
+fn purposes(master: &Master, now: Time) -> BTreeMap<SegmentId, (SegmentStatus, Option<Duration>)> {
+    let records = export(master, now).into_iter();
+    let purposes = records.filter_map(|record| match record {
+        Record::Segment { spec, status, grace, .. } => Some((spec.id, (status, grace))),
+        _ => None,
+    });
+    purposes.collect()
 }
 
 /// Something wrong with a list of records.
@@ -437,7 +494,8 @@ fn harm(records: &mut Vec<Record>, damage: &Damage) {
         }
         Damage::Segment(at, id, size) => {
             let (spec, status) = (segment(*id, *size), SegmentStatus::Draining);
-            records.insert(at.index(len), Record::Segment { spec, client: STRANGER, status });
+            let segment = Record::Segment { spec, client: STRANGER, status, grace: None };
+            records.insert(at.index(len), segment);
         }
         Damage::Flags(at) => {
             if let Some(object) = object(records, at) {
@@ -465,7 +523,7 @@ proptest! {
         }
         let mut world = World::new(config, size);
         for op in &ops {
-            world.run(op);
+            world.run_and_watch(op);
         }
         world.check();
     }
