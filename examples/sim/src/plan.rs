@@ -389,7 +389,11 @@ impl What {
             | Self::PauseMaster
             | Self::CutMaster
             | Self::LoseElection
-            | Self::FillJournal => [None, None],
+            | Self::FillJournal
+            | Self::HandOver
+            | Self::EmptyStandby
+            | Self::OldStandby
+            | Self::StrangeStandby => [None, None],
         }
     }
 }
