@@ -42,8 +42,9 @@ pub(crate) struct ClusterArgs {
     /// This master's name among the others [default: its address].
     #[arg(long = "ha_member_id", value_name = "NAME")]
     member_id: Option<String>,
-    /// The time after which a leader that is not heard of is replaced, from 500ms to 1h.
-    #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
+    /// The time after which a leader that is not heard of is replaced, from 500ms to 1h. Below 4s an
+    /// election in etcd can end the term of a leader that is well.
+    #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "6s", value_parser = parse_duration)]
     ha_lease_ttl: Duration,
     /// When a change is acknowledged: async, when --durability allows it; semi_sync, when also every
     /// standby in sync has it on disk.
@@ -146,6 +147,14 @@ impl ClusterArgs {
             None => etcd,
         };
         let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
+        if etcd.has_short_lease() {
+            tracing::warn!(
+                "--ha_lease_ttl={:?} may be over before etcd has elected a leader of its own, which \
+                 takes 1 to 4 s with etcd's defaults: the masters then change leaders although all \
+                 of them are well; write 4s or more, unless etcd's --election-timeout is shorter",
+                self.ha_lease_ttl
+            );
+        }
         let address = address.to_string();
         let id = self.member_id.as_deref().unwrap_or(&address);
         let member = Member::new(id, &address)?;

@@ -10,7 +10,7 @@
 //!
 //! That is all: how much etcd stores depends on the number of members, not on the cache.
 //!
-//! A leader writes its key again every third of its lease, in a transaction that finds the key
+//! A leader writes its key again every sixth of its lease, in a transaction that finds the key
 //! unchanged. Another member takes over, in a transaction that finds the revision of the last
 //! renewal unchanged, when a whole lease has passed by its own clock since it first saw that
 //! renewal. So each member measures a time on its own clock, and the leader's authority, which
@@ -20,8 +20,8 @@
 //! The leader's key has no lease of etcd, because leases of etcd end early or late when etcd's own
 //! leader was frozen: when it goes on, it renews leases although it is deposed, and has its
 //! successor end leases that were renewed there (etcd's issue 15247; Debian 12 has such a version).
-//! Two members could lead then. Members' leases may end early: they come back. The price is 1.5
-//! writes a second, whose history the members have etcd forget; see
+//! Two members could lead then. Members' leases may end early: they come back. The price is one
+//! write a second, whose history the members have etcd forget; see
 //! [`EtcdConfig::with_history`].
 //!
 //! All this runs on a thread of its own, so that nothing else in the process delays a renewal.

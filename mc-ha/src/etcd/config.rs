@@ -22,6 +22,12 @@ const DEFAULT_CLUSTER_ID: &str = "default";
 /// The beginning of all keys.
 const PREFIX: &str = "/mc-store";
 
+/// The lease of a leader where none is set: it outlives two elections of etcd's in a row.
+const DEFAULT_LEASE: Duration = Duration::from_secs(6);
+
+/// How long etcd, as it is by default, waits for its own leader before it begins to elect another.
+const ETCD_ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The shortest and the longest lease of a leader.
 const MIN_LEASE: Duration = Duration::from_millis(500);
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(3600);
@@ -155,7 +161,7 @@ impl EtcdConfig {
             cluster_id: DEFAULT_CLUSTER_ID.into(),
             credentials: None,
             tls: EtcdTls::default(),
-            lease_ttl: Duration::from_secs(2),
+            lease_ttl: DEFAULT_LEASE,
             request_timeout: None,
             history: Some(Duration::from_secs(300)),
         };
@@ -196,9 +202,11 @@ impl EtcdConfig {
         self
     }
 
-    /// Sets how long a leader that has died is believed to live, 2 s otherwise. The registrations of
-    /// members are leases of etcd, which counts whole seconds and lengthens leases that are shorter
-    /// than one and a half of its election timeout, that is 2 s with its defaults.
+    /// Sets how long a leader that has died is believed to live, 6 s otherwise. A lease that is
+    /// [short](Self::has_short_lease) ends when etcd elects a leader of its own, although the master
+    /// is well. The registrations of members are leases of etcd, which counts whole seconds and
+    /// lengthens leases that are shorter than one and a half of its election timeout, that is 2 s
+    /// with its defaults.
     ///
     /// # Errors
     /// [`EtcdConfigError::LeaseTtl`] when it is not 500 ms to an hour.
@@ -248,6 +256,14 @@ impl EtcdConfig {
     #[must_use]
     pub fn lease_ttl(&self) -> Duration {
         self.lease_ttl
+    }
+
+    /// Returns whether the lease is shorter than four election timeouts of etcd's, by etcd's default
+    /// of 1 s. etcd answers nothing for 1 to 2 s when its leader dies, and for up to 4 s when the
+    /// votes are split, and a renewal is due every sixth of the lease.
+    #[must_use]
+    pub fn has_short_lease(&self) -> bool {
+        self.lease_ttl < 4 * ETCD_ELECTION_TIMEOUT
     }
 
     /// Returns how much of its keys' history etcd keeps; `None`: all.
@@ -386,6 +402,16 @@ mod tests {
         let many = "a:1;".repeat(17);
         assert_eq!(EtcdConfig::new(&many), Err(EtcdConfigError::TooLong));
         assert_eq!(EtcdConfig::new(&"a".repeat(5000)), Err(EtcdConfigError::TooLong));
+    }
+
+    #[test]
+    fn the_default_lease_is_longer_than_four_election_timeouts_of_etcd() {
+        let config = EtcdConfig::new("a:1").unwrap();
+        assert!(!config.has_short_lease());
+        for (millis, is_short) in [(500, true), (3_999, true), (4_000, false)] {
+            let config = config.clone().with_lease_ttl(Duration::from_millis(millis)).unwrap();
+            assert_eq!(config.has_short_lease(), is_short, "{millis}");
+        }
     }
 
     #[test]

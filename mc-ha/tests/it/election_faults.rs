@@ -13,7 +13,12 @@ const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a time that is measured.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// A cluster whose terms end [soon](TTL).
 fn config(etcd: &EtcdCluster, cluster_id: &str) -> EtcdConfig {
+    default_config(etcd, cluster_id).with_lease_ttl(TTL).unwrap()
+}
+
+fn default_config(etcd: &EtcdCluster, cluster_id: &str) -> EtcdConfig {
     EtcdConfig::new(&etcd.endpoints().join(";")).unwrap().with_cluster_id(cluster_id).unwrap()
 }
 
@@ -40,6 +45,7 @@ async fn plays_a_member() {
     let Some(role) = role::role() else { return };
     let (cluster_id, endpoints) = role.split_once(' ').unwrap();
     let config = EtcdConfig::new(endpoints).unwrap().with_cluster_id(cluster_id).unwrap();
+    let config = config.with_lease_ttl(TTL).unwrap();
     let election = member(&config, "child").await;
     let leadership = win(&election).await;
     role::say(leadership.epoch().as_u64());
@@ -138,6 +144,39 @@ async fn a_term_survives_a_leader_of_etcd_that_is_killed_or_frozen() {
         b.view().borrow().as_ref().is_some_and(|view| view.members.len() == 2)
     })
     .await;
+}
+
+/// What is left of a term with the default lease when it was renewed a moment before.
+const RENEWED: Duration = Duration::from_secs(5);
+
+/// `MC_ETCD_KILLS` is how often etcd's leader is killed, 3 times otherwise.
+#[tokio::test]
+async fn a_term_with_the_default_lease_outlives_elections_of_etcd() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let kills = std::env::var("MC_ETCD_KILLS").map_or(3, |kills| kills.parse::<u32>().unwrap());
+    let mut etcd = EtcdCluster::start_with_election_timeout(3, Duration::from_secs(1));
+    let config = default_config(&etcd, "elections");
+    assert!(!config.has_short_lease());
+    let election = member(&config, "a").await;
+    let term = win(&election).await;
+    for kill in 1..=kills {
+        let leader = eventually(LIMIT, "etcd has a leader", || etcd.leader()).await;
+        etcd.kill(leader);
+        let killed = Instant::now();
+        let follows = || etcd.leader().filter(|next| *next != leader);
+        eventually(LIMIT, "etcd has another leader", follows).await;
+        let left = term.authority().remaining();
+        println!("kill {kill}: elected after {:?}, the term has {left:?}", killed.elapsed());
+        assert!(left.is_some(), "the term has ended with kill {kill}");
+        etcd.restart(leader);
+        etcd.wait_until_ready(leader);
+        let is_renewed =
+            || !term.authority().is_valid() || term.authority().remaining() > Some(RENEWED);
+        eventually(LIMIT, "the term is renewed", is_renewed).await;
+        assert!(term.authority().is_valid(), "the term has ended after kill {kill}");
+    }
 }
 
 #[tokio::test]

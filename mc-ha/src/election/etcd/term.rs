@@ -1,13 +1,15 @@
 //! Winning, keeping and ending a term.
 
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mc_types::Epoch;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use mc_types::{Epoch, Time};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -23,6 +25,10 @@ use crate::position::Position;
 
 /// The pause before a renewal that failed is tried again.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a term is renewed in the time of its lease. With the default lease four seconds are
+/// left at least when a renewal fails, in which etcd can elect a leader of its own twice.
+const RENEWALS: u32 = 6;
 
 /// Makes one attempt to win a term.
 pub(super) async fn campaign(
@@ -117,20 +123,18 @@ async fn keep(etcd: Arc<Etcd>, fence: Fence, value: Bytes, dropped: oneshot::Rec
 /// Renews a term until it is over.
 async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
     let authority = fence.authority();
-    let mut pause = etcd.ttl / 3;
+    let mut pause = etcd.ttl / RENEWALS;
     let mut has_failed = false;
     while let Some(remaining) = authority.remaining() {
         sleep(pause.min(remaining)).await;
-        let sent = etcd.clock.now();
         let Some(remaining) = authority.remaining() else { return };
-        let again = vec![RequestOp::put(&etcd.keys.leader, value.clone())];
-        pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
-            Ok(Ok(true)) => {
+        pause = match timeout(remaining, etcd.renew_term(value)).await {
+            Ok(Ok((sent, true))) => {
                 fence.extend(sent + safe_lease(etcd.ttl));
                 has_failed = false;
-                etcd.ttl / 3
+                etcd.ttl / RENEWALS
             }
-            Ok(Ok(false)) => return,
+            Ok(Ok((_, false))) => return,
             Ok(Err(error)) => {
                 // Once: it is tried many times a second.
                 if !std::mem::replace(&mut has_failed, true) {
@@ -149,6 +153,30 @@ async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
 }
 
 impl Etcd {
+    /// Writes the value of a term once more. Returns a time before the write, and whether the leader's
+    /// key still had the value. While a request has no answer, others are sent beside it: etcd forgets
+    /// a request when it elects another leader, and answers after seconds or never.
+    async fn renew_term(&self, value: &Bytes) -> Result<(Time, bool), ElectionError> {
+        let mut requests = FuturesUnordered::new();
+        loop {
+            let sent = self.clock.now();
+            let again = vec![RequestOp::put(&self.keys.leader, value.clone())];
+            let request = self.transact_in_term(value.clone(), again);
+            requests.push(async move { Ok((sent, request.await?)) });
+            let mut next = pin!(sleep(self.ttl / (2 * RENEWALS)));
+            loop {
+                tokio::select! {
+                    Some(answer) = requests.next() => {
+                        if answer.is_ok() || requests.is_empty() {
+                            return answer;
+                        }
+                    }
+                    () = &mut next => break,
+                }
+            }
+        }
+    }
+
     /// Runs requests if the leader's key still has the value of this term, and returns whether it
     /// has.
     async fn transact_in_term(
