@@ -3,9 +3,28 @@
 use core::fmt;
 use core::time::Duration;
 
-use mc_types::{Epoch, Sequence};
+use mc_types::{Epoch, ErrorCode, Sequence};
 
 use crate::refusal::Refusal;
+
+/// Stands before the leader's address in the refusals of a standby.
+const LEADER_IS: &str = "; the leader is ";
+
+/// Returns why a standby takes no call. Clients [follow](named_leader) to the leader in it.
+pub(crate) fn standby_refusal(leader: Option<&str>) -> Refusal {
+    let message = match leader {
+        Some(leader) => format!("this master is a standby{LEADER_IS}{leader}"),
+        None => "this master is a standby, and knows no leader now; ask the others".into(),
+    };
+    Refusal::new(ErrorCode::UnavailableInCurrentStatus, message)
+}
+
+/// Returns the address of the leader that a standby names in its refusal.
+pub(crate) fn named_leader(refusal: &Refusal) -> Option<&str> {
+    let is_standby = refusal.code == ErrorCode::UnavailableInCurrentStatus;
+    let (_, leader) = refusal.message.rsplit_once(LEADER_IS).filter(|_| is_standby)?;
+    Some(leader)
+}
 
 /// What a master does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,10 +144,16 @@ pub struct HaStatus {
 
 /// Tells which part this master has, and passes on that it is to hand over.
 ///
-/// Both are called on the thread that reads a socket, so that they must not wait.
+/// All are called on the thread that reads a socket, so that they must not wait.
 pub trait HaReport: fmt::Debug + Send + Sync + 'static {
     /// Returns the state now.
     fn ha_status(&self) -> HaStatus;
+
+    /// Returns the address of the leader, where it is known. A standby calls it for each connection
+    /// that it refuses, of which there are thousands a second while no master leads.
+    fn leader(&self) -> Option<Box<str>> {
+        self.ha_status().leader
+    }
 
     /// Begins to hand over to the member with the id `to`, or to the one that has most of the
     /// journal. To hand over to the leader itself changes nothing, and neither does asking again

@@ -54,7 +54,7 @@ use super::member::{ClusterView, Leader, Member};
 use crate::etcd::{Client, EtcdConfig};
 use crate::position::Position;
 
-pub use find::{find_leader, find_leader_blocking};
+pub use find::{MasterLookup, Masters, find_leader};
 
 use keys::Keys;
 use shared::{Context, Etcd};

@@ -85,7 +85,8 @@ impl Client {
         self.preferred.load(Ordering::Relaxed)
     }
 
-    /// Reads one key or, up to `range_end`, several. Linearizable.
+    /// Reads one key or, up to `range_end`, several. Linearizable, unless the request says
+    /// serializable: the member that is asked answers without the others then, and may be behind.
     pub(crate) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, ElectionError> {
         self.call("/etcdserverpb.KV/Range", range).await
     }

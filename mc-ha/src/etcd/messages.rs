@@ -32,7 +32,7 @@ impl Compare {
 impl RangeRequest {
     /// One key.
     pub(crate) fn key(key: &str) -> Self {
-        Self { key: Bytes::copy_from_slice(key.as_bytes()), range_end: Bytes::new(), limit: 0 }
+        Self { key: Bytes::copy_from_slice(key.as_bytes()), ..Self::default() }
     }
 }
 

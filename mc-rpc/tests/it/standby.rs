@@ -92,6 +92,34 @@ async fn a_standby_names_the_leader_and_answers_administrators() {
     }
 }
 
+/// Knows the leader; to find out more would take time.
+#[derive(Debug)]
+struct LeaderOnly;
+
+impl HaReport for LeaderOnly {
+    fn ha_status(&self) -> HaStatus {
+        unreachable!("a refusal needs the leader alone")
+    }
+
+    fn leader(&self) -> Option<Box<str>> {
+        Some("10.0.0.1:50051".into())
+    }
+
+    fn hand_over(&self, _: Option<&str>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_standby_asks_for_the_leader_alone() {
+    let service = Standby::new(Arc::new(LeaderOnly));
+    let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await.unwrap();
+    let server = server.spawn();
+    let addr = server.local_addr().to_string();
+    let refused = MasterClient::connect(&addr, once()).await.unwrap_err();
+    assert!(refused.to_string().contains("; the leader is 10.0.0.1:50051"), "{refused}");
+}
+
 #[tokio::test]
 async fn everything_that_a_master_reports_is_told() {
     let status = HaStatus {

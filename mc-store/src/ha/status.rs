@@ -129,6 +129,15 @@ impl HaReport for Status {
         status
     }
 
+    fn leader(&self) -> Option<Box<str>> {
+        if self.now.lock().leader.is_some() {
+            return Some(self.member.rpc_address().into());
+        }
+        let leader = self.election.leader();
+        let leader = leader.borrow();
+        leader.as_ref().map(|leader| leader.member.rpc_address().into())
+    }
+
     fn hand_over(&self, to: Option<&str>) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::new(ErrorCode::UnavailableInCurrentStatus, text));
         let now = self.now.lock();
