@@ -46,6 +46,16 @@ pub(crate) struct ClusterArgs {
     /// election in etcd can end the term of a leader that is well.
     #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "6s", value_parser = parse_duration)]
     ha_lease_ttl: Duration,
+    /// Have etcd forget the older history of all of its keys, also of those of other users of this
+    /// etcd. Without this flag that is done while etcd has keys of masters alone.
+    #[arg(
+        long = "etcd_compact_shared",
+        num_args = 0..=1,
+        default_value = "false",
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    etcd_compact_shared: bool,
     /// When a change is acknowledged: async, when --durability allows it; semi_sync, when also every
     /// standby in sync has it on disk.
     #[arg(long = "replication", value_name = "async|semi_sync", default_value = "async")]
@@ -147,6 +157,7 @@ impl ClusterArgs {
             None => etcd,
         };
         let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
+        let etcd = etcd.with_compaction_for_others(self.etcd_compact_shared);
         if etcd.has_short_lease() {
             tracing::warn!(
                 "--ha_lease_ttl={:?} may be over before etcd has elected a leader of its own, which \

@@ -121,7 +121,12 @@ impl EtcdElection {
         };
         runtime.spawn(watcher::follow(Arc::clone(&etcd), view, leader));
         if let Some(history) = config.history() {
-            runtime.spawn(history::compact(Arc::clone(&etcd), election.view.clone(), history));
+            runtime.spawn(history::compact(
+                Arc::clone(&etcd),
+                election.view.clone(),
+                history,
+                config.compacts_for_others(),
+            ));
         }
         let run = move || {
             runtime.block_on(async {

@@ -19,8 +19,8 @@ const MAX_CLUSTER_ID_LEN: usize = 128;
 /// The name of a cluster that is not named.
 const DEFAULT_CLUSTER_ID: &str = "default";
 
-/// The beginning of all keys.
-const PREFIX: &str = "/mc-store";
+/// The beginning of the keys of all clusters.
+pub(crate) const PREFIX: &str = "/mc-store";
 
 /// The lease of a leader where none is set: it outlives two elections of etcd's in a row.
 const DEFAULT_LEASE: Duration = Duration::from_secs(6);
@@ -53,6 +53,7 @@ pub struct EtcdConfig {
     lease_ttl: Duration,
     request_timeout: Option<Duration>,
     history: Option<Duration>,
+    compacts_for_others: bool,
 }
 
 /// The files of TLS, all in PEM. Used for the endpoints that begin with `https://`.
@@ -164,6 +165,7 @@ impl EtcdConfig {
             lease_ttl: DEFAULT_LEASE,
             request_timeout: None,
             history: Some(Duration::from_secs(300)),
+            compacts_for_others: false,
         };
         match cluster_id {
             Some(cluster_id) => config.with_cluster_id(cluster_id),
@@ -220,10 +222,20 @@ impl EtcdConfig {
 
     /// Sets how much of the history of its keys etcd keeps, 5 minutes otherwise; `None`: all, or
     /// what etcd's own `--auto-compaction-retention` leaves. The masters have etcd forget the older
-    /// part, that of other users of this etcd too, which would fill its space in months otherwise.
+    /// part, which would fill its space in months otherwise: etcd can forget the history of all of its
+    /// keys only, so that they do it while all keys are those of clusters of masters, unless
+    /// [more is allowed](Self::with_compaction_for_others).
     #[must_use]
     pub fn with_history(mut self, history: Option<Duration>) -> Self {
         self.history = history;
+        self
+    }
+
+    /// Sets whether the masters have etcd forget the history of other users' keys, too; not
+    /// otherwise. Those who watch such keys from an old revision, or read it, get an error.
+    #[must_use]
+    pub fn with_compaction_for_others(mut self, allowed: bool) -> Self {
+        self.compacts_for_others = allowed;
         self
     }
 
@@ -270,6 +282,12 @@ impl EtcdConfig {
     #[must_use]
     pub fn history(&self) -> Option<Duration> {
         self.history
+    }
+
+    /// Returns whether etcd may forget the history of other users' keys.
+    #[must_use]
+    pub fn compacts_for_others(&self) -> bool {
+        self.compacts_for_others
     }
 
     /// Returns how long one member of etcd may take for an answer.

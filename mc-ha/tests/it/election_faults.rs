@@ -314,13 +314,44 @@ async fn the_history_of_the_keys_is_forgotten() {
     let config = config(&etcd, "history").with_history(history).with_lease_ttl(TTL / 2).unwrap();
     let election = member(&config, "a").await;
     let _leadership = win(&election).await;
-    eventually(LIMIT, "the first revisions are gone", || {
-        let mut get = std::process::Command::new("etcdctl");
-        get.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints()[0]]);
-        let got = get.args(["get", "--rev=1", "any"]).output().unwrap();
-        String::from_utf8_lossy(&got.stderr).contains("compacted")
-    })
-    .await;
+    let is_compacted = || first_revision(&etcd).is_err_and(|error| error.contains("compacted"));
+    eventually(LIMIT, "the first revisions are gone", is_compacted).await;
+}
+
+/// A request at the first revision, which etcd refuses when it has forgotten it.
+fn first_revision(etcd: &EtcdCluster) -> Result<(), String> {
+    let mut get = std::process::Command::new("etcdctl");
+    get.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints()[0]]);
+    let got = get.args(["get", "--rev=1", "any"]).output().unwrap();
+    if got.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&got.stderr).into()) }
+}
+
+#[tokio::test]
+async fn the_history_of_other_users_of_etcd_is_left_to_them() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let etcd = EtcdCluster::start(1);
+    etcd.ctl(&["put", "/registry/pods/a", "theirs"]);
+    let history = Some(Duration::from_millis(100));
+    let config = config(&etcd, "shared").with_history(history).with_lease_ttl(TTL / 2).unwrap();
+    let election = member(&config, "a").await;
+    let _leadership = win(&election).await;
+    sees_leader(&election, Some("a")).await;
+    // Twenty renewals take much longer than what is kept of the history.
+    let renewals = || {
+        let shown = etcd.ctl(&["get", "/mc-store/shared/leader", "--write-out=fields"]);
+        let version = shown.lines().find_map(|line| line.strip_prefix("\"Version\" : "));
+        version.unwrap().trim().parse::<u32>().unwrap()
+    };
+    eventually(LIMIT, "the term is renewed", || renewals() > 20).await;
+    assert_eq!(first_revision(&etcd), Ok(()));
+    // Unless they are told to, or those keys are gone.
+    let allowed = config.clone().with_compaction_for_others(true);
+    let other = member(&allowed, "b").await;
+    let is_compacted = || first_revision(&etcd).is_err_and(|error| error.contains("compacted"));
+    eventually(LIMIT, "a member that may compacts", is_compacted).await;
+    drop(other);
 }
 
 #[tokio::test]
