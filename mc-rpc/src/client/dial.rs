@@ -209,6 +209,15 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
     }
 }
 
+/// Returns whether masters, or a resolver, have said that none of them leads.
+pub(super) fn lacks_leader(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Refused(refusal) => refusal.code == ErrorCode::UnavailableInCurrentStatus,
+        RpcError::Unresolved { .. } => true,
+        _ => false,
+    }
+}
+
 /// Returns whether a master, its host or a resolver has said at once that no leader is there.
 fn is_prompt(failure: &RpcError) -> bool {
     match failure {
