@@ -115,6 +115,15 @@ pub struct SnapshotStatus {
     pub age: Duration,
 }
 
+/// An election service that does not answer a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionOutage {
+    /// For how long it has not answered.
+    pub lasts: Duration,
+    /// Why, in words.
+    pub cause: Box<str>,
+}
+
 /// The part of a master, and the state of its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
@@ -140,6 +149,10 @@ pub struct HaStatus {
     pub journal_bytes: u64,
     /// What its replies promise.
     pub durability: DurabilityMode,
+    /// The service in which the leader is elected does not answer; `None` while it does.
+    pub election_outage: Option<ElectionOutage>,
+    /// Why this standby does not lead although no master does.
+    pub waits_because: Option<Box<str>>,
 }
 
 /// Tells which part this master has, and passes on that it is to hand over.

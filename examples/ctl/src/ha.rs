@@ -154,7 +154,7 @@ fn human(said: &BTreeMap<String, Said>) -> String {
             }
         })
         .collect();
-    table(
+    let mut text = table(
         [
             "ADDRESS",
             "MEMBER",
@@ -167,7 +167,20 @@ fn human(said: &BTreeMap<String, Said>) -> String {
             ">JOURNAL",
         ],
         &rows,
-    )
+    );
+    for (address, status) in
+        said.iter().filter_map(|(address, said)| Some((address, said.as_ref().ok()?)))
+    {
+        if let Some(outage) = &status.election_outage {
+            let seconds = outage.lasts.as_secs();
+            text +=
+                &format!("{address}: etcd has not answered for {seconds} s: {}\n", outage.cause);
+        }
+        if let Some(why) = &status.waits_because {
+            text += &format!("{address}: does not lead: {why}\n");
+        }
+    }
+    text
 }
 
 fn lines(said: &BTreeMap<String, Said>) -> String {
@@ -190,6 +203,11 @@ fn lines(said: &BTreeMap<String, Said>) -> String {
                 "snapshot_age_s": status.snapshot.map(|snapshot| snapshot.age.as_secs()),
                 "journal_bytes": status.journal_bytes,
                 "durability": status.durability.as_str(),
+                "election_outage": status.election_outage.as_ref().map(|outage| json!({
+                    "lasts_ms": outage.lasts.as_millis() as u64,
+                    "cause": outage.cause,
+                })),
+                "waits_because": status.waits_because,
             }),
             Err(error) => json!({ "address": address, "error": error }),
         };

@@ -51,6 +51,7 @@ use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::Leadership;
 use super::member::{ClusterView, Leader, Member};
+use super::outage::ServiceOutage;
 use crate::etcd::{Client, EtcdConfig};
 use crate::position::Position;
 
@@ -190,6 +191,10 @@ impl LeaderElection for EtcdElection {
             Ok(Known::read(read).view(&etcd.keys))
         };
         self.context.run(read).await
+    }
+
+    fn outage(&self) -> Option<ServiceOutage> {
+        self.context.etcd.client.outage()
     }
 }
 

@@ -204,12 +204,15 @@ async fn without_a_quorum_of_etcd_nobody_leads() {
         other => Err(other),
     });
     let error = error.await.to_string();
+    let outage = b.outage().expect("etcd does not answer");
+    assert!(outage.since >= lost, "{outage:?}");
     assert!(error.contains("no quorum") && error.contains(&etcd.endpoints()[2]), "{error}");
     etcd.restart(0);
     etcd.restart(1);
     let second = win(&b).await;
     assert!(second.epoch() > first.epoch() && !first.authority().is_valid());
     sees_leader(&a, Some("b")).await;
+    eventually(LIMIT, "etcd answers both", || a.outage().is_none() && b.outage().is_none()).await;
 }
 
 #[tokio::test]
@@ -301,7 +304,10 @@ async fn keys_that_are_changed_by_hand_depose_and_are_safe() {
         Err(error @ ElectionError::Malformed { .. }) => Ok(error),
         other => Err(other),
     });
-    assert!(error.await.to_string().contains("/mc-store/hand/leader"));
+    let error = error.await;
+    assert!(error.to_string().contains("/mc-store/hand/leader"), "{error}");
+    // A member that waits for its turn waits for the key to be deleted.
+    assert!(error.is_retryable());
 }
 
 #[tokio::test]
@@ -367,6 +373,8 @@ async fn an_etcd_that_is_not_there_is_named() {
     let error = election.register(member, Position::EMPTY).await.unwrap_err();
     assert!(matches!(error, ElectionError::Unreachable { .. }), "{error}");
     assert!(election.view().borrow().is_none());
+    let outage = election.outage().unwrap();
+    assert!(matches!(outage.cause, ElectionError::Unreachable { .. }), "{outage:?}");
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mc_rpc::{
-    ClientConfig, DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, MasterClient,
-    MasterService, Refusal, RpcError, Server, ServerConfig, ServerHandle, SnapshotStatus, Standby,
-    SystemClock, blocking,
+    ClientConfig, DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus,
+    MasterClient, MasterService, Refusal, RpcError, Server, ServerConfig, ServerHandle,
+    SnapshotStatus, Standby, SystemClock, blocking,
 };
 use mc_types::{Epoch, ErrorCode, Sequence};
 
@@ -143,6 +143,11 @@ async fn everything_that_a_master_reports_is_told() {
         }),
         journal_bytes: 1 << 40,
         durability: DurabilityMode::Sync,
+        election_outage: Some(ElectionOutage {
+            lasts: Duration::from_secs(3),
+            cause: "no quorum".into(),
+        }),
+        waits_because: Some("the journal of m2 reaches further".into()),
     };
     let report = Report::new(status.clone());
     let service = MasterService::new(master(), SystemClock::new())

@@ -17,6 +17,7 @@ use mc_rpc::{
     BindError, ClientConfig, HaReport, HaRole, JournalStream, Server, ServerConfig, ServerHandle,
     Streams,
 };
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::environment::HaEnvironment;
@@ -91,6 +92,8 @@ pub struct Standby {
     status: Arc<Status>,
     applier: Arc<Applier>,
     following: AbortOnDrop,
+    /// Registers this member, when the election service did not answer at the start.
+    registration: Option<JoinSet<Result<(), ElectionError>>>,
 }
 
 /// The place of a leader, to be [taken](crate::MasterBuilder::lead) by a master.
@@ -121,12 +124,18 @@ impl LeaderSeat {
 /// The wait before a leader that could not be followed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The longest wait before an election service is asked again that does not answer.
+const MAX_RETRY: Duration = Duration::from_secs(2);
+
 /// How often the election is told how far the journal reaches.
 const POSITION: Duration = Duration::from_millis(500);
 
 impl Standby {
     /// Reads the journal, listens, registers as a member and follows the leader. `master` are the
     /// settings with which this master is to lead. Must be called in a tokio runtime.
+    ///
+    /// An election service that does not answer is waited for beside this: the standby registers
+    /// when it does, and says meanwhile what it waits for.
     ///
     /// # Errors
     /// [`StandbyError`]; nothing is left running then.
@@ -218,9 +227,17 @@ impl Standby {
     }
 
     async fn take_over(self) -> Result<LeaderSeat, StandbyError> {
-        let Self { config, server, status, applier, following } = self;
+        let Self { config, server, status, applier, following, registration } = self;
         let clock = HaEnvironment::new(Arc::clone(&config.environment));
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
+        status.waits(candidacy.waits());
+        if let Some(mut registration) = registration {
+            match registration.join_next().await {
+                Some(Ok(registered)) => registered?,
+                // It panicked, or its runtime ends.
+                Some(Err(_)) | None => return Err(ElectionError::Closed.into()),
+            }
+        }
         let leadership = await_leadership(&*config.election, &mut candidacy, &clock).await?;
         info!(epoch = leadership.epoch().as_u64(), "elected; taking over");
         status.becomes(HaRole::Recovering, Some(leadership.epoch()));
@@ -268,8 +285,17 @@ impl Prepared {
     async fn register(self, server: Server) -> Result<Standby, StandbyError> {
         let server = server.spawn();
         let ClusterConfig { election, member, .. } = &self.config;
-        election.register(member.clone(), self.position()).await?;
-        Ok(self.follow(server))
+        let registration = match election.register(member.clone(), self.position()).await {
+            Ok(()) => None,
+            Err(error) if error.is_retryable() => {
+                warn!(%error, "waiting for the election service; no master leads without it");
+                let mut registration = JoinSet::new();
+                registration.spawn(register_later(Arc::clone(election), member.clone()));
+                Some(registration)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Standby { registration, ..self.follow(server) })
     }
 
     /// Serves and follows the leader, as a member that is registered.
@@ -287,7 +313,27 @@ impl Prepared {
         info!(member = %member.id(), address = member.rpc_address(), %position, "standby");
         let Self { config, status, applier } = self;
         let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
-        Standby { config, server, status, applier, following: AbortOnDrop(following) }
+        let following = AbortOnDrop(following);
+        Standby { config, server, status, applier, following, registration: None }
+    }
+}
+
+/// Registers as soon as the election service answers.
+async fn register_later(
+    election: Arc<dyn LeaderElection>,
+    member: Member,
+) -> Result<(), ElectionError> {
+    let mut pause = RETRY;
+    loop {
+        tokio::time::sleep(pause).await;
+        match election.register(member.clone(), election.position()).await {
+            Ok(()) => {
+                info!(member = %member.id(), "the election service answers; registered");
+                return Ok(());
+            }
+            Err(error) if error.is_retryable() => pause = (2 * pause).min(MAX_RETRY),
+            Err(error) => return Err(error),
+        }
     }
 }
 

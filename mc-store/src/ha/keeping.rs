@@ -123,7 +123,9 @@ impl Kept {
         let term = term.map(|WonTerm { leadership, hub, status }| {
             let (hand_over, wishes) = mpsc::channel(1);
             let epoch = leadership.epoch();
-            let leading = Leading { hub: Arc::clone(&hub), journal: journal.watch(), hand_over };
+            let authority = leadership.authority().clone();
+            let leading =
+                Leading { hub: Arc::clone(&hub), journal: journal.watch(), authority, hand_over };
             status.leads(epoch, leading);
             (RunningTerm::start(leadership, hub, journal.watch(), wishes), status)
         });
