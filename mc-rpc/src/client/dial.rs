@@ -209,11 +209,10 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
     }
 }
 
-/// Returns whether masters, or a resolver, have said that none of them leads.
+/// Returns whether masters answer, and none of them leads.
 pub(super) fn lacks_leader(failure: &RpcError) -> bool {
     match failure {
         RpcError::Refused(refusal) => refusal.code == ErrorCode::UnavailableInCurrentStatus,
-        RpcError::Unresolved { .. } => true,
         _ => false,
     }
 }

@@ -232,6 +232,11 @@ impl Link {
         failure.unwrap_or_else(|| self.no_connection())
     }
 
+    /// Returns whether the master is known to be down, so that calls do not wait for it.
+    pub(super) fn is_known_down(&self) -> bool {
+        self.outage.known(Instant::now().into_std()).is_some()
+    }
+
     /// No connection was made within the time of a call.
     fn no_connection(&self) -> RpcError {
         let text = format!("no connection after {:?}", self.config.call_timeout);

@@ -54,9 +54,10 @@ impl MasterClient {
         })
     }
 
-    /// Connects as [`connect`](Self::connect), and tries again while that fails because no master
-    /// leads: for [`ClientConfig::call_timeout`], unless [`ClientConfig::retry`] is off. `waits` is
-    /// told once why it waits.
+    /// Connects as [`connect`](Self::connect), and tries again while that fails because masters
+    /// answer that they do not lead: for [`ClientConfig::call_timeout`], and no longer than calls wait, see
+    /// [`ClientConfig::outage_timeout`]; not at all if [`ClientConfig::retry`] is off. `waits` is told
+    /// once why it waits.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -77,7 +78,8 @@ impl MasterClient {
                     Ok(Err(error)) => error,
                     Err(_) => client.link.last_failure(),
                 };
-                if !is_patient || !lacks_leader(&error) || Instant::now() >= deadline {
+                let is_over = Instant::now() >= deadline || client.link.is_known_down();
+                if !is_patient || !lacks_leader(&error) || is_over {
                     return Err(error);
                 }
                 if let Some(waits) = waits.take() {

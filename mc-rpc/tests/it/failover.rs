@@ -166,6 +166,40 @@ async fn a_leader_is_found_soon_after_it_begins() {
     }
 }
 
+fn never(error: &RpcError) {
+    panic!("it waits: {error}");
+}
+
+#[tokio::test]
+async fn connecting_waits_for_a_leader_and_says_so_once() {
+    let refusal = || Refusal::new(ErrorCode::UnavailableInCurrentStatus, "a standby");
+    let (standby, addr) = listen();
+    let becomes_leader = thread::spawn(move || {
+        for _ in 0..3 {
+            refuse(&standby, &refusal());
+        }
+        accept_in(&standby, 2, 1).answer(b"\x10\x01");
+    });
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |error: &RpcError| told.lock().unwrap().push(error.to_string());
+    let client = MasterClient::connect_to_leader(&addr, config(), tell).await.unwrap();
+    assert!(client.exist(key("k")).await.unwrap());
+    done(becomes_leader).await;
+    let told = told.into_inner().unwrap();
+    assert!(matches!(&told[..], [why] if why.contains("a standby")), "{told:?}");
+
+    // Not in one attempt, and not while nobody answers at all.
+    let (standby, addr) = listen();
+    let refuses = thread::spawn(move || refuse(&standby, &refusal()));
+    let mut once = config();
+    once.retry = false;
+    let error = MasterClient::connect_to_leader(&addr, once, never).await.unwrap_err();
+    assert!(matches!(error, RpcError::Refused(_)), "{error}");
+    done(refuses).await;
+    let error = MasterClient::connect_to_leader(&addr, config(), never).await.unwrap_err();
+    assert!(matches!(error, RpcError::Unreachable { .. }), "{error}");
+}
+
 /// A resolver that names first a former leader, and the present one when it is asked again.
 struct Etcd(std::sync::Mutex<Vec<String>>);
 
