@@ -30,6 +30,7 @@ pub mod etcd;
 mod leadership;
 mod member;
 pub mod memory;
+mod outage;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub use member::{
     Behind, ClusterView, InSync, Leader, MAX_MEMBERS, Member, MemberError, MemberId, MemberStatus,
     Progress, Standing,
 };
+pub use outage::ServiceOutage;
 
 /// One master's part in the election of its cluster.
 ///
@@ -97,4 +99,10 @@ pub trait LeaderElection: Debug + Send + Sync {
     /// # Errors
     /// [`ElectionError`] when they cannot be read.
     async fn read(&self) -> Result<ClusterView, ElectionError>;
+
+    /// Returns since when the election service has not answered, and why; `None` while it answers,
+    /// and for a service that cannot be away.
+    fn outage(&self) -> Option<ServiceOutage> {
+        None
+    }
 }

@@ -13,4 +13,4 @@ pub(crate) mod messages;
 pub use config::{EtcdConfig, EtcdConfigError, EtcdTls};
 
 pub(crate) use client::Client;
-pub(crate) use config::MAX_LEASE;
+pub(crate) use config::{MAX_LEASE, PREFIX};

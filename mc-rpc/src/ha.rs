@@ -3,9 +3,28 @@
 use core::fmt;
 use core::time::Duration;
 
-use mc_types::{Epoch, Sequence};
+use mc_types::{Epoch, ErrorCode, Sequence};
 
 use crate::refusal::Refusal;
+
+/// Stands before the leader's address in the refusals of a standby.
+const LEADER_IS: &str = "; the leader is ";
+
+/// Returns why a standby takes no call. Clients [follow](named_leader) to the leader in it.
+pub(crate) fn standby_refusal(leader: Option<&str>) -> Refusal {
+    let message = match leader {
+        Some(leader) => format!("this master is a standby{LEADER_IS}{leader}"),
+        None => "this master is a standby, and knows no leader now; ask the others".into(),
+    };
+    Refusal::new(ErrorCode::UnavailableInCurrentStatus, message)
+}
+
+/// Returns the address of the leader that a standby names in its refusal.
+pub(crate) fn named_leader(refusal: &Refusal) -> Option<&str> {
+    let is_standby = refusal.code == ErrorCode::UnavailableInCurrentStatus;
+    let (_, leader) = refusal.message.rsplit_once(LEADER_IS).filter(|_| is_standby)?;
+    Some(leader)
+}
 
 /// What a master does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -96,6 +115,15 @@ pub struct SnapshotStatus {
     pub age: Duration,
 }
 
+/// An election service that does not answer a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElectionOutage {
+    /// For how long it has not answered.
+    pub lasts: Duration,
+    /// Why, in words.
+    pub cause: Box<str>,
+}
+
 /// The part of a master, and the state of its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
@@ -127,14 +155,24 @@ pub struct HaStatus {
     pub notice: Option<Box<str>>,
     /// What its replies promise.
     pub durability: DurabilityMode,
+    /// The service in which the leader is elected does not answer; `None` while it does.
+    pub election_outage: Option<ElectionOutage>,
+    /// Why this standby does not lead although no master does.
+    pub waits_because: Option<Box<str>>,
 }
 
 /// Tells which part this master has, and passes on that it is to hand over.
 ///
-/// Both are called on the thread that reads a socket, so that they must not wait.
+/// All are called on the thread that reads a socket, so that they must not wait.
 pub trait HaReport: fmt::Debug + Send + Sync + 'static {
     /// Returns the state now.
     fn ha_status(&self) -> HaStatus;
+
+    /// Returns the address of the leader, where it is known. A standby calls it for each connection
+    /// that it refuses, of which there are thousands a second while no master leads.
+    fn leader(&self) -> Option<Box<str>> {
+        self.ha_status().leader
+    }
 
     /// Begins to hand over to the member with the id `to`, or to the one that has most of the
     /// journal. To hand over to the leader itself changes nothing, and neither does asking again

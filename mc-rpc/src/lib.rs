@@ -48,7 +48,9 @@ pub use client::{
 };
 pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
 pub use frame::preface::{ForeignProtocol, HandshakeError};
-pub use ha::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, SnapshotStatus};
+pub use ha::{
+    DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus, SnapshotStatus,
+};
 pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;

@@ -1,12 +1,19 @@
 //! Masters that are found in etcd.
 
+mod directory;
+mod lookup;
+
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::election::ElectionError;
-use mc_ha::election::etcd::find_leader_blocking;
 use mc_ha::etcd::{EtcdConfig, EtcdConfigError, EtcdTls};
 use mc_rpc::{Resolve, ResolveError};
+use parking_lot::Mutex;
+
+use self::directory::Unknown;
+use self::lookup::Lookup;
 
 /// How long one member of etcd may take for an answer before the next one is asked.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -14,8 +21,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest file with a password in bytes.
 const MAX_PASSWORD_FILE: usize = 4096;
 
-/// Finds the leader of a cluster of masters in etcd, for masters that are given as
-/// `etcd://a:2379;b:2379/cluster`.
+/// Finds the masters of a cluster in etcd, for masters that are given as
+/// `etcd://a:2379;b:2379/cluster`, the leader in front.
+///
+/// All resolvers of a process that ask for the same cluster share one lookup: a thread with at most
+/// one question to etcd under way. The masters that it has found are tried again while none leads,
+/// and etcd is asked for them about every half minute then; a process that knows at most one master
+/// asks after 250 ms, 500 ms and so on. So etcd, which the masters need to elect a leader, is left
+/// alone by the clients meanwhile.
 ///
 /// Every [`Client`](crate::Client) has one for the scheme `etcd`, unless its settings
 /// ([`ClientBuilder::rpc`](crate::ClientBuilder::rpc)) have another resolver for it. One of the
@@ -30,10 +43,26 @@ const MAX_PASSWORD_FILE: usize = 4096;
 /// ```
 ///
 /// Endpoints that begin with `https://` are asked over TLS, which needs the feature `tls`. Files
-/// are read for each lookup.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// are read again while no master takes connections.
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct EtcdResolver {
+    settings: Settings,
+    /// The lookups that it has used, which others may share.
+    lookups: Arc<Mutex<Vec<(EtcdConfig, Arc<Lookup>)>>>,
+}
+
+/// Two are equal when their settings are.
+impl PartialEq for EtcdResolver {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+    }
+}
+
+impl Eq for EtcdResolver {}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Settings {
     cluster_id: Option<Box<str>>,
     credentials: Option<(Box<str>, PathBuf)>,
     tls: EtcdTls,
@@ -47,7 +76,7 @@ impl EtcdResolver {
 
     /// The cluster of addresses that name none, `default` otherwise.
     pub fn cluster_id(mut self, cluster_id: impl Into<Box<str>>) -> Self {
-        self.cluster_id = Some(cluster_id.into());
+        self.settings.cluster_id = Some(cluster_id.into());
         self
     }
 
@@ -57,28 +86,41 @@ impl EtcdResolver {
         user: impl Into<Box<str>>,
         password_file: impl Into<PathBuf>,
     ) -> Self {
-        self.credentials = Some((user.into(), password_file.into()));
+        self.settings.credentials = Some((user.into(), password_file.into()));
         self
     }
 
     /// The authorities whose certificates etcd may have (PEM).
     pub fn tls_ca(mut self, ca: impl Into<PathBuf>) -> Self {
-        self.tls.ca = Some(ca.into());
+        self.settings.tls.ca = Some(ca.into());
         self
     }
 
     /// The certificate and the private key to show to etcd (PEM).
     pub fn tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls.identity = Some((cert.into(), key.into()));
+        self.settings.tls.identity = Some((cert.into(), key.into()));
         self
     }
 
     /// The name that etcd's certificates are for, where it is not the endpoints' host.
     pub fn tls_server_name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.tls.server_name = Some(name.into());
+        self.settings.tls.server_name = Some(name.into());
         self
     }
 
+    /// The lookup of this cluster.
+    fn lookup(&self, etcd: &EtcdConfig) -> Result<Arc<Lookup>, ElectionError> {
+        let mut lookups = self.lookups.lock();
+        if let Some((_, lookup)) = lookups.iter().find(|(known, _)| known == etcd) {
+            return Ok(Arc::clone(lookup));
+        }
+        let lookup = Lookup::of(&self.settings, etcd)?;
+        lookups.push((etcd.clone(), Arc::clone(&lookup)));
+        Ok(lookup)
+    }
+}
+
+impl Settings {
     /// The etcd and the cluster that a master's address names.
     fn etcd(&self, target: &str) -> Result<EtcdConfig, EtcdConfigError> {
         let mut etcd = EtcdConfig::new(target)?;
@@ -109,15 +151,23 @@ impl Resolve for EtcdResolver {
         let misspelt = |error: EtcdConfigError| {
             ResolveError::new(error.to_string()).caused_by(error).lasting()
         };
-        let etcd = self.with_password(self.etcd(target).map_err(misspelt)?)?;
-        match find_leader_blocking(&etcd) {
-            Ok(Some(leader)) => Ok(vec![leader.member.rpc_address().to_owned()]),
-            Ok(None) => Err(ResolveError::new(format!(
-                "no master leads the cluster {:?} in etcd now; start its masters, or name another \
-                 cluster as in etcd://host:port/cluster",
-                etcd.cluster_id()
-            ))),
-            Err(error) => Err(failed(error)),
+        let etcd = self.settings.etcd(target).map_err(misspelt)?;
+        let lookup = self.lookup(&etcd).map_err(failed)?;
+        let etcd = self.settings.with_password(etcd)?;
+        let cluster_id = etcd.cluster_id().to_owned();
+        lookup.find(etcd).map_err(|unknown| match unknown {
+            Unknown::NoMaster => ResolveError::new(format!(
+                "no master leads the cluster {cluster_id:?} in etcd now; start its masters, or \
+                 name another cluster as in etcd://host:port/cluster"
+            )),
+            Unknown::Etcd(error) => failed(error),
+        })
+    }
+
+    fn reached(&self, target: &str, address: &str) {
+        let lookup = self.settings.etcd(target).ok().and_then(|etcd| self.lookup(&etcd).ok());
+        if let Some(lookup) = lookup {
+            lookup.reached(address);
         }
     }
 }
@@ -125,7 +175,8 @@ impl Resolve for EtcdResolver {
 /// What a lookup that failed is for a client.
 fn failed(error: ElectionError) -> ResolveError {
     // The system may have threads again later.
-    let is_lasting = !error.is_retryable() && !matches!(error, ElectionError::Thread { .. });
+    let may_pass = matches!(error, ElectionError::Thread { .. } | ElectionError::Closed);
+    let is_lasting = !error.is_retryable() && !may_pass;
     let failure = ResolveError::new(error.to_string()).caused_by(error);
     if is_lasting { failure.lasting() } else { failure }
 }
@@ -137,7 +188,7 @@ mod tests {
     #[test]
     fn an_address_names_its_cluster_or_the_settings_do() {
         let of = |resolver: &EtcdResolver, target: &str| {
-            resolver.etcd(target).unwrap().cluster_id().to_owned()
+            resolver.settings.etcd(target).unwrap().cluster_id().to_owned()
         };
         let (plain, blue) = (EtcdResolver::new(), EtcdResolver::new().cluster_id("blue"));
         assert_eq!(of(&plain, "etcd://a:1"), "default");
@@ -155,7 +206,8 @@ mod tests {
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.contains(file.to_str().unwrap()), "{cause}");
         std::fs::write(&file, "secret \n").unwrap();
-        let etcd = resolver.with_password(resolver.etcd("etcd://a:1").unwrap()).unwrap();
+        let settings = &resolver.settings;
+        let etcd = settings.with_password(settings.etcd("etcd://a:1").unwrap()).unwrap();
         assert_eq!(etcd.user(), Some("store"));
     }
 }

@@ -14,15 +14,16 @@ use crate::{Input, Program, Signal};
 /// How long a member may take to start or to stop.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Milliseconds without a heartbeat after which the members elect another leader of theirs. With it
+/// Time without a heartbeat after which the members elect another leader of theirs. With it
 /// etcd grants leases of one second and more: it lengthens those below one and a half of this.
-const ELECTION_TIMEOUT: u64 = 600;
+const ELECTION_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// A cluster of etcd on loopback addresses of its own. Dropping it kills the members and removes
 /// their data.
 #[derive(Debug)]
 pub struct EtcdCluster {
     members: Vec<Member>,
+    election_timeout: Duration,
     dir: TempDir,
     /// The certificate and the key that clients are shown.
     identity: Option<(PathBuf, PathBuf)>,
@@ -58,7 +59,18 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start(members: usize) -> Self {
-        Self::start_as(members, own_address(), None)
+        Self::start_as(members, own_address(), ELECTION_TIMEOUT, None)
+    }
+
+    /// Starts as [`start`](Self::start) members that wait so long for their leader before they elect
+    /// another. etcd's default is a second.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[track_caller]
+    #[must_use]
+    pub fn start_with_election_timeout(members: usize, timeout: Duration) -> Self {
+        Self::start_as(members, own_address(), timeout, None)
     }
 
     /// Starts as [`start`](Self::start) on an address of this host, whose ports no other program may
@@ -69,7 +81,7 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start_at(ip: Ipv4Addr, members: usize) -> Self {
-        Self::start_as(members, ip, None)
+        Self::start_as(members, ip, ELECTION_TIMEOUT, None)
     }
 
     /// Starts as [`start`](Self::start) one member that clients reach over TLS, with a certificate
@@ -80,11 +92,17 @@ impl EtcdCluster {
     #[track_caller]
     #[must_use]
     pub fn start_encrypted(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self::start_as(1, own_address(), Some((certificate.into(), key.into())))
+        let identity = Some((certificate.into(), key.into()));
+        Self::start_as(1, own_address(), ELECTION_TIMEOUT, identity)
     }
 
     #[track_caller]
-    fn start_as(members: usize, ip: Ipv4Addr, identity: Option<(PathBuf, PathBuf)>) -> Self {
+    fn start_as(
+        members: usize,
+        ip: Ipv4Addr,
+        election_timeout: Duration,
+        identity: Option<(PathBuf, PathBuf)>,
+    ) -> Self {
         let addresses = free_addresses(ip, 2 * members);
         let members = addresses
             .chunks(2)
@@ -95,7 +113,7 @@ impl EtcdCluster {
         let parent = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
         let dir = tempfile::Builder::new().prefix("mc-etcd-").tempdir_in(parent);
         let dir = dir.expect("a directory");
-        let mut cluster = Self { members, dir, identity };
+        let mut cluster = Self { members, election_timeout, dir, identity };
         for member in 0..cluster.members.len() {
             cluster.launch(member);
         }
@@ -197,6 +215,7 @@ impl EtcdCluster {
             .enumerate()
             .map(|(number, member)| format!("m{number}=http://{}", member.peers))
             .collect();
+        let timeout = self.election_timeout.as_millis();
         let Member { clients, peers, program } = &mut self.members[member];
         let scheme = if self.identity.is_some() { "https" } else { "http" };
         let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
@@ -208,8 +227,8 @@ impl EtcdCluster {
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"])
-            .args(["--heartbeat-interval", &(ELECTION_TIMEOUT / 6).to_string()])
-            .args(["--election-timeout", &ELECTION_TIMEOUT.to_string()]);
+            .args(["--heartbeat-interval", &(timeout / 6).to_string()])
+            .args(["--election-timeout", &timeout.to_string()]);
         if let Some((certificate, key)) = &self.identity {
             etcd.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
         }

@@ -175,13 +175,23 @@ fn human(said: &BTreeMap<String, Said>) -> String {
         ],
         &rows,
     );
-    for status in said.values().flatten() {
+    for (address, status) in
+        said.iter().filter_map(|(address, said)| Some((address, said.as_ref().ok()?)))
+    {
         if status.failed_snapshots > 0 {
             let count = status.failed_snapshots;
-            text += &format!("{}: {count} snapshots could not be written\n", status.address);
+            text += &format!("{address}: {count} snapshots could not be written\n");
         }
         if let Some(notice) = &status.notice {
-            text += &format!("{}: {notice}\n", status.address);
+            text += &format!("{address}: {notice}\n");
+        }
+        if let Some(outage) = &status.election_outage {
+            let seconds = outage.lasts.as_secs();
+            text +=
+                &format!("{address}: etcd has not answered for {seconds} s: {}\n", outage.cause);
+        }
+        if let Some(why) = &status.waits_because {
+            text += &format!("{address}: does not lead: {why}\n");
         }
     }
     text
@@ -210,6 +220,11 @@ fn lines(said: &BTreeMap<String, Said>) -> String {
                 "failed_snapshots": status.failed_snapshots,
                 "notice": status.notice,
                 "durability": status.durability.as_str(),
+                "election_outage": status.election_outage.as_ref().map(|outage| json!({
+                    "lasts_ms": outage.lasts.as_millis() as u64,
+                    "cause": outage.cause,
+                })),
+                "waits_because": status.waits_because,
             }),
             Err(error) => json!({ "address": address, "error": error }),
         };

@@ -42,9 +42,20 @@ pub(crate) struct ClusterArgs {
     /// This master's name among the others [default: its address].
     #[arg(long = "ha_member_id", value_name = "NAME")]
     member_id: Option<String>,
-    /// The time after which a leader that is not heard of is replaced, from 500ms to 1h.
-    #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "2s", value_parser = parse_duration)]
+    /// The time after which a leader that is not heard of is replaced, from 500ms to 1h. Below 4s an
+    /// election in etcd can end the term of a leader that is well.
+    #[arg(long = "ha_lease_ttl", value_name = "MS|DURATION", default_value = "6s", value_parser = parse_duration)]
     ha_lease_ttl: Duration,
+    /// Have etcd forget the older history of all of its keys, also of those of other users of this
+    /// etcd. Without this flag that is done while etcd has keys of masters alone.
+    #[arg(
+        long = "etcd_compact_shared",
+        num_args = 0..=1,
+        default_value = "false",
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    etcd_compact_shared: bool,
     /// When a change is acknowledged: async, when --durability allows it; semi_sync, when also every
     /// standby in sync has it on disk.
     #[arg(long = "replication", value_name = "async|semi_sync", default_value = "async")]
@@ -157,6 +168,15 @@ impl ClusterArgs {
             None => etcd,
         };
         let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
+        let etcd = etcd.with_compaction_for_others(self.etcd_compact_shared);
+        if etcd.has_short_lease() {
+            tracing::warn!(
+                "--ha_lease_ttl={:?} may be over before etcd has elected a leader of its own, which \
+                 takes 1 to 4 s with etcd's defaults: the masters then change leaders although all \
+                 of them are well; write 4s or more, unless etcd's --election-timeout is shorter",
+                self.ha_lease_ttl
+            );
+        }
         let address = address.to_string();
         let id = self.member_id.as_deref().unwrap_or(&address);
         let member = Member::new(id, &address)?;

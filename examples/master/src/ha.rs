@@ -42,6 +42,11 @@ pub(crate) fn metrics(text: &mut MetricsText, status: &HaStatus) {
         text.metric(name, Gauge, help);
         text.sample(name, &[], value.unwrap_or(0));
     }
+    let name = "master_ha_election_outage_seconds";
+    let help = "Time for which the election service (etcd) has not answered; 0 while it answers.";
+    text.metric(name, Gauge, help);
+    let lasts = status.election_outage.as_ref().map_or(0.0, |outage| outage.lasts.as_secs_f64());
+    text.sample(name, &[], lasts);
     let name = "master_ha_follower_lag_changes";
     text.metric(name, Gauge, "Changes that a standby lacks.");
     for follower in &status.followers {
@@ -78,5 +83,15 @@ pub(crate) fn json(status: &HaStatus) -> Value {
         "failed_snapshots": status.failed_snapshots,
         "notice": status.notice,
         "durability": status.durability.as_str(),
+        "election_outage": outage_json(status),
+        "waits_because": status.waits_because,
     })
+}
+
+/// The outage of the election service; null while it answers.
+pub(crate) fn outage_json(status: &HaStatus) -> Value {
+    status.election_outage.as_ref().map_or(
+        Value::Null,
+        |outage| json!({ "lasts_ms": outage.lasts.as_millis() as u64, "cause": outage.cause }),
+    )
 }

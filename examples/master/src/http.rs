@@ -170,7 +170,7 @@ fn ask(
 }
 
 fn not_leading(shown: &Shown) -> Failure {
-    let leader = shown.ha_status().and_then(|status| status.leader);
+    let leader = shown.cluster.as_ref().and_then(|cluster| cluster.leader());
     let elsewhere = leader.map_or_else(String::new, |leader| format!("; the leader is {leader}"));
     let text = format!("service plane is not active{elsewhere}");
     Failure::new(ErrorCode::UnavailableInCurrentStatus, text)
@@ -201,6 +201,8 @@ fn health(shown: &Shown, started: Instant) -> Page {
         health["role"] = status.role.as_str().into();
         health["epoch"] = status.epoch.map(Epoch::as_u64).into();
         health["leader"] = status.leader.as_deref().into();
+        health["election_outage"] = ha::outage_json(&status);
+        health["waits_because"] = status.waits_because.as_deref().into();
     }
     let page = Page::json(health.to_string());
     // A standby is well, and says that it does not serve.
@@ -214,7 +216,7 @@ fn role(shown: &Shown, _: Instant) -> Page {
 }
 
 fn leader(shown: &Shown, _: Instant) -> Page {
-    let leader = shown.ha_status().and_then(|status| status.leader).unwrap_or_default();
+    let leader = shown.cluster.as_ref().and_then(|cluster| cluster.leader()).unwrap_or_default();
     Page::text(format!("{leader}\n"))
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use mc_types::{BoxFuture, Time};
+use tokio::sync::watch;
 
 use super::LeaderElection;
 use super::clock::Clock;
@@ -151,18 +152,36 @@ pub struct Candidacy {
     /// The last leader. It may still be registered, and is not waited for.
     last_leader: Option<MemberId>,
     leaderless_since: Option<Time>,
+    waits: watch::Sender<Option<WaitReason>>,
 }
 
 impl Candidacy {
     /// The candidacy of this member.
     #[must_use]
     pub fn new(me: MemberId, settings: CandidacySettings) -> Self {
-        Self { me, settings, last_leader: None, leaderless_since: None }
+        let waits = watch::Sender::new(None);
+        Self { me, settings, last_leader: None, leaderless_since: None, waits }
+    }
+
+    /// Returns why this member waits although nobody leads, as it was last decided; `None` while
+    /// somebody leads, while it campaigns and before the first decision.
+    #[must_use]
+    pub fn waits(&self) -> watch::Receiver<Option<WaitReason>> {
+        self.waits.subscribe()
     }
 
     /// Decides what to do at this time, with this view of the cluster, when the member's own
     /// journal stands like this. Call it at each change of the view.
     pub fn decide(&mut self, now: Time, view: &ClusterView, own: Standing) -> Decision {
+        let decision = self.decide_now(now, view, own);
+        self.waits.send_replace(match &decision {
+            Decision::Wait { reason, .. } => Some(reason.clone()),
+            Decision::Follow(_) | Decision::Campaign(_) => None,
+        });
+        decision
+    }
+
+    fn decide_now(&mut self, now: Time, view: &ClusterView, own: Standing) -> Decision {
         if let Some(leader) = &view.leader {
             self.leaderless_since = None;
             self.last_leader = Some(leader.member.id().clone());
@@ -326,7 +345,9 @@ pub fn await_leadership<'a>(
 ) -> BoxFuture<'a, Result<Leadership, ElectionError>> {
     Box::pin(async move {
         let mut views = election.view();
-        let mut told = None;
+        let mut waits = None;
+        // It is tried many times a second, and told once.
+        let mut told: Option<String> = None;
         loop {
             let seen = views.borrow_and_update().clone();
             let own = election.standing();
@@ -339,7 +360,11 @@ pub fn await_leadership<'a>(
                         // The view shows that leader soon.
                         Err(ElectionError::Lost(_)) => {}
                         Err(error) if error.is_retryable() => {
-                            tracing::warn!(member = %candidacy.me, error = &error as &dyn std::error::Error, "campaign failed");
+                            let words = error.to_string();
+                            if told.as_ref() != Some(&words) {
+                                tracing::warn!(member = %candidacy.me, error = &error as &dyn std::error::Error, "campaign failed; trying again");
+                                told = Some(words);
+                            }
                         }
                         Err(error) => return Err(error),
                     }
@@ -347,14 +372,14 @@ pub fn await_leadership<'a>(
                     continue;
                 }
                 Some(Decision::Wait { until, reason }) => {
-                    if told.as_ref() != Some(&reason) {
+                    if waits.as_ref() != Some(&reason) {
                         tracing::info!(member = %candidacy.me, %reason, "no master leads; this one waits");
-                        told = Some(reason);
+                        waits = Some(reason);
                     }
                     until
                 }
                 Some(Decision::Follow(_)) | None => {
-                    told = None;
+                    waits = None;
                     None
                 }
             };
@@ -444,6 +469,25 @@ mod tests {
 
     fn wait(millis: u64, reason: WaitReason) -> Decision {
         Decision::Wait { until: Some(now(millis)), reason }
+    }
+
+    #[test]
+    fn a_member_that_waits_says_why() {
+        let (view, mut me) = (cluster(&[1, 9], &["a", "b"]), candidacy("a"));
+        let waits = me.waits();
+        let said = || waits.borrow().as_ref().map(ToString::to_string);
+        assert_eq!(said(), None);
+        me.decide(now(0), &view, at(1));
+        assert_eq!(said().as_deref(), Some("the journal of b reaches further"));
+        me.decide(now(300), &view, at(1));
+        assert_eq!(said(), None, "it campaigns");
+        let other = ClusterView { successor: Some(id("b")), ..view.clone() };
+        me.decide(now(301), &other, at(1));
+        assert_eq!(said().as_deref(), Some("the last leader has handed over to b"));
+        me.decide(now(302), &led_by("b", &view), at(1));
+        assert_eq!(said(), None, "it follows");
+        me.decide(now(303), &cluster(&[1, 9], &["c"]), at(1));
+        assert!(said().unwrap().starts_with("it is not in sync"));
     }
 
     #[test]

@@ -128,6 +128,8 @@ impl ElectionError {
             Self::Unreachable { .. }
                 | Self::NoQuorum { .. }
                 | Self::Rejected { .. }
+                // Somebody may delete the key.
+                | Self::Malformed { .. }
                 | Self::LeaseEnded
                 | Self::Lost(_)
                 | Self::Contended

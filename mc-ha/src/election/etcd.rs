@@ -11,7 +11,7 @@
 //!
 //! That is all: how much etcd stores depends on the number of members, not on the cache.
 //!
-//! A leader writes its key again every third of its lease, in a transaction that finds the key
+//! A leader writes its key again every sixth of its lease, in a transaction that finds the key
 //! unchanged. Another member takes over, in a transaction that finds the revision of the last
 //! renewal unchanged, when a whole lease has passed by its own clock since it first saw that
 //! renewal. So each member measures a time on its own clock, and the leader's authority, which
@@ -21,8 +21,8 @@
 //! The leader's key has no lease of etcd, because leases of etcd end early or late when etcd's own
 //! leader was frozen: when it goes on, it renews leases although it is deposed, and has its
 //! successor end leases that were renewed there (etcd's issue 15247; Debian 12 has such a version).
-//! Two members could lead then. Members' leases may end early: they come back. The price is 1.5
-//! writes a second, whose history the members have etcd forget; see
+//! Two members could lead then. Members' leases may end early: they come back. The price is one
+//! write a second, whose history the members have etcd forget; see
 //! [`EtcdConfig::with_history`].
 //!
 //! All this runs on a thread of its own, so that nothing else in the process delays a renewal.
@@ -53,9 +53,10 @@ use super::clock::{BootClock, Clock};
 use super::error::ElectionError;
 use super::leadership::Leadership;
 use super::member::{ClusterView, Leader, Member, Standing};
+use super::outage::ServiceOutage;
 use crate::etcd::{Client, EtcdConfig};
 
-pub use find::{find_leader, find_leader_blocking};
+pub use find::{MasterLookup, Masters, find_leader};
 
 use keys::Keys;
 use shared::{Context, Etcd};
@@ -122,7 +123,12 @@ impl EtcdElection {
         };
         runtime.spawn(watcher::follow(Arc::clone(&etcd), view, leader));
         if let Some(history) = config.history() {
-            runtime.spawn(history::compact(Arc::clone(&etcd), election.view.clone(), history));
+            runtime.spawn(history::compact(
+                Arc::clone(&etcd),
+                election.view.clone(),
+                history,
+                config.compacts_for_others(),
+            ));
         }
         let run = move || {
             runtime.block_on(async {
@@ -186,6 +192,10 @@ impl LeaderElection for EtcdElection {
             Ok(Known::read(read).view(&etcd.keys))
         };
         self.context.run(read).await
+    }
+
+    fn outage(&self) -> Option<ServiceOutage> {
+        self.context.etcd.client.outage()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
@@ -24,7 +24,7 @@ use super::messages::{
     LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
     TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse, watch_request,
 };
-use crate::election::ElectionError;
+use crate::election::{ElectionError, ServiceOutage};
 
 /// A connection of which nothing is heard is given up after this and its half. etcd closes
 /// connections that ask more often than every 5 s.
@@ -40,6 +40,7 @@ pub(crate) struct Client {
     token: Mutex<Option<AsciiMetadataValue>>,
     timeout: Duration,
     prefix: Box<str>,
+    outage: Mutex<Option<ServiceOutage>>,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Client {
             token: Mutex::new(None),
             timeout,
             prefix: config.prefix().into(),
+            outage: Mutex::new(None),
         })
     }
 
@@ -85,7 +87,8 @@ impl Client {
         self.preferred.load(Ordering::Relaxed)
     }
 
-    /// Reads one key or, up to `range_end`, several. Linearizable.
+    /// Reads one key or, up to `range_end`, several. Linearizable, unless the request says
+    /// serializable: the member that is asked answers without the others then, and may be behind.
     pub(crate) async fn range(&self, range: RangeRequest) -> Result<RangeResponse, ElectionError> {
         self.call("/etcdserverpb.KV/Range", range).await
     }
@@ -175,8 +178,34 @@ impl Client {
         }
     }
 
+    /// Returns since when no call was answered, and why.
+    pub(crate) fn outage(&self) -> Option<ServiceOutage> {
+        self.outage.lock().clone()
+    }
+
+    /// Notes what became of a call.
+    fn note(&self, failure: Option<&ElectionError>) {
+        let mut outage = self.outage.lock();
+        // A lease that has ended is an answer.
+        let failure = failure.filter(|error| !matches!(error, ElectionError::LeaseEnded));
+        *outage = failure.map(|cause| {
+            let since = outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+            ServiceOutage { since, cause: cause.clone() }
+        });
+    }
+
     /// Calls the servers one after the other, until one answers.
     async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, ElectionError>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let answered = self.call_any(path, request).await;
+        self.note(answered.as_ref().err());
+        answered
+    }
+
+    async fn call_any<Q, A>(&self, path: &'static str, request: Q) -> Result<A, ElectionError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,

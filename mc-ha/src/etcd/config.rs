@@ -19,8 +19,14 @@ const MAX_CLUSTER_ID_LEN: usize = 128;
 /// The name of a cluster that is not named.
 const DEFAULT_CLUSTER_ID: &str = "default";
 
-/// The beginning of all keys.
-const PREFIX: &str = "/mc-store";
+/// The beginning of the keys of all clusters.
+pub(crate) const PREFIX: &str = "/mc-store";
+
+/// The lease of a leader where none is set: it outlives two elections of etcd's in a row.
+const DEFAULT_LEASE: Duration = Duration::from_secs(6);
+
+/// How long etcd, as it is by default, waits for its own leader before it begins to elect another.
+const ETCD_ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest lease of a leader.
 const MIN_LEASE: Duration = Duration::from_millis(500);
@@ -47,6 +53,7 @@ pub struct EtcdConfig {
     lease_ttl: Duration,
     request_timeout: Option<Duration>,
     history: Option<Duration>,
+    compacts_for_others: bool,
 }
 
 /// The files of TLS, all in PEM. Used for the endpoints that begin with `https://`.
@@ -155,9 +162,10 @@ impl EtcdConfig {
             cluster_id: DEFAULT_CLUSTER_ID.into(),
             credentials: None,
             tls: EtcdTls::default(),
-            lease_ttl: Duration::from_secs(2),
+            lease_ttl: DEFAULT_LEASE,
             request_timeout: None,
             history: Some(Duration::from_secs(300)),
+            compacts_for_others: false,
         };
         match cluster_id {
             Some(cluster_id) => config.with_cluster_id(cluster_id),
@@ -196,9 +204,11 @@ impl EtcdConfig {
         self
     }
 
-    /// Sets how long a leader that has died is believed to live, 2 s otherwise. The registrations of
-    /// members are leases of etcd, which counts whole seconds and lengthens leases that are shorter
-    /// than one and a half of its election timeout, that is 2 s with its defaults.
+    /// Sets how long a leader that has died is believed to live, 6 s otherwise. A lease that is
+    /// [short](Self::has_short_lease) ends when etcd elects a leader of its own, although the master
+    /// is well. The registrations of members are leases of etcd, which counts whole seconds and
+    /// lengthens leases that are shorter than one and a half of its election timeout, that is 2 s
+    /// with its defaults.
     ///
     /// # Errors
     /// [`EtcdConfigError::LeaseTtl`] when it is not 500 ms to an hour.
@@ -212,10 +222,20 @@ impl EtcdConfig {
 
     /// Sets how much of the history of its keys etcd keeps, 5 minutes otherwise; `None`: all, or
     /// what etcd's own `--auto-compaction-retention` leaves. The masters have etcd forget the older
-    /// part, that of other users of this etcd too, which would fill its space in months otherwise.
+    /// part, which would fill its space in months otherwise: etcd can forget the history of all of its
+    /// keys only, so that they do it while all keys are those of clusters of masters, unless
+    /// [more is allowed](Self::with_compaction_for_others).
     #[must_use]
     pub fn with_history(mut self, history: Option<Duration>) -> Self {
         self.history = history;
+        self
+    }
+
+    /// Sets whether the masters have etcd forget the history of other users' keys, too; not
+    /// otherwise. Those who watch such keys from an old revision, or read it, get an error.
+    #[must_use]
+    pub fn with_compaction_for_others(mut self, allowed: bool) -> Self {
+        self.compacts_for_others = allowed;
         self
     }
 
@@ -250,10 +270,24 @@ impl EtcdConfig {
         self.lease_ttl
     }
 
+    /// Returns whether the lease is shorter than four election timeouts of etcd's, by etcd's default
+    /// of 1 s. etcd answers nothing for 1 to 2 s when its leader dies, and for up to 4 s when the
+    /// votes are split, and a renewal is due every sixth of the lease.
+    #[must_use]
+    pub fn has_short_lease(&self) -> bool {
+        self.lease_ttl < 4 * ETCD_ELECTION_TIMEOUT
+    }
+
     /// Returns how much of its keys' history etcd keeps; `None`: all.
     #[must_use]
     pub fn history(&self) -> Option<Duration> {
         self.history
+    }
+
+    /// Returns whether etcd may forget the history of other users' keys.
+    #[must_use]
+    pub fn compacts_for_others(&self) -> bool {
+        self.compacts_for_others
     }
 
     /// Returns how long one member of etcd may take for an answer.
@@ -386,6 +420,16 @@ mod tests {
         let many = "a:1;".repeat(17);
         assert_eq!(EtcdConfig::new(&many), Err(EtcdConfigError::TooLong));
         assert_eq!(EtcdConfig::new(&"a".repeat(5000)), Err(EtcdConfigError::TooLong));
+    }
+
+    #[test]
+    fn the_default_lease_is_longer_than_four_election_timeouts_of_etcd() {
+        let config = EtcdConfig::new("a:1").unwrap();
+        assert!(!config.has_short_lease());
+        for (millis, is_short) in [(500, true), (3_999, true), (4_000, false)] {
+            let config = config.clone().with_lease_ttl(Duration::from_millis(millis)).unwrap();
+            assert_eq!(config.has_short_lease(), is_short, "{millis}");
+        }
     }
 
     #[test]

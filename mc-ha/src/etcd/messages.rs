@@ -32,7 +32,28 @@ impl Compare {
 impl RangeRequest {
     /// One key.
     pub(crate) fn key(key: &str) -> Self {
-        Self { key: Bytes::copy_from_slice(key.as_bytes()), range_end: Bytes::new(), limit: 0 }
+        Self { key: Bytes::copy_from_slice(key.as_bytes()), ..Self::default() }
+    }
+}
+
+impl RangeRequest {
+    /// The number of keys with this beginning, which does not end with the highest byte; of all keys
+    /// when it is empty.
+    pub(crate) fn count(prefix: &str) -> Self {
+        let mut range_end = prefix.as_bytes().to_vec();
+        match range_end.last_mut() {
+            Some(last) => *last += 1,
+            None => range_end.push(0),
+        }
+        // No key is empty; this is the first that there can be.
+        let key = if prefix.is_empty() { "\0" } else { prefix };
+        Self {
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            range_end: range_end.into(),
+            count_only: true,
+            serializable: true,
+            ..Self::default()
+        }
     }
 }
 

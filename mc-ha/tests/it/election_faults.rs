@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mc_ha::election::etcd::{EtcdElection, find_leader, find_leader_blocking};
+use mc_ha::election::etcd::{EtcdElection, MasterLookup, find_leader};
 use mc_ha::election::{
     ElectionError, LeaderElection, Leadership, Member, MemberId, Standing, Takeover,
 };
@@ -15,7 +15,12 @@ const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to a time that is measured.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// A cluster whose terms end [soon](TTL).
 fn config(etcd: &EtcdCluster, cluster_id: &str) -> EtcdConfig {
+    default_config(etcd, cluster_id).with_lease_ttl(TTL).unwrap()
+}
+
+fn default_config(etcd: &EtcdCluster, cluster_id: &str) -> EtcdConfig {
     EtcdConfig::new(&etcd.endpoints().join(";")).unwrap().with_cluster_id(cluster_id).unwrap()
 }
 
@@ -42,6 +47,7 @@ async fn plays_a_member() {
     let Some(role) = role::role() else { return };
     let (cluster_id, endpoints) = role.split_once(' ').unwrap();
     let config = EtcdConfig::new(endpoints).unwrap().with_cluster_id(cluster_id).unwrap();
+    let config = config.with_lease_ttl(TTL).unwrap();
     let election = member(&config, "child").await;
     let leadership = win(&election).await;
     role::say(leadership.epoch().as_u64());
@@ -65,7 +71,12 @@ async fn a_leader_that_is_killed_is_replaced_after_its_lease() {
     let mut child = child(&etcd, "killed");
     let epoch: u64 = child.hear().parse().unwrap();
     sees_leader(&election, Some("child")).await;
+    let lookup = MasterLookup::new(&config(&etcd, "killed")).unwrap();
+    let masters = lookup.find().await.unwrap();
+    let members: Vec<&str> = masters.members.iter().map(Member::rpc_address).collect();
+    assert_eq!(members, ["a.example:50051", "child.example:50051"]);
     let found = find_leader(&config(&etcd, "killed")).await.unwrap().unwrap();
+    assert_eq!(masters.leader.as_ref(), Some(&found));
     assert_eq!((found.epoch.as_u64(), found.member.rpc_address()), (epoch, "child.example:50051"));
     let killed = Instant::now();
     child.kill();
@@ -142,6 +153,39 @@ async fn a_term_survives_a_leader_of_etcd_that_is_killed_or_frozen() {
     .await;
 }
 
+/// What is left of a term with the default lease when it was renewed a moment before.
+const RENEWED: Duration = Duration::from_secs(5);
+
+/// `MC_ETCD_KILLS` is how often etcd's leader is killed, 3 times otherwise.
+#[tokio::test]
+async fn a_term_with_the_default_lease_outlives_elections_of_etcd() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let kills = std::env::var("MC_ETCD_KILLS").map_or(3, |kills| kills.parse::<u32>().unwrap());
+    let mut etcd = EtcdCluster::start_with_election_timeout(3, Duration::from_secs(1));
+    let config = default_config(&etcd, "elections");
+    assert!(!config.has_short_lease());
+    let election = member(&config, "a").await;
+    let term = win(&election).await;
+    for kill in 1..=kills {
+        let leader = eventually(LIMIT, "etcd has a leader", || etcd.leader()).await;
+        etcd.kill(leader);
+        let killed = Instant::now();
+        let follows = || etcd.leader().filter(|next| *next != leader);
+        eventually(LIMIT, "etcd has another leader", follows).await;
+        let left = term.authority().remaining();
+        println!("kill {kill}: elected after {:?}, the term has {left:?}", killed.elapsed());
+        assert!(left.is_some(), "the term has ended with kill {kill}");
+        etcd.restart(leader);
+        etcd.wait_until_ready(leader);
+        let is_renewed =
+            || !term.authority().is_valid() || term.authority().remaining() > Some(RENEWED);
+        eventually(LIMIT, "the term is renewed", is_renewed).await;
+        assert!(term.authority().is_valid(), "the term has ended after kill {kill}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_quorum_of_etcd_nobody_leads() {
     if !EtcdCluster::is_installed() {
@@ -162,12 +206,15 @@ async fn without_a_quorum_of_etcd_nobody_leads() {
         other => Err(other),
     });
     let error = error.await.to_string();
+    let outage = b.outage().expect("etcd does not answer");
+    assert!(outage.since >= lost, "{outage:?}");
     assert!(error.contains("no quorum") && error.contains(&etcd.endpoints()[2]), "{error}");
     etcd.restart(0);
     etcd.restart(1);
     let second = win(&b).await;
     assert!(second.epoch() > first.epoch() && !first.authority().is_valid());
     sees_leader(&a, Some("b")).await;
+    eventually(LIMIT, "etcd answers both", || a.outage().is_none() && b.outage().is_none()).await;
 }
 
 #[tokio::test]
@@ -260,7 +307,10 @@ async fn keys_that_are_changed_by_hand_depose_and_are_safe() {
             Err(error @ ElectionError::Malformed { .. }) => Ok(error),
             other => Err(other),
         });
-    assert!(error.await.to_string().contains("/mc-store/hand/leader"));
+    let error = error.await;
+    assert!(error.to_string().contains("/mc-store/hand/leader"), "{error}");
+    // A member that waits for its turn waits for the key to be deleted.
+    assert!(error.is_retryable());
 }
 
 #[tokio::test]
@@ -273,13 +323,44 @@ async fn the_history_of_the_keys_is_forgotten() {
     let config = config(&etcd, "history").with_history(history).with_lease_ttl(TTL / 2).unwrap();
     let election = member(&config, "a").await;
     let _leadership = win(&election).await;
-    eventually(LIMIT, "the first revisions are gone", || {
-        let mut get = std::process::Command::new("etcdctl");
-        get.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints()[0]]);
-        let got = get.args(["get", "--rev=1", "any"]).output().unwrap();
-        String::from_utf8_lossy(&got.stderr).contains("compacted")
-    })
-    .await;
+    let is_compacted = || first_revision(&etcd).is_err_and(|error| error.contains("compacted"));
+    eventually(LIMIT, "the first revisions are gone", is_compacted).await;
+}
+
+/// A request at the first revision, which etcd refuses when it has forgotten it.
+fn first_revision(etcd: &EtcdCluster) -> Result<(), String> {
+    let mut get = std::process::Command::new("etcdctl");
+    get.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoints()[0]]);
+    let got = get.args(["get", "--rev=1", "any"]).output().unwrap();
+    if got.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&got.stderr).into()) }
+}
+
+#[tokio::test]
+async fn the_history_of_other_users_of_etcd_is_left_to_them() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let etcd = EtcdCluster::start(1);
+    etcd.ctl(&["put", "/registry/pods/a", "theirs"]);
+    let history = Some(Duration::from_millis(100));
+    let config = config(&etcd, "shared").with_history(history).with_lease_ttl(TTL / 2).unwrap();
+    let election = member(&config, "a").await;
+    let _leadership = win(&election).await;
+    sees_leader(&election, Some("a")).await;
+    // Twenty renewals take much longer than what is kept of the history.
+    let renewals = || {
+        let shown = etcd.ctl(&["get", "/mc-store/shared/leader", "--write-out=fields"]);
+        let version = shown.lines().find_map(|line| line.strip_prefix("\"Version\" : "));
+        version.unwrap().trim().parse::<u32>().unwrap()
+    };
+    eventually(LIMIT, "the term is renewed", || renewals() > 20).await;
+    assert_eq!(first_revision(&etcd), Ok(()));
+    // Unless they are told to, or those keys are gone.
+    let allowed = config.clone().with_compaction_for_others(true);
+    let other = member(&allowed, "b").await;
+    let is_compacted = || first_revision(&etcd).is_err_and(|error| error.contains("compacted"));
+    eventually(LIMIT, "a member that may compacts", is_compacted).await;
+    drop(other);
 }
 
 #[tokio::test]
@@ -290,15 +371,13 @@ async fn an_etcd_that_is_not_there_is_named() {
     let error = error.to_string();
     assert!(error.contains("127.0.0.1:1: ") && error.contains("127.0.0.1:2: "), "{error}");
     assert!(error.contains("refused"), "{error}");
-    // Blocking: on a thread of a runtime, and on another.
-    assert!(find_leader_blocking(&config).is_err());
-    let other = std::thread::spawn(move || find_leader_blocking(&config).is_err());
-    assert!(other.join().unwrap());
     let election = EtcdElection::start(&EtcdConfig::new("127.0.0.1:1").unwrap()).unwrap();
     let member = Member::new("a", "host:1").unwrap();
     let error = election.register(member, Standing::EMPTY).await.unwrap_err();
     assert!(matches!(error, ElectionError::Unreachable { .. }), "{error}");
     assert!(election.view().borrow().is_none());
+    let outage = election.outage().unwrap();
+    assert!(matches!(outage.cause, ElectionError::Unreachable { .. }), "{outage:?}");
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use mc_types::{Epoch, ErrorCode, Sequence};
 
 use super::message::exchange;
 use super::{BadField, CallContext, calls, message, reply};
-use crate::ha::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, SnapshotStatus};
+use crate::ha::{
+    DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus, SnapshotStatus,
+};
 use crate::method::Method;
 use crate::proto::{self, ha_status_response as told};
 use crate::refusal::Refusal;
@@ -70,6 +72,10 @@ fn status(answer: &proto::HaStatusResponse) -> Result<HaStatus, BadField> {
         position: Sequence::new(snapshot.position),
         age: Duration::from_millis(snapshot.age_ms),
     };
+    let outage = |outage: &told::ElectionOutage| ElectionOutage {
+        lasts: Duration::from_millis(outage.lasts_ms),
+        cause: outage.cause.as_str().into(),
+    };
     let known = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
     let present = |number: u64| Some(number).filter(|&number| number != 0);
     Ok(HaStatus {
@@ -87,6 +93,8 @@ fn status(answer: &proto::HaStatusResponse) -> Result<HaStatus, BadField> {
         failed_snapshots: answer.failed_snapshots,
         notice: known(&answer.notice),
         durability,
+        election_outage: answer.election_outage.as_ref().map(outage),
+        waits_because: known(&answer.waits_because),
     })
 }
 
@@ -115,6 +123,10 @@ fn answer(report: Option<&dyn HaReport>) -> proto::HaStatusResponse {
         position: snapshot.position.as_u64(),
         age_ms: millis(snapshot.age),
     };
+    let outage = |outage: ElectionOutage| told::ElectionOutage {
+        lasts_ms: millis(outage.lasts),
+        cause: outage.cause.into(),
+    };
     proto::HaStatusResponse {
         role: role.into(),
         epoch: number(status.epoch),
@@ -130,6 +142,8 @@ fn answer(report: Option<&dyn HaReport>) -> proto::HaStatusResponse {
         failed_snapshots: status.failed_snapshots,
         notice: status.notice.map(Into::into).unwrap_or_default(),
         durability: durability.into(),
+        election_outage: status.election_outage.map(outage),
+        waits_because: status.waits_because.map(Into::into).unwrap_or_default(),
         ..Default::default()
     }
 }

@@ -21,12 +21,20 @@ const MAX_PATH_LEN: usize = 107;
 pub trait Resolve: Send + Sync {
     /// The addresses behind `target`, each as `host:port` or `unix:/path`, the one to try
     /// first in front. `target` is the whole text, scheme included. May block; it is
-    /// called again when no master answers at the addresses.
+    /// called again, up to some times a second, while no master takes a connection at the addresses.
+    /// Each client does so: a resolver that asks a service limits how often it does.
     ///
     /// # Errors
-    /// [`ResolveError`] when there is nothing to be found now; calls ask again until their
-    /// time is over, unless the failure is [lasting](ResolveError::lasting).
+    /// [`ResolveError`] when there is nothing to be found now. Clients that know addresses go on with
+    /// those; others ask again until their time is over, unless the failure is
+    /// [lasting](ResolveError::lasting).
     fn resolve(&self, target: &str) -> Result<Vec<String>, ResolveError>;
+
+    /// Notes that a master took a connection at `address`, one of those behind `target`. Must not
+    /// block.
+    fn reached(&self, target: &str, address: &str) {
+        let _ = (target, address);
+    }
 }
 
 /// One address that can be connected to.
@@ -109,11 +117,32 @@ pub(super) struct Route {
     known: Mutex<Result<Addresses, AddressError>>,
 }
 
+#[derive(Default)]
 struct Addresses {
     /// Empty when they have to be resolved first.
     addresses: Arc<[Address]>,
     /// The one to try first.
     first: usize,
+    /// No master took a connection at any of them: the resolver is asked before they are tried again.
+    have_failed: bool,
+    /// The leader that a standby named since, which the resolver may not know yet.
+    named: Option<Address>,
+}
+
+impl Addresses {
+    fn place_of(&self, address: &Address) -> Option<usize> {
+        self.addresses.iter().position(|known| known == address)
+    }
+
+    /// Takes the place of the former addresses; the one that a standby named is tried first.
+    fn replace(&mut self, mut found: Vec<Address>) {
+        if let Some(named) = self.named.take() {
+            found.retain(|address| *address != named);
+            found.insert(0, named);
+        }
+        found.truncate(MAX_ADDRESSES);
+        *self = Self { addresses: found.into(), ..Self::default() };
+    }
 }
 
 /// Addresses in the order in which to try them.
@@ -143,19 +172,19 @@ impl fmt::Debug for Route {
 impl Route {
     /// Reads a target; what is wrong with it comes out with its first use.
     pub(super) fn new(target: &str, resolvers: &Resolvers) -> Self {
-        let (mut resolve, empty) = (None, || Arc::from(Vec::new()));
+        let mut resolve = None;
         let addresses = match target.split_once("://") {
             _ if target.len() > MAX_TARGET_LEN => Err(AddressError::TooLong),
             Some((scheme, _)) => {
                 resolve = resolvers.of(scheme);
                 match resolve {
-                    Some(_) => Ok(empty()),
+                    Some(_) => Ok(Arc::default()),
                     None => Err(AddressError::UnknownScheme { scheme: scheme.into() }),
                 }
             }
             None => parse_list(target.split([',', ';'])),
         };
-        let known = addresses.map(|addresses| Addresses { addresses, first: 0 });
+        let known = addresses.map(|addresses| Addresses { addresses, ..Addresses::default() });
         Self { target: target.into(), resolve, known: Mutex::new(known) }
     }
 
@@ -170,8 +199,8 @@ impl Route {
     /// The addresses to try; `None` when [`resolve`](Self::resolve) has to be called first.
     pub(super) fn candidates(&self) -> Result<Option<Candidates>, RpcError> {
         match &*self.known.lock() {
-            Ok(known) if known.addresses.is_empty() => Ok(None),
-            Ok(Addresses { addresses, first }) => {
+            Ok(known) if known.addresses.is_empty() || known.have_failed => Ok(None),
+            Ok(Addresses { addresses, first, .. }) => {
                 Ok(Some(Candidates { addresses: Arc::clone(addresses), first: *first }))
             }
             Err(error) => Err(self.bad(error.clone())),
@@ -180,8 +209,9 @@ impl Route {
 
     /// The address that is tried first: the last one that worked, if any did.
     pub(super) fn preferred(&self) -> Option<Arc<str>> {
-        let candidates = self.candidates().ok()??;
-        Some(Arc::clone(candidates.get(0).1.text()))
+        let known = self.known.lock();
+        let Addresses { addresses, first, .. } = known.as_ref().ok()?;
+        addresses.get(*first).map(|address| Arc::clone(address.text()))
     }
 
     /// Returns whether the target is one address, so that there is no other master.
@@ -190,7 +220,7 @@ impl Route {
         self.resolve.is_none() && known.as_ref().is_ok_and(|known| known.addresses.len() == 1)
     }
 
-    /// Asks the resolver. Blocks.
+    /// Asks the resolver. Blocks. Addresses that are known are tried again when it finds none.
     pub(super) fn resolve(&self) -> Result<(), RpcError> {
         let Some(resolve) = &self.resolve else { return Ok(()) };
         let found = resolve.resolve(&self.target).map_err(|source| {
@@ -200,26 +230,73 @@ impl Route {
             } else {
                 RpcError::Unresolved { addr, source }
             }
-        })?;
-        let addresses = parse_list(found.iter().map(|element| &**element));
-        let addresses = addresses.map_err(|reason| self.bad(reason))?;
-        *self.known.lock() = Ok(Addresses { addresses, first: 0 });
+        });
+        let found = found.and_then(|found| self.parse_found(&found));
+        let mut known = self.known.lock();
+        let Ok(known) = &mut *known else { return Ok(()) };
+        match found {
+            Ok(found) => known.replace(found),
+            Err(error) if known.addresses.is_empty() => return Err(error),
+            Err(_) => {
+                let mut before = known.addresses.to_vec();
+                before.rotate_left(known.first);
+                known.replace(before);
+            }
+        }
         Ok(())
+    }
+
+    /// The addresses among those that a resolver found.
+    ///
+    /// # Errors
+    /// [`RpcError::Address`] when none of them is one.
+    fn parse_found(&self, found: &[String]) -> Result<Vec<Address>, RpcError> {
+        let (mut addresses, mut wrong) = (Vec::new(), None);
+        for element in found.iter().take(MAX_ADDRESSES) {
+            match Address::parse(element.trim()) {
+                Ok(address) => addresses.push(address),
+                Err(reason) => wrong = Some(reason),
+            }
+        }
+        if addresses.is_empty() {
+            return Err(self.bad(wrong.unwrap_or(AddressError::Empty)));
+        }
+        Ok(addresses)
     }
 
     /// The address at this place answered.
     pub(super) fn worked(&self, place: usize) {
-        if let Ok(known) = &mut *self.known.lock()
-            && place < known.addresses.len()
-        {
-            known.first = place;
+        let reached = match &mut *self.known.lock() {
+            Ok(known) if place < known.addresses.len() => {
+                (known.first, known.have_failed, known.named) = (place, false, None);
+                Arc::clone(known.addresses[place].text())
+            }
+            _ => return,
+        };
+        if let Some(resolve) = &self.resolve {
+            resolve.reached(&self.target, &reached);
         }
     }
 
-    /// None of the addresses answered: what a resolver said is forgotten.
+    /// A standby says that the leader is at this address: it is tried first from now on. One that is
+    /// not in a list is not: who wrote the list means those in it.
+    pub(super) fn leads(&self, leader: &str) {
+        let Ok(leader) = Address::parse(leader) else { return };
+        let mut known = self.known.lock();
+        let Ok(known) = &mut *known else { return };
+        match known.place_of(&leader) {
+            Some(place) => known.first = place,
+            None if self.resolve.is_some() => known.named = Some(leader),
+            None => {}
+        }
+    }
+
+    /// None of the addresses answered: the resolver is asked before they are tried again.
     pub(super) fn all_failed(&self) {
-        if self.resolve.is_some() {
-            *self.known.lock() = Ok(Addresses { addresses: Arc::from(Vec::new()), first: 0 });
+        if self.resolve.is_some()
+            && let Ok(known) = &mut *self.known.lock()
+        {
+            known.have_failed = true;
         }
     }
 }
@@ -265,6 +342,56 @@ mod tests {
         assert_eq!(route.preferred().as_deref(), Some("[::1]:2"));
         route.all_failed();
         assert_eq!(texts(&route).len(), 3);
+    }
+
+    /// Finds masters once.
+    struct Once(Mutex<Option<Vec<String>>>);
+
+    impl Resolve for Once {
+        fn resolve(&self, _: &str) -> Result<Vec<String>, ResolveError> {
+            self.0.lock().take().ok_or_else(|| ResolveError::new("nothing is found any more"))
+        }
+    }
+
+    fn found_once(addresses: &[&str]) -> Route {
+        let found = addresses.iter().map(ToString::to_string).collect();
+        let mut resolvers = Resolvers::default();
+        resolvers.insert("once", Arc::new(Once(Mutex::new(Some(found)))));
+        Route::new("once://", &resolvers)
+    }
+
+    #[test]
+    fn masters_that_were_found_are_tried_again_when_the_resolver_fails() {
+        // Whoever registered with an address that is none keeps nobody from the others.
+        let route = found_once(&["a:1", "nonsense", "b:2"]);
+        assert!(route.candidates().unwrap().is_none());
+        route.resolve().unwrap();
+        assert_eq!(texts(&route), ["a:1", "b:2"]);
+        route.worked(1);
+        for _ in 0..2 {
+            route.all_failed();
+            assert!(route.candidates().unwrap().is_none(), "the resolver is asked");
+            assert_eq!(route.preferred().as_deref(), Some("b:2"));
+            route.resolve().unwrap();
+            assert_eq!(texts(&route), ["b:2", "a:1"]);
+        }
+        let route = found_once(&["nonsense"]);
+        assert!(matches!(route.resolve(), Err(RpcError::Address { .. })));
+        assert!(matches!(route.resolve(), Err(RpcError::Unresolved { .. })));
+    }
+
+    #[test]
+    fn the_leader_that_a_standby_names_is_tried_first() {
+        let route = Route::new("a:1,b:2", &Resolvers::default());
+        route.leads("b:2");
+        route.leads("c:3");
+        route.leads("nonsense");
+        assert_eq!(texts(&route), ["b:2", "a:1"], "a list is all there is");
+        let route = found_once(&["a:1", "b:2"]);
+        // Named before the resolver knows it.
+        route.leads("c:3");
+        route.resolve().unwrap();
+        assert_eq!(texts(&route), ["c:3", "a:1", "b:2"]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct ClientConfig {
     /// failure doubles it, and the wait is drawn between half of that and all of
     /// it, so that clients do not return together. Default 50 ms.
     pub min_backoff: Duration,
-    /// Longest wait between attempts to connect; 200 ms during the first ten seconds in which the
+    /// Longest wait between attempts to connect; 1 s during the first ten seconds in which the
     /// masters answer that they do not lead, or refuse connections. Default 2 s.
     pub max_backoff: Duration,
     /// After how much silence the system asks whether the other host still lives; a

@@ -14,6 +14,7 @@ use super::backoff::backoff_up_to;
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::Welcome;
+use crate::ha::named_leader;
 use crate::handshake::PrefaceError;
 #[cfg(feature = "tls")]
 use crate::tls::TlsError;
@@ -25,8 +26,8 @@ pub(super) const STAGGER: Duration = Duration::from_millis(250);
 /// say at once that no leader is there: another one will lead shortly.
 const EAGER_FOR: Duration = Duration::from_secs(10);
 
-/// The longest wait between those rounds.
-const EAGER_BACKOFF: Duration = Duration::from_millis(200);
+/// The longest wait between those rounds: thousands of clients make them at the same standbys.
+const EAGER_BACKOFF: Duration = Duration::from_secs(1);
 
 /// What a failed handshake with the master at `addr` is for the caller.
 pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
@@ -135,6 +136,11 @@ impl<'a> Round<'a> {
         if !may_pass(&error) && !matches!(error, RpcError::NotAMaster { .. }) {
             return Err(error);
         }
+        if let RpcError::Refused(refusal) = &error
+            && let Some(leader) = named_leader(refusal)
+        {
+            self.route.leads(leader);
+        }
         self.failure = Some(more_telling(self.failure.take(), error));
         Ok(())
     }
@@ -199,6 +205,14 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
         RpcError::Refused(refusal) => {
             matches!(refusal.code, ErrorCode::Overloaded | ErrorCode::UnavailableInCurrentStatus)
         }
+        _ => false,
+    }
+}
+
+/// Returns whether masters answer, and none of them leads.
+pub(super) fn lacks_leader(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Refused(refusal) => refusal.code == ErrorCode::UnavailableInCurrentStatus,
         _ => false,
     }
 }

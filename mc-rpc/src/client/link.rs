@@ -238,6 +238,24 @@ impl Link {
         opened
     }
 
+    /// Returns why the last round of attempts to connect failed.
+    pub(super) fn last_failure(&self) -> RpcError {
+        let failure = self.outage.last().map(|(error, _)| error);
+        failure.unwrap_or_else(|| self.no_connection())
+    }
+
+    /// Returns whether the master is known to be down, so that calls do not wait for it.
+    pub(super) fn is_known_down(&self) -> bool {
+        self.outage.known(Instant::now().into_std()).is_some()
+    }
+
+    /// No connection was made within the time of a call.
+    fn no_connection(&self) -> RpcError {
+        let text = format!("no connection after {:?}", self.config.call_timeout);
+        let source = Arc::new(io::Error::new(io::ErrorKind::TimedOut, text));
+        RpcError::Unreachable { addr: Arc::clone(self.addr()), source }
+    }
+
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
         self.dial(|link, address| async move {
             let prepared = link.prepare().await?;
@@ -443,15 +461,7 @@ impl Link {
                     }
                     failure = Some(error);
                 }
-                Err(_) => {
-                    let failure = failure.or_else(|| self.outage.last().map(|(error, _)| error));
-                    return Err(failure.unwrap_or_else(|| {
-                        let text = format!("no connection after {:?}", self.config.call_timeout);
-                        let source = io::Error::new(io::ErrorKind::TimedOut, text);
-                        let (addr, source) = (Arc::clone(self.addr()), Arc::new(source));
-                        RpcError::Unreachable { addr, source }
-                    }));
-                }
+                Err(_) => return Err(failure.unwrap_or_else(|| self.last_failure())),
             }
         }
     }

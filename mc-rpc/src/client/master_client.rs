@@ -4,8 +4,11 @@ use mc_types::BoxFuture;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use tokio::time::{Instant, timeout_at};
 
+use super::backoff::bounded;
 use super::config::ClientConfig;
+use super::dial::lacks_leader;
 use super::link::Link;
 use super::metrics::ClientMetrics;
 use crate::answer::Answer;
@@ -48,6 +51,41 @@ impl MasterClient {
             let client = Self::lazy(addr, config);
             client.link.connection().await?;
             Ok(client)
+        })
+    }
+
+    /// Connects as [`connect`](Self::connect), and tries again while that fails because masters
+    /// answer that they do not lead: for [`ClientConfig::call_timeout`], and no longer than calls wait, see
+    /// [`ClientConfig::outage_timeout`]; not at all if [`ClientConfig::retry`] is off. `waits` is told
+    /// once why it waits.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_to_leader<'a>(
+        addr: &'a str,
+        config: ClientConfig,
+        waits: impl FnOnce(&RpcError) + Send + 'a,
+    ) -> BoxFuture<'a, Result<Self, RpcError>> {
+        Box::pin(async move {
+            let mut waits = config.retry.then_some(waits);
+            let is_patient = config.retry;
+            let deadline = Instant::now() + bounded(config.call_timeout);
+            let client = Self::lazy(addr, config);
+            loop {
+                // It keeps the pauses between the attempts.
+                let error = match timeout_at(deadline, client.link.connection()).await {
+                    Ok(Ok(_)) => return Ok(client),
+                    Ok(Err(error)) => error,
+                    Err(_) => client.link.last_failure(),
+                };
+                let is_over = Instant::now() >= deadline || client.link.is_known_down();
+                if !is_patient || !lacks_leader(&error) || is_over {
+                    return Err(error);
+                }
+                if let Some(waits) = waits.take() {
+                    waits(&error);
+                }
+            }
         })
     }
 

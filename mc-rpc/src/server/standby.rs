@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use mc_types::ErrorCode;
 
 use crate::calls::answer_standby;
-use crate::ha::HaReport;
+use crate::ha::{HaReport, standby_refusal};
 use crate::refusal::Refusal;
 use crate::service::{Call, Completion, Service, check_role};
 
@@ -59,12 +58,7 @@ impl Standby {
     }
 
     fn refusal(&self) -> Refusal {
-        let status = self.report.ha_status();
-        let message = match status.leader {
-            Some(leader) => format!("this master is a standby; the leader is {leader}"),
-            None => "this master is a standby, and knows no leader now; ask the others".into(),
-        };
-        Refusal::new(ErrorCode::UnavailableInCurrentStatus, message)
+        standby_refusal(self.report.leader().as_deref())
     }
 }
 

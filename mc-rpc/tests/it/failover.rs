@@ -162,8 +162,42 @@ async fn a_leader_is_found_soon_after_it_begins() {
         });
         assert!(exist(kind, &Clients::new(&addr, &config())).await.unwrap());
         let took = done(standbys).await;
-        assert!(took < Duration::from_secs(1), "{kind:?}: {took:?}");
+        assert!(took < QUICKLY, "{kind:?}: {took:?}");
     }
+}
+
+fn never(error: &RpcError) {
+    panic!("it waits: {error}");
+}
+
+#[tokio::test]
+async fn connecting_waits_for_a_leader_and_says_so_once() {
+    let refusal = || Refusal::new(ErrorCode::UnavailableInCurrentStatus, "a standby");
+    let (standby, addr) = listen();
+    let becomes_leader = thread::spawn(move || {
+        for _ in 0..3 {
+            refuse(&standby, &refusal());
+        }
+        accept_in(&standby, 2, 1).answer(b"\x10\x01");
+    });
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |error: &RpcError| told.lock().unwrap().push(error.to_string());
+    let client = MasterClient::connect_to_leader(&addr, config(), tell).await.unwrap();
+    assert!(client.exist(key("k")).await.unwrap());
+    done(becomes_leader).await;
+    let told = told.into_inner().unwrap();
+    assert!(matches!(&told[..], [why] if why.contains("a standby")), "{told:?}");
+
+    // Not in one attempt, and not while nobody answers at all.
+    let (standby, addr) = listen();
+    let refuses = thread::spawn(move || refuse(&standby, &refusal()));
+    let mut once = config();
+    once.retry = false;
+    let error = MasterClient::connect_to_leader(&addr, once, never).await.unwrap_err();
+    assert!(matches!(error, RpcError::Refused(_)), "{error}");
+    done(refuses).await;
+    let error = MasterClient::connect_to_leader(&addr, config(), never).await.unwrap_err();
+    assert!(matches!(error, RpcError::Unreachable { .. }), "{error}");
 }
 
 /// A resolver that names first a former leader, and the present one when it is asked again.
@@ -192,6 +226,22 @@ async fn a_resolver_is_asked_again_when_a_former_leader_answers() {
         assert!(begun.elapsed() < QUICKLY, "{kind:?}: {:?}", begun.elapsed());
     }
     assert_eq!(old.metrics().calls.iter().map(|of| of.calls).sum::<u64>(), 0);
+}
+
+#[tokio::test]
+async fn a_leader_that_the_resolver_does_not_know_is_found_where_a_standby_names_it() {
+    let server = serve(&master(), leader(3).0).await;
+    let leader = server.local_addr();
+    for kind in BOTH {
+        let (standby, at_standby) = listen();
+        let message = format!("this master is a standby; the leader is {leader}");
+        let refusal = Refusal::new(ErrorCode::UnavailableInCurrentStatus, message);
+        let refusing = thread::spawn(move || refuse(&standby, &refusal));
+        let mut config = config();
+        config.resolver("etcd", Arc::new(Etcd(std::sync::Mutex::new(vec![at_standby]))));
+        assert!(!exist(kind, &Clients::new("etcd://a/cluster", &config)).await.unwrap());
+        done(refusing).await;
+    }
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mc_rpc::{
-    ClientConfig, DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, MasterClient,
-    MasterService, Refusal, RpcError, Server, ServerConfig, ServerHandle, SnapshotStatus, Standby,
-    SystemClock, blocking,
+    ClientConfig, DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus,
+    MasterClient, MasterService, Refusal, RpcError, Server, ServerConfig, ServerHandle,
+    SnapshotStatus, Standby, SystemClock, blocking,
 };
 use mc_types::{Epoch, ErrorCode, Sequence};
 
@@ -92,6 +92,34 @@ async fn a_standby_names_the_leader_and_answers_administrators() {
     }
 }
 
+/// Knows the leader; to find out more would take time.
+#[derive(Debug)]
+struct LeaderOnly;
+
+impl HaReport for LeaderOnly {
+    fn ha_status(&self) -> HaStatus {
+        unreachable!("a refusal needs the leader alone")
+    }
+
+    fn leader(&self) -> Option<Box<str>> {
+        Some("10.0.0.1:50051".into())
+    }
+
+    fn hand_over(&self, _: Option<&str>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_standby_asks_for_the_leader_alone() {
+    let service = Standby::new(Arc::new(LeaderOnly));
+    let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await.unwrap();
+    let server = server.spawn();
+    let addr = server.local_addr().to_string();
+    let refused = MasterClient::connect(&addr, once()).await.unwrap_err();
+    assert!(refused.to_string().contains("; the leader is 10.0.0.1:50051"), "{refused}");
+}
+
 #[tokio::test]
 async fn everything_that_a_master_reports_is_told() {
     let status = HaStatus {
@@ -118,6 +146,11 @@ async fn everything_that_a_master_reports_is_told() {
         failed_snapshots: 6,
         notice: Some("the disk is slow".into()),
         durability: DurabilityMode::Sync,
+        election_outage: Some(ElectionOutage {
+            lasts: Duration::from_secs(3),
+            cause: "no quorum".into(),
+        }),
+        waits_because: Some("the journal of m2 reaches further".into()),
     };
     let report = Report::new(status.clone());
     let service = MasterService::new(master(), SystemClock::new())

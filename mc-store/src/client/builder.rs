@@ -433,7 +433,12 @@ impl ClientBuilder {
             settings.pulse.rpc.environment(network);
         }
         resolve_in_etcd(&address, &mut settings.pulse.rpc)?;
-        let master = MasterClient::connect(&address, settings.pulse.rpc.clone()).await?;
+        let rpc = settings.pulse.rpc.clone();
+        let limit = rpc.call_timeout;
+        let waits = |error: &mc_rpc::RpcError| {
+            tracing::warn!(master = &*address, %error, "waiting for the master, for up to {limit:?}");
+        };
+        let master = MasterClient::connect_to_leader(&address, rpc, waits).await?;
         let contributes = self.segment_size > NOTHING;
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let listen = self.listen.or(contributes.then_some(anywhere));

@@ -17,6 +17,7 @@ use mc_rpc::{
     ServerHandle, Streams,
 };
 use mc_types::{BoxFuture, Epoch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -103,6 +104,8 @@ pub struct Standby {
     status: Arc<Status>,
     applier: Arc<Applier>,
     following: AbortOnDrop,
+    /// Registers this member, when the election service did not answer at the start.
+    registration: Option<JoinSet<Result<(), ElectionError>>>,
 }
 
 /// The place of a leader, to be [taken](crate::MasterBuilder::lead) by a master.
@@ -133,6 +136,9 @@ impl LeaderSeat {
 /// The wait before a leader that could not be followed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The longest wait before an election service is asked again that does not answer.
+const MAX_RETRY: Duration = Duration::from_secs(2);
+
 /// How often the election is told how far the journal reaches.
 const STANDING: Duration = Duration::from_millis(500);
 
@@ -142,6 +148,9 @@ const YIELD: Duration = Duration::from_secs(5);
 impl Standby {
     /// Registers as a member, reads the journal, listens and follows the leader. `master` are the
     /// settings with which this master is to lead. Must be called in a tokio runtime.
+    ///
+    /// An election service that does not answer is waited for beside this: the standby registers
+    /// when it does, and says meanwhile what it waits for.
     ///
     /// # Errors
     /// [`StandbyError`]; nothing is left running then.
@@ -234,9 +243,17 @@ impl Standby {
     }
 
     async fn take_over(self) -> Result<LeaderSeat, StandbyError> {
-        let Self { config, server, status, applier, following } = self;
+        let Self { config, server, status, applier, following, registration } = self;
         let clock = HaEnvironment::new(Arc::clone(&config.environment));
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
+        status.waits(candidacy.waits());
+        if let Some(mut registration) = registration {
+            match registration.join_next().await {
+                Some(Ok(registered)) => registered?,
+                // It panicked, or its runtime ends.
+                Some(Err(_)) | None => return Err(ElectionError::Closed.into()),
+            }
+        }
         let leadership = tokio::select! {
             leadership = await_leadership(&*config.election, &mut candidacy, &clock) => leadership?,
             () = applier.ended() => return Err(StandbyError::Applier),
@@ -266,6 +283,8 @@ struct Prepared {
     config: ClusterConfig,
     status: Arc<Status>,
     applier: Arc<Applier>,
+    /// Registers it, when the election service did not answer at once.
+    registration: Option<JoinSet<Result<(), ElectionError>>>,
 }
 
 impl Prepared {
@@ -278,8 +297,18 @@ impl Prepared {
         let look = move || Ok::<_, JournalError>(standing_of(&*journal)?);
         let standing = config.environment.blocking(look).completed().await;
         let standing = standing.map_err(RecoverError::Journal)?;
-        config.election.register(config.member.clone(), standing).await?;
-        Ok(Self::read(config, master).await?)
+        let election = &config.election;
+        let registration = match election.register(config.member.clone(), standing).await {
+            Ok(()) => None,
+            Err(error) if error.is_retryable() => {
+                warn!(%error, "waiting for the election service; no master leads without it");
+                let mut registration = JoinSet::new();
+                registration.spawn(register_later(Arc::clone(election), config.member.clone()));
+                Some(registration)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { registration, ..Self::read(config, master).await? })
     }
 
     /// Reads the journal.
@@ -291,7 +320,7 @@ impl Prepared {
         let read = move || Applier::start_in(&executor, journal, master, settings);
         let applier = Arc::new(config.environment.blocking(read).completed().await?);
         let status = Arc::new(Status::standby(&config, &applier));
-        Ok(Self { config, status, applier })
+        Ok(Self { config, status, applier, registration: None })
     }
 
     fn service(&self) -> mc_rpc::Standby {
@@ -305,9 +334,29 @@ impl Prepared {
         self.config.election.set_standing(standing);
         let position = standing.position;
         info!(member = %member.id(), address = member.rpc_address(), %position, "standby");
-        let Self { config, status, applier } = self;
+        let Self { config, status, applier, registration } = self;
         let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
-        Standby { config, server, status, applier, following: AbortOnDrop(following) }
+        let following = AbortOnDrop(following);
+        Standby { config, server, status, applier, following, registration }
+    }
+}
+
+/// Registers as soon as the election service answers.
+async fn register_later(
+    election: Arc<dyn LeaderElection>,
+    member: Member,
+) -> Result<(), ElectionError> {
+    let mut pause = RETRY;
+    loop {
+        tokio::time::sleep(pause).await;
+        match election.register(member.clone(), election.standing()).await {
+            Ok(()) => {
+                info!(member = %member.id(), "the election service answers; registered");
+                return Ok(());
+            }
+            Err(error) if error.is_retryable() => pause = (2 * pause).min(MAX_RETRY),
+            Err(error) => return Err(error),
+        }
     }
 }
 

@@ -149,13 +149,14 @@ impl Kept {
         let term = term.map(|won| {
             let WonTerm { leadership, election, led, status, history, is_first, has_none } = won;
             let (epoch, hub) = (leadership.epoch(), Arc::clone(&led.hub));
+            let authority = leadership.authority().clone();
             let is_blank = Box::new(move || is_first && has_none());
             let watch = journal.watch();
             let parts =
                 TermParts { leadership, election, led, journal: watch, ticker, history, is_blank };
             let term = RunningTerm::start(parts, status.notice());
             let hand_over = term.wishes();
-            status.leads(epoch, Leading { hub, journal: journal.watch(), hand_over });
+            status.leads(epoch, Leading { hub, journal: journal.watch(), authority, hand_over });
             (term, status)
         });
         Keeper { term, journal }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use mc_ha::election::{ClusterView, InSync, LeaderElection, Member};
+use mc_ha::MetadataJournal;
+use mc_ha::election::{Authority, InSync, LeaderElection, Member, WaitReason};
 use mc_ha::replication::{Applier, ApplierState, Hub};
-use mc_ha::{HistoryId, MetadataJournal};
-use mc_rpc::{DurabilityMode, FollowerStatus, HaReport, HaRole, HaStatus, Refusal, SnapshotStatus};
+use mc_rpc::{
+    DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus, Refusal,
+    SnapshotStatus,
+};
 use mc_types::{Epoch, ErrorCode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
@@ -31,12 +34,16 @@ struct Now {
     epoch: Option<Epoch>,
     standby: Option<watch::Receiver<ApplierState>>,
     leader: Option<Leading>,
+    /// Why it does not lead although no member does.
+    waits: Option<watch::Receiver<Option<WaitReason>>>,
 }
 
 /// What only a leader has.
 pub(crate) struct Leading {
     pub(crate) hub: Arc<Hub>,
     pub(crate) journal: JournalWatch,
+    /// It leads as long as this is valid.
+    pub(crate) authority: Authority,
     /// Takes wishes to hand over.
     pub(crate) hand_over: mpsc::Sender<HandOver>,
 }
@@ -55,6 +62,7 @@ impl Status {
             epoch: None,
             standby: Some(applier.state()),
             leader: None,
+            waits: None,
         };
         Self {
             member: config.member.clone(),
@@ -71,13 +79,6 @@ impl Status {
         Arc::clone(&self.notice)
     }
 
-    /// Returns the history of the last leader, if it is not this standby's: then the standby's journal
-    /// may be the one to be followed.
-    fn other_history(view: Option<&ClusterView>, standby: &ApplierState) -> Option<HistoryId> {
-        let own = standby.history?;
-        view?.in_sync.as_ref()?.history.filter(|theirs| *theirs != own)
-    }
-
     pub(crate) fn becomes(&self, role: HaRole, epoch: Option<Epoch>) {
         let mut now = self.now.lock();
         (now.role, now.epoch) = (role, epoch);
@@ -85,26 +86,67 @@ impl Status {
 
     pub(crate) fn leads(&self, epoch: Epoch, leading: Leading) {
         let mut now = self.now.lock();
-        *now =
-            Now { role: HaRole::Leader, epoch: Some(epoch), standby: None, leader: Some(leading) };
+        *now = Now {
+            role: HaRole::Leader,
+            epoch: Some(epoch),
+            standby: None,
+            leader: Some(leading),
+            waits: None,
+        };
+    }
+
+    /// It is a candidate, which says here why it waits.
+    pub(crate) fn waits(&self, waits: watch::Receiver<Option<WaitReason>>) {
+        self.now.lock().waits = Some(waits);
+    }
+
+    /// Returns whether the last leader's history is another one than that of this member's journal,
+    /// which may be the one to be followed: clients would lose what they hold at that leader.
+    fn has_other_history(&self) -> bool {
+        let own = self.election.standing().history;
+        let view = self.election.view();
+        let view = view.borrow();
+        let in_sync = view.as_ref().and_then(|view| view.in_sync.as_ref());
+        let theirs = in_sync.and_then(|in_sync| in_sync.history);
+        own.is_some() && theirs.is_some() && own != theirs
+    }
+
+    /// The leader's address as this member sees it, when it is not the leader itself.
+    fn other_leader(&self) -> Option<Box<str>> {
+        if self.has_other_history() {
+            return None;
+        }
+        let leader = self.election.leader();
+        let leader = leader.borrow();
+        let other = leader.as_ref().filter(|leader| leader.member.id() != self.member.id());
+        other.map(|leader| leader.member.rpc_address().into())
     }
 }
 
 impl HaReport for Status {
     fn ha_status(&self) -> HaStatus {
         let view = self.election.view().borrow().clone();
-        let leader = self.election.leader().borrow().clone();
+        let seen_epoch = self.election.leader().borrow().as_ref().map(|leader| leader.epoch);
         let now = self.now.lock();
         let mut trouble = None;
         let mut status = HaStatus {
             role: now.role,
-            epoch: now.epoch.or(leader.as_ref().map(|leader| leader.epoch)),
+            epoch: now.epoch.or(seen_epoch),
             member: self.member.id().as_str().into(),
             address: self.member.rpc_address().into(),
-            leader: leader.as_ref().map(|leader| leader.member.rpc_address().into()),
+            leader: self.other_leader(),
             durability: self.durability,
+            election_outage: self.election.outage().map(|outage| ElectionOutage {
+                lasts: outage.since.elapsed(),
+                cause: outage.cause.to_string().into(),
+            }),
             ..HaStatus::default()
         };
+        if status.leader.is_none()
+            && let Some(waits) = &now.waits
+        {
+            status.waits_because = waits.borrow().as_ref().map(|why| why.to_string().into());
+        }
         let in_sync = view.as_ref().and_then(|view| view.in_sync.as_ref());
         if let Some(InSync { members, .. }) = in_sync {
             status.in_sync = members.iter().map(|id| id.as_str().into()).collect();
@@ -113,13 +155,13 @@ impl HaReport for Status {
             let standby = standby.borrow();
             status.position = Some(standby.durable.sequence);
             status.failed_snapshots = standby.failed_snapshots;
-            // Clients would lose what they hold by following it.
-            if Self::other_history(view.as_deref(), &standby).is_some() {
-                status.leader = None;
-            }
         }
-        if let Some(Leading { hub, journal, .. }) = &now.leader {
-            status.leader = Some(self.member.rpc_address().into());
+        if let Some(Leading { hub, journal, authority, .. }) = &now.leader {
+            if authority.is_valid() {
+                status.leader = Some(self.member.rpc_address().into());
+            } else {
+                status.role = HaRole::Standby;
+            }
             trouble = journal.trouble();
             let journal = journal.read();
             status.position = Some(journal.writer.durable.sequence);
@@ -155,6 +197,14 @@ impl HaReport for Status {
         let trouble = trouble.map(|trouble| trouble.to_string());
         status.notice = trouble.or_else(|| self.notice.lock().clone()).map(Into::into);
         status
+    }
+
+    fn leader(&self) -> Option<Box<str>> {
+        let leads = |leading: &Leading| leading.authority.is_valid();
+        if self.now.lock().leader.as_ref().is_some_and(leads) {
+            return Some(self.member.rpc_address().into());
+        }
+        self.other_leader()
     }
 
     fn hand_over(&self, to: Option<&str>) -> Result<(), Refusal> {

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use mc_ha::election::etcd::EtcdElection;
 use mc_ha::election::{Authority, LeaderElection, Leadership, Member, Standing, Takeover};
 use mc_ha::etcd::EtcdConfig;
-use mc_rpc::{ServerConfig, Term};
+use mc_rpc::{HaReport, HaRole, HaStatus, Refusal, ServerConfig, ServerHandle, Term};
 use mc_store::{
     ByteSize, Client, ClientBuilder, ClientConfig, ErrorCode, Master, StartError, blocking,
 };
 use mc_testkit::{EtcdCluster, eventually, eventually_async};
 use mc_types::Epoch;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// How long a leader that has died is believed to live.
 const LEASE: Duration = Duration::from_secs(1);
@@ -170,6 +172,82 @@ async fn clients_follow_the_leader_of_a_list() {
         addresses.collect::<Vec<_>>().join(";")
     })
     .await;
+}
+
+/// A member that leads no master, and knows of none that does.
+#[derive(Debug)]
+struct Leaderless;
+
+impl HaReport for Leaderless {
+    fn ha_status(&self) -> HaStatus {
+        HaStatus { role: HaRole::Standby, ..HaStatus::default() }
+    }
+
+    fn hand_over(&self, _: Option<&str>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+async fn standby() -> ServerHandle {
+    let service = mc_rpc::Standby::new(Arc::new(Leaderless));
+    let server = mc_rpc::Server::bind("127.0.0.1:0", service, ServerConfig::default());
+    server.await.unwrap().spawn()
+}
+
+/// How often etcd was asked for keys.
+async fn questions(etcd: &EtcdCluster) -> u64 {
+    let mut stream = TcpStream::connect(etcd.address(0)).await.unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    let is_range = |line: &&str| {
+        line.starts_with("grpc_server_started_total{") && line.contains(r#"grpc_method="Range""#)
+    };
+    let line = page.lines().find(is_range).expect("etcd counts its calls");
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_clients_of_a_process_ask_etcd_together_and_poll_the_masters_that_they_know() {
+    if !EtcdCluster::is_installed() {
+        return;
+    }
+    let etcd = EtcdCluster::start(1);
+    let (_, url) = cluster(&etcd, "crowd");
+    let standbys = [standby().await, standby().await];
+    for (number, standby) in standbys.iter().enumerate() {
+        let address = standby.local_addr();
+        let member = format!(r#"{{"rpc_address":"{address}","epoch":1,"sequence":0}}"#);
+        etcd.ctl(&["put", &format!("/mc-store/crowd/members/m{number}"), &member]);
+    }
+    let before = questions(&etcd).await;
+    // Each with settings of its own, as those of one application that know nothing of each other.
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        let mut rpc = mc_rpc::ClientConfig::default();
+        rpc.call_timeout = 2 * DEADLINE;
+        rpc.resolver("etcd", Arc::new(mc_store::EtcdResolver::new()));
+        let key = || mc_types::KeyRef::new("k").unwrap();
+        let client = mc_rpc::MasterClient::lazy(&url, rpc.clone());
+        calls.push(tokio::spawn(async move { client.exist(key()).await }));
+        let client = mc_rpc::blocking::MasterClient::lazy(&url, rpc);
+        calls.push(tokio::task::spawn_blocking(move || client.exist(key())));
+    }
+    let refused = || standbys.iter().map(|standby| standby.metrics().turned_away).sum::<u64>();
+    eventually(DEADLINE, "they poll the standbys", || refused() > 100).await;
+    assert_eq!(questions(&etcd).await - before, 1);
+    // One of those that they know leads.
+    let [first, second] = standbys;
+    let at = first.local_addr();
+    first.close().await;
+    let master = Master::builder().listen(at).start().await.unwrap();
+    for call in calls {
+        assert!(!call.await.unwrap().unwrap());
+    }
+    assert_eq!(questions(&etcd).await - before, 1);
+    second.close().await;
+    master.shutdown().await;
 }
 
 async fn refused(builder: ClientBuilder) -> (String, ErrorCode) {

@@ -286,7 +286,7 @@ fn a_standby_names_the_leader() {
     let etcd = EtcdCluster::start(1);
     // Mooncake's flags.
     let etcd = format!("--ha_backend_connstring={}", etcd.endpoints()[0]);
-    let flags = ["--enable-ha", "--ha_backend_type=etcd", &etcd];
+    let flags = ["--enable-ha", "--ha_backend_type=etcd", "--ha_lease_ttl=2s", &etcd];
     // A moment after its role.
     let serves = |master: &Master| get(master, "/get_all_keys").status == 200;
     let first = Master::start(free_port(), &flags);

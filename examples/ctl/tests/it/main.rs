@@ -7,6 +7,7 @@ mod bad_input;
 mod connections;
 mod disks;
 mod end_to_end;
+mod etcd_away;
 mod histories;
 mod kept;
 mod leaders;

@@ -63,6 +63,7 @@ impl Keys {
             key: Bytes::copy_from_slice(self.prefix.as_bytes()),
             range_end: end.into(),
             limit: MAX_KEYS as i64,
+            ..RangeRequest::default()
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Winning, keeping and ending a term.
 
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use mc_types::{Epoch, Sequence, Time};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -24,6 +26,10 @@ use crate::position::Position;
 
 /// The pause before a renewal that failed is tried again.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a term is renewed in the time of its lease. With the default lease four seconds are
+/// left at least when a renewal fails, in which etcd can elect a leader of its own twice.
+const RENEWALS: u32 = 6;
 
 /// Makes one attempt to win a term.
 pub(super) async fn campaign(
@@ -165,25 +171,26 @@ impl KeptTerm {
         let Self { etcd, fence, value, .. } = self;
         let authority = fence.authority();
         let mut progress = Progress::new(authority.epoch());
-        let mut pause = etcd.ttl / 3;
+        let mut again = |sent: Time| {
+            progress.note(self.standing.borrow().position, sent - self.begun);
+            progress.common = Sequence::new(self.common.load(Ordering::Relaxed));
+            vec![
+                RequestOp::put(&etcd.keys.leader, value.clone()),
+                RequestOp::put(&etcd.keys.progress, encode_progress(&progress)),
+            ]
+        };
+        let mut pause = etcd.ttl / RENEWALS;
         let mut has_failed = false;
         while let Some(remaining) = authority.remaining() {
             sleep(pause.min(remaining)).await;
-            let sent = etcd.clock.now();
             let Some(remaining) = authority.remaining() else { return };
-            progress.note(self.standing.borrow().position, sent - self.begun);
-            progress.common = Sequence::new(self.common.load(Ordering::Relaxed));
-            let again = vec![
-                RequestOp::put(&etcd.keys.leader, value.clone()),
-                RequestOp::put(&etcd.keys.progress, encode_progress(&progress)),
-            ];
-            pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
-                Ok(Ok(true)) => {
+            pause = match timeout(remaining, etcd.renew_term(value, &mut again)).await {
+                Ok(Ok((sent, true))) => {
                     fence.extend(sent + safe_lease(etcd.ttl));
                     has_failed = false;
-                    etcd.ttl / 3
+                    etcd.ttl / RENEWALS
                 }
-                Ok(Ok(false)) => return,
+                Ok(Ok((_, false))) => return,
                 Ok(Err(error)) => {
                     // Once: it is tried many times a second.
                     if !std::mem::replace(&mut has_failed, true) {
@@ -203,6 +210,33 @@ impl KeptTerm {
 }
 
 impl Etcd {
+    /// Writes what `again` makes of the time, the value of the term among it. Returns a time before the write, and whether the leader's
+    /// key still had the value. While a request has no answer, others are sent beside it: etcd forgets
+    /// a request when it elects another leader, and answers after seconds or never.
+    async fn renew_term(
+        &self,
+        value: &Bytes,
+        again: &mut (impl FnMut(Time) -> Vec<RequestOp> + Send),
+    ) -> Result<(Time, bool), ElectionError> {
+        let mut requests = FuturesUnordered::new();
+        loop {
+            let sent = self.clock.now();
+            let request = self.transact_in_term(value.clone(), again(sent));
+            requests.push(async move { Ok((sent, request.await?)) });
+            let mut next = pin!(sleep(self.ttl / (2 * RENEWALS)));
+            loop {
+                tokio::select! {
+                    Some(answer) = requests.next() => {
+                        if answer.is_ok() || requests.is_empty() {
+                            return answer;
+                        }
+                    }
+                    () = &mut next => break,
+                }
+            }
+        }
+    }
+
     /// Runs requests if the leader's key still has the value of this term, and returns whether it
     /// has.
     async fn transact_in_term(
