@@ -49,8 +49,11 @@ const MAX_PASSWORD_FILE: usize = 4096;
 pub struct EtcdResolver {
     settings: Settings,
     /// The lookups that it has used, which others may share.
-    lookups: Arc<Mutex<Vec<(EtcdConfig, Arc<Lookup>)>>>,
+    lookups: Arc<Mutex<Vec<UsedLookup>>>,
 }
+
+/// A lookup with the cluster that it is for.
+type UsedLookup = (EtcdConfig, Arc<Lookup>);
 
 /// Two are equal when their settings are.
 impl PartialEq for EtcdResolver {

@@ -536,7 +536,12 @@ mod tests {
         view.progress = Some(progress);
         let mut me = candidacy("a");
         assert_eq!(me.decide(now(0), &view, at(7)), CLEAN);
-        assert_eq!(me.decide(now(0), &view, at(6)), never(WaitReason::TooFarBehind(None)));
+        let waits = wait(30_000, WaitReason::NotInSync);
+        assert_eq!(me.decide(now(0), &view, at(6)), waits);
+        // One from before all that is known.
+        let old = view.progress.as_mut().unwrap();
+        (10..200).for_each(|n| old.note(at(n).position, Duration::from_secs(n)));
+        assert_eq!(me.decide(now(0), &view, at(7)), never(WaitReason::TooFarBehind(None)));
     }
 
     #[test]

@@ -218,6 +218,8 @@ impl Progress {
         match of_then {
             _ if changes == 0 => Some(Behind { changes: 0, time: Duration::ZERO }),
             Some((_, time)) => Some(Behind { changes, time: end.saturating_sub(*time) }),
+            // The term began with what it has, at least.
+            None if self.marks.len() < Self::MAX_MARKS => Some(Behind { changes, time: end }),
             None => None,
         }
     }
@@ -312,6 +314,9 @@ mod tests {
         // The moments are two seconds apart: it may lack up to two seconds less than that.
         assert_eq!(progress.behind(at(7, 399)), behind(501, 7));
         assert_eq!(progress.behind(at(6, 399)), None);
+        let mut young = Progress::new(Epoch::new(7));
+        young.note(at(7, 50), seconds(1));
+        assert_eq!(young.behind(at(7, 20)), behind(30, 1), "all of the term is known");
         progress.note(at(6, 1_000), seconds(11));
         assert_eq!(progress.behind(at(7, 900)), behind(0, 0), "of another term");
         for second in 10..1000 {

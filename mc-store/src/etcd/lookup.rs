@@ -26,7 +26,7 @@ type Answer = Result<Vec<String>, Unknown>;
 /// What the clients tell the thread of a lookup.
 enum Request {
     /// No master takes connections: where are they?
-    Find { etcd: EtcdConfig, answer: SyncSender<Answer> },
+    Find { etcd: Box<EtcdConfig>, answer: SyncSender<Answer> },
     /// A master took a connection.
     Reached(String),
 }
@@ -43,9 +43,12 @@ impl fmt::Debug for Lookup {
     }
 }
 
+/// A lookup of the process with this number, for a cluster.
+type Running = (u32, Settings, EtcdConfig, Weak<Lookup>);
+
 /// The lookups of this process, each with the cluster that it is for. A process that was forked has
 /// none of the threads.
-static LOOKUPS: Mutex<Vec<(u32, Settings, EtcdConfig, Weak<Lookup>)>> = Mutex::new(Vec::new());
+static LOOKUPS: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 
 impl Lookup {
     /// Returns the lookup of this cluster, which other clients may have, too. `etcd` is without a
@@ -84,7 +87,7 @@ impl Lookup {
         let limit = etcd.request_timeout().saturating_mul(endpoints).saturating_mul(2) + SLACK;
         let (answer, answered) = sync_channel(1);
         let closed = || Unknown::Etcd(ElectionError::Closed);
-        self.requests.send(Request::Find { etcd, answer }).map_err(|_| closed())?;
+        self.requests.send(Request::Find { etcd: Box::new(etcd), answer }).map_err(|_| closed())?;
         answered.recv_timeout(limit).unwrap_or_else(|_| Err(closed()))
     }
 
@@ -121,7 +124,7 @@ impl Finder {
             tokio::select! {
                 biased;
                 request = requests.recv() => match request {
-                    Some(Request::Find { etcd, answer }) => self.find(etcd, answer),
+                    Some(Request::Find { etcd, answer }) => self.find(*etcd, answer),
                     Some(Request::Reached(address)) => {
                         self.directory.reached(&address, Instant::now(), random());
                         self.connection = None;

@@ -13,20 +13,21 @@ pub(crate) struct Alone(pub(crate) JournalWatch);
 impl HaReport for Alone {
     fn ha_status(&self) -> HaStatus {
         let report = self.0.read();
-        let mut status = HaStatus::default();
-        status.role = HaRole::Alone;
-        status.epoch = Some(report.writer.durable.epoch);
-        status.position = Some(report.writer.durable.sequence);
-        status.durability = mode(report.settings.durability);
-        status.snapshot = report.last_snapshot.map(|snapshot| SnapshotStatus {
-            position: snapshot.at.sequence,
-            age: snapshot.finished.elapsed().unwrap_or_default(),
-        });
-        status.journal_bytes = report.usage.journal_bytes;
-        status.snapshot_bytes = report.usage.snapshot_bytes;
-        status.failed_snapshots = report.failed_snapshots;
-        status.notice = self.0.trouble().map(|trouble| trouble.to_string().into());
-        status
+        HaStatus {
+            role: HaRole::Alone,
+            epoch: Some(report.writer.durable.epoch),
+            position: Some(report.writer.durable.sequence),
+            durability: mode(report.settings.durability),
+            snapshot: report.last_snapshot.map(|snapshot| SnapshotStatus {
+                position: snapshot.at.sequence,
+                age: snapshot.finished.elapsed().unwrap_or_default(),
+            }),
+            journal_bytes: report.usage.journal_bytes,
+            snapshot_bytes: report.usage.snapshot_bytes,
+            failed_snapshots: report.failed_snapshots,
+            notice: self.0.trouble().map(|trouble| trouble.to_string().into()),
+            ..HaStatus::default()
+        }
     }
 
     fn hand_over(&self, _: Option<&str>) -> Result<(), Refusal> {

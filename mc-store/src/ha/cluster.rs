@@ -139,9 +139,6 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The longest wait before an election service is asked again that does not answer.
 const MAX_RETRY: Duration = Duration::from_secs(2);
 
-/// How often the election is told how far the journal reaches.
-const STANDING: Duration = Duration::from_millis(500);
-
 /// How long a leader without any object has to yield to a member with a journal of another history.
 const YIELD: Duration = Duration::from_secs(5);
 
@@ -294,7 +291,7 @@ impl Prepared {
     /// however long it reads.
     async fn register(config: ClusterConfig, master: MasterConfig) -> Result<Self, StandbyError> {
         let journal = Arc::clone(&config.journal.journal);
-        let look = move || Ok::<_, JournalError>(standing_of(&*journal)?);
+        let look = move || standing_of(&*journal);
         let standing = config.environment.blocking(look).completed().await;
         let standing = standing.map_err(RecoverError::Journal)?;
         let election = &config.election;
@@ -374,10 +371,10 @@ fn standing_of(journal: &dyn MetadataJournal) -> Result<Standing, JournalError> 
 
 /// Follows one leader after the other, for ever.
 async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
+    // At each change: when nobody leads, it decides what this member may do.
     let tell = async {
-        let mut timer = tokio::time::interval(STANDING);
-        loop {
-            timer.tick().await;
+        let mut state = applier.state();
+        while state.changed().await.is_ok() {
             config.election.set_standing(standing(&applier));
         }
     };

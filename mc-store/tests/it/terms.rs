@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use mc_ha::election::Member;
 use mc_ha::election::memory::MemoryCluster;
 use mc_ha::{Faults, FaultyJournal, MemoryJournal, MetadataJournal};
 use mc_rpc::HaRole;
 use mc_store::{
-    ByteSize, Client, ClusterConfig, HandOverError, JournalConfig, JournalTrouble, Master,
-    MasterConfig, Standby,
+    ByteSize, Client, ClusterConfig, GetError, HandOverError, JournalConfig, JournalTrouble,
+    Master, MasterConfig, Standby,
 };
 use mc_testkit::{eventually, free_port};
 use tokio::task::JoinHandle;
@@ -73,32 +74,61 @@ async fn a_leader_whose_disk_hangs_hands_over() {
     // The standby has it, not only the leader.
     leader_is_followed(&leader).await;
 
-    let mut hangs = Faults::default();
-    hangs.hangs = true;
-    disk.set(hangs);
-    let hung = Instant::now();
+    let hanging = Hanging::begin(disk);
+    let begun = Instant::now();
     // The journal waits for nothing until there is something to write.
     let waiting = tokio::spawn(async move {
         while let Err(error) = user.put("after", "value").await {
-            assert!(hung.elapsed() < DEADLINE, "{error}");
+            assert!(begun.elapsed() < DEADLINE, "{error}");
         }
         user
     });
     leader.deposed().await;
-    assert!(matches!(
-        leader.journal_watch().unwrap().trouble(),
-        Some(JournalTrouble::Hangs { .. })
-    ));
+    let watch = leader.journal_watch().unwrap();
+    assert!(matches!(watch.trouble(), Some(JournalTrouble::Hangs { .. })), "{:?}", watch.trouble());
+    // It closes its connections at once, and waits for its disk.
+    let ending = tokio::spawn(leader.shutdown());
     let next = second.await.unwrap();
     let user = waiting.await.unwrap();
-    println!("{:.1?} without a put", hung.elapsed());
-    assert_eq!(user.get("before").await.unwrap(), b"value"[..]);
-    assert_eq!(leader.journal_watch().unwrap().read().writer.hangs, 1);
-    disk.set(Faults::default());
-    leader.shutdown().await;
+    println!("{:.1?} without a put", begun.elapsed());
+    assert_eq!(value(&user, "before").await, b"value"[..]);
+    assert_eq!(watch.read().writer.hangs, 1);
+    drop(hanging);
+    ending.await.unwrap();
     node.shutdown().await;
     user.shutdown().await;
     next.shutdown().await;
+}
+
+/// A disk that hangs until this is dropped, so that a test that fails ends.
+struct Hanging(Arc<FaultyJournal<MemoryJournal>>);
+
+impl Hanging {
+    fn begin(disk: Arc<FaultyJournal<MemoryJournal>>) -> Self {
+        let mut hangs = Faults::default();
+        hangs.hangs = true;
+        disk.set(hangs);
+        Self(disk)
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.set(Faults::default());
+    }
+}
+
+/// An object's value, when the node that holds it is back.
+async fn value(client: &Client, key: &str) -> Bytes {
+    let begun = Instant::now();
+    loop {
+        match client.get(key).await {
+            Err(GetError::NotReady) if begun.elapsed() < DEADLINE => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            got => return got.unwrap(),
+        }
+    }
 }
 
 /// Waits until every standby has what the leader has.
@@ -161,7 +191,7 @@ async fn everything_that_was_acknowledged_is_at_the_successor() {
             acknowledged.extend(writer.await.unwrap());
         }
         for key in &acknowledged {
-            assert_eq!(node.get(key).await.unwrap(), b"value"[..], "{key}");
+            assert_eq!(value(&node, key).await, b"value"[..], "{key}");
         }
         second = join(&cluster, masters[2 + round], journal()).await;
         in_sync(&leader, 2).await;

@@ -302,6 +302,12 @@ fn a_standby_names_the_leader() {
         let says = format!("service plane is not active; the leader is {}", first.address);
         get(&second, target).assert_failed(503, -1010, &says);
     }
+    // One that is not in sync would wait, and one without anything for ever.
+    eventually_blocking(DEADLINE, "the standby is in sync", || {
+        let status = get(&first, "/ha_status").ok();
+        let in_sync = &status[status.find("\"in_sync\"")?..];
+        in_sync.contains(&second.address).then_some(())
+    });
     drop(first);
     eventually_blocking(DEADLINE, "the standby leads", || serves(&second).then_some(()));
     assert_eq!(get(&second, "/role").ok(), "leader");

@@ -64,7 +64,7 @@ fn a_standby_says_why_no_master_leads() {
     let at = format!("--etcd_endpoints={}", etcd.endpoints()[0]);
     let flags = ["--enable_ha", &at, "--unclean_takeover_after=never"];
     let master = Master::start(free_port(), &flags);
-    let why = "it is not in sync";
+    let why = "its journal is empty";
     eventually_blocking(DEADLINE, "it says why", || {
         page(&master.metrics, "/health").contains(why).then_some(())
     });

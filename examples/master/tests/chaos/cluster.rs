@@ -147,7 +147,8 @@ impl Cluster {
         let mut master = self.master(master);
         if let Some(program) = master.program.take() {
             let ended = program.end_by(Signal::TERM);
-            master.logs += &ended.assert_ok().err;
+            assert_eq!(ended.code, Some(0), "{}", ended.err);
+            master.logs += &ended.err;
         }
     }
 

@@ -8,6 +8,7 @@ mod proxy;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -130,9 +131,11 @@ impl Cluster {
     /// A put of `old` whose bytes have arrived to the first MiB.
     async fn held_up_put(&self) -> JoinHandle<Result<PutOutcome, PutError>> {
         let writer = self.app().await;
+        let before = self.proxy.held();
         self.proxy.hold(Hold::Sent(1 << 20));
         let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
-        eventually_async(DEADLINE, "a write to be held up", async || self.proxy.held() == 1).await;
+        let is_held = async || self.proxy.held() > before;
+        eventually_async(DEADLINE, "a write to be held up", is_held).await;
         self.proxy.hold(Hold::Nothing);
         put
     }
@@ -141,12 +144,14 @@ impl Cluster {
     /// 64 KiB.
     async fn held_up_read(&self) -> JoinHandle<Result<Bytes, GetError>> {
         let reader = self.app().await;
+        let before = self.proxy.held();
         self.proxy.hold(Hold::Answered(64 << 10));
         let read =
             tokio::spawn(
                 async move { reader.get_range("old", EDGE as u64..(OLD - EDGE) as u64).await },
             );
-        eventually_async(DEADLINE, "a read to be held up", async || self.proxy.held() == 1).await;
+        let is_held = async || self.proxy.held() > before;
+        eventually_async(DEADLINE, "a read to be held up", is_held).await;
         self.proxy.hold(Hold::Nothing);
         read
     }
@@ -257,9 +262,27 @@ async fn what_was_under_way_when_the_master_changed_is_begun_again() {
     cluster.restart_master().await;
     assert_eq!(put.await.unwrap().unwrap(), PutOutcome::Stored);
     assert!(app.get("old").await.unwrap() == content("old", OLD));
-    let read = cluster.held_up_read().await;
+    // One read after the other, also while the master changes.
+    let (reader, is_over) = (cluster.app().await, Arc::new(AtomicBool::new(false)));
+    let over = Arc::clone(&is_over);
+    let reads = tokio::spawn(async move {
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            match reader.get_range("old", EDGE as u64..(OLD - EDGE) as u64).await {
+                Ok(bytes) => assert!(bytes == middle_of_old()),
+                // The node is not back yet.
+                Err(GetError::NotReady) => tokio::time::sleep(Duration::from_millis(1)).await,
+                Err(error) => panic!("{error:?}"),
+            }
+            count += 1;
+        }
+        count
+    });
     cluster.restart_master().await;
-    assert!(read.await.unwrap().unwrap() == middle_of_old());
+    cluster.node_is_back(&app).await;
+    assert!(app.get("old").await.unwrap() == content("old", OLD));
+    is_over.store(true, Ordering::Relaxed);
+    assert!(reads.await.unwrap() > 0);
     cluster.late_bytes_arrive().await;
     assert!(app.get("old").await.unwrap() == content("old", OLD));
 }
