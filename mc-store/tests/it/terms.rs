@@ -133,10 +133,12 @@ async fn value(client: &Client, key: &str) -> Bytes {
 
 /// Waits until every standby has what the leader has.
 async fn leader_is_followed(leader: &Master) {
-    let report = leader.ha_report().unwrap();
+    let (report, journal) = (leader.ha_report().unwrap(), leader.journal_watch().unwrap());
     eventually(DEADLINE, "the standbys have everything", || {
-        let status = report.ha_status();
-        !status.followers.is_empty() && status.followers.iter().all(|standby| standby.lag == 0)
+        let (writer, status) = (journal.read().writer, report.ha_status());
+        writer.durable == writer.last
+            && !status.followers.is_empty()
+            && status.followers.iter().all(|standby| standby.lag == 0)
     })
     .await;
 }

@@ -25,7 +25,7 @@ impl Cluster {
     fn new(members: usize) -> Self {
         Self {
             etcd: EtcdCluster::start(1),
-            directory: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().expect("a directory"),
             ports: (0..members).map(|_| free_port()).collect(),
             flags: vec!["--durability=sync", "--replication=semi_sync"],
         }
@@ -90,7 +90,7 @@ impl Cluster {
     /// The directories that a member has set aside.
     fn former(&self, member: usize) -> Vec<PathBuf> {
         let all = fs::read_dir(self.path(member).join("former"));
-        all.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+        all.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect()
     }
 }
 
