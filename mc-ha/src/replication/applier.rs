@@ -121,9 +121,10 @@ impl Applier {
             None => None,
         };
         let last = journal.last();
+        let history = identity.map(|identity| identity.history());
         let state = ApplierState {
             durable: last.unwrap_or_default(),
-            history: last.and(identity).map(|identity| identity.history()),
+            history: last.and(history),
             heard: None,
             failed_snapshots: 0,
             stream: 0,
@@ -133,8 +134,16 @@ impl Applier {
         let (jobs, waiting) = mpsc::channel(WAITING);
         let newest = journal.snapshots()?.first().copied();
         let schedule = SnapshotSchedule::new(settings.snapshots, newest);
-        let kept = Arc::clone(&journal);
-        let work = Work { journal: kept, config, threads, replica, schedule, written: 0, told };
+        let work = Work {
+            journal: Arc::clone(&journal),
+            config,
+            threads,
+            replica,
+            history,
+            schedule,
+            written: 0,
+            told,
+        };
         let (ended, replica) = oneshot::channel();
         let run = async move {
             // Nobody wants it when the standby does not lead.
@@ -205,6 +214,8 @@ struct Work {
     config: MasterConfig,
     threads: NonZeroUsize,
     replica: Option<Replica>,
+    /// The history that the journal's secrets name.
+    history: Option<HistoryId>,
     schedule: SnapshotSchedule,
     /// Bytes that were appended.
     written: u64,
@@ -260,13 +271,12 @@ impl Work {
 
     fn tell(&self, failure: Option<ReplicationError>, is_new: bool) {
         let last = self.journal.last();
-        let identity = last.and_then(|_| self.journal.identity().ok().flatten());
         self.told.send_modify(|state| {
             // What was appended before a failure may not be durable.
             if failure.is_none() {
                 state.durable = last.unwrap_or_default();
             }
-            state.history = identity.map(|identity| identity.history());
+            state.history = last.and(self.history);
             state.heard = Some(Instant::now());
             state.failed_snapshots = self.schedule.failures();
             state.stream += u64::from(is_new);
@@ -302,6 +312,7 @@ impl Work {
         }
         if self.journal.identity()? != Some(identity) {
             self.journal.set_identity(&identity)?;
+            self.history = Some(identity.history());
         }
         if with_snapshot {
             let at = keep_snapshot(&*self.journal, jobs).await?;
@@ -321,7 +332,7 @@ impl Work {
         let other = |difference| {
             Err(ReplicationError::OtherHistory { epoch: start.epoch, theirs, position, difference })
         };
-        if self.journal.identity()?.map(|identity| identity.history()) != Some(theirs) {
+        if self.history != Some(theirs) {
             return other(Difference::Origin);
         }
         let known = self.journal.epoch();
@@ -336,7 +347,7 @@ impl Work {
     }
 
     fn set_aside(&mut self) -> Result<Option<PathBuf>, JournalError> {
-        self.replica = None;
+        (self.replica, self.history) = (None, None);
         self.journal.set_aside()
     }
 
