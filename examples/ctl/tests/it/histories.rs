@@ -64,7 +64,8 @@ impl Cluster {
     /// What a member says of itself; `None` when it says nothing.
     fn status(&self, member: usize) -> Option<Value> {
         let said = ctl(&self.address(member), &["ha", "status", "--json"]);
-        let line = said.text().lines().find(|line| line.contains(&format!("\"m{member}\"")))?;
+        let own = format!("\"member\":\"m{member}\"");
+        let line = said.text().lines().find(|line| line.contains(&own))?;
         serde_json::from_str(line).ok()
     }
 
