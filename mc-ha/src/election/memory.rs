@@ -3,7 +3,7 @@
 //! ```
 //! use std::time::Duration;
 //! use mc_ha::election::memory::MemoryCluster;
-//! use mc_ha::election::{LeaderElection, Member, Position};
+//! use mc_ha::election::{LeaderElection, Member, Standing, Takeover};
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let cluster = MemoryCluster::start(Duration::from_secs(2))?;
 //! let election = cluster.join();
