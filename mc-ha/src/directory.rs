@@ -380,15 +380,20 @@ impl MetadataJournal for DirectoryJournal {
         let mut state = self.state.lock();
         let mut logs = self.logs.write();
         let last = state.last.max(self.snapshots.newest());
-        let former = match last {
-            Some(last) => Some(former::move_aside(&self.path, last, &logs)?),
-            None => None,
+        let Some(last) = last else {
+            former::begin_anew(&self.path)?;
+            *state = State::new(Epoch::new(0), None);
+            return Ok(None);
         };
-        logs.clear();
+        let moved = former::move_aside(&self.path, last, &logs);
+        // Whatever of it failed: what is there now counts, and the logs that were open are closed.
         self.snapshots.reopen()?;
+        *logs = find_logs(&self.path)?;
+        *state = State::new(state.epoch, last_of(&logs, self.snapshots.newest())?);
+        let former = moved?;
         former::begin_anew(&self.path)?;
         *state = State::new(Epoch::new(0), None);
-        Ok(former)
+        Ok(Some(former))
     }
 
     fn contains(&self, position: Position) -> Result<bool, JournalError> {

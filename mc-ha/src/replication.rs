@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | 1 hello | standby | version (1 byte: 1), epoch and sequence of its last batch (8 bytes each), id (the rest, UTF-8) |
 //! | 2 acknowledgement | standby | epoch and sequence up to which its journal is durable |
-//! | 16 start | leader | version, epoch of the term, seed (8 bytes), secret (16 bytes), 1 when a snapshot comes first or 0; since version 0.2 of the crate the last term that began uncleanly (8 bytes), 1 or 0 for what follows, checksum of its batch at the standby's position |
+//! | 16 start | leader | version, epoch of the term, seed (8 bytes), secret (16 bytes), 1 when a snapshot comes first or 0; then, not from older leaders, the last term that began uncleanly (8 bytes), 1 or 0 for what follows, checksum of its batch at the standby's position |
 //! | 17 batch | leader | a batch as [`encoding`](crate::encoding) describes it |
 //! | 18 beat | leader | epoch and sequence of its last batch |
 //!

@@ -12,7 +12,7 @@ use crate::journal::JournalError;
 use crate::position::Position;
 
 /// Moves everything that makes the history, whose last position this is, to a directory of its own,
-/// and returns that. `logs` are closed.
+/// and returns that. `logs` may be closed afterwards, also when it fails.
 ///
 /// In this order a crash leaves a beginning of the history where it was: its snapshots, and then nothing.
 pub(super) fn move_aside(
