@@ -34,7 +34,8 @@ pub struct Faults {
     pub sync_fails: bool,
     /// Whether snapshots cannot be written.
     pub snapshots_fail: bool,
-    /// Whether `append` and `sync` do not return until this is taken away, as on a disk that hangs.
+    /// Whether nothing that touches the medium returns until this is taken away, as on a disk that
+    /// hangs: batches, syncs, snapshots, and looks at what is there.
     pub hangs: bool,
 }
 
@@ -105,13 +106,14 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
     }
 
     fn begin_snapshot(&self, at: Position) -> Result<Box<dyn SnapshotWriter + '_>, JournalError> {
-        if self.faults.lock().snapshots_fail {
+        if self.faults().snapshots_fail {
             return Err(fault("write", io::ErrorKind::StorageFull));
         }
         self.inner.begin_snapshot(at)
     }
 
     fn snapshots(&self) -> Result<Vec<SnapshotInfo>, JournalError> {
+        drop(self.faults());
         self.inner.snapshots()
     }
 
@@ -148,6 +150,7 @@ impl<J: MetadataJournal> MetadataJournal for FaultyJournal<J> {
     }
 
     fn usage(&self) -> JournalUsage {
+        drop(self.faults());
         self.inner.usage()
     }
 }

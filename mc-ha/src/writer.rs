@@ -18,7 +18,7 @@ use tracing::error;
 
 use crate::encoding::{Batch, BatchBuilder};
 use crate::executor::{Apart, Executor, Threads, block_on};
-use crate::journal::{JournalError, JournalUsage, MetadataJournal};
+use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
 
 /// When a change may be acknowledged.
@@ -334,12 +334,6 @@ impl WriterWatch {
     #[must_use]
     pub fn read(&self) -> WriterState {
         self.0.state()
-    }
-
-    /// What the journal takes of its medium.
-    #[must_use]
-    pub fn usage(&self) -> JournalUsage {
-        self.0.journal.usage()
     }
 }
 

@@ -19,7 +19,7 @@ use super::own_snapshot::OwnSnapshot;
 use crate::encoding::{Batch, BatchKind};
 use crate::executor::{Executor, Threads, block_on};
 use crate::identity::{HistoryId, Identity};
-use crate::journal::{JournalError, MetadataJournal};
+use crate::journal::{JournalError, JournalUsage, MetadataJournal, SnapshotInfo};
 use crate::position::Position;
 use crate::recover::{RecoverError, Replica};
 use crate::snapshot::{SnapshotPolicy, SnapshotSchedule};
@@ -27,7 +27,7 @@ use crate::snapshot::{SnapshotPolicy, SnapshotSchedule};
 /// Batches that may wait to be kept.
 const WAITING: usize = 64;
 
-/// How often it is looked whether a snapshot is due while nothing comes.
+/// How often it is looked at the journal's files, and whether a snapshot is due while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps a standby's journal, and the state that comes of it, [apart](Executor::spawn_apart): journals
@@ -69,6 +69,10 @@ pub struct ApplierState {
     pub history: Option<HistoryId>,
     /// When it last got anything.
     pub heard: Option<Instant>,
+    /// What the journal took of its medium a second ago.
+    pub usage: JournalUsage,
+    /// The journal's last snapshot then.
+    pub snapshot: Option<SnapshotInfo>,
     /// Snapshots that could not be written.
     pub failed_snapshots: u64,
     /// Counts the streams that were begun with.
@@ -121,18 +125,20 @@ impl Applier {
             None => None,
         };
         let last = journal.last();
+        let newest = journal.snapshots()?.first().copied();
         let history = identity.map(|identity| identity.history());
         let state = ApplierState {
             durable: last.unwrap_or_default(),
             history: last.and(history),
             heard: None,
+            usage: journal.usage(),
+            snapshot: newest,
             failed_snapshots: 0,
             stream: 0,
             failure: None,
         };
         let (told, state) = watch::channel(state);
         let (jobs, waiting) = mpsc::channel(WAITING);
-        let newest = journal.snapshots()?.first().copied();
         let schedule = SnapshotSchedule::new(settings.snapshots, newest);
         let work = Work {
             journal: Arc::clone(&journal),
@@ -142,6 +148,7 @@ impl Applier {
             history,
             schedule,
             written: 0,
+            looked: Instant::now(),
             told,
         };
         let (ended, replica) = oneshot::channel();
@@ -219,6 +226,8 @@ struct Work {
     schedule: SnapshotSchedule,
     /// Bytes that were appended.
     written: u64,
+    /// When the journal's files were looked at.
+    looked: Instant,
     told: watch::Sender<ApplierState>,
 }
 
@@ -261,12 +270,27 @@ impl Work {
                 }
                 None => {}
             }
+            if self.looked.elapsed() >= LOOK {
+                self.look();
+            }
             if has_failed {
                 snapshot = None;
             } else {
                 self.go_on_with(&mut snapshot, &*journal);
             }
         }
+    }
+
+    /// Looks at the journal's files, for those who must not wait for them.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let usage = self.journal.usage();
+        let snapshot = self.journal.snapshots().ok().and_then(|all| all.first().copied());
+        self.told.send_if_modified(|state| {
+            let changed = (state.usage, state.snapshot) != (usage, snapshot);
+            (state.usage, state.snapshot) = (usage, snapshot);
+            changed
+        });
     }
 
     fn tell(&self, failure: Option<ReplicationError>, is_new: bool) {
@@ -298,11 +322,13 @@ impl Work {
         if start.epoch < self.journal.epoch() || start.with_snapshot && is_lost {
             // Of a term that never had a change, or before an unclean takeover.
             let aside = self.set_aside()?;
-            if let Some(aside) = aside {
+            if let Some(position) = last {
+                let aside =
+                    aside.map_or("lost with the memory".into(), |at| at.display().to_string());
                 warn!(
-                    aside = %aside.display(), position = %last.unwrap_or_default(),
-                    "this master's journal has changes that the leader lacks, since another one took over \
-                     without them; it was set aside: look into it, or remove it"
+                    aside, %position,
+                    "this master's journal may have changes that the leader lacks, since another one took \
+                     over without them; it was set aside: look into it, or remove it"
                 );
             }
         }

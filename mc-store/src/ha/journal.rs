@@ -198,12 +198,12 @@ pub(crate) struct RunningJournal {
 
 /// Tells the server what may be acknowledged.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct AnswerGate {
     durable: DurableSequence,
     is_held: AtomicBool,
 }
 
-impl Progress {
+impl AnswerGate {
     fn new() -> (Arc<Self>, DurableWatch) {
         let durable = DurableSequence::new();
         let watch = durable.watch();
@@ -222,7 +222,7 @@ impl Progress {
     }
 }
 
-impl JournalProgress for Progress {
+impl JournalProgress for AnswerGate {
     fn acknowledge(&self, until: Sequence) {
         if !self.is_held.load(Ordering::SeqCst) {
             self.durable.advance(until);
@@ -243,7 +243,7 @@ impl JournalProgress for Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct LedJournal {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) answers: Arc<AnswerGate>,
 }
 
 impl RunningJournal {
@@ -254,7 +254,7 @@ impl RunningJournal {
         corrections: &Corrections,
         replayed: ReplayReport,
     ) -> Result<Self, JournalStartError> {
-        let (progress, watch) = Progress::new();
+        let (progress, watch) = AnswerGate::new();
         let epoch = Epoch::new(config.journal.epoch().as_u64() + 1);
         Self::write(executor, config, epoch, (corrections, replayed), progress, watch)
     }
@@ -269,14 +269,14 @@ impl RunningJournal {
         replication: HubSettings,
     ) -> Result<(Self, LedJournal), JournalStartError> {
         let epoch = leadership.epoch();
-        let (progress, watch) = Progress::new();
-        let leader = Arc::clone(&progress) as Arc<dyn JournalProgress>;
+        let (answers, watch) = AnswerGate::new();
+        let leader = Arc::clone(&answers) as Arc<dyn JournalProgress>;
         let hub = Hub::new(epoch, Arc::clone(&config.journal), leader, replication)?;
         let hub = hub.with_last_unclean(leadership.last_unclean());
         let hub = Arc::new(hub.with_executor(Arc::clone(&executor) as Arc<dyn Executor>));
         let told = Arc::clone(&hub) as Arc<dyn JournalProgress>;
         let running = Self::write(executor, config, epoch, (corrections, replayed), told, watch)?;
-        Ok((running, LedJournal { hub, progress }))
+        Ok((running, LedJournal { hub, answers }))
     }
 
     fn write(
@@ -374,14 +374,14 @@ pub enum JournalTrouble {
 const LOOK: Duration = Duration::from_millis(200);
 
 impl JournalWatch {
-    /// The state now. Looks at files: blocks.
+    /// The state now, with the sizes of a second ago. Waits for no medium.
     #[must_use]
     pub fn read(&self) -> JournalReport {
-        let SnapshotsTaken { last, failed } = *self.snapshots.lock();
+        let SnapshotsTaken { last, failed, usage } = *self.snapshots.lock();
         JournalReport {
             settings: self.settings,
             writer: self.writer.read(),
-            usage: self.writer.usage(),
+            usage,
             last_snapshot: last,
             failed_snapshots: failed,
             replayed: (*self.replayed).clone(),

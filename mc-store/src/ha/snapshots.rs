@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::{
-    Apart, Executor, JournalError, JournalWriter, SnapshotInfo, SnapshotPolicy, SnapshotSchedule,
-    take_snapshot_async,
+    Apart, Executor, JournalError, JournalUsage, JournalWriter, SnapshotInfo, SnapshotPolicy,
+    SnapshotSchedule, take_snapshot_async,
 };
 use mc_types::Time;
 use parking_lot::Mutex;
@@ -59,6 +59,8 @@ pub(crate) struct SnapshotsTaken {
     pub(crate) last: Option<SnapshotInfo>,
     /// Those that came to nothing since the start.
     pub(crate) failed: u64,
+    /// What the journal took of its medium when it was looked at last, about a second ago.
+    pub(crate) usage: JournalUsage,
 }
 
 impl Snapshots {
@@ -67,7 +69,11 @@ impl Snapshots {
         writer: Arc<JournalWriter>,
     ) -> Result<Self, JournalError> {
         let last = writer.journal().snapshots()?.first().copied();
-        let taken = Arc::new(Mutex::new(SnapshotsTaken { last, failed: 0 }));
+        let taken = Arc::new(Mutex::new(SnapshotsTaken {
+            last,
+            failed: 0,
+            usage: writer.journal().usage(),
+        }));
         let schedule = SnapshotSchedule::new(policy, last);
         let state = Mutex::new(State { schedule, is_asked: false, ends: false });
         let shared = Shared { writer, state, wake: Notify::new(), taken };
@@ -122,6 +128,9 @@ impl Shared {
         loop {
             // Either way it is time to look.
             let _ = timeout(LOOK, self.wake.notified()).await;
+            // Here, where nobody waits when the medium hangs.
+            let usage = self.writer.journal().usage();
+            self.taken.lock().usage = usage;
             {
                 let mut state = self.state.lock();
                 if state.ends {

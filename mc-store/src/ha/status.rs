@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mc_ha::MetadataJournal;
 use mc_ha::election::{Authority, InSync, LeaderElection, Member, WaitReason};
 use mc_ha::replication::{Applier, ApplierState, Hub};
+use mc_ha::{JournalUsage, SnapshotInfo};
 use mc_rpc::{
     DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus, Refusal,
     SnapshotStatus,
@@ -22,7 +22,6 @@ use super::term::HandOver;
 pub(crate) struct Status {
     member: Member,
     election: Arc<dyn LeaderElection>,
-    journal: Arc<dyn MetadataJournal>,
     durability: DurabilityMode,
     now: Mutex<Now>,
     /// Why the leadership was not handed over when that was last wanted.
@@ -67,7 +66,6 @@ impl Status {
         Self {
             member: config.member.clone(),
             election: Arc::clone(&config.election),
-            journal: Arc::clone(&config.journal.journal),
             durability,
             now: Mutex::new(now),
             notice: Arc::default(),
@@ -128,7 +126,7 @@ impl HaReport for Status {
         let view = self.election.view().borrow().clone();
         let seen_epoch = self.election.leader().borrow().as_ref().map(|leader| leader.epoch);
         let now = self.now.lock();
-        let mut trouble = None;
+        let (mut trouble, mut snapshot, mut usage) = (None, None, JournalUsage::default());
         let mut status = HaStatus {
             role: now.role,
             epoch: now.epoch.or(seen_epoch),
@@ -155,6 +153,7 @@ impl HaReport for Status {
             let standby = standby.borrow();
             status.position = Some(standby.durable.sequence);
             status.failed_snapshots = standby.failed_snapshots;
+            (usage, snapshot) = (standby.usage, standby.snapshot);
         }
         if let Some(Leading { hub, journal, authority, .. }) = &now.leader {
             if authority.is_valid() {
@@ -166,6 +165,7 @@ impl HaReport for Status {
             let journal = journal.read();
             status.position = Some(journal.writer.durable.sequence);
             status.failed_snapshots = journal.failed_snapshots;
+            (usage, snapshot) = (journal.usage, journal.last_snapshot);
             let address = |id: &str| {
                 let members = view.iter().flat_map(|view| &view.members);
                 let known = members.into_iter().find(|known| known.member.id().as_str() == id);
@@ -185,13 +185,10 @@ impl HaReport for Status {
                 .collect();
         }
         drop(now);
-        // Looks at files, which is quick.
-        let snapshot = self.journal.snapshots().ok().and_then(|all| all.first().copied());
-        status.snapshot = snapshot.map(|snapshot| SnapshotStatus {
+        status.snapshot = snapshot.map(|snapshot: SnapshotInfo| SnapshotStatus {
             position: snapshot.at.sequence,
             age: snapshot.finished.elapsed().unwrap_or_default(),
         });
-        let usage = self.journal.usage();
         status.journal_bytes = usage.journal_bytes;
         status.snapshot_bytes = usage.snapshot_bytes;
         let trouble = trouble.map(|trouble| trouble.to_string());

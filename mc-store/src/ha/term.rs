@@ -196,7 +196,7 @@ impl Keeping {
                     }
                 }
                 Next::Planned(HandOver { to, done }) => {
-                    self.parts.led.progress.hold();
+                    self.parts.led.answers.hold();
                     let (until, _) = self.parts.journal.ends();
                     match self.resign(to, until).await {
                         Ok(()) => {
@@ -208,7 +208,7 @@ impl Keeping {
                     }
                 }
                 Next::Yield(to) => {
-                    self.parts.led.progress.hold();
+                    self.parts.led.answers.hold();
                     if (self.parts.is_blank)() {
                         warn!(
                             epoch, %to,
@@ -234,7 +234,7 @@ impl Keeping {
 
     /// Goes on acknowledging.
     fn release(&self) {
-        self.parts.led.progress.release();
+        self.parts.led.answers.release();
         // What was not acknowledged meanwhile.
         let (_, durable) = self.parts.journal.ends();
         self.parts.led.hub.acknowledge(durable.sequence);

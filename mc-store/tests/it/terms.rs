@@ -84,15 +84,18 @@ async fn a_leader_whose_disk_hangs_hands_over() {
         user
     });
     leader.deposed().await;
-    let watch = leader.journal_watch().unwrap();
+    let (watch, report) = (leader.journal_watch().unwrap(), leader.ha_report().unwrap());
     assert!(matches!(watch.trouble(), Some(JournalTrouble::Hangs { .. })), "{:?}", watch.trouble());
+    // It says so, without a look at the disk.
+    let notice = report.ha_status().notice.unwrap();
+    assert!(notice.contains("the journal hangs"), "{notice}");
+    assert_eq!(watch.read().writer.hangs, 1);
     // It closes its connections at once, and waits for its disk.
     let ending = tokio::spawn(leader.shutdown());
     let next = second.await.unwrap();
     let user = waiting.await.unwrap();
     println!("{:.1?} without a put", begun.elapsed());
     assert_eq!(value(&user, "before").await, b"value"[..]);
-    assert_eq!(watch.read().writer.hangs, 1);
     drop(hanging);
     ending.await.unwrap();
     node.shutdown().await;
