@@ -70,7 +70,7 @@ pub(super) async fn campaign(
     }
     let fence = Fence::new(epoch, Arc::clone(&etcd.clock), sent + safe_lease(etcd.ttl));
     let authority = fence.authority();
-    let (held, dropped) = oneshot::channel();
+    let (resigning, resigned) = oneshot::channel();
     let common = Arc::<AtomicU64>::default();
     let kept = KeptTerm {
         etcd: Arc::clone(etcd),
@@ -80,7 +80,7 @@ pub(super) async fn campaign(
         standing: standing.clone(),
         common: Arc::clone(&common),
     };
-    context.runtime.spawn(kept.keep(dropped));
+    context.runtime.spawn(kept.keep(resigned));
     let last_unclean = if takeover == Takeover::InSync { last_unclean } else { epoch };
     let term = EtcdTerm {
         context: Arc::clone(&context),
@@ -89,7 +89,7 @@ pub(super) async fn campaign(
         standing,
         common,
         last_unclean,
-        _held: held,
+        resigning: Some(resigning),
     };
     Ok(Leadership::new(authority, leader.member, last_unclean, Box::new(term)))
 }
@@ -134,6 +134,15 @@ async fn find_vacancy(etcd: &Etcd, own: Position) -> Result<Vacancy, ElectionErr
     Ok(Vacancy { written_at, last, last_unclean })
 }
 
+/// The wish to end a term.
+#[derive(Debug)]
+struct Resignation {
+    to: Option<MemberId>,
+    yields: bool,
+    /// Told how the term ended.
+    told: oneshot::Sender<Result<(), ElectionError>>,
+}
+
 /// A term that is renewed.
 struct KeptTerm {
     etcd: Arc<Etcd>,
@@ -148,21 +157,53 @@ struct KeptTerm {
 }
 
 impl KeptTerm {
-    /// Renews it until it is over or given up.
-    async fn keep(self, dropped: oneshot::Receiver<()>) {
-        let Self { etcd, fence, value, .. } = &self;
-        let epoch = fence.authority().epoch();
-        tokio::select! {
-            _ = dropped => {}
+    /// Renews it until it is over, given up or resigned from, and then tells the others. Whoever wins
+    /// next may do so at once: so the end is written here alone, and with the successor's name.
+    async fn keep(self, mut resigned: oneshot::Receiver<Resignation>) {
+        let epoch = self.fence.authority().epoch();
+        let resignation = tokio::select! {
+            resignation = &mut resigned => resignation.ok(),
             () = self.renew() => {
-                tracing::warn!(epoch = epoch.as_u64(), "the term as the leader is over");
+                // A resignation ends the authority, which the renewal may notice first.
+                resigned.close();
+                let resignation = resigned.try_recv().ok();
+                if resignation.is_none() {
+                    tracing::warn!(epoch = epoch.as_u64(), "the term as the leader is over");
+                }
+                resignation
             }
+        };
+        self.fence.end();
+        let (to, yields, told) = match resignation {
+            Some(Resignation { to, yields, told }) => (to, yields, Some(told)),
+            None => (None, false, None),
+        };
+        let ended = self.end(to.as_ref(), yields).await;
+        if let Err(error) = &ended {
+            tracing::debug!(error = error as &dyn std::error::Error, "the term ends by itself");
         }
-        fence.end();
-        // Nothing happens when the leader has resigned, or another one has taken over.
-        let vacant = RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, None));
-        if let Err(error) = etcd.transact_in_term(value.clone(), vec![vacant]).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "the term ends by itself");
+        if let Some(told) = told {
+            // Who resigned may have gone.
+            let _ = told.send(ended);
+        }
+    }
+
+    /// Writes that nobody leads.
+    async fn end(&self, to: Option<&MemberId>, yields: bool) -> Result<(), ElectionError> {
+        let Self { etcd, fence, value, .. } = self;
+        let epoch = fence.authority().epoch();
+        let mut vacant = vec![RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, to))];
+        if yields {
+            vacant.extend(
+                [&etcd.keys.in_sync, &etcd.keys.progress].map(|key| RequestOp::delete(key)),
+            );
+        }
+        let written = etcd.transact_in_term(value.clone(), vacant).await?;
+        // The transaction runs twice when the answer to the first is lost.
+        if written || etcd.is_vacant(epoch).await? {
+            Ok(())
+        } else {
+            Err(ElectionError::Deposed { epoch })
         }
     }
 
@@ -259,8 +300,8 @@ struct EtcdTerm {
     standing: watch::Receiver<Standing>,
     common: Arc<AtomicU64>,
     last_unclean: Epoch,
-    /// The term is given up when this is dropped.
-    _held: oneshot::Sender<()>,
+    /// To the task that renews the term, which gives it up when this is dropped.
+    resigning: Option<oneshot::Sender<Resignation>>,
 }
 
 #[async_trait]
@@ -284,25 +325,21 @@ impl Term for EtcdTerm {
     }
 
     async fn resign(
-        self: Box<Self>,
+        mut self: Box<Self>,
         to: Option<&MemberId>,
         yields: bool,
     ) -> Result<(), ElectionError> {
-        self.fence.end();
-        let (etcd, term) = (Arc::clone(&self.context.etcd), self.value.clone());
         let epoch = self.fence.authority().epoch();
-        let mut vacant = vec![RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, to))];
-        if yields {
-            vacant.extend(
-                [&etcd.keys.in_sync, &etcd.keys.progress].map(|key| RequestOp::delete(key)),
-            );
+        let (told, ended) = oneshot::channel();
+        let resignation = Resignation { to: to.cloned(), yields, told };
+        // Before the fence ends, so that the renewal finds it.
+        let wished = self.resigning.take().is_some_and(|task| task.send(resignation).is_ok());
+        self.fence.end();
+        if wished {
+            ended.await.unwrap_or(Err(ElectionError::Closed))
+        } else {
+            Err(ElectionError::Deposed { epoch })
         }
-        let write = async move {
-            let written = etcd.transact_in_term(term, vacant.clone()).await?;
-            // The transaction runs twice when the answer to the first is lost.
-            Ok(written || etcd.is_vacant(epoch).await?)
-        };
-        if self.context.run(write).await? { Ok(()) } else { Err(ElectionError::Deposed { epoch }) }
     }
 }
 
