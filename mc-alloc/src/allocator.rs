@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use mc_types::Extent;
 
-use crate::error::{AllocateError, FreeError, ResizeError};
+use crate::error::{AllocateAtError, AllocateError, FreeError, ResizeError};
 use crate::neighbours::{Direction, Label, Neighbour, Place, Room};
 use crate::{Allocation, Report};
 
@@ -21,6 +21,15 @@ pub trait Allocator {
     ///
     /// See [`AllocateError`]; nothing is changed then. `align` must be a power of two.
     fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError>;
+
+    /// Takes exactly this extent, for one that follows what another allocator of the same range does:
+    /// a standby, or a copy in another process. The other one's
+    /// [`allocate`](Self::allocate) may have placed it there.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateAtError`]; nothing is changed then.
+    fn allocate_at(&mut self, extent: Extent) -> Result<Allocation, AllocateAtError>;
 
     /// Gives an allocation's bytes back.
     ///
@@ -102,6 +111,10 @@ pub trait Allocator {
 impl<A: Allocator + ?Sized> Allocator for Box<A> {
     fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
         (**self).allocate(size, align)
+    }
+
+    fn allocate_at(&mut self, extent: Extent) -> Result<Allocation, AllocateAtError> {
+        (**self).allocate_at(extent)
     }
 
     fn free(&mut self, allocation: Allocation) -> Result<(), FreeError> {

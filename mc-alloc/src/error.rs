@@ -235,6 +235,67 @@ impl fmt::Display for ResizeError {
 
 impl Error for ResizeError {}
 
+/// Why a certain extent cannot be allocated. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllocateAtError {
+    /// The extent has no bytes.
+    Empty {
+        /// The extent.
+        extent: Extent,
+    },
+    /// The extent reaches beyond the capacity.
+    OutOfRange {
+        /// The extent.
+        extent: Extent,
+        /// Bytes managed.
+        capacity: u64,
+    },
+    /// A live allocation has some of its bytes.
+    InUse {
+        /// The extent.
+        extent: Extent,
+    },
+    /// The allocator places no allocation of this length there: its slab belongs to another size
+    /// class, or no slot of its class begins there.
+    Misplaced {
+        /// The extent.
+        extent: Extent,
+    },
+    /// It needs a region more than the allocator may have.
+    TooManyRegions {
+        /// Regions that it may have.
+        limit: u32,
+    },
+}
+
+impl fmt::Display for AllocateAtError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty { extent } => write!(f, "the extent {extent} has no bytes"),
+            Self::OutOfRange { extent, capacity } => {
+                write!(f, "the extent {extent} reaches beyond the capacity of {capacity}")
+            }
+            Self::InUse { extent } => write!(
+                f,
+                "a live allocation has bytes of the extent {extent}; free it first, or allocate \
+                 elsewhere"
+            ),
+            Self::Misplaced { extent } => write!(
+                f,
+                "the extent {extent} fits no free slot of its slab; use the slab size and classes \
+                 that it was made with"
+            ),
+            Self::TooManyRegions { limit } => write!(
+                f,
+                "the extent needs more than the limit of {limit} regions; free some, or raise it"
+            ),
+        }
+    }
+}
+
+impl Error for AllocateAtError {}
+
 /// Why an allocator cannot be built again from a list of live extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

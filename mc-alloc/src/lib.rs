@@ -20,7 +20,7 @@ mod slab;
 pub mod strategy;
 
 pub use allocator::Allocator;
-pub use error::{AllocateError, FreeError, ResizeError, RestoreError};
+pub use error::{AllocateAtError, AllocateError, FreeError, ResizeError, RestoreError};
 pub use neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
 pub use report::{BinReport, Report};

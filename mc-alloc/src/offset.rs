@@ -2,6 +2,7 @@
 
 mod allocation;
 mod builder;
+mod follow;
 mod walk;
 
 use alloc::vec::Vec;
@@ -13,9 +14,10 @@ use mc_types::Extent;
 pub use self::allocation::Allocation;
 pub(crate) use self::allocation::following;
 pub use self::builder::OffsetAllocatorBuilder;
+use self::follow::Starts;
 pub use self::walk::{Region, Regions};
 use crate::allocator::Allocator;
-use crate::error::{AllocateError, FreeError, ResizeError};
+use crate::error::{AllocateAtError, AllocateError, FreeError, ResizeError};
 use crate::free_index::FreeIndex;
 use crate::neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 use crate::regions::{NONE, Node, RegionId, RegionTable};
@@ -58,6 +60,8 @@ pub struct OffsetAllocator {
     capacity: u64,
     used: u64,
     live: usize,
+    /// The free regions by their offsets, while extents are allocated where others were placed.
+    starts: Option<Starts>,
 }
 
 impl OffsetAllocator {
@@ -82,6 +86,9 @@ impl OffsetAllocator {
     ///
     /// See [`AllocateError`]; the allocator is unchanged then.
     pub fn allocate(&mut self, size: u64) -> Result<Allocation, AllocateError> {
+        if self.starts.is_some() {
+            self.follow_no_more();
+        }
         self.check_size(size)?;
         let Some(found) = self.free.find(&self.regions, size) else {
             return Err(self.fragmented(size));
@@ -105,6 +112,9 @@ impl OffsetAllocator {
     pub fn allocate_aligned(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
         if !align.is_power_of_two() {
             return Err(AllocateError::BadAlignment { align });
+        }
+        if self.starts.is_some() {
+            self.follow_no_more();
         }
         self.check_size(size)?;
         let Some(found) = self.free.find_aligned(&self.regions, size, align) else {
@@ -165,11 +175,15 @@ impl OffsetAllocator {
         }
         self.used -= size;
         self.live -= 1;
+        if self.starts.is_some() {
+            self.note_freed(id, allocation.extent, merges_before, merges_after);
+        }
         Ok(())
     }
 
     /// Frees everything at once. Allocations made before are refused from now on.
     pub fn reset(&mut self) {
+        self.starts = None;
         self.regions.clear();
         self.free.clear();
         self.used = 0;
@@ -188,6 +202,9 @@ impl OffsetAllocator {
     /// [`ResizeError`], and nothing is changed, when something is in use beyond the new
     /// end, or when the new space needs a region more than there may be.
     pub fn resize(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        if self.starts.is_some() {
+            self.follow_no_more();
+        }
         let last_free = (self.last != NONE && self.regions[self.last].is_free())
             .then(|| self.regions[self.last].offset);
         if capacity < self.capacity {
@@ -438,6 +455,10 @@ impl OffsetAllocator {
 impl Allocator for OffsetAllocator {
     fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
         self.allocate_aligned(size, align)
+    }
+
+    fn allocate_at(&mut self, extent: Extent) -> Result<Allocation, AllocateAtError> {
+        self.allocate_at(extent)
     }
 
     fn free(&mut self, allocation: Allocation) -> Result<(), FreeError> {

@@ -14,8 +14,8 @@ use mc_types::Extent;
 pub use self::builder::SlabAllocatorBuilder;
 use self::size_classes::MAX_CLASSES;
 pub use self::size_classes::{SizeClassError, SizeClasses};
-use self::slabs::{NONE, SlabId, SlabTable};
-use crate::error::{AllocateError, FreeError, ResizeError, RestoreError};
+use self::slabs::{NONE, Slab, SlabId, SlabTable};
+use crate::error::{AllocateAtError, AllocateError, FreeError, ResizeError, RestoreError};
 use crate::neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 use crate::offset::following;
 use crate::report::{BinReport, Report};
@@ -202,15 +202,26 @@ impl SlabAllocator {
             NONE if self.slabs.len() < self.count => self.slabs.push(),
             NONE => return None,
             pooled => {
-                self.slabs.unlink(&mut self.pool, pooled);
-                self.pooled -= 1;
-                pooled
+                self.assign_pooled(class, pooled);
+                return Some(pooled);
             }
         };
+        self.assign_slab(class, id);
+        Some(id)
+    }
+
+    /// Gives a slab of the pool to a class.
+    fn assign_pooled(&mut self, class: usize, id: SlabId) {
+        self.slabs.unlink(&mut self.pool, id);
+        self.pooled -= 1;
+        self.assign_slab(class, id);
+    }
+
+    /// Gives a slab that is in no list to a class.
+    fn assign_slab(&mut self, class: usize, id: SlabId) {
         self.slabs[id].assign(class);
         self.classes[class].slabs += 1;
         self.open_slab(class, id);
-        Some(id)
     }
 
     /// Lists a slab that has a free slot.
@@ -359,6 +370,49 @@ impl Allocator for SlabAllocator {
         let slab = &mut self.slabs[id];
         let slot = slab.take(slots, size, self.tag.get());
         if slab.live() == slots {
+            self.close_slab(class, id);
+        }
+        Ok(self.issue(id, class, slot, size))
+    }
+
+    /// Takes time in the number of free slots of the slab that were used before, and for the first
+    /// extent in a slab in the number of slabs before it that were never used.
+    fn allocate_at(&mut self, extent: Extent) -> Result<Allocation, AllocateAtError> {
+        let (capacity, size) = (self.capacity(), extent.len());
+        if size == 0 {
+            return Err(AllocateAtError::Empty { extent });
+        }
+        if extent.end() > capacity {
+            return Err(AllocateAtError::OutOfRange { extent, capacity });
+        }
+        let misplaced = AllocateAtError::Misplaced { extent };
+        let class = self.class_for(size, 1).map_err(|_| misplaced)?;
+        // Below the capacity, so a number of a slab.
+        let id = (extent.offset() >> self.slab_shift) as SlabId;
+        let Class { size: slot_size, slots, .. } = self.classes[class];
+        let start = extent.offset() - (u64::from(id) << self.slab_shift);
+        let slot = start / slot_size;
+        if !start.is_multiple_of(slot_size) || slot >= u64::from(slots) {
+            return Err(misplaced);
+        }
+        let slot = slot as u32;
+        match self.slabs.get(u64::from(id)).map(Slab::class) {
+            Some(Some(other)) if other != class => return Err(misplaced),
+            Some(Some(_)) if !self.slabs[id].is_free(slot) => {
+                return Err(AllocateAtError::InUse { extent });
+            }
+            Some(Some(_)) => {}
+            Some(None) => self.assign_pooled(class, id),
+            None => {
+                while self.slabs.len() <= id {
+                    let added = self.slabs.push();
+                    self.pool_slab(added);
+                }
+                self.assign_pooled(class, id);
+            }
+        }
+        self.slabs[id].take_there(slot, size, self.tag.get());
+        if self.slabs[id].live() == slots {
             self.close_slab(class, id);
         }
         Ok(self.issue(id, class, slot, size))

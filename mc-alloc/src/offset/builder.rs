@@ -168,6 +168,7 @@ impl OffsetAllocatorBuilder {
             capacity: self.capacity,
             used: 0,
             live: 0,
+            starts: None,
         }
     }
 }

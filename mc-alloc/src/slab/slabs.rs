@@ -89,7 +89,7 @@ impl Slab {
         used as u32
     }
 
-    /// Takes slot `id` of a slab whose slots are taken in ascending order.
+    /// Takes slot `id`, behind all that were ever used.
     pub(super) fn take_at(&mut self, id: u32, len: u64, tag: u32) {
         while self.slots.len() < id as usize {
             let skipped = self.slots.len() as u32;
@@ -98,6 +98,30 @@ impl Slab {
         }
         self.slots.push(Slot { len, word: tag, label: Label::NONE });
         self.live += 1;
+    }
+
+    /// Takes slot `id`, which is free.
+    pub(super) fn take_there(&mut self, id: u32, len: u64, tag: u32) {
+        if id as usize >= self.slots.len() {
+            return self.take_at(id, len, tag);
+        }
+        let next = self.slots[id as usize].word;
+        if self.vacant == id {
+            self.vacant = next;
+        } else {
+            let mut before = self.vacant;
+            while self.slots[before as usize].word != id {
+                before = self.slots[before as usize].word;
+            }
+            self.slots[before as usize].word = next;
+        }
+        self.slots[id as usize] = Slot { len, word: tag, label: Label::NONE };
+        self.live += 1;
+    }
+
+    /// Returns whether a slot, of those that there are, is free.
+    pub(super) fn is_free(&self, id: u32) -> bool {
+        self.slots.get(id as usize).is_none_or(|slot| slot.len == 0)
     }
 
     /// Returns whether slot `id`, wherever that came from, is in use with this length and tag.

@@ -1,5 +1,6 @@
 //! Tests of the allocators and of the strategies of placement.
 
+mod follow;
 mod neighbours;
 mod properties;
 #[cfg(feature = "std")]

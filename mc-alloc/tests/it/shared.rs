@@ -5,9 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use mc_alloc::{
-    AllocateError, AllocatedBuffer, Allocation, Allocator, BufferStatus, Direction, FreeError,
-    Label, Neighbour, OffsetAllocator, Place, Report, ResizeError, Room, SharedAllocator,
-    SlabAllocator,
+    AllocateAtError, AllocateError, AllocatedBuffer, Allocation, Allocator, BufferStatus,
+    Direction, FreeError, Label, Neighbour, OffsetAllocator, Place, Report, ResizeError, Room,
+    SharedAllocator, SlabAllocator,
 };
 use mc_types::Extent;
 
@@ -257,6 +257,10 @@ impl Allocator for Superstitious {
     fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
         assert_ne!(size, 13);
         Allocator::allocate(&mut self.0, size, align)
+    }
+
+    fn allocate_at(&mut self, extent: Extent) -> Result<Allocation, AllocateAtError> {
+        self.0.allocate_at(extent)
     }
 
     fn free(&mut self, allocation: Allocation) -> Result<(), FreeError> {
