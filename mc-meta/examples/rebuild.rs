@@ -1,7 +1,8 @@
 //! How fast a master is rebuilt, and with how much memory at most:
-//! `cargo run --release -p mc-meta --example rebuild [OBJECTS] [SEGMENTS] [THREADS] [scattered]`
+//! `cargo run --release -p mc-meta --example rebuild [OBJECTS] [SEGMENTS] [THREADS] [scattered|settled]`
 //! (Linux). Objects lie in their segments in the order of their records, as in a new cache, or
-//! `scattered`, as in one that evicts.
+//! `scattered`, as in one that evicts. `settled`: a standby of that, which settles before a tenth of
+//! the objects are removed and put again.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,6 +65,29 @@ impl Cluster {
         object
     }
 
+    /// Removes the first objects and puts each of them again where it was, in two records as puts have.
+    /// Returns the number of records.
+    fn churn(
+        self,
+        rebuild: &mut Rebuild,
+        objects: u64,
+    ) -> Result<u64, Box<dyn Error + Send + Sync>> {
+        for number in 0..objects {
+            let text = format!("{number:0>40x}");
+            let key = KeyRef::new(&text)?;
+            let mut object = self.object(number, key);
+            object.idle = Duration::ZERO;
+            let [removed, next] = [number, self.objects + number].map(Generation::new);
+            rebuild.apply(RecordRef::Removed { key, generation: removed });
+            object.generation = next;
+            object.complete = false;
+            rebuild.apply(RecordRef::Object(object.clone()));
+            object.complete = true;
+            rebuild.apply(RecordRef::Object(object));
+        }
+        Ok(3 * objects)
+    }
+
     /// Gives a part its records, as a decoder does that reads all of them.
     fn fill(self, part: &mut RebuildPart<'_>) -> Result<(), Box<dyn Error + Send + Sync>> {
         for number in 0..self.segments {
@@ -99,7 +123,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse::<u64>());
     let (objects, segments) = (number(0, 1_000_000)?.max(1), number(1, 16)?.max(1));
     let threads = number(2, 1)?.max(1) as usize;
-    let scattered = arguments.get(3).is_some_and(|word| word == "scattered");
+    let is_settled = arguments.get(3).is_some_and(|word| word == "settled");
+    let scattered = is_settled || arguments.get(3).is_some_and(|word| word == "scattered");
     let cluster = Cluster { objects, segments, scattered };
     let before = resident_bytes("VmRSS:")?;
     let mut rebuild = Rebuild::in_parts(MasterConfig::default(), 1, threads)?;
@@ -112,8 +137,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         filling.into_iter().try_for_each(|part| part.join().unwrap_or(Err("a panic".into())))
     })?;
-    let applied = begun.elapsed();
-    let rebuilt = rebuild.finish_on(Time::from_millis(1), &|count, task| {
+    let on_threads = |count: usize, task: &(dyn Fn(usize) + Sync)| {
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..threads.min(count) {
@@ -126,7 +150,25 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
                 });
             }
         });
-    })?;
+    };
+    if is_settled {
+        let (first, cpu) = (Instant::now(), processor_seconds()?);
+        assert!(rebuild.settle_on(&on_threads)?, "the records do not contradict each other");
+        let settled = (first.elapsed(), processor_seconds()? - cpu);
+        let first = Instant::now();
+        let records = cluster.churn(&mut rebuild, objects / 10)?;
+        println!(
+            "settled in {:.2?} ({:.2} s of processors); {records} records applied in {:.2?}",
+            settled.0,
+            settled.1,
+            first.elapsed(),
+        );
+        assert!(rebuild.is_settled(), "nor do these");
+    }
+    let applied = begun.elapsed();
+    let before_end = processor_seconds()?;
+    let rebuilt = rebuild.finish_on(Time::from_millis(1), &on_threads)?;
+    let at_end = processor_seconds()? - before_end;
     let Rebuilt { master, report, .. } = rebuilt;
     let all = begun.elapsed();
     let processor = processor_seconds()?;
@@ -143,8 +185,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let export = begun.elapsed();
     println!(
         "{} objects on {threads} threads in {all:.2?} ({:.0} a second; {applied:.2?} for the \
-         records, {:.2?} for the end; {processor:.2} s of processors); {:.0} bytes each, at most \
-         {:.2} times that; {exported} records exported in {export:.2?}",
+         records, {:.2?} for the end, {at_end:.2} s of processors; {processor:.2} s of them in all); \
+         {:.0} bytes each, at most {:.2} times that; {exported} records exported in {export:.2?}",
         report.objects,
         report.objects as f64 / all.as_secs_f64(),
         all - applied,

@@ -96,6 +96,8 @@ pub(crate) struct ShardsMut<'a> {
     pub(crate) shards: &'a mut [Mutex<Shard, { rank::SHARD }>],
     pub(crate) hasher: &'a KeyHasher,
     pub(crate) groups: &'a Mutex<Groups, { rank::GROUPS }>,
+    pub(crate) order: &'a CommonOrder,
+    pub(crate) segments: &'a RwLock<SegmentTable, { rank::SEGMENTS }>,
 }
 
 /// Which attempt of a put it is.
@@ -188,6 +190,13 @@ impl Master {
             placements: AtomicU64::new(0),
             config,
         })
+    }
+
+    /// An empty master of the same settings, seed and secret, without sinks and strategies of the user's.
+    pub(crate) fn anew(&self) -> Self {
+        let master = Self::new(self.config.clone(), self.seed).expect("they were good once");
+        let (secret, has_own_secret) = (self.secret, self.has_own_secret);
+        Self { secret, has_own_secret, ..master }
     }
 
     /// Reports every change to `sink`, after those that were given before.
@@ -294,7 +303,13 @@ impl Master {
     /// Returns the shards of a master that no client uses yet, with what a rebuild needs beside
     /// them to fill several at the same time.
     pub(crate) fn shards_mut(&mut self) -> ShardsMut<'_> {
-        ShardsMut { shards: &mut self.shards, hasher: &self.hasher, groups: &self.groups }
+        ShardsMut {
+            shards: &mut self.shards,
+            hasher: &self.hasher,
+            groups: &self.groups,
+            order: &self.order,
+            segments: &self.segments,
+        }
     }
 
     pub(crate) fn next_generation(&self) -> Generation {

@@ -276,6 +276,9 @@ impl Work {
             if has_failed {
                 snapshot = None;
             } else {
+                if snapshot.is_none() {
+                    self.settle();
+                }
                 self.go_on_with(&mut snapshot, &*journal);
             }
         }
@@ -394,6 +397,20 @@ impl Work {
             replica.apply_all(batches);
         }
         Ok(())
+    }
+
+    /// Has a takeover cost little.
+    fn settle(&mut self) {
+        let Some(replica) = self.replica.as_mut().filter(|replica| !replica.is_settled()) else {
+            return;
+        };
+        let begun = Instant::now();
+        if let Err(error) = replica.settle() {
+            // It is told again when this one takes over.
+            warn!(%error, "the state of the standby is not ready for a takeover");
+        } else if replica.is_settled() {
+            info!(position = %replica.position(), took = ?begun.elapsed(), "ready to take over");
+        }
     }
 
     /// Writes some of the snapshot, or begins one when it is due.

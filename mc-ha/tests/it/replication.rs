@@ -162,7 +162,9 @@ async fn takes_over(standby: Arc<Applier>, following: JoinHandle<ReplicationErro
     let _ = following.await;
     let standby = Arc::into_inner(standby).expect("nobody follows any more");
     let replica = tokio::task::spawn_blocking(move || standby.stop()).await.unwrap().unwrap();
-    replica.unwrap().finish(Time::ORIGIN).unwrap().0.master
+    let replica = replica.unwrap();
+    assert!(replica.is_settled(), "it is ready whenever it has caught up");
+    replica.finish(Time::ORIGIN).unwrap().0.master
 }
 
 /// Everything of a master but what a takeover changes: generations jump, segments are suspended.

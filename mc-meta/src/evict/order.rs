@@ -268,12 +268,17 @@ impl Order {
     /// Puts an object that is in no queue into this one; returns the order of that.
     fn enter(&mut self, slot: ObjectSlot, object: &mut Object, queue: Queue) -> Option<List> {
         object.enter(queue);
-        if queue == Queue::Timed
+        self.renew_pin(slot, object);
+        List::of(queue)
+    }
+
+    /// Notes when the soft pin of an object ends, if it has one of its own duration.
+    pub(crate) fn renew_pin(&mut self, slot: ObjectSlot, object: &Object) {
+        if object.queue() == Queue::Timed
             && let Some(end) = object.protection().soft_pin_end(&self.terms)
         {
             self.pin_ends.note(slot, end);
         }
-        List::of(queue)
     }
 
     /// Takes an object out of its queue; returns the order of that.

@@ -5,8 +5,9 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use mc_alloc::{
-    AllocateError, Allocation, Allocator, Direction, Label, Neighbour, OffsetAllocator,
-    OffsetAllocatorBuilder, Place, RestoreError, Room, SlabAllocator, SlabAllocatorBuilder,
+    AllocateAtError, AllocateError, Allocation, Allocator, Direction, Label, Neighbour,
+    OffsetAllocator, OffsetAllocatorBuilder, Place, RestoreError, Room, SlabAllocator,
+    SlabAllocatorBuilder,
 };
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, MediaType, RemoteKey, SegmentId};
@@ -187,6 +188,12 @@ impl Segment {
         may
     }
 
+    /// Sets what it is there for when its client is back, as a record tells.
+    pub(crate) fn set_purpose(&self, Purpose { status, grace }: Purpose) {
+        self.status_on_return.store(status as u8, Ordering::Release);
+        self.grace.store(millis(grace.unwrap_or(Duration::MAX)), Ordering::Relaxed);
+    }
+
     /// Sets the grace of an unmounting that is about to begin. Called under the segment table's lock.
     pub(crate) fn set_grace(&self, grace: Duration) {
         self.grace.store(millis(grace), Ordering::Relaxed);
@@ -205,6 +212,26 @@ impl Segment {
         }
         self.free.store(allocator.available(), Ordering::Relaxed);
         allocation
+    }
+
+    /// Takes exactly this space, for the object that `label` stands for.
+    pub(crate) fn allocate_at(
+        &self,
+        extent: Extent,
+        label: Option<Label>,
+    ) -> Result<Allocation, AllocateAtError> {
+        let mut allocator = self.allocator.lock();
+        let allocation = allocator.allocate_at(extent);
+        if let (Ok(allocation), Some(label)) = (&allocation, label) {
+            allocator.set_label(allocation, label);
+        }
+        self.free.store(allocator.available(), Ordering::Relaxed);
+        allocation
+    }
+
+    /// Has a label stand for another object from now on.
+    pub(crate) fn relabel(&self, allocation: &Allocation, label: Label) {
+        self.allocator.lock().set_label(allocation, label);
     }
 
     /// Returns whether an object of `size` bytes would fit if this allocation alone were freed.

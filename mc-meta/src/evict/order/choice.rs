@@ -220,6 +220,11 @@ impl<'a> Eviction<'a> {
         self.order.readmit(slot, &mut self.objects[slot], is_pinned, item);
     }
 
+    /// Notes when the soft pin of an object ends whose times have changed.
+    pub(crate) fn renew_pin(&mut self, slot: ObjectSlot) {
+        self.order.renew_pin(slot, &self.objects[slot]);
+    }
+
     /// Notes that an object has nothing left in memory, and stays for what is on disks.
     pub(crate) fn leave_memory(&mut self, slot: ObjectSlot) {
         self.order.leave_memory(slot, &mut self.objects[slot]);

@@ -1,10 +1,13 @@
 //! What the objects of a part claim.
 
 use mc_types::{Generation, ObjectKey};
+use smallvec::SmallVec;
 
 use super::RebuildPart;
 use super::layout::{Claim, Holder, Layout};
+use super::settle::Contradictions;
 use super::space::{Claims, Fate, Mounted};
+use crate::object::Object;
 use crate::object::slot::ObjectSlot;
 
 /// The places of an object, taken together.
@@ -23,16 +26,24 @@ pub(super) struct Collected {
     pub(super) claims: Vec<Vec<Claim>>,
     /// Space of what no client can end, by segment and offset, with its length.
     pub(super) reserved: Vec<(u32, u64, u64)>,
-    /// The objects that it was reserved for.
-    pub(super) reservers: Vec<(usize, ObjectSlot)>,
+    /// The objects that it was reserved for, with the segments and offsets.
+    pub(super) reservers: Vec<(usize, ObjectSlot, SmallVec<[(u32, u64); 2]>)>,
+    /// The segments and offsets of what was reserved for objects that cannot be.
+    pub(super) orphans: Vec<(u32, u64)>,
     pub(super) removed: Vec<(ObjectKey, Generation)>,
     pub(super) lost: u64,
 }
 
 impl RebuildPart<'_> {
     /// Sorts the claims of its objects by what they are to. Drops the objects that cannot be where
-    /// they are said to be.
-    pub(super) fn collect(&mut self, segments: &[Mounted], layout: &Layout) -> Collected {
+    /// they are said to be, and those that are lost unless more records may come: what is known of
+    /// such an object decides about a record of it.
+    pub(super) fn collect(
+        &mut self,
+        segments: &[Mounted],
+        layout: &Layout,
+        contradictions: Contradictions,
+    ) -> Collected {
         let Self { part, shards, .. } = self;
         let fates = &part.fates;
         let mut counts = vec![0; segments.len()];
@@ -48,28 +59,27 @@ impl RebuildPart<'_> {
             claims: counts.into_iter().map(Vec::with_capacity).collect(),
             ..Collected::default()
         };
-        for (own, (lock, claims)) in shards.iter_mut().zip(&part.claims).enumerate() {
+        for (own, (lock, claims)) in shards.iter_mut().zip(&mut part.claims).enumerate() {
             let number = part.first_shard + own;
             let shard = lock.get_mut();
             for slot in ObjectSlot::range(0..claims.end()) {
                 let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
                     continue;
                 };
-                let has_reserved = !noted.reserved().is_empty();
+                let mut reserved = SmallVec::<[(u32, u64); 2]>::new();
                 // Whatever becomes of the object, a client may be writing there.
                 for &(place, len) in noted.reserved() {
                     if let Fate::Segment(segment) = fates[place.mounting as usize] {
                         collected.reserved.push((segment, place.offset, len));
+                        reserved.push((segment, place.offset));
                     }
                 }
-                let len = object.len();
-                let places = match places(noted, len, fates, segments, layout) {
-                    Places::Lost | Places::Unknown if object.outlives_memory() => Places::Good,
-                    places => places,
-                };
+                let (len, has_reserved) = (object.len(), !noted.reserved().is_empty());
                 let dropped = &mut part.dropped;
+                let places = places(noted, object, fates, segments, layout);
                 let counter = match places {
                     Places::Good => None,
+                    Places::Lost if contradictions == Contradictions::Wait => continue,
                     Places::Lost => Some(&mut collected.lost),
                     Places::Unknown => Some(&mut dropped.unknown_segment),
                     Places::OutOfRange => Some(&mut dropped.out_of_range),
@@ -83,7 +93,7 @@ impl RebuildPart<'_> {
                         }
                     }
                     if has_reserved {
-                        collected.reservers.push((number, slot));
+                        collected.reservers.push((number, slot, reserved));
                     }
                     continue;
                 };
@@ -92,16 +102,37 @@ impl RebuildPart<'_> {
                 if has_reserved || !matches!(places, Places::Lost) {
                     collected.removed.push(shard.name_of(slot));
                 }
+                collected.orphans.extend(reserved);
                 shard.detach(slot);
+                claims.remove(slot);
             }
         }
         collected
+    }
+
+    /// Returns whether each of its objects can be where it is said to be, or is lost with its segments
+    /// and nothing besides.
+    pub(super) fn is_consistent(&self, segments: &[Mounted], layout: &Layout) -> bool {
+        let Self { part, shards, .. } = self;
+        shards.iter().zip(&part.claims).all(|(lock, claims)| {
+            let shard = lock.lock();
+            ObjectSlot::range(0..claims.end()).all(|slot| {
+                let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
+                    return true;
+                };
+                match places(noted, object, &part.fates, segments, layout) {
+                    Places::Good => true,
+                    Places::Lost => noted.reserved().is_empty(),
+                    Places::Unknown | Places::OutOfRange => false,
+                }
+            })
+        })
     }
 }
 
 fn places(
     claims: &Claims,
-    len: u64,
+    object: &Object,
     fates: &[Fate],
     segments: &[Mounted],
     layout: &Layout,
@@ -112,7 +143,11 @@ fn places(
     for place in claims.replicas() {
         match fates[place.mounting as usize] {
             Fate::Segment(segment)
-                if !layout.admits(segments[segment as usize].spec.size, place.offset, len) =>
+                if !layout.admits(
+                    segments[segment as usize].spec.size,
+                    place.offset,
+                    object.len(),
+                ) =>
             {
                 return Places::OutOfRange;
             }
@@ -123,6 +158,7 @@ fn places(
     }
     match (is_any_good, is_any_unheard && !is_any_gone) {
         (true, _) => Places::Good,
+        (false, _) if object.outlives_memory() => Places::Good,
         (false, true) => Places::Unknown,
         (false, false) => Places::Lost,
     }

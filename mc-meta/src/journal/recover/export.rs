@@ -7,9 +7,11 @@ use smallvec::SmallVec;
 
 use super::Rebuild;
 use super::part::{Part, RECENT};
-use super::space::{Claims, Place};
+use super::settled::{ObjectAt, Settled};
+use super::space::Place;
 use crate::journal::export::{At, ExportCursor, ExportPage, PAGE, SLOTS};
-use crate::journal::record::{Location, Locations, Record};
+use crate::journal::record::{Location, Locations, Record, located};
+use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 
@@ -81,15 +83,20 @@ impl Rebuild {
     fn export_objects(&self, number: u32, from: u32) -> ExportPage {
         let Some(lock) = self.master.shards().get(number as usize) else { return ExportPage::END };
         let is_there = |part: &&Part| {
-            (part.first_shard..part.first_shard + part.claims.len()).contains(&(number as usize))
+            (part.first_shard..part.first_shard + part.shards).contains(&(number as usize))
         };
         let Some(part) = self.parts.iter().find(is_there) else { return ExportPage::END };
         let shard = lock.lock();
-        let claims = &part.claims[number as usize - part.first_shard];
         let to = from.saturating_add(SLOTS).min(shard.end());
         let slots = ObjectSlot::range(from..to);
-        let records =
-            slots.filter_map(|slot| part.export(&shard, slot, claims.get(slot)?)).collect();
+        let record = |slot| match &self.settled {
+            Some(settled) => part.export_settled(&shard, (number, slot), settled),
+            None => {
+                let noted = part.claims[number as usize - part.first_shard].get(slot)?;
+                part.export_claims(&shard, slot, noted.replicas(), noted.reserved())
+            }
+        };
+        let records = slots.filter_map(record).collect();
         let next = match to < shard.end() {
             true => At::Objects { shard: number, slot: to },
             false => At::Objects { shard: number + 1, slot: 0 },
@@ -100,15 +107,45 @@ impl Rebuild {
 }
 
 impl Part {
-    /// The object of a slot, with the places that are noted beside it. Of one that has lost all of
-    /// them what remains is space that a client may still be writing to.
-    fn export(&self, shard: &Shard, slot: ObjectSlot, noted: &Claims) -> Option<Record> {
-        let object = shard.object(slot)?;
-        let len = object.len();
+    /// The object of a slot, with the space that it has, or where it is said to be.
+    fn export_settled(&self, shard: &Shard, at: ObjectAt, settled: &Settled) -> Option<Record> {
+        if let Some(contested) = settled.contested.get(&at) {
+            return self.export_claims(
+                shard,
+                at.1,
+                contested.replicas.iter().copied(),
+                &contested.reserved,
+            );
+        }
+        let reserved = settled.reserved.get(&at);
+        let reserved = located(reserved.into_iter().flat_map(Replicas::iter));
+        self.export(shard, at.1, located(shard.object(at.1)?.replicas()), reserved)
+    }
+
+    fn export_claims(
+        &self,
+        shard: &Shard,
+        slot: ObjectSlot,
+        replicas: impl Iterator<Item = Place>,
+        reserved: &[(Place, u64)],
+    ) -> Option<Record> {
+        let len = shard.object(slot)?.len();
         let locate = |place, len| self.space.locate(place, len);
-        let replicas: Locations = noted.replicas().filter_map(|at| locate(at, len)).collect();
-        let reserved: Locations =
-            noted.reserved().iter().filter_map(|&(at, len)| locate(at, len)).collect();
+        let replicas = replicas.filter_map(|at| locate(at, len)).collect();
+        let reserved = reserved.iter().filter_map(|&(at, len)| locate(at, len)).collect();
+        self.export(shard, slot, replicas, reserved)
+    }
+
+    /// The object of a slot. Of one that has lost all of its places what remains is space that a client
+    /// may still be writing to.
+    fn export(
+        &self,
+        shard: &Shard,
+        slot: ObjectSlot,
+        replicas: Locations,
+        reserved: Locations,
+    ) -> Option<Record> {
+        let object = shard.object(slot)?;
         if replicas.is_empty() && !object.outlives_memory() {
             let kept = Record::SpaceKept { space: reserved.clone(), left: Duration::MAX };
             return (!reserved.is_empty()).then_some(kept);
@@ -123,7 +160,7 @@ impl Part {
 
 impl super::space::Space {
     /// A place by the id of its segment; `None` when the segment is gone.
-    fn locate(&self, place: Place, len: u64) -> Option<Location> {
+    pub(super) fn locate(&self, place: Place, len: u64) -> Option<Location> {
         let extent = Extent::new(place.offset, len)?;
         Some(Location { segment: self.segment_of(place.mounting)?, extent })
     }

@@ -9,12 +9,15 @@ use foldhash::quality::FixedState;
 use mc_types::{Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
+use super::settled::{Before, Settled};
 use super::space::{Claims, Fate, Many, Space};
 use super::{Dropped, RebuildPart};
 use crate::command::{MAX_GROUP_NAME_LEN, MAX_REPLICAS, MAX_SLICES, Slices};
 use crate::evict::group::Groups;
+use crate::evict::order::common::CommonOrder;
+use crate::journal::record::Location;
 use crate::journal::record_ref::{ObjectRecordRef, RecordRef};
-use crate::lock::{Mutex, rank};
+use crate::lock::{Mutex, RwLock, rank};
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
@@ -22,7 +25,9 @@ use crate::object::{Object, PendingPut};
 use crate::shard::Shard;
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::objects::Objects;
+use crate::space::allocator::MemoryAllocator;
 use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Purpose, SegmentSpec};
+use crate::space::table::SegmentTable;
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::FileState;
@@ -51,8 +56,10 @@ pub(super) struct Part {
     pub(super) is_first: bool,
     /// The number of its first shard.
     pub(super) first_shard: usize,
+    /// How many it has.
+    pub(super) shards: usize,
     /// Where the replicas of each shard's objects are, under the objects' own slots:
-    /// both are filled and emptied together.
+    /// both are filled and emptied together. None once the objects have their space.
     pub(super) claims: Vec<Objects<Claims>>,
     pub(super) space: Space,
     /// What became of each mounting, when the last record is applied.
@@ -69,6 +76,9 @@ pub(super) struct Part {
 pub(super) struct Common<'a> {
     pub(super) hasher: &'a KeyHasher,
     pub(super) groups: &'a Mutex<Groups, { rank::GROUPS }>,
+    pub(super) order: &'a CommonOrder,
+    pub(super) segments: &'a RwLock<SegmentTable, { rank::SEGMENTS }>,
+    pub(super) memory: MemoryAllocator,
     /// Shards of all parts.
     pub(super) shards: usize,
 }
@@ -78,6 +88,7 @@ impl Part {
         Self {
             is_first: first_shard == 0,
             first_shard,
+            shards,
             claims: (0..shards).map(|_| Objects::new()).collect(),
             space: Space::new(hasher),
             fates: Vec::new(),
@@ -96,35 +107,54 @@ impl Part {
         }
         is_possible
     }
+}
 
+impl RebuildPart<'_> {
     /// Applies a record that is given to every part; false when it cannot be true.
     fn apply_to_all(&mut self, record: &RecordRef<'_>) -> bool {
+        let Self { part: Part { space, policies, .. }, settled, common, .. } = self;
         match *record {
-            RecordRef::Generations { next } => return self.see(next.as_u64()),
+            RecordRef::Generations { next } => return self.part.see(next.as_u64()),
             RecordRef::Segment { spec, client, status, grace } if is_segment(spec) => {
-                self.space.mount(spec, client, Purpose::recorded(status, grace));
+                space.mount(spec, client, Purpose::recorded(status, grace));
+                if let Some(settled) = settled {
+                    settled.mount(space, &mut common.segments.write(), spec.id, common.memory);
+                }
             }
             RecordRef::Segment { .. } => return false,
-            RecordRef::SegmentGone { id } => self.space.lose(id),
-            RecordRef::SpaceKept { ref space, left } => {
-                space.iter().for_each(|location| self.space.keep(location, left));
+            RecordRef::SegmentGone { id } => {
+                if let Some(settled) = settled {
+                    settled.lose(&mut common.segments.write(), id);
+                }
+                space.lose(id);
             }
-            RecordRef::SpaceFreed { ref space } => {
-                space.iter().for_each(|location| self.space.free(location));
+            RecordRef::SpaceKept { space: ref kept, left } => {
+                for location in kept {
+                    space.keep(location, left);
+                    if let Some(settled) = settled {
+                        settled.keep(space, location);
+                    }
+                }
+            }
+            RecordRef::SpaceFreed { space: ref freed } => {
+                for location in freed {
+                    space.free(location);
+                    if let Some(settled) = settled {
+                        settled.free(space, location);
+                    }
+                }
             }
             RecordRef::TenantPolicy { tenant, requested: Some(bytes) } => {
-                self.policies.insert(tenant.clone(), bytes);
+                policies.insert(tenant.clone(), bytes);
             }
             RecordRef::TenantPolicy { tenant, requested: None } => {
-                self.policies.remove(tenant);
+                policies.remove(tenant);
             }
             RecordRef::Object(_) | RecordRef::Removed { .. } => {}
         }
         true
     }
-}
 
-impl RebuildPart<'_> {
     /// Returns whether records of this key's object are this part's. The part ignores those of
     /// others, so a decoder need not decode more of them than the key.
     #[must_use]
@@ -175,7 +205,7 @@ impl RebuildPart<'_> {
             }
             (_, Some(_)) => {}
             (record, None) => {
-                let is_possible = self.part.apply_to_all(record);
+                let is_possible = self.apply_to_all(record);
                 self.part.dropped.malformed += u64::from(!is_possible && self.part.is_first);
             }
         }
@@ -193,35 +223,38 @@ impl RebuildPart<'_> {
         if !self.part.see(generation.as_u64().saturating_add(1)) {
             self.part.dropped.malformed += 1;
         }
-        let shard = self.shards[number].get_mut();
+        let Self { part, shards, settled, .. } = self;
+        let shard = shards[number].get_mut();
+        let mut before = Before::new();
         for slot in shard.of_key(key).into_iter().flatten() {
             if shard.get(slot).generation == generation {
-                shard.detach(slot);
-                self.part.claims[number].remove(slot);
+                part.take_out(shard, (number, slot), settled.as_deref_mut(), &mut before);
             }
+        }
+        if let Some(settled) = settled {
+            settled.let_go(&part.space, before);
         }
     }
 
     fn apply_object(&mut self, record: &ObjectRecordRef<'_>, (key, number): OwnKey<'_>) {
-        let Self { part, shards, common } = self;
+        let Self { part, shards, common, settled } = self;
         if !part.see(record.generation.as_u64().saturating_add(1)) {
             part.dropped.malformed += 1;
             return;
         }
-        let (shard, claims) = (shards[number].get_mut(), &mut part.claims[number]);
+        let shard = shards[number].get_mut();
         let same_key = shard.of_key(key);
         let standing = |slot| Standing::of(shard.get(slot), record);
         let standings = same_key.map(|slot| slot.map(standing));
         if standings.contains(&Some(Standing::Later)) {
             return;
         }
-        let mut beside = None;
+        let (mut beside, mut before) = (None, Before::new());
         for (slot, standing) in same_key.into_iter().zip(standings) {
             match (slot, standing) {
                 // Whatever else the record says, the key's value is not that any more.
                 (Some(slot), Some(Standing::Earlier)) => {
-                    shard.detach(slot);
-                    claims.remove(slot);
+                    part.take_out(shard, (number, slot), settled.as_deref_mut(), &mut before);
                 }
                 (Some(slot), Some(Standing::Beside)) => beside = Some(slot),
                 _ => {}
@@ -229,8 +262,18 @@ impl RebuildPart<'_> {
         }
         if !is_object(record) {
             part.dropped.malformed += 1;
+            if let Some(settled) = settled {
+                settled.let_go(&part.space, before);
+            }
             return;
         }
+        let mut is_contested = false;
+        let mut place =
+            |places: &[Location], label, settled: &mut Option<&mut Settled>| match settled {
+                Some(settled) => settled.place(places, label, &mut before, &mut is_contested),
+                None => Replicas::default(),
+            };
+        let replicas = place(&record.replicas, shard.next_label(), settled);
         let mut file = FileState::from_status(record.disk);
         let len = record.slices.total_len();
         if file != FileState::None && !shard.config().files.bytes.take_anyway(len) {
@@ -251,7 +294,7 @@ impl RebuildPart<'_> {
         let begun = PendingPut {
             generation: record.generation,
             slices: record.slices.clone(),
-            replicas: Replicas::default(),
+            replicas,
             soft_pin: record.soft_pin,
             hard_pin: record.hard_pin,
             group: record.group.map(join),
@@ -279,16 +322,58 @@ impl RebuildPart<'_> {
         if record.complete {
             object.complete_as_found();
         }
-        let space = &mut part.space;
+        let Some(settled) = settled else {
+            part.note(number, slot, record);
+            return;
+        };
+        let at = (number as u32, slot);
+        let reserved = settled.place(&record.reserved, None, &mut before, &mut is_contested);
+        if !reserved.is_empty() {
+            settled.reserved.insert(at, reserved);
+        }
+        if is_contested {
+            settled.contest(at, Many::of(&mut part.space, &record.replicas, &record.reserved));
+        }
+        if shard.charge(slot).is_err() {
+            part.dropped.malformed += 1;
+            settled.take_out_uncharged(shard, at, &mut before);
+        } else if record.complete && shard.get(slot).has_memory() {
+            common.order.enter(shard.admit(slot).as_slice());
+            if !record.idle.is_zero() {
+                settled.order_unknown();
+            }
+        }
+        settled.let_go(&part.space, before);
+    }
+}
+
+impl Part {
+    /// Notes where a new object is.
+    fn note(&mut self, number: usize, slot: ObjectSlot, record: &ObjectRecordRef<'_>) {
+        let space = &mut self.space;
         let noted = match (record.replicas.as_slice(), record.reserved.as_slice()) {
             ([location], []) => Claims::one(space.place(location)),
-            (replicas, reserved) => Claims::Many(Box::new(Many {
-                replicas: replicas.iter().map(|at| space.place(at)).collect(),
-                reserved: reserved.iter().map(|at| (space.place(at), at.extent.len())).collect(),
-            })),
+            (replicas, reserved) => Claims::Many(Box::new(Many::of(space, replicas, reserved))),
         };
-        let noted = claims.insert(noted);
+        let noted = self.claims[number].insert(noted);
         debug_assert_eq!(noted, slot, "both tables see the same insertions and removals");
+    }
+
+    /// Takes an object out; `before` is given the space that it had.
+    fn take_out(
+        &mut self,
+        shard: &mut Shard,
+        (number, slot): (usize, ObjectSlot),
+        settled: Option<&mut Settled>,
+        before: &mut Before,
+    ) {
+        match settled {
+            Some(settled) => settled.take_out(shard, (number as u32, slot), before),
+            None => {
+                shard.detach(slot);
+                self.claims[number].remove(slot);
+            }
+        }
     }
 }
 

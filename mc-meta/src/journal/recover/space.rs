@@ -40,6 +40,15 @@ pub(super) struct Many {
     pub(super) reserved: Box<[(Place, u64)]>,
 }
 
+impl Many {
+    pub(super) fn of(space: &mut Space, replicas: &[Location], reserved: &[Location]) -> Self {
+        Self {
+            replicas: replicas.iter().map(|at| space.place(at)).collect(),
+            reserved: reserved.iter().map(|at| (space.place(at), at.extent.len())).collect(),
+        }
+    }
+}
+
 impl Claims {
     pub(super) fn one(Place { offset, mounting }: Place) -> Self {
         Self::One { offset, mounting }
@@ -155,6 +164,19 @@ impl Space {
         let mut mounted: Vec<_> = mounted.collect();
         mounted.sort_unstable_by_key(|mounted| mounted.since);
         mounted
+    }
+
+    /// The number of a segment's mounting, unless it is gone.
+    pub(super) fn current(&self, id: SegmentId) -> Option<Mounting> {
+        self.current.get(&id).copied()
+    }
+
+    /// What is known of a segment that is mounted.
+    pub(super) fn mounted_as(&self, id: SegmentId) -> Option<&Mounted> {
+        match &self.mountings[self.current(id)? as usize].1 {
+            MountingRecord::Mounted(mounted) => Some(mounted),
+            MountingRecord::Unheard | MountingRecord::Gone => None,
+        }
     }
 
     /// The segments that objects or kept space name, and of which nothing else is known.

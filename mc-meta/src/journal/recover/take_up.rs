@@ -1,4 +1,4 @@
-//! Shards take up the objects that are in them.
+//! Shards enter their objects where they belong.
 
 use mc_types::{Generation, ObjectKey, Time};
 
@@ -10,59 +10,108 @@ use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::PolicyError;
 use crate::tier::kinds::FileState;
 
-/// What a shard took up.
+/// What shards have admitted.
+#[derive(Default)]
+pub(super) struct Admitted {
+    /// What is to enter the orders of eviction, and when each of that was used last.
+    pub(super) fresh: Vec<Fresh>,
+    pub(super) used: Vec<u64>,
+    /// Objects that cannot be.
+    pub(super) dropped: Vec<(ObjectKey, Generation)>,
+}
+
+impl Admitted {
+    pub(super) fn add(&mut self, more: Self) {
+        self.fresh.extend(more.fresh);
+        self.used.extend(more.used);
+        self.dropped.extend(more.dropped);
+    }
+}
+
+/// What shards have taken up.
 #[derive(Default)]
 pub(super) struct TakenUp {
     pub(super) objects: u64,
     pub(super) unfinished: u64,
+    /// Objects that have lost their last segment.
+    pub(super) lost: u64,
     /// Objects that cannot be.
     pub(super) dropped: Vec<(ObjectKey, Generation)>,
-    /// What is to enter the orders of eviction, and when each of that was used last.
-    pub(super) fresh: Vec<Fresh>,
-    pub(super) used: Vec<u64>,
+}
+
+impl TakenUp {
+    pub(super) fn add(&mut self, more: Self) {
+        self.objects += more.objects;
+        self.unfinished += more.unfinished;
+        self.lost += more.lost;
+        self.dropped.extend(more.dropped);
+    }
 }
 
 impl Shard {
-    /// Enters its objects, which are there already, in the queues and groups that they
+    /// Charges the owners of its objects, and puts those that are in memory into the queues that they
     /// belong to.
-    pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
-        let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
+    pub(super) fn admit_found(&mut self) -> Admitted {
+        let mut admitted = Admitted::default();
         // When objects were used that are in memory.
         let mut in_memory: Vec<(u64, u32)> = Vec::new();
-        let mut taken = TakenUp::default();
-        let mut is_any_file_open = false;
         for slot in ObjectSlot::range(0..self.end()) {
             if self.object(slot).is_some() && self.charge(slot).is_err() {
-                taken.dropped.push(self.name_of(slot));
+                admitted.dropped.push(self.name_of(slot));
                 self.detach(slot).take_replicas().release_uncharged();
             }
             let Some(object) = self.object(slot) else { continue };
-            is_any_file_open |= object.file() == FileState::Writing;
-            if !object.is_complete() {
-                open.push((object.generation, slot));
-                continue;
+            if object.is_complete() && object.has_memory() {
+                in_memory.push((object.protection().last_touched().as_millis(), slot.as_u32()));
             }
-            taken.objects += 1;
-            let used = object.protection().last_touched().as_millis();
-            self.renew(slot, now);
-            // A sink that needs the objects lists them.
-            self.get_mut(slot).tell_kinds();
-            if !self.get(slot).has_memory() {
-                self.note_lost_memory(slot, now);
-                continue;
-            }
-            in_memory.push((used, slot.as_u32()));
         }
         if self.config().quotas.is_on() {
             // Each tenant's objects are in the order of their last use as soon as they are admitted.
             sort(&mut in_memory);
         }
         for (used, slot) in in_memory {
-            let slot = ObjectSlot::new(slot);
-            let item = self.item(slot);
-            if let Some(fresh) = self.eviction().admit(slot, item) {
-                taken.fresh.push(fresh);
-                taken.used.push(used);
+            if let Some(fresh) = self.admit(ObjectSlot::new(slot)) {
+                admitted.fresh.push(fresh);
+                admitted.used.push(used);
+            }
+        }
+        self.shrink_index();
+        admitted
+    }
+
+    /// Puts an object into the queue that it belongs to; returns what is to enter the orders.
+    pub(super) fn admit(&mut self, slot: ObjectSlot) -> Option<Fresh> {
+        let item = self.item(slot);
+        self.eviction().admit(slot, item)
+    }
+
+    /// Counts the times of its objects from now on, and enters them where it matters what is unfinished.
+    pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
+        let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
+        let mut taken = TakenUp::default();
+        for slot in ObjectSlot::range(0..self.end()) {
+            let Some(object) = self.object(slot) else { continue };
+            // It lost a segment after the last record of it.
+            if !object.is_whole() && self.lose_gone(slot) {
+                taken.lost += 1;
+                continue;
+            }
+            let object = self.get(slot);
+            let has_memory = object.has_memory();
+            if object.file() == FileState::Writing {
+                // The client that writes it has its whole time again.
+                self.reopen_file(slot, now);
+            }
+            if !self.get(slot).is_complete() {
+                open.push((self.get(slot).generation, slot));
+                continue;
+            }
+            taken.objects += 1;
+            self.renew(slot, now);
+            // A sink that needs the objects lists them.
+            self.get_mut(slot).tell_kinds();
+            if !has_memory {
+                self.note_lost_memory(slot, now);
             }
         }
         open.sort_unstable();
@@ -78,18 +127,30 @@ impl Shard {
             }
             is_double
         });
-        if is_any_file_open {
-            self.take_up_files(now);
-        }
         for &(generation, slot) in &open {
             self.reopen_put(slot, generation);
             self.renew(slot, now);
             self.note_lost_memory(slot, now);
         }
-        self.shrink_index();
         taken.unfinished = open.len() as u64;
         taken.objects += taken.unfinished;
         taken
+    }
+
+    /// Takes what an object had in segments that are gone, and the object when it has nothing else; true
+    /// when it went.
+    #[cold]
+    fn lose_gone(&mut self, slot: ObjectSlot) -> bool {
+        let tenant = self.tenant(slot);
+        let gone = self.get_mut(slot).take_dead_replicas();
+        self.give_back(tenant, gone);
+        let object = self.get(slot);
+        if object.has_memory() || object.outlives_memory() {
+            return false;
+        }
+        self.detach(slot);
+        self.config().quotas.release(tenant, 0);
+        true
     }
 
     /// An object by what records name it.
@@ -99,7 +160,7 @@ impl Shard {
     }
 
     /// Charges the owner of an object's key with it, above the quota if need be.
-    fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
+    pub(super) fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
         if let Some(object) = self.object(slot)
             && self.config().quotas.is_on()
         {
@@ -109,15 +170,6 @@ impl Shard {
             self.assign(slot, tenant);
         }
         Ok(())
-    }
-
-    /// The client that writes a file has its whole time again.
-    fn take_up_files(&mut self, now: Time) {
-        for slot in ObjectSlot::range(0..self.end()) {
-            if self.object(slot).is_some_and(|object| object.file() == FileState::Writing) {
-                self.reopen_file(slot, now);
-            }
-        }
     }
 
     /// Counts an object's times from now on, and those of its group.
@@ -137,5 +189,6 @@ impl Shard {
         if is_complete {
             object.release_group();
         }
+        self.eviction().renew_pin(slot);
     }
 }

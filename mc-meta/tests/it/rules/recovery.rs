@@ -52,24 +52,39 @@ pub(crate) fn rebuild_with(
     records: &[Record],
     now: Time,
 ) -> (Master, RebuildReport) {
+    rebuilt(config, records, now, usize::MAX)
+}
+
+/// One that is settled before each so many records.
+fn rebuild_settled(config: MasterConfig, records: &[Record], now: Time) -> (Master, RebuildReport) {
+    rebuilt(config, records, now, 3)
+}
+
+fn rebuilt(
+    config: MasterConfig,
+    records: &[Record],
+    now: Time,
+    settle: usize,
+) -> (Master, RebuildReport) {
     let mut rebuild = Rebuild::new(config, 1).unwrap().with_secret(SECRET);
-    records.iter().for_each(|record| rebuild.apply(record));
+    for (number, record) in records.iter().enumerate() {
+        if number % settle == 1 {
+            rebuild.settle_on(&one_by_one).unwrap();
+        }
+        rebuild.apply(record);
+    }
     let Rebuilt { master, report, .. } = rebuild.finish(now).unwrap();
     (master, report)
+}
+
+fn one_by_one(count: usize, task: &(dyn Fn(usize) + Sync)) {
+    (0..count).for_each(task);
 }
 
 /// A master that is rebuilt in parts, on threads of their own.
 fn rebuild_in_parts(config: MasterConfig, records: &[Record], now: Time, parts: usize) -> Rebuilt {
     let mut rebuild = Rebuild::in_parts(config, 1, parts).unwrap().with_secret(SECRET);
     rebuild.expect_objects(records.len());
-    std::thread::scope(|scope| {
-        for mut part in rebuild.parts() {
-            scope.spawn(move || {
-                let own: Vec<_> = records.iter().map(Record::as_ref).collect();
-                own.chunks(50).for_each(|records| part.apply_all(records));
-            });
-        }
-    });
     let on_threads = |count: usize, task: &(dyn Fn(usize) + Sync)| {
         std::thread::scope(|scope| {
             for number in 0..count {
@@ -77,13 +92,30 @@ fn rebuild_in_parts(config: MasterConfig, records: &[Record], now: Time, parts: 
             }
         });
     };
+    let (some, others) = records.split_at(records.len() / 2);
+    for records in [some, others] {
+        std::thread::scope(|scope| {
+            for mut part in rebuild.parts() {
+                scope.spawn(move || {
+                    let own: Vec<_> = records.iter().map(Record::as_ref).collect();
+                    own.chunks(50).for_each(|records| part.apply_all(records));
+                });
+            }
+        });
+        if records == some {
+            rebuild.settle_on(&on_threads).unwrap();
+        }
+    }
     rebuild.finish_on(now, &on_threads).unwrap()
 }
 
 /// A master of what another exports, with its settings; nothing of it may be doubtful.
 pub(crate) fn restart(master: &Master, now: Time) -> Master {
-    let (again, report) = rebuild_with(master.config().clone(), &export(master, now), now);
+    let records = export(master, now);
+    let (again, report) = rebuild_settled(master.config().clone(), &records, now);
     assert_eq!(report.dropped.total(), 0, "{report:?}");
+    let (plain, plainly) = rebuild_with(master.config().clone(), &records, now);
+    assert_eq!((state(&again, now), report), (state(&plain, now), plainly));
     again
 }
 

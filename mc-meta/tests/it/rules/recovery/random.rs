@@ -391,6 +391,10 @@ impl World {
         assert_eq!(report.dropped.total(), 0, "{source}: {report:?}");
         assert_eq!(state(&master, self.now), state(&self.master, self.now), "{source}");
         check_books(&master, self.now);
+        let (master, report) = rebuild_settled(self.master.config().clone(), records, self.now);
+        assert_eq!(report.dropped.total(), 0, "{source}, settled: {report:?}");
+        assert_eq!(state(&master, self.now), state(&self.master, self.now), "{source}, settled");
+        check_books(&master, self.now);
         // Applying a record again changes nothing.
         let last = records.last().into_iter();
         let again: Vec<_> = records.iter().chain(last).cloned().collect();
@@ -533,6 +537,7 @@ proptest! {
         ops in proptest::collection::vec(op(), 20..80),
         damages in proptest::collection::vec(damage(), 1..6),
         from_journal in any::<bool>(),
+        is_settled in any::<bool>(),
     ) {
         let mut world = World::new(small(), 1000);
         for op in ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page | Op::Restart)) {
@@ -546,7 +551,8 @@ proptest! {
         for damage in &damages {
             harm(&mut records, damage);
         }
-        let (master, _) = rebuild_with(small(), &records, world.now);
+        let rebuild = if is_settled { rebuild_settled } else { rebuild_with };
+        let (master, _) = rebuild(small(), &records, world.now);
         check_books(&master, world.now);
         reattach_all(&master, &mut world.now);
         // It can be worked with, and gives everything back.

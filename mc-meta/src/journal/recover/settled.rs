@@ -1,0 +1,249 @@
+//! A settled rebuild: its objects have their space while records still come.
+//!
+//! One record after the other is applied as what it tells of was done: space is taken from a
+//! segment's allocator where the record says, and given back when the object lets it go. So the
+//! master is there at every moment but for what time decides, and taking over costs a look at each
+//! object. Records of a healthy journal never contradict each other; when some do, the objects
+//! concerned are without space until the rebuild is [settled](super::settle) anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use mc_alloc::Label;
+use mc_types::SegmentId;
+use smallvec::SmallVec;
+
+use super::layout::Layout;
+use super::space::{Many, Mounting, Space};
+use crate::journal::record::Location;
+use crate::object::replica::{Replica, Replicas};
+use crate::object::slot::ObjectSlot;
+use crate::shard::Shard;
+use crate::space::allocator::MemoryAllocator;
+use crate::space::segment::Segment;
+use crate::space::table::SegmentTable;
+
+/// An object, by the number of its shard and its slot there.
+pub(super) type ObjectAt = (u32, ObjectSlot);
+
+/// Space that an object had before the record that is being applied.
+pub(super) type Before = SmallVec<[Replica; 4]>;
+
+/// What is kept beside the objects.
+#[derive(Debug)]
+pub(super) struct Settled {
+    layout: Layout,
+    segments: HashMap<SegmentId, Arc<Segment>>,
+    /// Space of no object.
+    pub(super) kept: BTreeMap<(Mounting, u64), Replica>,
+    /// Space that is kept as soon as its object lets it go.
+    pub(super) passing: BTreeMap<(Mounting, u64), u64>,
+    /// Space that was reserved for these objects, by what no client can end after a takeover.
+    pub(super) reserved: BTreeMap<ObjectAt, Replicas>,
+    /// Space that was reserved for objects that cannot be.
+    pub(super) orphans: Vec<Replica>,
+    /// Where objects are said to be that have not all of that.
+    pub(super) contested: BTreeMap<ObjectAt, Many>,
+    is_broken: bool,
+}
+
+impl Settled {
+    pub(super) fn new(layout: Layout, segments: impl Iterator<Item = Arc<Segment>>) -> Self {
+        Self {
+            layout,
+            segments: segments.map(|segment| (segment.spec().id, segment)).collect(),
+            kept: BTreeMap::new(),
+            passing: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            orphans: Vec::new(),
+            contested: BTreeMap::new(),
+            is_broken: false,
+        }
+    }
+
+    /// Returns whether records have contradicted each other.
+    pub(super) const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Takes an object out, and its space with what was reserved for it.
+    pub(super) fn take_out(&mut self, shard: &mut Shard, at: ObjectAt, before: &mut Before) {
+        let tenant = shard.tenant(at.1);
+        let replicas = shard.detach(at.1).take_replicas();
+        shard.config().quotas.release(tenant, replicas.bytes());
+        before.extend(replicas);
+        before.extend(self.reserved.remove(&at).into_iter().flatten());
+        self.contested.remove(&at);
+    }
+
+    /// Takes the space at these places: what the object had `before`, or else out of what is free.
+    /// Where something cannot be taken, the object is contested.
+    pub(super) fn place(
+        &mut self,
+        locations: &[Location],
+        label: Option<Label>,
+        before: &mut Before,
+        is_contested: &mut bool,
+    ) -> Replicas {
+        let mut replicas = Replicas::default();
+        for location in locations {
+            match self.place_one(location, label, before) {
+                Some(replica) => replicas.push(replica),
+                None => *is_contested = true,
+            }
+        }
+        replicas
+    }
+
+    fn place_one(
+        &self,
+        location: &Location,
+        label: Option<Label>,
+        before: &mut Before,
+    ) -> Option<Replica> {
+        let segment = self.segments.get(&location.segment)?;
+        let is_there = |replica: &Replica| {
+            replica.allocation.extent() == location.extent && Arc::ptr_eq(&replica.segment, segment)
+        };
+        if let Some(at) = before.iter().position(is_there) {
+            let replica = before.swap_remove(at);
+            if let Some(label) = label {
+                segment.relabel(&replica.allocation, label);
+            }
+            return Some(replica);
+        }
+        self.take(segment, location, label)
+    }
+
+    fn take(
+        &self,
+        segment: &Arc<Segment>,
+        location: &Location,
+        label: Option<Label>,
+    ) -> Option<Replica> {
+        let extent = location.extent;
+        if !self.layout.admits(segment.spec().size, extent.offset(), extent.len()) {
+            return None;
+        }
+        let allocation = segment.allocate_at(extent, label).ok()?;
+        Some(Replica { segment: Arc::clone(segment), allocation })
+    }
+
+    /// Takes out an object that nobody is charged for, and its space.
+    pub(super) fn take_out_uncharged(
+        &mut self,
+        shard: &mut Shard,
+        at: ObjectAt,
+        before: &mut Before,
+    ) {
+        before.extend(shard.detach(at.1).take_replicas());
+        before.extend(self.reserved.remove(&at).into_iter().flatten());
+        self.contested.remove(&at);
+    }
+
+    /// Notes where an object is said to be that has not all of that.
+    pub(super) fn contest(&mut self, at: ObjectAt, places: Many) {
+        self.is_broken = true;
+        self.contested.insert(at, places);
+    }
+
+    /// Gives back what an object had before and has no more, or keeps it.
+    pub(super) fn let_go(&mut self, space: &Space, before: Before) {
+        for replica in before {
+            if let Some(place) = self.passes(space, &replica) {
+                self.kept.insert(place, replica);
+            } else {
+                replica.segment.release(replica.allocation);
+            }
+        }
+    }
+
+    /// The place of space that is to be kept from now on, if it is.
+    fn passes(&mut self, space: &Space, replica: &Replica) -> Option<(Mounting, u64)> {
+        if self.passing.is_empty() || replica.segment.is_gone() {
+            return None;
+        }
+        let extent = replica.allocation.extent();
+        let place = (space.current(replica.segment.spec().id)?, extent.offset());
+        let len = self.passing.remove(&place)?;
+        self.is_broken |= len != extent.len();
+        Some(place)
+    }
+
+    /// Keeps space: at once when it is nobody's, or else as soon as its object lets it go.
+    pub(super) fn keep(&mut self, space: &Space, location: &Location) {
+        let known = self.segments.get(&location.segment).zip(space.current(location.segment));
+        let Some((segment, mounting)) = known else {
+            self.is_broken = true;
+            return;
+        };
+        let (place, len) = ((mounting, location.extent.offset()), location.extent.len());
+        if let Some(kept) = self.kept.get(&place) {
+            self.is_broken |= kept.len() != len;
+        } else if let Some(replica) = self.take(segment, location, None) {
+            self.kept.insert(place, replica);
+            self.is_broken |= self.passing.contains_key(&place);
+        } else {
+            self.is_broken |= self.passing.insert(place, len).is_some_and(|before| before != len);
+        }
+    }
+
+    /// Gives space back that was kept.
+    pub(super) fn free(&mut self, space: &Space, location: &Location) {
+        let Some(mounting) = space.current(location.segment) else { return };
+        let place = (mounting, location.extent.offset());
+        self.passing.remove(&place);
+        if let Some(Replica { segment, allocation }) = self.kept.remove(&place) {
+            segment.release(allocation);
+        }
+    }
+
+    /// A segment was mounted, or is there for something else than before.
+    pub(super) fn mount(
+        &mut self,
+        space: &Space,
+        table: &mut SegmentTable,
+        id: SegmentId,
+        memory: MemoryAllocator,
+    ) {
+        let Some(mounted) = space.mounted_as(id) else { return };
+        if let Some(segment) = self.segments.get(&id) {
+            if *segment.spec() == mounted.spec && segment.client() == mounted.client {
+                segment.set_purpose(mounted.purpose);
+                return;
+            }
+            // Another one: the record of its end was lost.
+            self.lose(table, id);
+        }
+        let restored = Segment::restored(
+            mounted.spec.clone(),
+            mounted.client,
+            mounted.purpose,
+            memory,
+            [],
+            drop,
+        );
+        match restored {
+            Ok(segment) if table.by_name(&mounted.spec.name).is_none() => {
+                let segment = Arc::new(segment);
+                table.add(Arc::clone(&segment));
+                self.segments.insert(id, segment);
+            }
+            _ => self.is_broken = true,
+        }
+    }
+
+    /// A segment has gone, with all that was kept in it.
+    pub(super) fn lose(&mut self, table: &mut SegmentTable, id: SegmentId) {
+        if self.segments.remove(&id).is_some() {
+            table.remove(id);
+            // What waits to be kept there is let go by nobody any more.
+            self.kept.retain(|_, replica| replica.segment.spec().id != id);
+        }
+    }
+
+    /// Records tell of another order of last use than the one in which they come.
+    pub(super) const fn order_unknown(&mut self) {
+        self.is_broken = true;
+    }
+}
