@@ -35,8 +35,9 @@ mod segments;
 mod shared_tier;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod staged;
-mod tasks;
 #[cfg(feature = "ha")]
+mod takeover;
+mod tasks;
 mod terms;
 mod ticker;
 mod unlisted_files;

@@ -20,10 +20,10 @@ use tokio::task::JoinHandle;
 /// Longer than anything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-const LEASE: Duration = Duration::from_secs(2);
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// Where so many masters listen.
-fn addresses<const N: usize>() -> [SocketAddr; N] {
+pub(crate) fn addresses<const N: usize>() -> [SocketAddr; N] {
     [(); N].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())))
 }
 
@@ -33,12 +33,21 @@ async fn join(
     address: SocketAddr,
     journal: Arc<dyn MetadataJournal>,
 ) -> JoinHandle<Master> {
+    join_as(cluster, address, journal, MasterConfig::default()).await
+}
+
+/// Does so with these settings.
+pub(crate) async fn join_as(
+    cluster: &MemoryCluster,
+    address: SocketAddr,
+    journal: Arc<dyn MetadataJournal>,
+    master: MasterConfig,
+) -> JoinHandle<Master> {
     let address_text = address.to_string();
     let member = Member::new(&address_text, &address_text).unwrap();
     let mut config =
         ClusterConfig::new(member, Arc::new(cluster.join()), JournalConfig::new(journal));
     config.candidacy.first_start_wait = Duration::ZERO;
-    let master = MasterConfig::default();
     let standby = Standby::start(config, master, address, Default::default()).await.unwrap();
     tokio::spawn(async move {
         let seat = standby.lead().await.unwrap();
@@ -46,7 +55,7 @@ async fn join(
     })
 }
 
-async fn in_sync(leader: &Master, members: usize) {
+pub(crate) async fn in_sync(leader: &Master, members: usize) {
     let report = leader.ha_report().unwrap();
     eventually(DEADLINE, "the standbys are in sync", || {
         let status = report.ha_status();
@@ -55,7 +64,7 @@ async fn in_sync(leader: &Master, members: usize) {
     .await;
 }
 
-async fn client(masters: &[SocketAddr], segment: ByteSize) -> Client {
+pub(crate) async fn client(masters: &[SocketAddr], segment: ByteSize) -> Client {
     let list: Vec<String> = masters.iter().map(ToString::to_string).collect();
     Client::builder().master(list.join(";")).segment_size(segment).connect().await.unwrap()
 }
@@ -122,7 +131,7 @@ impl Drop for Hanging {
 }
 
 /// An object's value, when the node that holds it is back.
-async fn value(client: &Client, key: &str) -> Bytes {
+pub(crate) async fn value(client: &Client, key: &str) -> Bytes {
     let begun = Instant::now();
     loop {
         match client.get(key).await {
