@@ -74,6 +74,19 @@ impl Batch<'_> {
         self.put_start_as(now, client, put, Attempt::Further)
     }
 
+    /// [`Master::put_start_anew`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_start_anew(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.put_start_as(now, client, put, Attempt::Anew)
+    }
+
     fn put_start_as(
         &mut self,
         now: Time,

@@ -73,6 +73,8 @@ pub struct Master {
     secret: GrantSecret,
     has_own_secret: bool,
     pub(crate) generations: AtomicU64,
+    /// The puts of the masters whose records this one was made of have generations below it.
+    pub(crate) first_own: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
     /// The search for room that was in vain last.
@@ -106,6 +108,8 @@ pub(crate) enum Attempt {
     First,
     /// It was refused for lack of space, and waits.
     Further,
+    /// A former master may have begun it, and its client has no grant of it.
+    Anew,
 }
 
 impl Counters {
@@ -113,7 +117,7 @@ impl Counters {
     pub(crate) fn no_room(&self, attempt: Attempt) {
         let counter = match attempt {
             Attempt::First => &self.put_start_no_room,
-            Attempt::Further => &self.put_start_retries,
+            Attempt::Further | Attempt::Anew => &self.put_start_retries,
         };
         count(counter, 1);
     }
@@ -184,6 +188,7 @@ impl Master {
             // Two masters in a row should not name two puts alike. Half of the
             // range is left to count in.
             generations: AtomicU64::new(mix(seed) >> 1),
+            first_own: AtomicU64::new(0),
             next_release: AtomicU64::new(u64::MAX),
             hopeless: Mutex::default(),
             draws: AtomicU64::new(0),
@@ -314,6 +319,11 @@ impl Master {
 
     pub(crate) fn next_generation(&self) -> Generation {
         Generation::new(self.generations.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns whether a put of this generation began before this master did.
+    pub(crate) fn is_of_former_master(&self, generation: Generation) -> bool {
+        generation.as_u64() < self.first_own.load(Ordering::Relaxed)
     }
 
     /// The handle of a put that begins.

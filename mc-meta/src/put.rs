@@ -64,6 +64,24 @@ impl Master {
         self.batch().put_start_again(now, client, put)
     }
 
+    /// [`put_start`](Self::put_start) of a put that a former master may have begun, whose answer
+    /// did not arrive. An unfinished put of the key does not stand in its way when it is of the same
+    /// client and was begun by a former master; its space is kept until the time of its grant is
+    /// over, as that of every put that is preempted. A refusal for lack of space counts as a retry.
+    ///
+    /// Only for a client that has no other put of the key under way: otherwise it would lose that one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_start_anew(
+        &self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.batch().put_start_anew(now, client, put)
+    }
+
     pub(crate) fn put_start_as(
         &self,
         now: Time,
@@ -72,7 +90,8 @@ impl Master {
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
         self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
-            let old = self.clear_way(shard, key, emit)?;
+            let own = (attempt == Attempt::Anew).then_some(client);
+            let old = self.clear_way(shard, key, own, emit)?;
             let label = shard.next_label();
             let (replicas, charge) = self.place_charged(put.key, len, put.config, client, label)?;
             let grant = PutGrant {
@@ -122,10 +141,15 @@ impl Master {
     /// Makes sure that nothing stands where a put wants to begin, except a value whose holders are
     /// all away: the slot of that one. It stays until the new one is written, and comes back with
     /// its holders if that never is.
+    ///
+    /// An unfinished put of `own` that a former master began goes at once. Its client says that it has
+    /// no grant for the key. A former master grants nothing any more, so that none is on its way
+    /// either; a put that this master began may have one on its way, to another task of the client.
     fn clear_way(
         &self,
         shard: &mut Shard,
         key: HashedKey<'_>,
+        own: Option<ClientId>,
         emit: Emit<'_>,
     ) -> Result<Option<ObjectSlot>, PutStartError> {
         while let Some((slot, object)) = shard.find_live(key, emit) {
@@ -141,7 +165,12 @@ impl Master {
             let begun = shard.object(unfinished).and_then(Object::begun_at);
             let begun = begun.or_else(|| shard.file_begun_at(unfinished)).unwrap_or(Time::ORIGIN);
             let age = emit.now - begun;
-            if age < self.config.put_start_discard_timeout {
+            let is_abandoned = own.is_some_and(|client| {
+                shard.object(unfinished).is_some_and(|put| {
+                    shard.client(put) == client && self.is_of_former_master(put.generation)
+                })
+            });
+            if age < self.config.put_start_discard_timeout && !is_abandoned {
                 return Err(PutStartError::InProgress { age });
             }
             let until = begun + self.config.put_start_release_timeout;

@@ -224,7 +224,7 @@ fn the_preferred_segment_of_the_old_field_comes_first() {
         config: Some(config),
         slice_lengths: vec![],
         client_id: me(),
-        again: false,
+        ..Default::default()
     };
     let bytes = message.encode_to_vec();
     let parsed = PutStartRequest::parse(&bytes).unwrap();
@@ -242,7 +242,7 @@ fn answers_are_the_messages() {
         config: Some(proto::ReplicateConfig { replica_num: 2, ..Default::default() }),
         slice_lengths: vec![100, 200],
         client_id: me(),
-        again: false,
+        ..Default::default()
     };
     let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
     assert_eq!(grant.replica_list.len(), 2);
@@ -279,8 +279,7 @@ fn a_batch_answer_describes_each_segment_once() {
         key: key.clone(),
         value_length: 64,
         slice_lengths: vec![],
-        again: false,
-        parent: String::new(),
+        ..Default::default()
     });
     let start = proto::BatchPutStartRequest {
         client_id: me(),
@@ -417,6 +416,7 @@ proptest! {
         let starts: Vec<PutStartItem<'_>> = puts.iter().zip(&lengths).enumerate()
             .map(|(at, ((name, ..), slice_lengths))| PutStartItem {
                 again: at % 2 == 1,
+                may_be_begun: at % 5 < 2,
                 parent: (at % 3 == 1).then(|| key(&puts[at - 1].0)),
                 ..PutStartItem::new(key(name), slice_lengths)
             })
@@ -428,7 +428,7 @@ proptest! {
         let mut at = 0;
         let scoped = |parent: KeyRef<'_>| Ok(key(&format!("t/{parent}")).to_owned());
         BatchPutStartRequest::parse(&bytes).unwrap().for_each(scoped, |put| {
-            let (put, again) = put.unwrap();
+            let (put, repeated) = put.unwrap();
             let parent = match starts[at].parent {
                 Some(parent) => Some(format!("t/{parent}")),
                 None => (at == 0).then(|| "of the first".to_owned()),
@@ -436,7 +436,7 @@ proptest! {
             let read = put.config.parent.as_ref().map(|parent| parent.as_str().to_owned());
             assert_eq!(read, parent);
             assert_eq!((put.key.as_str(), put.slice_lengths), (&*puts[at].0, &lengths[at][..]));
-            assert_eq!(again, at % 2 == 1);
+            assert_eq!((repeated.again, repeated.may_be_begun), (at % 2 == 1, at % 5 < 2));
             at += 1;
         });
         prop_assert_eq!(at, puts.len());

@@ -20,7 +20,7 @@ pub(crate) use heartbeat::{PingRequest, write_heartbeat};
 pub(crate) use leases::{BatchRenewRequest, parse_renew, write_renew};
 pub use put::PutStartItem;
 pub(crate) use put::{
-    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest, Repeated,
 };
 pub use reads::MAX_RANGES;
 pub(crate) use reads::{BatchReadRequest, RangedReads, parse_read, write_reads};

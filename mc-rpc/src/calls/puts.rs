@@ -12,6 +12,7 @@ use crate::refusal::Refusal;
 use crate::reply::{BatchReply, PlacedReply};
 use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartItem, PutStartRequest,
+    Repeated,
 };
 use crate::{answer, reply};
 
@@ -87,21 +88,28 @@ pub(super) fn total(lengths: &[u64]) -> u64 {
 type Start =
     fn(&mut Batch<'_>, Time, ClientId, &PutStart<'_>) -> Result<mc_meta::PutGrant, PutStartError>;
 
-/// A command that begins a put, and the one for a put that was refused before and waits.
+/// A command that begins a put, the one for a put that was refused before and waits, and the one for
+/// a put that a former master may have begun.
 pub(super) struct Starts {
     pub(super) first: Start,
     pub(super) again: Start,
+    pub(super) anew: Start,
 }
 
 impl Starts {
-    const fn attempt(&self, again: bool) -> Start {
-        if again { self.again } else { self.first }
+    const fn attempt(&self, repeated: Repeated) -> Start {
+        match repeated {
+            Repeated { may_be_begun: true, .. } => self.anew,
+            Repeated { again: true, .. } => self.again,
+            _ => self.first,
+        }
     }
 }
 
 const START: Starts = Starts {
     first: |batch, now, client, put| batch.put_start(now, client, put),
     again: |batch, now, client, put| batch.put_start_again(now, client, put),
+    anew: |batch, now, client, put| batch.put_start_anew(now, client, put),
 };
 
 /// A command that ends or gives up a put; only the latter looks at what may arrive late.
@@ -147,8 +155,8 @@ impl CallContext<'_> {
         }
         let key = self.scoped(put.key)?;
         let command = PutStart { key: key.as_ref(), ..put.command() };
-        let grant =
-            starts.attempt(put.again)(&mut self.master.batch(), self.now, put.client, &command)?;
+        let start = starts.attempt(put.repeated);
+        let grant = start(&mut self.master.batch(), self.now, put.client, &command)?;
         reply::write_grant(out, &grant, self.signer);
         Ok(())
     }
@@ -177,10 +185,10 @@ impl CallContext<'_> {
             if !reply.has_room_for_grant(batch.config.replica_num) {
                 return reply.full();
             }
-            let grant = put.and_then(|(put, again)| {
+            let grant = put.and_then(|(put, repeated)| {
                 let key = self.scoped(put.key)?;
                 let command = PutStart { key: key.as_ref(), ..put };
-                Ok(starts.attempt(again)(&mut puts, self.now, batch.client, &command)?)
+                Ok(starts.attempt(repeated)(&mut puts, self.now, batch.client, &command)?)
             });
             match grant {
                 Ok(grant) => reply.grant(&grant),

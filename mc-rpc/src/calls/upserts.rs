@@ -66,6 +66,8 @@ calls! {
 const START: Starts = Starts {
     first: |batch, now, client, put| batch.master().upsert_start(now, client, put),
     again: |batch, now, client, put| batch.master().upsert_start_again(now, client, put),
+    // No unfinished put stands in the way of an upsert.
+    anew: |batch, now, client, put| batch.master().upsert_start_again(now, client, put),
 };
 
 const END: Finish = |batch, now, client, put, _| batch.put_end(now, client, put);

@@ -202,8 +202,7 @@ fn batch_answers_have_a_ticket_for_each_range() {
                 key: text.into(),
                 value_length: 64,
                 slice_lengths: vec![],
-                again: false,
-                parent: String::new(),
+                ..Default::default()
             })
             .into(),
     };

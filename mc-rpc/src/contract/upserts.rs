@@ -184,8 +184,8 @@ fn the_parent_is_a_key_of_the_callers_tenant() {
                 key: "b".into(),
                 value_length: 64,
                 slice_lengths: vec![],
-                again: false,
                 parent: "p".repeat(of_item),
+                ..Default::default()
             }],
         };
         let one =

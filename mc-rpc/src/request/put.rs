@@ -201,15 +201,23 @@ pub(crate) struct PutStartRequest<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) slice_lengths: Vec<u64>,
     pub(crate) config: ReplicateConfig,
+    pub(crate) repeated: Repeated,
+}
+
+/// What a client says of earlier attempts to begin a put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Repeated {
     /// Whether it was refused before and waits.
     pub(crate) again: bool,
+    /// See [`PutStartItem::may_be_begun`].
+    pub(crate) may_be_begun: bool,
 }
 
 impl<'a> PutStartRequest<'a> {
     pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
         let (mut fields, mut shape, mut who) = (Fields::new(payload), Shape::default(), None);
         let (mut slice_lengths, mut config) = (Vec::new(), ReplicateConfig::default());
-        let mut again = false;
+        let mut repeated = Repeated::default();
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => shape.key(field)?,
@@ -217,12 +225,13 @@ impl<'a> PutStartRequest<'a> {
                 3 => parse_config(field.bytes()?, &mut config)?,
                 4 => Shape::slice_lengths(field, &mut slice_lengths)?,
                 5 => who = Some(client(field)?),
-                6 => again = field.bool()?,
+                6 => repeated.again = field.bool()?,
+                7 => repeated.may_be_begun = field.bool()?,
                 _ => {}
             }
         }
         let key = shape.finish(&mut slice_lengths)?;
-        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config, again })
+        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config, repeated })
     }
 
     pub(crate) fn command(&self) -> PutStart<'_> {
@@ -257,6 +266,12 @@ pub struct PutStartItem<'a> {
     /// Whether it was refused for lack of space before and waits: the master counts a refusal
     /// as a retry then.
     pub again: bool,
+    /// Whether a former master may have begun it, and the answer was lost. The master then gives up
+    /// the client's unfinished put of the key at once, if a former master began that; otherwise the
+    /// put is refused with [`PutInProgress`](mc_types::ErrorCode::PutInProgress) until that one's
+    /// time is over. Only for a client that has no other put of the key under way. An older master
+    /// ignores it.
+    pub may_be_begun: bool,
     /// The key of the object that this one continues, such as the block before it in a prompt. `None`:
     /// the object before it in the call; for the first one,
     /// [`ReplicateConfig::parent`](mc_meta::ReplicateConfig::parent).
@@ -267,7 +282,7 @@ impl<'a> PutStartItem<'a> {
     /// An object that was not refused before, and continues the one before it in the call.
     #[must_use]
     pub const fn new(key: KeyRef<'a>, slice_lengths: &'a [u64]) -> Self {
-        Self { key, slice_lengths, again: false, parent: None }
+        Self { key, slice_lengths, again: false, may_be_begun: false, parent: None }
     }
 }
 
@@ -293,13 +308,13 @@ impl<'a> BatchPutStartRequest<'a> {
         Ok(Self { client: who.ok_or_else(no_client)?, config, puts })
     }
 
-    /// Calls `each` for every put, in order, with the put and whether it was refused before
-    /// and waits, or why it is none. `scoped` makes the keys of parents those of the caller's tenant;
+    /// Calls `each` for every put, in order, with the put and what is said of earlier attempts, or
+    /// why it is none. `scoped` makes the keys of parents those of the caller's tenant;
     /// the one of the whole call is one already.
     pub(crate) fn for_each(
         &self,
         scoped: impl Fn(KeyRef<'_>) -> Result<ObjectKey, Refusal>,
-        mut each: impl FnMut(Result<(PutStart<'_>, bool), Refusal>),
+        mut each: impl FnMut(Result<(PutStart<'_>, Repeated), Refusal>),
     ) {
         let mut lengths = Vec::new();
         let mut config = self.config.clone();
@@ -308,14 +323,14 @@ impl<'a> BatchPutStartRequest<'a> {
             lengths.clear();
             config.parent = first.take();
             let parsed =
-                Self::parse_item(message, &mut lengths).and_then(|(key, again, parent)| {
+                Self::parse_item(message, &mut lengths).and_then(|(key, repeated, parent)| {
                     if let Some(parent) = parent {
                         config.parent = Some(scoped(parent)?);
                     }
-                    Ok((key, again))
+                    Ok((key, repeated))
                 });
-            each(parsed.map(|(key, again)| {
-                (PutStart { key, slice_lengths: &lengths, config: &config }, again)
+            each(parsed.map(|(key, repeated)| {
+                (PutStart { key, slice_lengths: &lengths, config: &config }, repeated)
             }));
         }
     }
@@ -323,21 +338,22 @@ impl<'a> BatchPutStartRequest<'a> {
     fn parse_item<'m>(
         message: &'m [u8],
         lengths: &mut Vec<u64>,
-    ) -> Result<(KeyRef<'m>, bool, Option<KeyRef<'m>>), Refusal> {
+    ) -> Result<(KeyRef<'m>, Repeated, Option<KeyRef<'m>>), Refusal> {
         let (mut fields, mut shape) = (Fields::new(message), Shape::default());
-        let (mut again, mut parent) = (false, None);
+        let (mut repeated, mut parent) = (Repeated::default(), None);
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => shape.key(field)?,
                 2 => shape.value_length(field)?,
                 3 => Shape::slice_lengths(field, lengths)?,
-                4 => again = field.bool()?,
+                4 => repeated.again = field.bool()?,
                 5 if field.bytes()?.is_empty() => parent = None,
                 5 => parent = Some(key(field, "parent")?),
+                6 => repeated.may_be_begun = field.bool()?,
                 _ => {}
             }
         }
-        Ok((shape.finish(lengths)?, again, parent))
+        Ok((shape.finish(lengths)?, repeated, parent))
     }
 
     pub(crate) fn write(
@@ -358,6 +374,7 @@ impl<'a> BatchPutStartRequest<'a> {
                 if let Some(parent) = put.parent {
                     put_bytes(out, 5, parent.as_str().as_bytes());
                 }
+                put_u64(out, 6, put.may_be_begun.into());
             });
         }
     }

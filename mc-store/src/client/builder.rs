@@ -506,6 +506,7 @@ impl ClientBuilder {
             peers: Arc::default(),
             loads: Arc::default(),
             reports: Reports::default(),
+            put_keys: Default::default(),
             pool,
             hot,
             shared_tier,

@@ -19,6 +19,7 @@ use super::hot_cache::HotCache;
 use super::load::Loads;
 use super::metrics::Metrics;
 use super::peers::Peers;
+use super::put_keys::PutKeys;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
@@ -38,6 +39,7 @@ pub(super) struct Core {
     pub(super) first_segment: OnceLock<Box<str>>,
     pub(super) loads: Arc<Loads>,
     pub(super) reports: Reports,
+    pub(super) put_keys: PutKeys,
     /// Memory that values are read into.
     pub(super) pool: BufferPool,
     pub(super) hot: Option<HotCache>,

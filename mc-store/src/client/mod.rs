@@ -26,6 +26,7 @@ mod patterns;
 mod peers;
 mod probe;
 mod put;
+mod put_keys;
 mod ranges;
 mod read;
 mod replicas;

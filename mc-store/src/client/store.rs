@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutMode as Mode, PutOutcome};
+use super::put_keys::PutsUnderWay;
 use super::settle::Unsettled;
 use super::tiers::shared::Pending;
 use super::unstoppable::Unstoppable;
@@ -101,8 +102,8 @@ struct Item {
     placements: u32,
     /// Whether it was refused for lack of space, which the master has counted.
     was_refused: bool,
-    /// Whether a former master may have begun it, and the one that leads now keeps its key until
-    /// that put's time is over: nobody can end it.
+    /// Whether a former master may have begun it, without an answer: nobody can end that put. The one
+    /// that leads gives it up when it is asked to; until then it keeps the key.
     may_be_begun: bool,
 }
 
@@ -252,6 +253,7 @@ impl Core {
         abandoned: &AtomicBool,
     ) {
         let deadline = Instant::now() + self.settings.put_wait;
+        let under_way = self.put_keys.enter(items.iter().map(|item| item.key.as_ref()));
         let mut pause = FIRST_PAUSE;
         let mut avoid_suspects = true;
         loop {
@@ -264,7 +266,7 @@ impl Core {
             let may_come = config.excluded_segments.is_empty();
             let patience = Patience { deadline, avoiding: avoiding.is_some(), may_come };
             let config = avoiding.as_ref().unwrap_or(config);
-            let granted = match self.start(items, &open, config, mode, patience).await {
+            let granted = match self.start(items, &open, config, mode, &under_way, patience).await {
                 Ok(granted) => granted,
                 Err(error) => {
                     for at in open {
@@ -308,13 +310,15 @@ impl Core {
         open: &[usize],
         config: &ReplicateConfig,
         mode: Mode,
+        under_way: &PutsUnderWay<'_>,
         patience: Patience,
     ) -> Result<Vec<Granted>, PutError> {
-        let (asked, answers) = self.ask_for_room(items, open, config, mode).await?;
+        let (asked, answers) = self.ask_for_room(items, open, config, mode, under_way).await?;
         let mut granted = Vec::with_capacity(open.len());
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
                 Ok(grant) => {
+                    items[at].may_be_begun = false;
                     let until = asked + grant.time_left;
                     let got = grant.replicas.len();
                     if got < config.replica_num as usize {
@@ -349,13 +353,15 @@ impl Core {
     }
 
     /// Asks for room, and says when. Puts that a former master may have begun are begun anew: no
-    /// writer has learnt where to write for the others.
+    /// writer has learnt where to write for the others. The master is told of those that are the only
+    /// ones of their keys, so that it gives the others up.
     async fn ask_for_room(
         &self,
         items: &mut [Item],
         open: &[usize],
         config: &ReplicateConfig,
         mode: Mode,
+        under_way: &PutsUnderWay<'_>,
     ) -> Result<(BootTime, Vec<Result<PutGrant, Refusal>>), RpcError> {
         let mut tries_left = PLACEMENTS;
         loop {
@@ -366,6 +372,7 @@ impl Core {
                     key: items[at].key.as_ref(),
                     slice_lengths: &items[at].lengths,
                     again: items[at].was_refused,
+                    may_be_begun: items[at].may_be_begun && under_way.is_only(at),
                     parent: left_out_before(open, nth).map(|at| items[at].key.as_ref()),
                 })
                 .collect();

@@ -86,6 +86,7 @@ impl Rebuild {
         let next = parts.iter().map(|part| part.next_generation).max().unwrap_or(0);
         if next > 0 {
             master.generations.store(next + GAP, Ordering::Relaxed);
+            master.first_own.store(next + GAP, Ordering::Relaxed);
             corrections.next_generation = Some(Generation::new(next + GAP));
         }
         if let Some(disks) = master.local.config {

@@ -184,7 +184,7 @@ fn check_books(master: &Master, now: Time) {
 }
 
 /// Every client comes back with all of its segments.
-fn remount_all(master: &Master, now: Time) {
+pub(crate) fn remount_all(master: &Master, now: Time) {
     for segment in master.report().segments {
         let mounted = master.mount_segment(now, segment.client, segment.spec);
         assert_eq!(mounted, Ok(Mounted::Reattached));

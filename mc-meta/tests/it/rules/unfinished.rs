@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use mc_meta::{Master, PutFinishError, PutStartError, ReplicateConfig};
 
+use super::recovery::{remount_all, restart};
 use super::*;
 
 const DISCARD: u64 = 30;
@@ -30,6 +31,43 @@ fn an_unfinished_put_blocks_its_key_until_the_discard_time_out() {
     end(&master, secs(32), "a", second.handle.generation).unwrap();
     let list = master.get_replica_list(secs(32), key("a")).unwrap();
     assert_eq!(list.generation, second.handle.generation);
+}
+
+#[test]
+fn a_put_of_a_former_master_begins_anew_for_its_own_client() {
+    let former = master(&[100]);
+    let lost = start(&former, secs(1), "a", 40).unwrap();
+    let master = restart(&former, secs(2));
+    remount_all(&master, secs(2));
+    let config = ReplicateConfig::default();
+    let put = PutStart { key: key("a"), slice_lengths: &[40], config: &config };
+    let in_progress = PutStartError::InProgress { age: Duration::ZERO };
+    assert_eq!(master.put_start(secs(2), WRITER, &put).unwrap_err(), in_progress);
+    assert_eq!(master.put_start_anew(secs(2), STRANGER, &put).unwrap_err(), in_progress);
+    let grant = master.put_start_anew(secs(2), WRITER, &put).unwrap();
+    // A client that is wrong about its put may still be writing.
+    assert!(!lost.placements[0].extent.overlaps(grant.placements[0].extent));
+    assert_eq!((master.report().used, master.report().puts_discarded), (80, 1));
+    let late = end(&master, secs(3), "a", lost.handle.generation);
+    assert_eq!(late, Err(PutFinishError::NotOpen));
+    end(&master, secs(3), "a", grant.handle.generation).unwrap();
+    let error = master.put_start_anew(secs(3), WRITER, &put).unwrap_err();
+    assert_eq!(error, PutStartError::AlreadyExists);
+    master.tick(secs(2 + RELEASE));
+    assert_eq!(master.report().used, 40);
+}
+
+#[test]
+fn a_put_whose_grant_may_be_on_its_way_is_not_begun_anew() {
+    let former = master(&[100]);
+    let master = restart(&former, secs(1));
+    remount_all(&master, secs(1));
+    let grant = start(&master, secs(1), "a", 40).unwrap();
+    let config = ReplicateConfig::default();
+    let put = PutStart { key: key("a"), slice_lengths: &[40], config: &config };
+    let error = master.put_start_anew(secs(2), WRITER, &put).unwrap_err();
+    assert_eq!(error, PutStartError::InProgress { age: Duration::from_secs(1) });
+    end(&master, secs(2), "a", grant.handle.generation).unwrap();
 }
 
 #[test]
