@@ -200,6 +200,16 @@ pub enum Effect<'a> {
         /// Bytes; `None` when it has no quota any more.
         requested: Option<u64>,
     },
+    /// A part of the list of objects that are leased: this master is about to hand over. A part with
+    /// none `before` it begins a list, and ends the one there was.
+    Leased {
+        /// The number of objects in the parts before.
+        before: u64,
+        /// The puts of some more.
+        objects: &'a [Generation],
+        /// Whether these were all.
+        is_last: bool,
+    },
     /// A client stayed silent too long: its segments are suspended.
     ClientExpired {
         /// The client.
@@ -230,6 +240,7 @@ impl Effect<'_> {
             | Self::SegmentChanged { .. }
             | Self::SegmentSuspected { .. }
             | Self::TenantPolicy { .. }
+            | Self::Leased { .. }
             | Self::ClientExpired { .. } => false,
         }
     }

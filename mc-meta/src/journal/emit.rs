@@ -67,6 +67,9 @@ pub(crate) struct Effects {
     /// and never one that is too early. Written before
     /// the lock of the changed object or segment is released, and read under that lock.
     recent: Box<[AtomicU64]>,
+    /// Where the last list of leases began, or was withdrawn; 0 before the first. Written before the
+    /// shards are looked at, and read under their locks.
+    leases: AtomicU64,
 }
 
 struct Sink {
@@ -81,6 +84,7 @@ impl Effects {
             wants_objects: false,
             last: Mutex::new(Sequence::new(0)),
             recent: (0..RECENT).map(|_| AtomicU64::new(0)).collect(),
+            leases: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +108,8 @@ impl Effects {
     /// tag. Their shard is locked.
     pub(crate) fn see_key(&self, tag: u32) {
         see(self.recent[entry_of_key(tag)].load(Ordering::Relaxed));
+        // It may grant a lease that the list lacks.
+        see(self.leases.load(Ordering::Relaxed));
     }
 
     /// Notes that the command of this thread sees what has become of a segment. The segments are locked.
@@ -116,7 +122,13 @@ impl Effects {
         see(self.last().as_u64());
     }
 
-    fn tell(&self, now: Time, effect: &Effect<'_>) {
+    /// Begins a list of leases, without an object so far. One that has no end is none.
+    pub(crate) fn begin_leases(&self, now: Time) {
+        self.tell(now, &Effect::Leased { before: 0, objects: &[], is_last: false });
+        self.leases.store(self.last().as_u64(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn tell(&self, now: Time, effect: &Effect<'_>) {
         let is_of_object = effect.is_of_object();
         if is_of_object && !self.wants_objects {
             return;

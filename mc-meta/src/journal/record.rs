@@ -25,7 +25,7 @@ use crate::tier::disk::DiskIds;
 /// one, and applying one twice changes nothing.
 ///
 /// Not recorded, because it would cost a record for each read or means nothing after a
-/// restart: leases, what was read when (an exported object says it once, by
+/// restart: leases but for those of a master that hands over, what was read when (an exported object says it once, by
 /// [`idle`](ObjectRecord::idle)), which clients are alive, where objects are on their own
 /// disks, which they say when they come back, tasks and jobs, which are asked for again,
 /// and counters.
@@ -89,6 +89,16 @@ pub enum Record {
         tenant: TenantId,
         /// Bytes.
         requested: Option<u64>,
+    },
+    /// A part of the list of objects that are leased by a master that hands over. It tells something
+    /// to that master's direct successor alone, and only as a whole.
+    Leased {
+        /// The number of objects in the parts before; a part with none begins a list.
+        before: u64,
+        /// The puts of some more.
+        objects: Vec<Generation>,
+        /// Whether these were all.
+        is_last: bool,
     },
 }
 

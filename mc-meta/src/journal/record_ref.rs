@@ -81,6 +81,15 @@ pub enum RecordRef<'a> {
         /// Bytes.
         requested: Option<u64>,
     },
+    /// See [`Record::Leased`].
+    Leased {
+        /// The number of objects in the parts before.
+        before: u64,
+        /// The puts of some more.
+        objects: &'a [Generation],
+        /// Whether these were all.
+        is_last: bool,
+    },
 }
 
 /// An [`ObjectRecord`] that borrows its texts and checksums.
@@ -190,6 +199,9 @@ impl<'a> RecordRef<'a> {
                 Self::of_segment(segment)
             }
             Effect::TenantPolicy { tenant, requested } => Self::TenantPolicy { tenant, requested },
+            Effect::Leased { before, objects, is_last } => {
+                Self::Leased { before, objects, is_last }
+            }
             Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
             // What becomes of its segments is told, too.
             Effect::ClientExpired { .. }
@@ -238,6 +250,9 @@ impl<'a> RecordRef<'a> {
             Self::TenantPolicy { tenant, requested } => {
                 Record::TenantPolicy { tenant: tenant.clone(), requested }
             }
+            Self::Leased { before, objects, is_last } => {
+                Record::Leased { before, objects: objects.into(), is_last }
+            }
         }
     }
 }
@@ -262,6 +277,9 @@ impl Record {
             Self::SpaceFreed { ref space } => RecordRef::SpaceFreed { space: space.clone() },
             Self::TenantPolicy { ref tenant, requested } => {
                 RecordRef::TenantPolicy { tenant, requested }
+            }
+            Self::Leased { before, ref objects, is_last } => {
+                RecordRef::Leased { before, objects, is_last }
             }
         }
     }

@@ -150,7 +150,7 @@ impl RebuildPart<'_> {
             RecordRef::TenantPolicy { tenant, requested: None } => {
                 policies.remove(tenant);
             }
-            RecordRef::Object(_) | RecordRef::Removed { .. } => {}
+            RecordRef::Object(_) | RecordRef::Removed { .. } | RecordRef::Leased { .. } => {}
         }
         true
     }
