@@ -91,7 +91,8 @@ pub enum Record {
         requested: Option<u64>,
     },
     /// A part of the list of objects that are leased by a master that hands over. It tells something
-    /// to that master's direct successor alone, and only as a whole.
+    /// to that master's direct successor alone, and only as a whole: see
+    /// [`Rebuild::trust_leases`](crate::Rebuild::trust_leases).
     Leased {
         /// The number of objects in the parts before; a part with none begins a list.
         before: u64,

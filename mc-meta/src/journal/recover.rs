@@ -57,8 +57,8 @@ const GAP: u64 = 1 << 32;
 ///   [`client_return_timeout`](MasterConfig::client_return_timeout), or
 ///   [`client_ttl`](MasterConfig::client_ttl) if that is longer, are given up.
 /// * Every object counts as read just now, since the former master may have granted a
-///   lease right before its end. The order in which they were last used is kept as far
-///   as it is known: reads are not recorded.
+///   lease right before its end, unless that [has told](Self::trust_leases) which are leased. The
+///   order in which they were last used is kept as far as it is known: reads are not recorded.
 /// * Puts that were unfinished are unfinished, and count as just begun; their writers can
 ///   end and revoke them if the [secret](Self::with_secret) is the former master's.
 /// * Space that was kept from others is still kept, for as long as it was to be. So is
@@ -120,6 +120,7 @@ pub struct Rebuild {
     settled: Option<Settled>,
     /// What was left out when they were given it.
     outcome: Outcome,
+    trusts_leases: bool,
 }
 
 /// A part of a [`Rebuild`]: some of the master's shards. Ignores the records of objects in others.
@@ -237,7 +238,8 @@ impl Rebuild {
         let first = |part: usize| part * shards / threads;
         let part = |n| Part::new(first(n), first(n + 1) - first(n), hasher.state());
         let parts = (0..threads).map(part).collect();
-        Self { master, parts, threads, settled: None, outcome: Outcome::default() }
+        let outcome = Outcome::default();
+        Self { master, parts, threads, settled: None, outcome, trusts_leases: false }
     }
 
     /// Derives the tokens of puts from this secret, as [`Master::with_secret`]: with the
@@ -246,6 +248,17 @@ impl Rebuild {
     pub fn with_secret(mut self, secret: GrantSecret) -> Self {
         self.master = self.master.with_secret(secret);
         self
+    }
+
+    /// Counts as leased what the former master listed when it [handed over](Master::list_leases), for
+    /// a whole lease from the end of the rebuild on, and nothing else, if the records have a whole list
+    /// that was not withdrawn. Later records of the same master do not matter: a lease that it granted
+    /// after the list reached no client.
+    ///
+    /// Only for the master that directly follows it, and when the former one acknowledged nothing after
+    /// the list.
+    pub fn trust_leases(&mut self) {
+        self.trusts_leases = true;
     }
 
     /// Makes room for about so many objects, which costs 20 bytes for each of them at once and saves
@@ -314,6 +327,7 @@ impl Rebuild {
     /// The same with places that are noted only.
     fn begin_anew(&self) -> Self {
         let mut anew = Self::of(self.master.anew(), self.threads);
+        anew.trusts_leases = self.trusts_leases;
         let mut next = Some(ExportCursor::default());
         while let Some(cursor) = next {
             let page = self.export(cursor);
@@ -321,6 +335,7 @@ impl Rebuild {
             next = page.next;
         }
         for (part, old) in anew.parts.iter_mut().zip(&self.parts) {
+            part.leased = old.leased.clone();
             part.dropped.add(old.dropped);
             // What is used from now on was used later.
             part.applied = part.applied.max(old.applied);

@@ -64,11 +64,14 @@ impl Rebuild {
         if let Some(settled) = self.settled.take() {
             report.kept_bytes = self.keep_settled(settled, now, &mut corrections);
         }
+        let leased = self.parts.first_mut().and_then(|part| part.leased.take());
+        let leased = leased.filter(|_| self.trusts_leases);
+        let leased = leased.as_deref();
         let ShardsMut { shards, .. } = self.master.shards_mut();
         let run = shards.len().div_ceil(RUNS);
         let take_up = |run: &mut [ShardLock]| {
             let mut taken = TakenUp::default();
-            run.iter_mut().for_each(|shard| taken.add(shard.get_mut().take_up(now)));
+            run.iter_mut().for_each(|shard| taken.add(shard.get_mut().take_up(leased, now)));
             taken
         };
         for taken in for_each(executor, shards.chunks_mut(run), take_up) {

@@ -15,6 +15,7 @@ use super::{Dropped, RebuildPart};
 use crate::command::{MAX_GROUP_NAME_LEN, MAX_REPLICAS, MAX_SLICES, Slices};
 use crate::evict::group::Groups;
 use crate::evict::order::common::CommonOrder;
+use crate::journal::leases::LeasedObjects;
 use crate::journal::record::Location;
 use crate::journal::record_ref::{ObjectRecordRef, RecordRef};
 use crate::lock::{Mutex, RwLock, rank};
@@ -65,6 +66,8 @@ pub(super) struct Part {
     /// What became of each mounting, when the last record is applied.
     pub(super) fates: Vec<Fate>,
     pub(super) policies: BTreeMap<TenantId, u64>,
+    /// What the first part alone keeps.
+    pub(super) leased: LeasedObjects,
     /// One more than the largest generation seen.
     pub(super) next_generation: u64,
     pub(super) applied: u64,
@@ -93,6 +96,7 @@ impl Part {
             space: Space::new(hasher),
             fates: Vec::new(),
             policies: BTreeMap::new(),
+            leased: LeasedObjects::default(),
             next_generation: 0,
             applied: 0,
             dropped: Dropped::default(),
@@ -114,7 +118,16 @@ impl RebuildPart<'_> {
     fn apply_to_all(&mut self, record: &RecordRef<'_>) -> bool {
         let Self { part: Part { space, policies, .. }, settled, common, .. } = self;
         match *record {
-            RecordRef::Generations { next } => return self.part.see(next.as_u64()),
+            // The records of a life begin with it: what the one before has listed is over.
+            RecordRef::Generations { next } => {
+                self.part.leased.forget();
+                return self.part.see(next.as_u64());
+            }
+            RecordRef::Leased { before, objects, is_last } => {
+                if self.part.is_first {
+                    self.part.leased.add(before, objects, is_last);
+                }
+            }
             RecordRef::Segment { spec, client, status, grace } if is_segment(spec) => {
                 space.mount(spec, client, Purpose::recorded(status, grace));
                 if let Some(settled) = settled {
@@ -150,7 +163,7 @@ impl RebuildPart<'_> {
             RecordRef::TenantPolicy { tenant, requested: None } => {
                 policies.remove(tenant);
             }
-            RecordRef::Object(_) | RecordRef::Removed { .. } | RecordRef::Leased { .. } => {}
+            RecordRef::Object(_) | RecordRef::Removed { .. } => {}
         }
         true
     }

@@ -86,7 +86,10 @@ impl Shard {
     }
 
     /// Counts the times of its objects from now on, and enters them where it matters what is unfinished.
-    pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
+    /// Those that can be read count as leased: all, or those of `leased`, which is sorted.
+    pub(super) fn take_up(&mut self, leased: Option<&[Generation]>, now: Time) -> TakenUp {
+        let is_leased =
+            |generation| leased.is_none_or(|all| all.binary_search(&generation).is_ok());
         let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
         let mut taken = TakenUp::default();
         for slot in ObjectSlot::range(0..self.end()) {
@@ -107,7 +110,8 @@ impl Shard {
                 continue;
             }
             taken.objects += 1;
-            self.renew(slot, now);
+            let is_leased = is_leased(self.get(slot).generation);
+            self.renew(slot, is_leased, now);
             // A sink that needs the objects lists them.
             self.get_mut(slot).tell_kinds();
             if !has_memory {
@@ -129,7 +133,7 @@ impl Shard {
         });
         for &(generation, slot) in &open {
             self.reopen_put(slot, generation);
-            self.renew(slot, now);
+            self.renew(slot, false, now);
             self.note_lost_memory(slot, now);
         }
         taken.unfinished = open.len() as u64;
@@ -173,18 +177,20 @@ impl Shard {
     }
 
     /// Counts an object's times from now on, and those of its group.
-    fn renew(&mut self, slot: ObjectSlot, now: Time) {
+    fn renew(&mut self, slot: ObjectSlot, is_leased: bool, now: Time) {
         let lease_end = now + self.config().terms.lease;
         let object = self.get_mut(slot);
         let is_complete = object.is_complete();
-        object.renew(now, is_complete);
+        object.renew(now, is_leased);
         if !object.has_memory() {
             // It is not evicted, so it shares nothing with its group.
             object.leave_group();
         }
         if let Some(membership) = object.membership() {
             membership.settle(slot);
-            membership.group().access(lease_end);
+            if is_leased || !is_complete {
+                membership.group().access(lease_end);
+            }
         }
         if is_complete {
             object.release_group();

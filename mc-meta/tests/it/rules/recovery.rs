@@ -2,6 +2,7 @@
 
 mod damage;
 mod disks;
+mod leases;
 mod random;
 
 use core::time::Duration;
