@@ -33,7 +33,7 @@
 //!
 //! | kind | fields |
 //! |---|---|
-//! | 1 generations | varint: the next one |
+//! | 1 generations | varint: the next one; or 0 and a part of the list of leased objects: varint objects in the parts before, byte 1 in the last part or byte 0, varint number, and for each a generation |
 //! | 2 segment | id, id of the client, byte of the status, byte of the medium, varint base, varint size, text name, varint number of endpoints, each a text, 16 bytes remote key, byte 0 or byte 1 and 16 bytes ticket key; while it is being unmounted a varint, its grace in milliseconds |
 //! | 3 segment gone | id |
 //! | 4 object | see below |

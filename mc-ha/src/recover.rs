@@ -331,6 +331,13 @@ impl Replica {
         &self.report
     }
 
+    /// Counts as leased what the last leader listed when it handed over, and nothing else: see
+    /// [`Rebuild::trust_leases`]. To be called only by the member that leads the term after its
+    /// [`position`](Self::position)'s, if that began with a member in sync.
+    pub fn trust_leases(&mut self) {
+        self.rebuild.trust_leases();
+    }
+
     /// The master that comes of it, whose clients have to come back from `now` on.
     ///
     /// # Errors

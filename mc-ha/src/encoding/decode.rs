@@ -145,7 +145,7 @@ pub(super) fn record<'a>(
         REMOVED => return fields.removed(wants).ok_or("is not a removal"),
         SEGMENT => return fields.segment().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
         QUOTA => return fields.quota().map(|owned| Some(Decoded::Owned(owned))).ok_or(INVALID),
-        GENERATIONS => fields.generations(),
+        GENERATIONS => return fields.generations().map(Some).ok_or(INVALID),
         SEGMENT_GONE => fields.segment_id().map(|id| RecordRef::SegmentGone { id }),
         SPACE_KEPT => fields.space_kept(),
         SPACE_FREED => fields.places(None).map(|space| RecordRef::SpaceFreed { space }),
@@ -218,8 +218,16 @@ impl<'a> Fields<'a, '_> {
         Some(places)
     }
 
-    fn generations(&mut self) -> Option<RecordRef<'a>> {
-        self.reader.varint().map(|next| RecordRef::Generations { next: Generation::new(next) })
+    /// Reads what has been given out, or a part of the list of leased objects.
+    fn generations(&mut self) -> Option<Decoded<'a>> {
+        let next = Generation::new(self.reader.varint()?);
+        if self.reader.is_empty() {
+            return Some(Decoded::Borrowed(RecordRef::Generations { next }));
+        }
+        let (before, is_last) = (self.reader.varint()?, self.has()?);
+        let count = self.reader.count(1)?;
+        let objects = (0..count).map(|_| self.generation()).collect::<Option<_>>()?;
+        Some(Decoded::Owned(Record::Leased { before, objects, is_last }))
     }
 
     fn removed(&mut self, wants: &dyn Fn(KeyRef<'_>) -> bool) -> Option<Option<Decoded<'a>>> {

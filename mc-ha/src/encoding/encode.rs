@@ -55,6 +55,15 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
                 put(out, bytes);
             }
         }
+        // An older version reads the generations, 0, which tell it nothing, and passes the rest over.
+        RecordRef::Leased { before, objects, is_last } => {
+            out.push(GENERATIONS);
+            put(out, 0);
+            put(out, before);
+            out.push(is_last.into());
+            put(out, objects.len() as u64);
+            objects.iter().for_each(|object| generation(*object, table, out));
+        }
         // No other is made by the version of mc-meta that this one is built with.
         _ => debug_assert!(false, "a record without an encoding: {record:?}"),
     }

@@ -150,6 +150,9 @@ fn record() -> impl Strategy<Value = Record> {
     let generation = || prop_oneof![0u64..1000, any::<u64>()].prop_map(Generation::new);
     prop_oneof![
         1 => generation().prop_map(|next| Record::Generations { next }),
+        1 => (any::<u64>(), vec(generation(), 0..20), any::<bool>()).prop_map(
+            |(before, objects, is_last)| Record::Leased { before, objects, is_last }
+        ),
         2 => segment(),
         1 => any::<u128>().prop_map(|id| Record::SegmentGone { id: SegmentId::from_u128(id) }),
         6 => object(),
@@ -490,6 +493,11 @@ fn batches_look_as_documented() {
         Record::SpaceFreed { space: Locations::new() },
         Record::TenantPolicy { tenant: TenantId::new("ten").unwrap(), requested: Some(129) },
         Record::TenantPolicy { tenant: TenantId::DEFAULT, requested: None },
+        Record::Leased {
+            before: 4096,
+            objects: [999, 1001].map(Generation::new).into(),
+            is_last: true,
+        },
     ];
     let object = [
         &[4, 1 + 4 + 8 + 16 + 32 + 64 + 128][..],
@@ -524,6 +532,8 @@ fn batches_look_as_documented() {
             vec![7, 0],
             b"\x08\x03ten\x01\x81\x01".to_vec(),
             b"\x08\x07default\x00".to_vec(),
+            // What an older version reads of it says that no generation was given out.
+            vec![1, 0, 0x80, 0x20, 1, 2, 1, 2],
         ],
         &[8, 7, 9, 11],
     );

@@ -113,7 +113,7 @@ impl Shard {
 }
 
 /// The objects that a former master has listed as leased, as a rebuild reads them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LeasedObjects {
     objects: Vec<Generation>,
     is_complete: bool,
