@@ -10,7 +10,7 @@ use mc_ha::election::{
     MemberId, Standing, await_leadership,
 };
 use mc_ha::replication::{Applier, ApplierSettings, HubSettings, ReplicationError, follow};
-use mc_ha::{JournalError, MetadataJournal, RecoverError, Replica};
+use mc_ha::{JournalError, MetadataJournal, Position, RecoverError, Replica};
 use mc_meta::MasterConfig;
 use mc_rpc::{
     BindError, ClientConfig, HaReport, HaRole, JournalStream, RpcError, Server, ServerConfig,
@@ -269,10 +269,21 @@ impl Standby {
                 }
             }
         };
-        let replica = applier.close().await.map_err(|_| StandbyError::Applier)?;
+        let mut replica = applier.close().await.map_err(|_| StandbyError::Applier)?;
+        if let Some(replica) = &mut replica
+            && follows_directly(&leadership, replica.position())
+        {
+            replica.trust_leases();
+        }
         server.close().await;
         Ok(LeaderSeat { config, leadership, replica, status })
     }
+}
+
+/// Returns whether no other master can have led between the one that the journal is of and this term.
+fn follows_directly(leadership: &Leadership, position: Position) -> bool {
+    let (epoch, last_unclean) = (leadership.epoch(), leadership.last_unclean());
+    last_unclean < epoch && position.epoch.as_u64() + 1 == epoch.as_u64()
 }
 
 /// A standby that neither listens nor follows yet.

@@ -246,6 +246,16 @@ pub(crate) struct LedJournal {
     pub(crate) answers: Arc<AnswerGate>,
 }
 
+impl LedJournal {
+    /// Goes on acknowledging, after the answers were [held](AnswerGate::hold).
+    pub(crate) fn release(&self, journal: &JournalWatch) {
+        self.answers.release();
+        // What was not acknowledged meanwhile.
+        let (_, durable) = journal.ends();
+        self.hub.acknowledge(durable.sequence);
+    }
+}
+
 impl RunningJournal {
     /// Begins the term after the journal's last one. Blocks.
     pub(crate) fn start(

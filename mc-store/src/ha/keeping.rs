@@ -17,7 +17,7 @@ use super::journal::{
     take_over,
 };
 use super::status::{Leading, Status};
-use super::term::{HandOverError, JournalPort, MayAnswer, RunningTerm, TermParts};
+use super::term::{HandOverError, JournalPort, Leases, MayAnswer, RunningTerm, TermParts};
 use crate::environment::Environment;
 use crate::ticker::TickerWatch;
 
@@ -43,6 +43,8 @@ struct WonTerm {
     is_first: bool,
     /// Returns whether there is no object.
     has_none: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Tells the journal of leases.
+    leases: Box<dyn Fn(Leases) + Send + Sync>,
 }
 
 /// The journal of a master that serves, and its term.
@@ -86,9 +88,16 @@ impl Keeping {
                     config.replication,
                 )?;
                 let election = config.election;
-                let has_none = Box::new(|| false);
-                let term =
-                    WonTerm { leadership, election, led, status, history, is_first, has_none };
+                let term = WonTerm {
+                    leadership,
+                    election,
+                    led,
+                    status,
+                    history,
+                    is_first,
+                    has_none: Box::new(|| false),
+                    leases: Box::new(|_| {}),
+                };
                 Ok((state, Kept { journal, term: Some(term) }))
             }
         }
@@ -119,13 +128,24 @@ impl Kept {
         service: MasterService<C>,
         config: &mut ServerConfig,
     ) -> Result<MasterService<C>, JournalStartError> {
-        self.journal.attend(state, now)?;
+        let now = Arc::new(now);
+        let clock = Arc::clone(&now);
+        self.journal.attend(state, move || clock())?;
         let Some(term) = &mut self.term else {
             return Ok(service.with_ha(Arc::new(Alone(self.journal.watch()))));
         };
         let known = Arc::downgrade(state);
         term.has_none =
             Box::new(move || known.upgrade().is_some_and(|state| state.report().objects == 0));
+        let known = Arc::downgrade(state);
+        term.leases = Box::new(move |leases| {
+            if let Some(state) = known.upgrade() {
+                match leases {
+                    Leases::List => state.list_leases(now()),
+                    Leases::Withdraw => state.withdraw_leases(now()),
+                }
+            }
+        });
         let WonTerm { leadership, led, status, .. } = term;
         let authority = Arc::new(MayAnswer(leadership.authority().clone()));
         config.term = Some(Term { epoch: leadership.epoch(), authority });
@@ -147,13 +167,22 @@ impl Kept {
     pub(crate) fn serve(self, ticker: TickerWatch) -> Keeper {
         let Self { journal, term } = self;
         let term = term.map(|won| {
-            let WonTerm { leadership, election, led, status, history, is_first, has_none } = won;
+            let WonTerm { leadership, election, led, status, history, .. } = won;
+            let WonTerm { is_first, has_none, leases, .. } = won;
             let (epoch, hub) = (leadership.epoch(), Arc::clone(&led.hub));
             let authority = leadership.authority().clone();
             let is_blank = Box::new(move || is_first && has_none());
             let watch = journal.watch();
-            let parts =
-                TermParts { leadership, election, led, journal: watch, ticker, history, is_blank };
+            let parts = TermParts {
+                leadership,
+                election,
+                led,
+                journal: watch,
+                ticker,
+                history,
+                is_blank,
+                leases,
+            };
             let term = RunningTerm::start(parts, status.notice());
             let hand_over = term.wishes();
             status.leads(epoch, Leading { hub, journal: journal.watch(), authority, hand_over });

@@ -4,10 +4,9 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_ha::Position;
 use mc_ha::election::{Authority, ElectionError, LeaderElection, Leadership, MemberId, Standing};
 use mc_ha::replication::Hub;
-use mc_ha::{HistoryId, JournalProgress};
+use mc_ha::{HistoryId, Position};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -108,6 +107,16 @@ pub(crate) struct TermParts {
     pub(crate) history: HistoryId,
     /// Returns whether the history began with this term, and holds no object.
     pub(crate) is_blank: Box<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) leases: Box<dyn Fn(Leases) + Send + Sync>,
+}
+
+/// What a leader tells its successor of leases, through the journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leases {
+    /// Which objects are leased.
+    List,
+    /// That the list holds no more.
+    Withdraw,
 }
 
 /// Keeps a term until it ends.
@@ -130,7 +139,8 @@ impl RunningTerm {
         let (told, over) = watch::channel(false);
         let (wishes, taken) = mpsc::channel(1);
         let task = tokio::spawn(async move {
-            Keeping { parts, in_sync: InSync::default(), notice }.keep(taken).await;
+            let in_sync = InSync::default();
+            Keeping { parts, in_sync, notice, withdrawal: None }.keep(taken).await;
             // Nobody listens when the master is gone.
             let _ = told.send(true);
         });
@@ -166,6 +176,9 @@ struct Keeping {
     parts: TermParts,
     in_sync: InSync,
     notice: Arc<Mutex<Option<String>>>,
+    /// Where the journal says that the list of leases holds no more, until every standby that could take
+    /// over has that. Nothing is acknowledged before, so that no lease is granted that the list lacks.
+    withdrawal: Option<Position>,
 }
 
 /// What a leader does next.
@@ -196,7 +209,12 @@ impl Keeping {
                     }
                 }
                 Next::Planned(HandOver { to, done }) => {
+                    let to = to.or_else(|| foremost(&self.parts.led.hub));
+                    let is_listed = to.is_some();
                     self.parts.led.answers.hold();
+                    if is_listed {
+                        (self.parts.leases)(Leases::List);
+                    }
                     let (until, _) = self.parts.journal.ends();
                     match self.resign(to, until).await {
                         Ok(()) => {
@@ -204,7 +222,12 @@ impl Keeping {
                             done.map(|done| done.send(Ok(())));
                             return;
                         }
-                        Err(kept) => (kept, done),
+                        Err((mut kept, error)) => {
+                            if is_listed {
+                                kept.withdraw();
+                            }
+                            ((kept, error), done)
+                        }
                     }
                 }
                 Next::Yield(to) => {
@@ -232,18 +255,25 @@ impl Keeping {
         }
     }
 
-    /// Goes on acknowledging.
+    /// Tells that the list of leases holds no more.
+    fn withdraw(&mut self) {
+        (self.parts.leases)(Leases::Withdraw);
+        let (withdrawal, _) = self.parts.journal.ends();
+        self.in_sync.floor = withdrawal;
+        self.withdrawal = Some(withdrawal);
+    }
+
+    /// Goes on acknowledging, unless a standby could take over that trusts the list of leases.
     fn release(&self) {
-        self.parts.led.answers.release();
-        // What was not acknowledged meanwhile.
-        let (_, durable) = self.parts.journal.ends();
-        self.parts.led.hub.acknowledge(durable.sequence);
+        if self.withdrawal.is_none() {
+            self.parts.led.release(&self.parts.journal);
+        }
     }
 
     /// Keeps the term until something else is to be done.
     async fn next(&mut self, wishes: &mut mpsc::Receiver<HandOver>) -> Next {
-        let Self { parts, in_sync, .. } = self;
-        let TermParts { leadership, election, led, journal, ticker, history, is_blank } = parts;
+        let Self { parts, in_sync, withdrawal, .. } = self;
+        let TermParts { leadership, election, led, journal, ticker, history, is_blank, .. } = parts;
         let authority = leadership.authority().clone();
         let epoch = leadership.epoch().as_u64();
         let mut timer = tokio::time::interval(LOOK);
@@ -287,6 +317,10 @@ impl Keeping {
                 warn!(%error, "cannot record which standbys are in sync");
                 timer.reset_after(RETRY);
             }
+            if withdrawal.is_some() && in_sync.is_above_floor(&led.hub) {
+                *withdrawal = None;
+                led.release(journal);
+            }
             let recorded = in_sync.recorded.as_deref().unwrap_or_default();
             leadership.set_common(led.hub.common(recorded, durable.sequence));
         }
@@ -298,6 +332,7 @@ impl Keeping {
         to: Option<MemberId>,
         until: Position,
     ) -> Result<(), (Self, HandOverError)> {
+        let until = until.max(self.in_sync.floor);
         let hub = Arc::clone(&self.parts.led.hub);
         let authority = self.parts.leadership.authority().clone();
         let Some(to) = to.or_else(|| foremost(&hub)) else {
@@ -352,17 +387,25 @@ struct InSync {
     /// Those that the election knows of: counted on all the time, and with everything that was
     /// acknowledged before they were. `None` before the first record.
     recorded: Option<Vec<String>>,
+    /// Without everything up to here none is in sync.
+    floor: Position,
 }
 
 impl InSync {
+    /// Returns whether every standby that the election knows of has everything up to the floor.
+    fn is_above_floor(&self, hub: &Hub) -> bool {
+        self.recorded.iter().flatten().all(|id| hub.has(id, self.floor))
+    }
+
     /// Brings both up to the standbys that are near now. One that has come near is counted on from
     /// now on, and is recorded by a later call if it still lacks something.
     async fn follow(
         &mut self,
         leadership: &Leadership,
         hub: &Hub,
-        near: Vec<String>,
+        mut near: Vec<String>,
     ) -> Result<(), ElectionError> {
+        near.retain(|id| hub.has(id, self.floor));
         if self.counted == near && self.recorded.as_ref() == Some(&near) {
             return Ok(());
         }

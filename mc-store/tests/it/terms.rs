@@ -172,6 +172,76 @@ async fn a_term_that_nobody_can_take_over_goes_on() {
     leader.shutdown().await;
 }
 
+/// What the leader has told of leases holds no more then, and what it read meanwhile is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_successor_hangs_goes_on_and_hands_over_later() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let disk = Arc::new(FaultyJournal::new(MemoryJournal::new()));
+    let masters = addresses::<2>();
+    let leader = join(&cluster, masters[0], Arc::new(MemoryJournal::new())).await.await.unwrap();
+    let second = join(&cluster, masters[1], Arc::clone(&disk) as _).await;
+    in_sync(&leader, 2).await;
+    let node = client(&masters, ByteSize::mib(16)).await;
+    node.put("before", "value").await.unwrap();
+    leader_is_followed(&leader).await;
+
+    let hanging = Hanging::begin(disk);
+    let refused = leader.hand_over().await;
+    assert!(matches!(refused, Err(HandOverError::Behind { .. })), "{refused:?}");
+    assert_eq!(value(&node, "before").await, b"value"[..]);
+    assert_eq!(node.put("after", "value").await.unwrap(), PutOutcome::Stored);
+    drop(hanging);
+    in_sync(&leader, 2).await;
+    leader.hand_over().await.unwrap();
+    leader.deposed().await;
+    leader.shutdown().await;
+    let next = second.await.unwrap();
+    for key in ["before", "after"] {
+        assert_eq!(value(&node, key).await, b"value"[..]);
+    }
+    node.shutdown().await;
+    next.shutdown().await;
+}
+
+/// Objects of which three fill the node's segment.
+const THIRD: usize = 5 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_pool_takes_objects_at_once_after_a_hand_over() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let masters = addresses::<2>();
+    let mut config = MasterConfig::default();
+    // Far longer than the puts may wait.
+    config.lease_ttl = 4 * DEADLINE;
+    let journal = || Arc::new(MemoryJournal::new());
+    let leader = join_as(&cluster, masters[0], journal(), config.clone()).await.await.unwrap();
+    let second = join_as(&cluster, masters[1], journal(), config).await;
+    in_sync(&leader, 2).await;
+    let user = client(&masters, ByteSize::mib(16)).await;
+    let third = || Bytes::from(vec![7; THIRD]);
+    for key in ["read", "idle", "idle too"] {
+        assert_eq!(user.put(key, third()).await.unwrap(), PutOutcome::Stored);
+    }
+    user.get("read").await.unwrap();
+    let begun = Instant::now();
+    leader.hand_over().await.unwrap();
+    leader.deposed().await;
+    leader.shutdown().await;
+    let next = second.await.unwrap();
+    // Each in the place of one that nobody reads.
+    for key in ["new", "newer"] {
+        assert_eq!(user.put(key, third()).await.unwrap(), PutOutcome::Stored);
+    }
+    println!("{:.1?} for the hand-over and two puts", begun.elapsed());
+    assert!(begun.elapsed() < 4 * DEADLINE, "the lease may be over");
+    assert_eq!(value(&user, "read").await, third());
+    for key in ["idle", "idle too"] {
+        assert!(matches!(user.get(key).await, Err(GetError::NotFound)), "{key}");
+    }
+    user.shutdown().await;
+    next.shutdown().await;
+}
+
 /// With the default settings a change is acknowledged before the standby has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_was_acknowledged_is_at_the_successor() {
