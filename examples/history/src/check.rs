@@ -11,6 +11,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Moment, Operation, Outcome, Violation, Window};
@@ -36,6 +37,8 @@ pub struct Rules {
     /// replication a change of leaders may undo the last ones. Operations in such a time, also gets,
     /// prove little: the state that they saw may be one that was given up.
     pub undoable: Vec<Window>,
+    /// The same of some keys only, by number: where it is known which changes were undone.
+    pub undone: BTreeMap<u32, Vec<Window>>,
     /// Objects may vanish at any moment, because they are evicted or nodes are killed: a miss is
     /// no loss.
     pub may_evict: bool,
@@ -57,6 +60,7 @@ impl Default for Rules {
             late: LATE,
             losses: Vec::new(),
             undoable: Vec::new(),
+            undone: BTreeMap::new(),
             may_evict: false,
             may_suspend: false,
             may_repeat: false,
@@ -75,7 +79,13 @@ impl Rules {
     /// Returns whether the state that the operation saw or made may have been given up.
     fn is_undoable(&self, operation: &Operation) -> bool {
         let overlaps = |time: &Window| operation.begin <= time.to && time.from <= operation.end;
-        self.undoable.iter().any(overlaps)
+        let of_key = self.undone.get(&operation.key).into_iter().flatten();
+        self.undoable.iter().chain(of_key).any(overlaps)
+    }
+
+    /// Returns whether anything of this key may have been given up.
+    fn undoes(&self, key: u32) -> bool {
+        !self.undoable.is_empty() || self.undone.contains_key(&key)
     }
 }
 

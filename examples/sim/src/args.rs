@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mc_cli::UsageError;
-use mc_sim::Plan;
+use mc_sim::{Durability, Plan, Replication};
 
 /// Runs whole clusters in a deterministic simulation and checks every invariant.
 #[derive(Clone, Debug, clap::Parser)]
@@ -36,13 +36,22 @@ pub(crate) struct SizeArgs {
     /// Mean virtual milliseconds between the operations of a node
     #[arg(long, default_value_t = 100)]
     pace_ms: u64,
+    /// When a change is acknowledged by masters with a journal, in place of what follows from the seed
+    #[arg(long)]
+    durability: Option<Durability>,
+    /// When a change is acknowledged by one of several masters, in place of what follows from the seed
+    #[arg(long)]
+    replication: Option<Replication>,
 }
 
 impl SizeArgs {
     pub(crate) fn plan(self, seed: u64) -> Result<Plan, UsageError> {
         let time = Duration::from_secs(self.minutes.saturating_mul(60));
         let plan = Plan::new(seed, self.nodes, time, Duration::from_millis(self.pace_ms));
-        plan.map_err(|error| UsageError::new(error.to_string()))
+        let mut plan = plan.map_err(|error| UsageError::new(error.to_string()))?;
+        plan.durability = self.durability.unwrap_or(plan.durability);
+        plan.replication = self.replication.unwrap_or(plan.replication);
+        Ok(plan)
     }
 }
 
@@ -54,7 +63,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) size: SizeArgs,
     /// A plan to run in place of the seed's, as a failure is shown
-    #[arg(long, conflicts_with_all = ["seed", "nodes", "minutes", "pace_ms"])]
+    #[arg(long, conflicts_with_all = ["seed", "nodes", "minutes", "pace_ms", "durability", "replication"])]
     pub(crate) plan: Option<PathBuf>,
     /// File that the history is written to, a line for each event
     #[arg(long)]

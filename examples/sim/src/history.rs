@@ -46,6 +46,7 @@ pub(crate) struct History {
 struct State {
     operations: Vec<Operation>,
     undoable: Option<Window>,
+    undone: BTreeMap<u32, Vec<Window>>,
     /// Calls by name and answer.
     answers: BTreeMap<(&'static str, &'static str), u64>,
     digest: Digest,
@@ -130,6 +131,12 @@ impl History {
         self.state().undoable = Some(Window { from: Moment::ZERO, to: Duration::MAX.into() });
     }
 
+    /// Notes that the changes of this key since then are undone.
+    pub(crate) fn undoes(&self, key: u32, since: Duration) {
+        let time = Window { from: since.into(), to: virtual_time().into() };
+        self.state().undone.entry(key).or_default().push(time);
+    }
+
     pub(crate) fn has_violations(&self) -> bool {
         !self.state().violations.is_empty()
     }
@@ -145,6 +152,7 @@ impl History {
         Ended {
             operations: std::mem::take(&mut state.operations),
             undoable: state.undoable.into_iter().collect(),
+            undone: std::mem::take(&mut state.undone),
             answers: std::mem::take(&mut state.answers),
             digest: state.digest,
             lines: state.lines,
@@ -158,6 +166,7 @@ impl History {
 pub(crate) struct Ended {
     pub(crate) operations: Vec<Operation>,
     pub(crate) undoable: Vec<Window>,
+    pub(crate) undone: BTreeMap<u32, Vec<Window>>,
     pub(crate) answers: BTreeMap<(&'static str, &'static str), u64>,
     pub(crate) digest: Digest,
     pub(crate) lines: u64,

@@ -14,7 +14,9 @@ mod workload;
 mod world;
 
 pub use history::Digest;
-pub use plan::{Fault, Load, MasterKind, Plan, PlanError, QUIET, Roughness, What};
+pub use plan::{
+    Durability, Fault, Load, MasterKind, Plan, PlanError, QUIET, Replication, Roughness, What,
+};
 pub use run::{Report, node_hours, run};
 pub use shrink::{Shrunk, shrink};
 pub use soak::{Soak, soak};

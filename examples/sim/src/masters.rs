@@ -1,5 +1,7 @@
 //! The masters: one that forgets everything, one with a journal, or three that elect a leader.
 
+mod lives;
+
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
@@ -7,32 +9,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_cluster_testkit::simulation::{
-    Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost, SimulatedJournal,
+    Beginning, Cut, Ending, HostClock, Ledger, Life, Network, Process, Random, SimulatedHost,
+    SimulatedJournal, virtual_time,
 };
 use mc_events::EventSystem;
 use mc_ha::election::Member;
 use mc_ha::election::memory::{MemoryCluster, MemoryElection};
 use mc_ha::encoding::BatchBuilder;
-use mc_ha::{Durability, Identity, MetadataJournal};
+use mc_ha::{Identity, MetadataJournal, Position};
 use mc_meta::{
     DiskConfig, ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
 };
-use mc_rpc::{HaReport, ServerConfig};
-use mc_store::{
-    ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master, MasterStartError, Standby,
-    StandbyError,
-};
+use mc_rpc::HaReport;
+use mc_store::{ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master};
 use mc_types::{Epoch, Sequence};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::events::Subscriber;
 use crate::history::History;
-use crate::plan::{Fault, MasterKind, Plan, What};
-use crate::workload::LEASE;
+use crate::plan::{Durability, Fault, MasterKind, Plan, Replication, What};
+use crate::workload::{LEASE, key_number};
+use lives::{live_alone, live_among_others};
 
 /// How long a leader that is silent is believed to live.
 const TERM: Duration = Duration::from_secs(2);
+
+/// How much older than a change all those must be that are on disk when it is acknowledged, with
+/// [`Durability::Async`].
+const DURABLE_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long a standby that takes over may have lacked changes, with [`Replication::Async`]: that of the
+/// candidates, and the time until the election is told.
+const REPLICATED_WITHIN: Duration = Duration::from_secs(14);
+
+/// A leader that hands over does so within this time, or goes on.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(6);
+
+/// How long standbys lack the changes of a leader that is stranded: they are in sync still.
+const STRANDED: Duration = Duration::from_millis(1500);
+
+/// A journal that was full is written again within this time.
+const WRITTEN_AGAIN: Duration = Duration::from_secs(2);
 
 /// Bytes that the files of objects may take.
 const FILES: u64 = 1 << 20;
@@ -58,6 +76,8 @@ struct Shared {
     ledger: Arc<Ledger>,
     history: Arc<History>,
     random: Random,
+    durability: Durability,
+    replication: Replication,
     /// Objects have files on a tier that all nodes reach.
     has_files: bool,
     /// Each node has a disk of its own.
@@ -65,11 +85,17 @@ struct Shared {
     /// How long the segments of a silent node are kept for it.
     return_timeout: Duration,
     leader: Arc<Mutex<Option<Leader>>>,
+    /// Until then a journal may be unwritable.
+    full_until: Arc<Mutex<Duration>>,
 }
 
 /// The master that leads, or led last.
 struct Leader {
     host: usize,
+    /// When it was last told to hand over, and agreed.
+    told: Option<Duration>,
+    /// It has handed over as it was told to.
+    has_handed_over: bool,
     state: Arc<mc_meta::Master>,
     report: Option<Arc<dyn HaReport>>,
     subscriber: Arc<Subscriber>,
@@ -130,15 +156,56 @@ impl Shared {
         host: usize,
         master: &Master,
         (life, subscriber): (Life, Arc<Subscriber>),
-        is_kept: bool,
+        kept: Option<(&dyn MetadataJournal, Position)>,
     ) {
         let state = Arc::clone(master.state());
         let events = Arc::clone(master.events().expect("it publishes"));
         let records = records(&state);
-        self.ledger.leads(life, is_kept, &records);
+        let may_lack = self.may_lack(host);
+        let beginning = kept.map_or(Beginning::Empty, |(journal, from)| Beginning::Journal {
+            term: journal.epoch(),
+            from,
+            may_lack,
+        });
+        let undone = self.ledger.leads(life, beginning, &records);
         let report = master.ha_report();
-        *self.leader() = Some(Leader { host, state, report, subscriber, events });
-        self.history.say(format_args!("m{host}"), "leads");
+        let (told, has_handed_over) = (None, false);
+        *self.leader() =
+            Some(Leader { host, told, has_handed_over, state, report, subscriber, events });
+        self.history.say(format_args!("m{host}"), format_args!("leads: {beginning:?}"));
+        for undone in &undone {
+            self.history.say("undone", format_args!("{} since {:?}", undone.key, undone.since));
+            if let Some(key) = key_number(&undone.key) {
+                self.history.undoes(key, undone.since);
+            }
+        }
+    }
+
+    /// Returns what the journal with which this master begins to lead may lack of what was acknowledged;
+    /// see [`Beginning::Journal`] and docs/availability.md.
+    fn may_lack(&self, host: usize) -> Option<Duration> {
+        let leader = self.leader();
+        let before = leader.as_ref()?;
+        if before.host == host {
+            // It may have crashed.
+            return (self.durability == Durability::Async).then_some(DURABLE_WITHIN);
+        }
+        let is_promised = self.replication == Replication::SemiSync || before.has_handed_over;
+        (!is_promised).then_some(REPLICATED_WITHIN)
+    }
+
+    /// Notes that the master of this host leads no more. A planned change of leaders loses nothing.
+    fn leads_no_more(&self, host: usize, has_successor: bool) {
+        let now = virtual_time();
+        let is_written = *self.full_until() < now;
+        if let Some(leader) = self.leader().as_mut().filter(|it| it.host == host) {
+            let is_told = leader.told.is_some_and(|told| now < told + HANDED_OVER_WITHIN);
+            leader.has_handed_over = is_told && has_successor && is_written;
+        }
+    }
+
+    fn full_until(&self) -> MutexGuard<'_, Duration> {
+        self.full_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,10 +265,13 @@ impl Masters {
             ledger: Arc::clone(ledger),
             history: Arc::clone(history),
             random: random.fork(),
+            durability: plan.durability,
+            replication: plan.replication,
             has_files: plan.has_files,
             has_disks: plan.has_disks,
             return_timeout: RETURN_TIMEOUTS[(plan.seed / 2 % 2) as usize],
             leader: Arc::default(),
+            full_until: Arc::default(),
         };
         let judge = clock();
         let election = (kind == MasterKind::Three).then(|| {
@@ -247,7 +317,9 @@ impl Masters {
         // Of an object that has gone meanwhile they count as dropped. A file may be replaced while it
         // is read, and is reported then; a second look denies it, or else an effect tells.
         let wrong = damage.reports - damage.dropped;
-        if wrong > 0 && !self.shared.has_files && !self.shared.has_disks {
+        let may_be =
+            self.shared.has_files || self.shared.has_disks || self.shared.ledger.has_spoiled();
+        if wrong > 0 && !may_be {
             self.shared.history.violates(format_args!(
                 "{wrong} times a reader got other bytes than were put from a replica that was listed"
             ));
@@ -269,7 +341,10 @@ impl Masters {
         let environment =
             Arc::new(SimulatedHost::new(network, &process, clock, &self.random, Duration::ZERO));
         let mut journal = JournalConfig::new(Arc::new(host.journal.borrow().clone()));
-        journal.writer.durability = Durability::Sync;
+        journal.writer.durability = match self.shared.durability {
+            Durability::Sync => mc_ha::Durability::Sync,
+            Durability::Async => mc_ha::Durability::Async(DURABLE_WITHIN),
+        };
         journal.threads = NonZeroUsize::MIN;
         journal.snapshots.interval = Duration::from_secs(60);
         journal.snapshots.bytes = 64 << 10;
@@ -285,7 +360,8 @@ impl Masters {
                 let address = rpc_address(host.address);
                 let member = Member::new(&format!("m{number}"), &address).expect("a member");
                 let mut cluster = ClusterConfig::new(member, Arc::clone(election) as _, journal);
-                cluster.replication.semi_synchronous = true;
+                cluster.replication.semi_synchronous =
+                    self.shared.replication == Replication::SemiSync;
                 cluster.environment = environment;
                 tokio::spawn(live_among_others(shared, number, own, address, cluster))
             }
@@ -337,6 +413,7 @@ impl Masters {
                 self.shared.network.cut(Cut { from: None, to: host, until });
             }
             What::LoseElection => self.without_election(self.target(true), until).await,
+            What::StrandMaster => self.strand(fault.lasts).await,
             What::HandOver => self.hand_over(),
             What::EmptyStandby => self.replace_journal(fault.lasts, SimulatedJournal::new()).await,
             What::OldStandby => {
@@ -347,6 +424,7 @@ impl Masters {
             What::StrangeStandby => self.replace_journal(fault.lasts, strange_journal()).await,
             What::FillJournal => {
                 let journal = self.hosts[self.target(true)].journal.borrow().clone();
+                *self.shared.full_until() = virtual_time() + fault.lasts + WRITTEN_AGAIN;
                 journal.set_full(true);
                 sleep(fault.lasts).await;
                 journal.set_full(false);
@@ -355,12 +433,42 @@ impl Masters {
         }
     }
 
+    /// Kills the leader when standbys lack its last changes, or its own journal does where none are.
+    async fn strand(&self, down: Duration) {
+        let number = self.target(true);
+        let lasts = down.min(STRANDED);
+        let leader = &self.hosts[number];
+        let journal = leader.journal.borrow().clone();
+        // What is held up until then is lost with its sender.
+        let until = Instant::now() + 2 * lasts;
+        for standby in self.hosts.iter().filter(|it| it.address != leader.address) {
+            let ways = [(leader, standby), (standby, leader)];
+            ways.map(|(from, to)| Cut { from: Some(from.address), to: Some(to.address), until })
+                .into_iter()
+                .for_each(|cut| self.shared.network.cut(cut));
+        }
+        if self.kind != MasterKind::Three {
+            *self.shared.full_until() = virtual_time() + lasts + WRITTEN_AGAIN;
+            journal.set_full(true);
+        }
+        sleep(lasts).await;
+        let is_killed = self.kill(number);
+        journal.set_full(false);
+        if is_killed {
+            sleep(down).await;
+            self.start(number);
+        }
+    }
+
     /// Tells the leader to hand over to whom it likes.
     fn hand_over(&self) {
-        let leader = self.shared.leader();
-        if let Some(Leader { report: Some(report), .. }) = &*leader {
+        let mut leader = self.shared.leader();
+        if let Some(Leader { report: Some(report), told, .. }) = &mut *leader {
             // Refused while no standby is in sync.
             let handed = report.hand_over(None);
+            if handed.is_ok() {
+                *told = Some(virtual_time());
+            }
             self.shared.history.say("masters", format_args!("hand over: {}", handed.is_ok()));
         }
     }
@@ -401,116 +509,5 @@ impl Masters {
 
     fn election_of(&self, number: usize) -> Option<Arc<MemoryElection>> {
         self.hosts[number].running.borrow().as_ref().and_then(|it| it.election.clone())
-    }
-}
-
-/// The life of a master without others.
-async fn live_alone(
-    shared: Shared,
-    number: usize,
-    process: Process,
-    environment: Arc<SimulatedHost>,
-    journal: Option<JournalConfig>,
-    seed: u64,
-) {
-    let is_kept = journal.is_some();
-    let (master, streams, life, subscriber) = loop {
-        let sink = shared.ledger.sink();
-        let life = sink.life();
-        let (subscriber, publisher) = shared.subscribe().await;
-        let mut builder = Master::builder()
-            .config(shared.config())
-            .seed(seed)
-            .sink(sink)
-            .events(publisher)
-            .environment(Arc::clone(&environment) as _);
-        if let Some(journal) = journal.clone() {
-            builder = builder.journal(journal);
-        }
-        match builder.start_over_streams().await {
-            Ok((master, streams)) => break (master, streams, life, subscriber),
-            // Its disk is full.
-            Err(error @ MasterStartError::Journal(_)) => {
-                shared.history.say(format_args!("m{number}"), format_args!("cannot lead: {error}"));
-                sleep(Duration::from_secs(1)).await;
-            }
-            Err(error) => {
-                shared.history.violates(format_args!("a master does not start: {error}"));
-                return;
-            }
-        }
-    };
-    shared.leads(number, &master, (life, subscriber), is_kept);
-    shared.network.listen(&rpc_address(process.host()), &process, streams);
-    std::future::pending::<()>().await;
-}
-
-/// The life of a master among others, as the program mc-master lives it.
-async fn live_among_others(
-    shared: Shared,
-    number: usize,
-    process: Process,
-    address: String,
-    cluster: ClusterConfig,
-) {
-    let who = format!("m{number}");
-    let mut was_leader = false;
-    loop {
-        let (cluster, server) = (cluster.clone(), ServerConfig::default());
-        let standby = if was_leader {
-            Standby::start_over_streams_after_term(cluster, shared.config(), server).await
-        } else {
-            Standby::start_over_streams(cluster, shared.config(), server).await
-        };
-        let (standby, streams) = match standby {
-            Ok(started) => started,
-            Err(error @ StandbyError::Election(_)) => {
-                shared.history.say(&who, format_args!("cannot take part: {error}"));
-                sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-            Err(error) => {
-                shared.history.violates(format_args!("a standby does not start: {error}"));
-                return;
-            }
-        };
-        shared.network.listen(&address, &process, streams);
-        shared.history.say(&who, "stands by");
-        let seat = match standby.lead().await {
-            Ok(seat) => seat,
-            Err(error) => {
-                shared.history.say(&who, format_args!("cannot lead: {error}"));
-                sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-        };
-        was_leader = true;
-        let sink = shared.ledger.sink();
-        let life = sink.life();
-        let (subscriber, publisher) = shared.subscribe().await;
-        let builder =
-            Master::builder().config(shared.config()).sink(sink).events(publisher).lead(seat);
-        let (master, streams) = match builder.start_over_streams().await {
-            Ok(started) => started,
-            Err(error @ (MasterStartError::Term(_) | MasterStartError::Journal(_))) => {
-                shared.history.say(&who, format_args!("does not lead: {error}"));
-                sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-            Err(error) => {
-                shared.history.violates(format_args!("a master does not start: {error}"));
-                return;
-            }
-        };
-        shared.leads(number, &master, (life, subscriber), true);
-        shared.network.listen(&address, &process, streams);
-        let journal = master.journal_watch().expect("it has a journal");
-        tokio::select! {
-            biased;
-            () = master.deposed() => {}
-            () = journal.gave_up() => {}
-        }
-        shared.history.say(&who, "leads no more");
-        master.shutdown().await;
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn print_report(report: &Report, as_json: bool) -> io::Result<()> {
         report.cpu_time.as_secs_f64(),
         report.speed(),
     )?;
+    writeln!(out, "{}: {} acknowledged changes undone", report.promise, report.undone)?;
     writeln!(
         out,
         "history {} of {} lines, {} operations:",
@@ -49,12 +50,14 @@ fn print_violations(out: &mut impl io::Write, report: &Report) -> io::Result<()>
 fn report_json(report: &Report) -> serde_json::Value {
     json!({
         "seed": report.seed,
+        "masters": report.promise,
         "nodes": report.nodes,
         "virtual_seconds": report.virtual_time.as_secs_f64(),
         "cpu_seconds": report.cpu_time.as_secs_f64(),
         "node_hours_per_cpu_hour": report.speed(),
         "operations": report.operations,
         "answers": report.answers,
+        "undone": report.undone,
         "digest": report.digest.to_string(),
         "lines": report.lines,
         "violations": report.violations,
@@ -70,8 +73,8 @@ pub(crate) fn print_soaked(report: &Report, as_json: bool) -> io::Result<()> {
     let verdict = if report.violations.is_empty() { "passed" } else { "FAILED" };
     writeln!(
         out,
-        "seed {}: {verdict}, {} operations, history {}",
-        report.seed, report.operations, report.digest
+        "seed {}: {verdict}, {}, {} operations, {} undone, history {}",
+        report.seed, report.promise, report.operations, report.undone, report.digest
     )?;
     report.violations.iter().take(SHOWN).try_for_each(|it| writeln!(out, "violation: {it}"))
 }

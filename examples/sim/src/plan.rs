@@ -17,6 +17,12 @@ pub struct Plan {
     pub seed: u64,
     /// The masters.
     pub masters: MasterKind,
+    /// When a master with a journal acknowledges a change.
+    #[serde(default)]
+    pub durability: Durability,
+    /// When one of several masters does.
+    #[serde(default)]
+    pub replication: Replication,
     /// Whether objects have files on a tier that all nodes reach.
     pub has_files: bool,
     /// Whether each node has a disk of its own for objects that leave its memory.
@@ -97,6 +103,9 @@ pub enum What {
     LoseElection,
     /// The disk of the journal of the master that leads is full.
     FillJournal,
+    /// The standbys do not hear of the last changes of the master that leads, or its disk is full where
+    /// there are none; then it is killed, and started again.
+    StrandMaster,
     /// The master that leads is told to hand over.
     HandOver,
     /// A standby is killed, and started again with an empty journal.
@@ -127,6 +136,9 @@ impl Plan {
         let kinds =
             [MasterKind::Alone, MasterKind::Journaled, MasterKind::Three, MasterKind::Three];
         let masters = kinds[random.below(4) as usize];
+        let promises = Random::of(seed, "promises");
+        let durability = [Durability::Sync, Durability::Async][promises.below(2) as usize];
+        let replication = [Replication::SemiSync, Replication::Async][promises.below(2) as usize];
         let has_files = random.below(3) == 0;
         let has_disks = Random::of(seed, "disks").below(3) == 0;
         let load = if random.below(4) == 0 { Load::Trace } else { Load::Random };
@@ -151,10 +163,16 @@ impl Plan {
             let lasts = millis(random.between(50, 15_000));
             faults.push(Fault { at, lasts, what: What::of_members(random) });
         });
+        at_random(&promises, millis(90_000), time, |random, at| {
+            let lasts = millis(random.between(50, 15_000));
+            faults.push(Fault { at, lasts, what: What::StrandMaster });
+        });
         faults.sort_by_key(|fault| fault.at);
         Ok(Self {
             seed,
             masters,
+            durability,
+            replication,
             has_files,
             has_disks,
             load,
@@ -257,8 +275,63 @@ pub enum MasterKind {
     Alone,
     /// One with a journal.
     Journaled,
-    /// Three with journals that elect a leader; changes are acknowledged when those in sync have them.
+    /// Three with journals that elect a leader.
     Three,
+}
+
+/// The `--durability` of masters with a journal; one without has `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Durability {
+    /// A change is acknowledged when it is on disk.
+    #[default]
+    Sync,
+    /// A change is acknowledged at once, while everything older than the bound is on disk.
+    Async,
+}
+
+/// The `--replication` of several masters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Replication {
+    /// A change is acknowledged when all standbys in sync have it, too.
+    #[default]
+    #[value(name = "semi_sync", alias = "semi-sync")]
+    SemiSync,
+    /// A change is acknowledged as [`Durability`] says.
+    Async,
+}
+
+/// The name of the flag's value.
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+        })
+    }
+}
+
+/// The name of the flag's value.
+impl fmt::Display for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SemiSync => "semi_sync",
+            Self::Async => "async",
+        })
+    }
+}
+
+impl MasterKind {
+    /// The masters, and what they promise: as the flags of mc-master.
+    #[must_use]
+    pub fn promise(self, durability: Durability, replication: Replication) -> String {
+        match self {
+            Self::Alone => "one master, durability none".to_owned(),
+            Self::Journaled => format!("one master, durability {durability}"),
+            Self::Three => {
+                format!("three masters, durability {durability}, replication {replication}")
+            }
+        }
+    }
 }
 
 /// How bad a network is.
@@ -390,6 +463,7 @@ impl What {
             | Self::CutMaster
             | Self::LoseElection
             | Self::FillJournal
+            | Self::StrandMaster
             | Self::HandOver
             | Self::EmptyStandby
             | Self::OldStandby

@@ -23,6 +23,8 @@ use crate::world::World;
 pub struct Report {
     /// The plan's seed.
     pub seed: u64,
+    /// Its masters, and when they acknowledge a change.
+    pub promise: String,
     /// Its nodes.
     pub nodes: u32,
     /// Virtual time that passed.
@@ -33,6 +35,8 @@ pub struct Report {
     pub operations: u64,
     /// Operations by call and answer.
     pub answers: BTreeMap<String, u64>,
+    /// Acknowledged changes that a new master did not know of, and was allowed not to.
+    pub undone: u64,
     /// The history's digest: the same plan gives the same.
     pub digest: Digest,
     /// Lines of the history.
@@ -89,10 +93,10 @@ pub fn run(plan: &Plan, copy: Option<Box<dyn io::Write + Send>>) -> io::Result<R
     let begun = cpu_time();
     let history = History::new(copy);
     let simulation = || simulate(plan, Arc::clone(&history));
-    let (time, mut violations) = match catch_unwind(AssertUnwindSafe(simulation)) {
+    let (time, undone, mut violations) = match catch_unwind(AssertUnwindSafe(simulation)) {
         Ok(ended) => ended,
         // The hook has noted it.
-        Err(panic) => (Duration::ZERO, drop_panic(panic)),
+        Err(panic) => (Duration::ZERO, 0, drop_panic(panic)),
     };
     violations.extend(PANICKED.take().map(|panic| format!("a panic: {panic}")));
     let ended = history.end();
@@ -100,30 +104,35 @@ pub fn run(plan: &Plan, copy: Option<Box<dyn io::Write + Send>>) -> io::Result<R
         return Err(error);
     }
     violations.extend(ended.violations);
-    violations
-        .extend(check(&ended.operations, &rules(ended.undoable)).iter().map(ToString::to_string));
+    violations.extend(
+        check(&ended.operations, &rules(ended.undoable, ended.undone))
+            .iter()
+            .map(ToString::to_string),
+    );
     let answers = ended.answers.into_iter();
     let answers: BTreeMap<_, _> =
         answers.map(|((call, it), n)| (format!("{call} {it}"), n)).collect();
     Ok(Report {
         seed: plan.seed,
+        promise: plan.masters.promise(plan.durability, plan.replication),
         nodes: plan.nodes,
         virtual_time: time,
         cpu_time: cpu_time() - begun,
         operations: answers.values().sum(),
         answers,
+        undone,
         digest: ended.digest,
         lines: ended.lines,
         violations,
     })
 }
 
-fn simulate(plan: &Plan, history: Arc<History>) -> (Duration, Vec<String>) {
+fn simulate(plan: &Plan, history: Arc<History>) -> (Duration, u64, Vec<String>) {
     run_simulated(async {
         let world = World::new(plan, history);
         let ledger = Arc::clone(&world.ledger);
         LocalSet::new().run_until(world.run()).await;
-        (virtual_time(), ledger.take_violations())
+        (virtual_time(), ledger.undone(), ledger.take_violations())
     })
 }
 
@@ -133,10 +142,11 @@ fn drop_panic(panic: Box<dyn Any + Send>) -> Vec<String> {
 }
 
 /// What the histories are held to: objects may be evicted and nodes may be away, but nothing that
-/// was replaced or removed comes back.
-fn rules(undoable: Vec<Window>) -> Rules {
+/// was replaced or removed comes back, unless that was undone.
+fn rules(undoable: Vec<Window>, undone: BTreeMap<u32, Vec<Window>>) -> Rules {
     Rules {
         undoable,
+        undone,
         // Bytes are late by a minute at most, behind a fault of a minute and a half.
         late: Duration::from_secs(300),
         may_evict: true,

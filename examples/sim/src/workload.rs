@@ -44,6 +44,11 @@ pub(crate) fn key_name(key: u32) -> String {
     if key % 100 < PINNED_OF_100 { format!("pinned-{key}") } else { format!("key-{key}") }
 }
 
+/// The number of the key with this name.
+pub(crate) fn key_number(name: &str) -> Option<u32> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
 /// The key of a block of a trace.
 fn block_name(block: u32) -> String {
     format!("block-{block}")
@@ -210,9 +215,15 @@ impl Application {
                     begun.ends(Answer::Failed, "wrong bytes");
                 }
             },
+            Err(GetError::NotFound) if self.ledger.is_spoiled(name, since) => {
+                begun.ends(Answer::Failed, "its removal was undone after its files had gone");
+            }
             Err(GetError::NotFound) => begun.ends(Answer::Missed, ""),
             Err(GetError::ChecksumMismatch { .. }) if self.ledger.has_damaged_disks() => {
                 begun.ends(Answer::Failed, "destroyed on disk");
+            }
+            Err(GetError::ChecksumMismatch { .. }) if self.ledger.is_spoiled(name, since) => {
+                begun.ends(Answer::Failed, "its removal was undone after others had its space");
             }
             Err(GetError::ChecksumMismatch { endpoint }) => {
                 self.history.violates(format_args!("k{key} is destroyed at {endpoint}"));

@@ -1,6 +1,8 @@
 //! Who owns each byte of each segment, as the master's effects tell it.
 
+mod changes;
 mod state;
+mod succession;
 mod summary;
 
 use std::collections::BTreeSet;
@@ -8,10 +10,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mc_ha::Position;
 use mc_meta::{Effect, EffectSink, Location, ObjectRecord, Record, SegmentStatus};
-use mc_types::{Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
+use mc_types::{Epoch, Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
 
 use super::clock::virtual_time;
+pub use changes::{Beginning, Undone};
 pub use state::{Life, Owner};
 use state::{Range, Readable, SLACK, State, overlapping};
 
@@ -74,28 +78,64 @@ impl Ledger {
     }
 
     /// Follows the master with the sink of this life from now on, which begins with the state that
-    /// `records` describe. What was acknowledged must be there when its journal `is_kept`.
+    /// `records` describe. It must be that of the masters before it, but for the changes that its journal
+    /// has not got; and of these no more may have been acknowledged than `beginning` allows. Returns the
+    /// keys of those changes where it allows any.
     pub fn leads<'a>(
         &self,
         life: Life,
-        is_kept: bool,
+        beginning: Beginning,
         records: impl IntoIterator<Item = &'a Record>,
-    ) {
+    ) -> Vec<Undone> {
         let mut state = self.state();
         (state.life, state.changed) = (life, virtual_time());
         let old = state.begin_with(records);
-        if is_kept {
-            state.check_kept(&old);
-        } else {
-            state.leases_since = virtual_time();
+        match beginning {
+            Beginning::Journal { term, from, may_lack } => {
+                state.goes_on(old, (term, from), may_lack)
+            }
+            Beginning::Empty => {
+                state.changes.clear();
+                state.leases_since = virtual_time();
+                Vec::new()
+            }
         }
+    }
+
+    /// Learns that a term began with a journal that ended at `from`, of a master that may not come to
+    /// [lead](Self::leads).
+    pub fn begins(&self, term: Epoch, from: Position) {
+        self.state().changes.begins(term, from);
+    }
+
+    /// Returns how many changes that were acknowledged new masters did not know of, and were allowed to.
+    #[must_use]
+    pub fn undone(&self) -> u64 {
+        self.state().undone
+    }
+
+    /// Returns whether this key's object, at `since` or later, was one whose removal was undone when its
+    /// space had been granted to others, or its files were gone: it may have lost its bytes.
+    #[must_use]
+    pub fn is_spoiled(&self, key: &str, since: Duration) -> bool {
+        let spoiled = self.state().spoiled.get(key).copied();
+        spoiled.is_some_and(|(_, gone)| gone.is_none_or(|gone| gone >= since))
+    }
+
+    /// Returns whether any key [was spoiled](Self::is_spoiled).
+    #[must_use]
+    pub fn has_spoiled(&self) -> bool {
+        !self.state().spoiled.is_empty()
     }
 
     /// Learns that a put or upsert of this key was acknowledged that was called at `begin`.
     pub fn acknowledged(&self, key: &str, begin: Duration) {
-        if let Some(readable) = self.state().readable.get_mut(key) {
+        if let Some(readable) = self.state().readable.get_mut(key)
             // With another value stored meanwhile it is not known which one was acknowledged.
-            readable.is_acknowledged = begin < readable.stored && readable.stored_before < begin;
+            && begin < readable.stored
+            && readable.stored_before < begin
+        {
+            readable.acknowledged = Some(begin);
         }
     }
 
@@ -129,8 +169,11 @@ impl Ledger {
         };
         let is_foreign = |range: &Range| {
             let is_its_own = |before: Owner| before.generation == range.owner.generation;
-            // Space is kept for late writes.
-            !range.owner.is_kept && !before.is_some_and(is_its_own)
+            let is_spoiled =
+                || state.spoiled.values().any(|(spoiled, _)| *spoiled == range.owner.generation);
+            // Space is kept for late writes. Those that the master before granted the space to go on until
+            // its node has met the next one.
+            !range.owner.is_kept && !before.is_some_and(is_its_own) && !is_spoiled()
         };
         let foreign =
             overlapping(ranges, extent.offset(), extent.end()).find(|(_, range)| is_foreign(range));
@@ -175,7 +218,7 @@ impl Ledger {
         let mut state = self.state();
         let removed = state.last_removed.get(key).copied();
         let Some((generation, _)) = removed.filter(|(_, at)| *at >= begin) else { return };
-        state.gone.insert(key.to_owned(), generation);
+        state.gone.insert(key.to_owned(), (generation, begin));
         let Some((protected, until)) = protected else { return };
         let is_known = state.leases_since <= begin;
         if !force && is_known && until > virtual_time() + SLACK && protected == generation {
@@ -312,7 +355,7 @@ impl LedgerSink {
 }
 
 impl EffectSink for LedgerSink {
-    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, sequence: Sequence, _: Time, effect: &Effect<'_>) {
         let mut state = self.ledger.state();
         if state.life != self.life {
             return;
@@ -320,6 +363,6 @@ impl EffectSink for LedgerSink {
         if let Some(log) = &self.ledger.log {
             log(format_args!("{}", summary::Summary(effect)));
         }
-        state.follow(effect);
+        state.follow(sequence, effect);
     }
 }

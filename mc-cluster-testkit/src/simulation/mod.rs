@@ -27,7 +27,7 @@ pub use clock::{HostClock, begin_time, virtual_time};
 pub use disk::SimulatedDisk;
 pub use host::SimulatedHost;
 pub use journal::SimulatedJournal;
-pub use ledger::{Ledger, LedgerSink, Life, Owner};
+pub use ledger::{Beginning, Ledger, LedgerSink, Life, Owner, Undone};
 pub use network::{Cut, Ending, Network, Process, Weather};
 pub use random::Random;
 pub use transport::{Fabric, SimulatedTransport};

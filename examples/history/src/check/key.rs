@@ -27,7 +27,7 @@ impl<'a> KeyCheck<'a> {
             }
         }
         self.check_zones();
-        if !self.rules.undoable.is_empty() {
+        if self.operations.first().is_some_and(|it| self.rules.undoes(it.key)) {
             self.check_undoable_reads();
         }
         self.check_existence();

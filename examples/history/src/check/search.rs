@@ -8,7 +8,12 @@ use crate::{Action, Moment, Operation, Outcome, ValueId};
 /// Returns whether the operations, all of one key, can be given moments within their times so that
 /// a register explains them. Knows nothing of undoable times and repeated calls.
 pub(super) fn is_linearizable(history: &[Operation], rules: &Rules) -> bool {
-    assert!(history.len() < 32 && rules.undoable.is_empty() && !rules.may_repeat);
+    assert!(
+        history.len() < 32
+            && rules.undoable.is_empty()
+            && rules.undone.is_empty()
+            && !rules.may_repeat
+    );
     let mut search = Search { history, rules, seen: HashSet::new() };
     search.goes_on(0, None, Moment::ZERO)
 }

@@ -239,6 +239,20 @@ fn what_may_be_undone_is_excused_and_nothing_else() {
 }
 
 #[test]
+fn what_is_undone_of_one_key_excuses_no_other() {
+    let undone = BTreeMap::from([(0, vec![Window { from: ms(20), to: ms(30) }])]);
+    let rules = Rules { undone, ..Rules::default() };
+    let lost = [write(1, 24, 25), missed(40, 41)];
+    accepted_by(&rules, &lost);
+    let elsewhere = lost.map(|operation| Operation { key: 9, ..operation });
+    refused_by(&rules, &elsewhere, ViolationKind::Lost);
+    refused_by(&rules, &[write(1, 18, 19), missed(40, 41)], ViolationKind::Lost);
+    let stale = [write(1, 0, 1), write(2, 2, 3), found(1, 24, 25)];
+    refused_by(&rules, &stale, ViolationKind::Stale);
+    refused_by(&rules, &[operation(Action::WrongBytes, 24, 25)], ViolationKind::WrongBytes);
+}
+
+#[test]
 fn a_violation_is_told_with_its_operations() {
     let history = [write(1, 0, 1), remove(2, 3), found(1, 4, 5)];
     let violations = check(&history, &Rules::default());

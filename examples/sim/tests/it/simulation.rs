@@ -5,8 +5,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use mc_sim::{MasterKind, Plan, Report, Soak, run, shrink, soak};
@@ -42,14 +43,25 @@ fn passed(soak: &Soak) {
 }
 
 fn print_seed(report: &Report) {
-    println!("seed {}: {} operations, history {}", report.seed, report.operations, report.digest);
+    let Report { seed, promise, operations, undone, digest, .. } = report;
+    println!("seed {seed}: {promise}, {operations} operations, {undone} undone, history {digest}");
 }
 
 #[test]
 fn seeds_find_nothing() {
     let threads = NonZeroUsize::new(2).unwrap();
-    let fixed = soak(1..31, threads, None, false, plan, print_seed).unwrap();
+    let undone = Mutex::new(BTreeMap::<String, u64>::new());
+    let note = |report: &Report| {
+        print_seed(report);
+        *undone.lock().unwrap().entry(report.promise.clone()).or_default() += report.undone;
+    };
+    let fixed = soak(1..31, threads, None, false, plan, note).unwrap();
     passed(&fixed);
+    // Each durability with each replication; those that promise less lost something.
+    let undone = undone.into_inner().unwrap();
+    assert_eq!(undone.len(), 7, "{undone:?}");
+    assert!(undone["three masters, durability sync, replication async"] > 0, "{undone:?}");
+    assert!(undone["three masters, durability async, replication async"] > 0, "{undone:?}");
     let first = seed();
     let drawn = soak(first..first + 20, threads, None, false, plan, print_seed).unwrap();
     passed(&drawn);

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
+use mc_ha::Position;
 use mc_meta::{
     Effect, Location, ObjectView, Placement, Record, Removal, ReplicaPlace, SegmentSpec,
     SegmentStatus,
 };
-use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId};
+use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Sequence};
 
+use super::changes::{Changes, What};
 use crate::simulation::clock::virtual_time;
 
 /// What a range of a segment belongs to.
@@ -33,6 +35,14 @@ pub(super) struct State {
     pub(super) life: Life,
     /// Leases that were given before are forgotten.
     pub(super) leases_since: Duration,
+    /// The last changes.
+    pub(super) changes: Changes,
+    /// The effect that is followed now.
+    pub(super) at: Position,
+    /// Acknowledged changes that new masters did not know of, and were allowed to.
+    pub(super) undone: u64,
+    /// Objects that are there again and may have lost their bytes, by key, and when they went.
+    pub(super) spoiled: BTreeMap<String, (Generation, Option<Duration>)>,
     /// When the last effect was.
     pub(super) changed: Duration,
     pub(super) segments: BTreeMap<SegmentId, Segment>,
@@ -51,8 +61,8 @@ pub(super) struct State {
     pub(super) last_stored: BTreeMap<String, Duration>,
     /// The put whose object was last removed on request, by key, and when.
     pub(super) last_removed: BTreeMap<String, (Generation, Duration)>,
-    /// Objects whose removal was acknowledged.
-    pub(super) gone: BTreeMap<String, Generation>,
+    /// Objects whose removal was acknowledged, and when that was called.
+    pub(super) gone: BTreeMap<String, (Generation, Duration)>,
     /// The names of segments that their clients may give up.
     pub(super) leaving: BTreeSet<String>,
     pub(super) lost: Option<Lost>,
@@ -88,8 +98,10 @@ pub(super) struct Readable {
     pub(super) stored: Duration,
     /// When the key's value before it was stored.
     pub(super) stored_before: Duration,
-    /// A client was told that it is stored.
-    pub(super) is_acknowledged: bool,
+    /// It was in a file or on a disk when the master began to lead.
+    pub(super) has_files: bool,
+    /// When the put was called whose client was told that it is stored.
+    pub(super) acknowledged: Option<Duration>,
     /// The last call that protected it, at its begin.
     pub(super) protected_at: Duration,
     /// Until then no one may evict it, or remove it without force.
@@ -121,7 +133,8 @@ impl Readable {
             generation,
             stored,
             stored_before: Duration::ZERO,
-            is_acknowledged: false,
+            has_files: false,
+            acknowledged: None,
             protected_at: Duration::ZERO,
             protected_until: Duration::ZERO,
         }
@@ -152,7 +165,9 @@ impl State {
                         self.begin_with_range(place, owner);
                     }
                     if object.complete {
-                        let readable = Readable::new(object.generation, virtual_time());
+                        let mut readable = Readable::new(object.generation, virtual_time());
+                        readable.has_files =
+                            object.disk.is_some() || !object.local_disks.is_empty();
                         self.readable.insert(object.key.as_str().to_owned(), readable);
                     }
                 }
@@ -180,25 +195,6 @@ impl State {
         }
     }
 
-    /// Checks that what was acknowledged by the last master is there in the next one.
-    pub(super) fn check_kept(&mut self, old: &BTreeMap<String, Readable>) {
-        for (key, was) in old.iter().filter(|(_, was)| was.is_acknowledged) {
-            if self.readable.get(key).is_none_or(|it| it.generation < was.generation) {
-                let generation = was.generation;
-                self.violates(format_args!(
-                    "{key} ({generation:?}) was acknowledged, and a new master does not know it"
-                ));
-            }
-        }
-        for (key, generation) in std::mem::take(&mut self.gone) {
-            if self.readable.get(&key).is_some_and(|it| it.generation == generation) {
-                self.violates(format_args!(
-                    "{key} ({generation:?}) was removed, and a new master has it again"
-                ));
-            }
-        }
-    }
-
     pub(super) fn violates(&mut self, what: impl fmt::Display) {
         self.violations.push(format!("{:?}: {what}", virtual_time()));
     }
@@ -218,8 +214,12 @@ impl State {
         })
     }
 
-    pub(super) fn follow(&mut self, effect: &Effect<'_>) {
-        self.changed = virtual_time();
+    fn note(&mut self, what: What) {
+        self.changes.note(self.at, virtual_time(), what);
+    }
+
+    pub(super) fn follow(&mut self, sequence: Sequence, effect: &Effect<'_>) {
+        (self.changed, self.at) = (virtual_time(), self.changes.position(sequence));
         if let Some(lost) = self.lost.take()
             && !lost.is_replaced_by(effect)
         {
@@ -259,6 +259,7 @@ impl State {
                 self.release_others(*generation, &[], was);
             }
             Effect::Damaged { place: ReplicaPlace::LocalDisk(_), .. } if self.disks_are_damaged => {}
+            Effect::Damaged { key, generation, .. } if self.was_spoiled(key.as_str(), *generation) => {}
             Effect::Damaged { key, generation, place, .. } => self.violates(format_args!(
                 "{key} ({generation:?}) has other bytes than were put at {place:?}, as their owner found"
             )),
@@ -304,6 +305,7 @@ impl State {
         let other = overlapping(&mine.ranges, start, end).next();
         mine.ranges.insert(start, Range { end, owner, readable_since: None });
         self.ranges_of.entry(generation).or_default().push((segment, start));
+        self.note(What::Claimed { segment, start, end, generation });
         if let Some((at, to, until)) = leased {
             self.violates(format_args!(
                 "{start}..{end} of segment {segment} is given to {generation:?} while readers of \
@@ -390,6 +392,7 @@ impl State {
         let (generation, stored) = (object.generation(), virtual_time());
         let stored_before = self.last_stored.insert(key.clone(), stored).unwrap_or_default();
         let new = Readable { stored_before, ..Readable::new(generation, stored) };
+        self.note(What::Stored { key: key.clone() });
         if let Some(old) = self.readable.insert(key.clone(), new) {
             let old = old.generation;
             self.violates(format_args!(
@@ -403,7 +406,14 @@ impl State {
         let now = virtual_time();
         let was = self.readable.get(key).copied().filter(|it| it.generation == generation)?;
         self.readable.remove(key);
-        if cause == Removal::Requested && !self.removes_all {
+        let is_requested = cause == Removal::Requested && !self.removes_all;
+        self.note(What::Removed { key: key.to_owned(), was, is_requested });
+        if let Some((spoiled, gone)) = self.spoiled.get_mut(key)
+            && *spoiled == generation
+        {
+            gone.get_or_insert(now);
+        }
+        if is_requested {
             self.last_removed.insert(key.to_owned(), (generation, now));
             let calls = self.removals.get_mut(key).filter(|calls| **calls > 0);
             match calls {
