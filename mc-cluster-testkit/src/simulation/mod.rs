@@ -17,6 +17,7 @@ mod clock;
 mod disk;
 mod host;
 mod journal;
+mod landing;
 mod ledger;
 mod network;
 mod random;

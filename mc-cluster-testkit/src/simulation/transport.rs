@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use mc_transport::{
     Access, Capabilities, Completion, Completions, ConnectError, FabricError, Link, LinkId,
-    MemFabric, MemLink, MemTransport, Memory, Operation, Region, RegionTable, RegisterError,
-    RemoteSpan, Source, Staging, Tickets, TransferError, Transport,
+    MemFabric, MemLink, MemTransport, Memory, Operation, Outcome, Region, RegionTable,
+    RegisterError, RemoteSpan, Staging, Tickets, TransferError, Transport,
 };
 use mc_types::{Endpoint, RemoteKey};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::landing::{Landing, bytes_of};
 use super::ledger::{Ledger, Owner};
 use super::network::{Ending, Network, Process};
 use super::random::Random;
@@ -30,7 +30,14 @@ pub struct Fabric {
     memory: MemFabric,
     network: Arc<Network>,
     ledger: Arc<Ledger>,
-    processes: Mutex<BTreeMap<String, Process>>,
+    peers: Mutex<BTreeMap<String, Peer>>,
+}
+
+/// A process whose memory can be reached.
+#[derive(Clone)]
+struct Peer {
+    process: Process,
+    regions: RegionTable,
 }
 
 impl fmt::Debug for Fabric {
@@ -51,7 +58,7 @@ impl Fabric {
             memory: MemFabric::new(),
             network: Arc::clone(network),
             ledger: Arc::clone(ledger),
-            processes: Mutex::default(),
+            peers: Mutex::default(),
         })
     }
 
@@ -67,8 +74,9 @@ impl Fabric {
     ) -> Result<SimulatedTransport, FabricError> {
         let keys = random.fork();
         let regions = RegionTable::with_keys(move || RemoteKey::from_bytes(keys.bytes()));
-        let inner = self.memory.transport_with(name, regions)?;
-        locked(&self.processes).insert(name.to_owned(), process.clone());
+        let inner = self.memory.transport_with(name, regions.clone())?;
+        let peer = Peer { process: process.clone(), regions };
+        locked(&self.peers).insert(name.to_owned(), peer);
         Ok(SimulatedTransport {
             inner,
             process: process.clone(),
@@ -135,8 +143,9 @@ impl Transport for SimulatedTransport {
             source: Arc::new(kind.into()),
         };
         let network = &self.fabric.network;
-        let peer = locked(&self.fabric.processes).get(endpoint.address()).cloned();
+        let peer = locked(&self.fabric.peers).get(endpoint.address()).cloned();
         let peer = peer.ok_or_else(|| unreachable(io::ErrorKind::ConnectionRefused))?;
+        let Peer { process: peer, regions } = peer;
         sleep_until(peer.runs_at(network.arrival(&self.process, &peer))).await;
         let inner = match peer.ended() {
             // As the caller's time-out of the connection.
@@ -151,13 +160,24 @@ impl Transport for SimulatedTransport {
             return Err(unreachable(io::ErrorKind::ConnectionReset));
         }
         sleep_until(network.arrival(&peer, &self.process)).await;
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let id = LinkId::from_bytes(network.random().bytes());
+        let landing = Landing {
+            regions,
+            peer: peer.clone(),
+            network: Arc::clone(network),
+            ledger: Arc::clone(&self.fabric.ledger),
+            link: id,
+            is_lost: Arc::clone(&is_lost),
+        };
         let carrier = Carrier {
             inner,
+            landing,
             own: self.process.clone(),
             peer,
             fabric: Arc::clone(&self.fabric),
-            id: LinkId::from_bytes(network.random().bytes()),
-            is_lost: AtomicBool::new(false),
+            id,
+            is_lost,
             on_lost: Notify::new(),
             last: Mutex::new(Instant::now()),
         };
@@ -174,11 +194,12 @@ pub struct SimulatedLink(Arc<Carrier>);
 
 struct Carrier {
     inner: Arc<MemLink>,
+    landing: Landing,
     own: Process,
     peer: Process,
     fabric: Arc<Fabric>,
     id: LinkId,
-    is_lost: AtomicBool,
+    is_lost: Arc<AtomicBool>,
     on_lost: Notify,
     /// When the last operation arrives: none overtakes it.
     last: Mutex<Instant>,
@@ -267,7 +288,7 @@ impl Carrier {
             self.arrive_later(operation, owner, *by);
             return completion.complete(Err(self.lose()));
         }
-        let outcome = self.apply(operation, owner).await;
+        let outcome = self.apply(operation, owner, give_up).await;
         let back = network.arrival(&self.peer, &self.own);
         let answered = self.answer(back, give_up).await;
         if let (Err(_), Some((by, operation))) = (&answered, late) {
@@ -337,13 +358,29 @@ impl Carrier {
             .flatten()
     }
 
-    async fn apply(&self, operation: Operation, owner: Option<Owner>) -> mc_transport::Outcome {
-        let (remote, is_write) = (operation.remote(), matches!(operation, Operation::Write { .. }));
-        let outcome = self.inner.submit(vec![operation]).await.remove(0);
-        if is_write && outcome.is_ok() {
-            self.fabric.ledger.written(remote.key, remote.extent, owner);
+    /// Executes an operation at the peer. A write that is given up goes on there: the link has its bytes.
+    async fn apply(&self, operation: Operation, owner: Option<Owner>, give_up: Instant) -> Outcome {
+        if !matches!(operation, Operation::Write { .. }) {
+            return self.inner.submit(vec![operation]).await.remove(0);
         }
-        outcome
+        if !self.inner.is_healthy() {
+            return Err(self.lose());
+        }
+        let (landing, (landed, outcome)) = (self.landing.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            // Nobody waits for a write that was given up.
+            let _ = landed.send(landing.land(&operation, owner).await);
+        });
+        let lost = self.on_lost.notified();
+        if self.is_lost.load(Relaxed) {
+            return Err(lost_link());
+        }
+        tokio::select! {
+            biased;
+            outcome = outcome => outcome.unwrap_or_else(|_| Err(lost_link())),
+            () = lost => Err(lost_link()),
+            () = sleep_until(give_up) => Err(self.lose()),
+        }
     }
 
     /// Lets a write whose link was lost arrive later, or a part of it, or never.
@@ -355,13 +392,7 @@ impl Carrier {
 
     fn arrive_later(&self, operation: &Operation, owner: Option<Owner>, by: Duration) {
         let Operation::Write { from, to, .. } = operation else { return };
-        let mut bytes = BytesMut::new();
-        for piece in from.iter() {
-            match piece {
-                Source::Bytes(piece) => bytes.extend_from_slice(piece),
-                Source::Memory(piece) => bytes.extend_from_slice(&piece.to_vec()),
-            }
-        }
+        let bytes = bytes_of(&from.iter().cloned().collect::<Vec<_>>());
         let random = self.fabric.network.random();
         let len = if random.below(2) == 0 {
             bytes.len() as u64
@@ -371,23 +402,20 @@ impl Carrier {
         let Some(part) = to.part(0, len).filter(|_| len > 0) else { return };
         // The sender's own deadline holds back no bytes that it has sent.
         let to = RemoteSpan::new(part.key, part.extent).with_ticket(part.ticket);
-        let write = Operation::write(bytes.freeze().slice(..len as usize), to);
+        let write = Operation::write(bytes.slice(..len as usize), to);
         let (inner, peer) = (Arc::clone(&self.inner), self.peer.clone());
-        let (fabric, id) = (Arc::clone(&self.fabric), self.id);
+        let (landing, id) = (self.landing.clone(), self.id);
         tokio::spawn(async move {
             sleep(by).await;
             sleep_until(peer.runs_at(Instant::now())).await;
-            if peer.ended().is_some() || peer.has_fenced(id) {
-                return;
-            }
-            let remote = write.remote();
-            if inner.submit(vec![write]).await.remove(0).is_ok() {
-                fabric.ledger.written(remote.key, remote.extent, owner);
+            if peer.ended().is_none() && !peer.has_fenced(id) && inner.is_healthy() {
+                // What is refused is not there, and there is nobody to tell.
+                let _ = landing.land(&write, owner).await;
             }
         });
     }
 }
 
-fn lost_link() -> TransferError {
+pub(super) fn lost_link() -> TransferError {
     TransferError::LinkLost { source: Arc::new(io::ErrorKind::ConnectionReset.into()) }
 }
