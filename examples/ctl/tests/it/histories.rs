@@ -1,99 +1,14 @@
 //! Clusters that begin with members whose journals are empty, old, or of another cluster: what was
 //! acknowledged is there in the end, or was kept for an operator.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use mc_testkit::{EtcdCluster, Program, Signal, eventually_blocking};
-use serde_json::Value;
+use mc_testkit::{EtcdCluster, Signal, eventually_blocking};
 
-use crate::support::{DEADLINE, Master, Node, ctl, free_port, start};
+use crate::support::{Cluster, DEADLINE, Master, Node, ctl};
 
 /// Objects of a cluster.
 const OBJECTS: usize = 12;
-
-/// Masters of one cluster, each with a directory of its own.
-struct Cluster {
-    etcd: EtcdCluster,
-    directory: tempfile::TempDir,
-    ports: Vec<u16>,
-    flags: Vec<&'static str>,
-}
-
-impl Cluster {
-    /// One of so many members, none of which runs yet; everything acknowledged is on all in sync.
-    fn new(members: usize) -> Self {
-        Self {
-            etcd: EtcdCluster::start(1),
-            directory: tempfile::tempdir().expect("a directory"),
-            ports: (0..members).map(|_| free_port()).collect(),
-            flags: vec!["--durability=sync", "--replication=semi_sync"],
-        }
-    }
-
-    fn path(&self, member: usize) -> PathBuf {
-        self.directory.path().join(member.to_string())
-    }
-
-    fn address(&self, member: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[member])
-    }
-
-    /// The addresses of all members.
-    fn all(&self) -> String {
-        (0..self.ports.len()).map(|member| self.address(member)).collect::<Vec<_>>().join(";")
-    }
-
-    /// Starts a member.
-    fn start(&self, member: usize) -> Program {
-        let mut flags = vec![
-            "--enable_ha".to_owned(),
-            format!("--etcd_endpoints={}", self.etcd.endpoints().join(";")),
-            format!("--rpc_port={}", self.ports[member]),
-            format!("--metadata_dir={}", self.path(member).display()),
-            format!("--ha_member_id=m{member}"),
-        ];
-        let common = ["--rpc_address=127.0.0.1", "--metrics_port=0", "--ha_lease_ttl=2s"];
-        flags.extend(common.iter().chain(&self.flags).map(|flag| (*flag).to_owned()));
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let master = start("mc-master", &flags);
-        master.wait_out(|line| line.contains("Master service listening").then_some(()));
-        master
-    }
-
-    /// What a member says of itself; `None` when it says nothing.
-    fn status(&self, member: usize) -> Option<Value> {
-        let said = ctl(&self.address(member), &["ha", "status", "--json"]);
-        let own = format!("\"member\":\"m{member}\"");
-        let line = said.text().lines().find(|line| line.contains(&own))?;
-        serde_json::from_str(line).ok()
-    }
-
-    fn leads(&self, member: usize) -> bool {
-        self.status(member).is_some_and(|status| status["role"] == "leader")
-    }
-
-    fn wait_until_leads(&self, member: usize) {
-        let what = format!("m{member} leads");
-        eventually_blocking(DEADLINE, &what, || self.leads(member));
-    }
-
-    /// Waits until a member is in sync with the leader.
-    fn wait_until_in_sync(&self, member: usize, leader: usize) {
-        let is_in_sync = || {
-            let status = self.status(leader).unwrap_or_default();
-            let members = status["in_sync"].as_array().cloned().unwrap_or_default();
-            members.iter().any(|id| *id == format!("m{member}"))
-        };
-        eventually_blocking(DEADLINE, "it is in sync", is_in_sync);
-    }
-
-    /// The directories that a member has set aside.
-    fn former(&self, member: usize) -> Vec<PathBuf> {
-        let all = fs::read_dir(self.path(member).join("former"));
-        all.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect()
-    }
-}
 
 fn put_all(masters: &str, name: &str) {
     for number in 0..OBJECTS {

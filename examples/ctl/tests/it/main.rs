@@ -10,6 +10,7 @@ mod end_to_end;
 mod etcd_away;
 mod histories;
 mod kept;
+mod late_writes;
 mod leaders;
 #[cfg(target_os = "linux")]
 mod memory;

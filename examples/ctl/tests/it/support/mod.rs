@@ -1,6 +1,7 @@
 //! Real programs as child processes.
 
 mod cluster;
+mod masters;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use mc_testkit::{Finished, Input, Program, binary};
 
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
+pub(crate) use masters::Cluster;
 pub(crate) use mc_testkit::free_port;
 
 /// Longer than anything here takes on a busy machine, shorter than anybody waits.
