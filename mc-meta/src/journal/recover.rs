@@ -28,8 +28,8 @@ use mc_alloc::RestoreError;
 use mc_ticket::GrantSecret;
 use mc_types::SegmentId;
 
+use self::layout::Contradictions;
 use self::part::{Common, Part, ShardLock};
-use self::settle::{Contradictions, Outcome};
 use self::settled::Settled;
 use crate::config::{ConfigError, MasterConfig};
 use crate::journal::export::ExportCursor;
@@ -159,6 +159,14 @@ pub struct RebuildReport {
     pub lost: u64,
     /// Records that were left out because they cannot be true.
     pub dropped: Dropped,
+}
+
+/// What is known of the objects and segments that were left out.
+#[derive(Debug, Default)]
+struct Outcome {
+    dropped: Dropped,
+    corrections: Corrections,
+    lost: u64,
 }
 
 /// Records, or objects made of them, that were left out, by cause.

@@ -4,8 +4,7 @@ use mc_types::{Generation, ObjectKey};
 use smallvec::SmallVec;
 
 use super::RebuildPart;
-use super::layout::{Claim, Holder, Layout};
-use super::settle::Contradictions;
+use super::layout::{Claim, Contradictions, Holder, Layout};
 use super::space::{Claims, Fate, Mounted};
 use crate::object::Object;
 use crate::object::slot::ObjectSlot;

@@ -13,6 +13,15 @@ use crate::space::allocator::MemoryAllocator;
 /// than one segment has.
 const END_OF_SLABS: u64 = 1 << 46;
 
+/// What is done about records that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contradictions {
+    /// More records may resolve them: nothing is settled.
+    Wait,
+    /// What cannot be true is dropped.
+    Drop,
+}
+
 /// The claimant of a range of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {

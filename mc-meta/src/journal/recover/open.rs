@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use mc_types::{Generation, Time};
 
 use super::executor::{Executor, for_each, one_by_one};
+use super::layout::Contradictions;
 use super::part::ShardLock;
-use super::settle::{Contradictions, Outcome};
 use super::settled::Settled;
 use super::space::{Place, Space};
 use super::take_up::TakenUp;
-use super::{GAP, Rebuild, RebuildError, RebuildReport, Rebuilt};
+use super::{GAP, Outcome, Rebuild, RebuildError, RebuildReport, Rebuilt};
 use crate::journal::emit::Emit;
 use crate::journal::record::Location;
 use crate::master::ShardsMut;

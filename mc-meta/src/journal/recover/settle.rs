@@ -8,12 +8,12 @@ use super::collect::Collected;
 use super::corrections::Corrections;
 use super::divide::{Divided, Plan};
 use super::executor::{Executor, for_each};
-use super::layout::{Claim, Holder, Layout};
+use super::layout::{Claim, Contradictions, Holder, Layout};
 use super::settled::Settled;
 use super::sort::sort;
 use super::space::{Fate, Mounted, Mounting};
 use super::take_up::Admitted;
-use super::{Dropped, Rebuild, RebuildError, RebuildPart};
+use super::{Outcome, Rebuild, RebuildError, RebuildPart};
 use crate::evict::order::common::Fresh;
 use crate::evict::room::Labels;
 use crate::journal::record::Location;
@@ -25,23 +25,6 @@ const ENTER: usize = 4096;
 
 /// Space that belongs to no object, by segment and offset, with its length.
 type Kept = BTreeMap<(u32, u64), u64>;
-
-/// What is done about records that contradict each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contradictions {
-    /// More records may resolve them: nothing is settled.
-    Wait,
-    /// What cannot be true is dropped.
-    Drop,
-}
-
-/// What is known of the objects and segments that were left out.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) dropped: Dropped,
-    pub(super) corrections: Corrections,
-    pub(super) lost: u64,
-}
 
 impl Rebuild {
     /// Gives each object its space, and says whether it did: not where records contradict each other
