@@ -1,4 +1,5 @@
 //! An allocator that allocates where another one has.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

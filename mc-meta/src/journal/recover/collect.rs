@@ -9,8 +9,11 @@ use super::space::{Claims, Fate, Mounted};
 use crate::object::Object;
 use crate::object::slot::ObjectSlot;
 
+/// Segments and offsets.
+type Places = SmallVec<[(u32, u64); 2]>;
+
 /// The places of an object, taken together.
-enum Places {
+enum Verdict {
     Good,
     /// None of them is left.
     Lost,
@@ -25,8 +28,8 @@ pub(super) struct Collected {
     pub(super) claims: Vec<Vec<Claim>>,
     /// Space of what no client can end, by segment and offset, with its length.
     pub(super) reserved: Vec<(u32, u64, u64)>,
-    /// The objects that it was reserved for, with the segments and offsets.
-    pub(super) reservers: Vec<(usize, ObjectSlot, SmallVec<[(u32, u64); 2]>)>,
+    /// The objects that it was reserved for, by the numbers of their shards.
+    pub(super) reservers: Vec<(usize, ObjectSlot, Places)>,
     /// The segments and offsets of what was reserved for objects that cannot be.
     pub(super) orphans: Vec<(u32, u64)>,
     pub(super) removed: Vec<(ObjectKey, Generation)>,
@@ -65,7 +68,7 @@ impl RebuildPart<'_> {
                 let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
                     continue;
                 };
-                let mut reserved = SmallVec::<[(u32, u64); 2]>::new();
+                let mut reserved = Places::new();
                 // Whatever becomes of the object, a client may be writing there.
                 for &(place, len) in noted.reserved() {
                     if let Fate::Segment(segment) = fates[place.mounting as usize] {
@@ -77,11 +80,11 @@ impl RebuildPart<'_> {
                 let dropped = &mut part.dropped;
                 let places = places(noted, object, fates, segments, layout);
                 let counter = match places {
-                    Places::Good => None,
-                    Places::Lost if contradictions == Contradictions::Wait => continue,
-                    Places::Lost => Some(&mut collected.lost),
-                    Places::Unknown => Some(&mut dropped.unknown_segment),
-                    Places::OutOfRange => Some(&mut dropped.out_of_range),
+                    Verdict::Good => None,
+                    Verdict::Lost if contradictions == Contradictions::Wait => continue,
+                    Verdict::Lost => Some(&mut collected.lost),
+                    Verdict::Unknown => Some(&mut dropped.unknown_segment),
+                    Verdict::OutOfRange => Some(&mut dropped.out_of_range),
                 };
                 let Some(counter) = counter else {
                     let holder = Holder::Object { shard: number as u16, slot };
@@ -98,7 +101,7 @@ impl RebuildPart<'_> {
                 };
                 *counter += 1;
                 // That an object is lost the records say, but not that its space is only kept.
-                if has_reserved || !matches!(places, Places::Lost) {
+                if has_reserved || !matches!(places, Verdict::Lost) {
                     collected.removed.push(shard.name_of(slot));
                 }
                 collected.orphans.extend(reserved);
@@ -120,9 +123,9 @@ impl RebuildPart<'_> {
                     return true;
                 };
                 match places(noted, object, &part.fates, segments, layout) {
-                    Places::Good => true,
-                    Places::Lost => noted.reserved().is_empty(),
-                    Places::Unknown | Places::OutOfRange => false,
+                    Verdict::Good => true,
+                    Verdict::Lost => noted.reserved().is_empty(),
+                    Verdict::Unknown | Verdict::OutOfRange => false,
                 }
             })
         })
@@ -135,7 +138,7 @@ fn places(
     fates: &[Fate],
     segments: &[Mounted],
     layout: &Layout,
-) -> Places {
+) -> Verdict {
     // One that never had any was on clients' own disks, or had a file, and there are none of those
     // any more.
     let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
@@ -148,7 +151,7 @@ fn places(
                     object.len(),
                 ) =>
             {
-                return Places::OutOfRange;
+                return Verdict::OutOfRange;
             }
             Fate::Segment(_) => is_any_good = true,
             Fate::Gone => is_any_gone = true,
@@ -156,9 +159,9 @@ fn places(
         }
     }
     match (is_any_good, is_any_unheard && !is_any_gone) {
-        (true, _) => Places::Good,
-        (false, _) if object.outlives_memory() => Places::Good,
-        (false, true) => Places::Unknown,
-        (false, false) => Places::Lost,
+        (true, _) => Verdict::Good,
+        (false, _) if object.outlives_memory() => Verdict::Good,
+        (false, true) => Verdict::Unknown,
+        (false, false) => Verdict::Lost,
     }
 }
