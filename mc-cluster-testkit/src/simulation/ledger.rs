@@ -92,7 +92,7 @@ impl Ledger {
         let old = state.begin_with(records);
         match beginning {
             Beginning::Journal { term, from, may_lack } => {
-                state.goes_on(old, (term, from), may_lack)
+                state.goes_on(&old, (term, from), may_lack)
             }
             Beginning::Empty => {
                 state.changes.clear();

@@ -2,6 +2,7 @@
 //! it, has given the space to another object.
 //!
 //! `MC_LATE_WRITES=200` has the masters change 200 times.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 

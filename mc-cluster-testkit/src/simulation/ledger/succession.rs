@@ -17,7 +17,7 @@ impl State {
     /// `old`, without the changes that are behind `from`; see [`Ledger::leads`](super::Ledger::leads).
     pub(super) fn goes_on(
         &mut self,
-        old: Objects,
+        old: &Objects,
         (term, from): (Epoch, Position),
         may_lack: Option<Duration>,
     ) -> Vec<Undone> {
@@ -30,7 +30,7 @@ impl State {
         };
         let mut expected = old.clone();
         let keys = self.undo(&missing, &mut expected);
-        self.check_acknowledged(&old, &expected, &missing, may_lack);
+        self.check_acknowledged(old, &expected, &missing, may_lack);
         self.check_same(&expected);
         for (key, object) in &mut self.readable {
             let was = expected.get(key).filter(|was| was.generation == object.generation);
