@@ -123,11 +123,20 @@ impl Rebuild {
         now: Time,
         corrections: &mut super::Corrections,
     ) -> u64 {
-        let Settled { kept, passing, reserved, mut orphans, .. } = settled;
+        let mut settled = settled;
+        let space = self.parts.first().map(|part| &part.space);
+        let locate = |((mounting, offset), len)| space?.locate(Place { offset, mounting }, len);
+        let passing = core::mem::take(&mut settled.passing);
+        let passing: Vec<_> = passing.into_iter().filter_map(locate).collect();
+        // It is its object's still, which has it by a record that came later or not at all, unless that
+        // had another place.
+        let mut is_owned =
+            |location: &Location| space.is_none_or(|space| !settled.keep_now(space, location));
+        corrections.freed.extend(passing.into_iter().filter(|it| is_owned(it)));
+        let Settled { kept, reserved, mut orphans, .. } = settled;
         let config = &self.master.config;
         // Whatever a record says, no client was promised to be waited for longer.
         let longest = config.put_start_release_timeout.max(config.lease_ttl);
-        let space = self.parts.first().map(|part| &part.space);
         let mounted = space.map(Space::mounted).unwrap_or_default();
         let order: HashMap<_, _> = mounted.iter().map(|it| it.spec.id).zip(0usize..).collect();
         let order = |replica: &Replica| {
@@ -165,9 +174,6 @@ impl Rebuild {
                 corrections.removed.push(shard.name_of(slot));
             }
         }
-        // It is its object's still, which has it by a record that came later or not at all.
-        let locate = |((mounting, offset), len)| space?.locate(Place { offset, mounting }, len);
-        corrections.freed.extend(passing.into_iter().filter_map(locate));
         bytes
     }
 

@@ -188,6 +188,13 @@ impl Settled {
         }
     }
 
+    /// Keeps space if it is nobody's, and says whether it was.
+    pub(super) fn keep_now(&mut self, space: &Space, location: &Location) -> bool {
+        self.keep(space, location);
+        let mounting = space.current(location.segment);
+        mounting.is_some_and(|at| self.kept.contains_key(&(at, location.extent.offset())))
+    }
+
     /// Gives space back that was kept.
     pub(super) fn free(&mut self, space: &Space, location: &Location) {
         let Some(mounting) = space.current(location.segment) else { return };

@@ -53,23 +53,23 @@ pub(crate) fn rebuild_with(
     records: &[Record],
     now: Time,
 ) -> (Master, RebuildReport) {
-    rebuilt(config, records, now, usize::MAX)
+    rebuilt(config, records, now, None)
 }
 
 /// One that is settled before each so many records.
 fn rebuild_settled(config: MasterConfig, records: &[Record], now: Time) -> (Master, RebuildReport) {
-    rebuilt(config, records, now, 3)
+    rebuilt(config, records, now, Some(3))
 }
 
 fn rebuilt(
     config: MasterConfig,
     records: &[Record],
     now: Time,
-    settle: usize,
+    settle: Option<usize>,
 ) -> (Master, RebuildReport) {
     let mut rebuild = Rebuild::new(config, 1).unwrap().with_secret(SECRET);
     for (number, record) in records.iter().enumerate() {
-        if number % settle == 1 {
+        if settle.is_some_and(|settle| number % settle == 1) {
             rebuild.settle_on(&one_by_one).unwrap();
         }
         rebuild.apply(record);
