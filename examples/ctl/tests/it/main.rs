@@ -9,6 +9,8 @@ mod disks;
 mod end_to_end;
 mod etcd_away;
 mod histories;
+#[cfg(target_os = "linux")]
+mod hung_disk;
 mod kept;
 mod late_writes;
 mod leaders;
