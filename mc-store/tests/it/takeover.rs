@@ -13,7 +13,7 @@ use mc_meta::{PutEnd, PutStart, ReplicateConfig, SegmentSpec};
 use mc_store::{ByteSize, MasterConfig};
 use mc_types::{ClientId, Epoch, KeyRef, MediaType, RemoteKey, SegmentId, Sequence, Time};
 
-use crate::terms::{LEASE, addresses, client, in_sync, join_as, value};
+use crate::terms::{LEASE, addresses, client, in_sync_within, join_as, leader_is_followed, value};
 
 /// Nobody waits for what is written before the cluster is there.
 struct Unwatched;
@@ -79,9 +79,12 @@ async fn a_standby_of_a_large_cache_can_be_asked_soon_after_its_election() {
     let masters = addresses::<2>();
     let leader = join_as(&cluster, masters[0], Arc::new(full), config.clone()).await.await.unwrap();
     let second = join_as(&cluster, masters[1], Arc::new(MemoryJournal::new()), config).await;
-    in_sync(&leader, 2).await;
+    // With ten million objects a snapshot takes a while.
+    in_sync_within(&leader, 2, Duration::from_secs(240)).await;
     let node = client(&masters, ByteSize::mib(16)).await;
     node.put("key", "value").await.unwrap();
+    // And with that the standby is ready.
+    leader_is_followed(&leader).await;
 
     let begun = Instant::now();
     leader.hand_over().await.unwrap();

@@ -56,8 +56,12 @@ pub(crate) async fn join_as(
 }
 
 pub(crate) async fn in_sync(leader: &Master, members: usize) {
+    in_sync_within(leader, members, DEADLINE).await;
+}
+
+pub(crate) async fn in_sync_within(leader: &Master, members: usize, deadline: Duration) {
     let report = leader.ha_report().unwrap();
-    eventually(DEADLINE, "the standbys are in sync", || {
+    eventually(deadline, "the standbys are in sync", || {
         let status = report.ha_status();
         status.role == HaRole::Leader && status.in_sync.len() == members
     })
@@ -146,7 +150,7 @@ pub(crate) async fn value(client: &Client, key: &str) -> Bytes {
 }
 
 /// Waits until every standby has what the leader has.
-async fn leader_is_followed(leader: &Master) {
+pub(crate) async fn leader_is_followed(leader: &Master) {
     let (report, journal) = (leader.ha_report().unwrap(), leader.journal_watch().unwrap());
     eventually(DEADLINE, "the standbys have everything", || {
         let (writer, status) = (journal.read().writer, report.ha_status());
