@@ -168,6 +168,11 @@ impl Server {
     pub(crate) fn make_bucket(&self, bucket: &str) {
         let made = request(self.files(), "POST", &format!("/buckets/{bucket}/"));
         assert!(matches!(made, Ok((200..=299, _))), "{made:?}");
+        // It has a place of its own, without which the server refuses an object on a busy machine.
+        let place = format!("/dir/assign?collection={bucket}");
+        eventually_blocking(LIMIT, "there is a place for the bucket's bytes", || {
+            request(self.master(), "GET", &place).is_ok_and(|(_, place)| place.contains("\"fid\""))
+        });
     }
 
     pub(crate) fn remove_bucket(&self, bucket: &str) {
