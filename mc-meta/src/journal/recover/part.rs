@@ -347,14 +347,11 @@ impl RebuildPart<'_> {
         if is_contested {
             settled.contest(at, Many::of(&mut part.space, &record.replicas, &record.reserved));
         }
-        if shard.charge(slot).is_err() {
-            part.dropped.malformed += 1;
-            settled.take_out_uncharged(shard, at, &mut before);
-        } else if record.complete && shard.get(slot).has_memory() {
+        if shard.charge(slot).is_err() || !record.idle.is_zero() {
+            settled.needs_all();
+        }
+        if record.complete && shard.get(slot).has_memory() {
             common.order.enter(shard.admit(slot).as_slice());
-            if !record.idle.is_zero() {
-                settled.order_unknown();
-            }
         }
         settled.let_go(&part.space, before);
     }

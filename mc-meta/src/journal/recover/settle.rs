@@ -74,7 +74,10 @@ impl Rebuild {
         }
         self.settled = Some(self.keep_all(kept, &collected, &numbers, layout));
         self.merge_parts();
-        outcome.dropped.add(core::mem::take(&mut self.outcome.dropped));
+        // What could not be charged.
+        let uncharged = core::mem::take(&mut self.outcome);
+        outcome.dropped.add(uncharged.dropped);
+        outcome.corrections.removed.extend(uncharged.corrections.removed);
         self.outcome = outcome;
         Ok(true)
     }

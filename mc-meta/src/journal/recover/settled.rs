@@ -129,18 +129,6 @@ impl Settled {
         Some(Replica { segment: Arc::clone(segment), allocation })
     }
 
-    /// Takes out an object that nobody is charged for, and its space.
-    pub(super) fn take_out_uncharged(
-        &mut self,
-        shard: &mut Shard,
-        at: ObjectAt,
-        before: &mut Before,
-    ) {
-        before.extend(shard.detach(at.1).take_replicas());
-        before.extend(self.reserved.remove(&at).into_iter().flatten());
-        self.contested.remove(&at);
-    }
-
     /// Notes where an object is said to be that has not all of that.
     pub(super) fn contest(&mut self, at: ObjectAt, places: Many) {
         self.is_broken = true;
@@ -249,8 +237,9 @@ impl Settled {
         }
     }
 
-    /// Records tell of another order of last use than the one in which they come.
-    pub(super) const fn order_unknown(&mut self) {
+    /// All records together decide what becomes of an object: the order in which it was used, or whether
+    /// its owner can be charged.
+    pub(super) const fn needs_all(&mut self) {
         self.is_broken = true;
     }
 }
