@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import signal
 import sys
 import urllib.parse
@@ -16,56 +15,11 @@ from typing import Any
 
 import pytest
 from _cluster import Cluster, Program, free_port, run_python, wait_until
+from _service import Service, capacity
 
 pytest.importorskip("aiohttp")
 
 MB = 1 << 20
-
-
-class Service:
-    """A running service, and requests to it."""
-
-    def __init__(self, cluster: Cluster, folder: Path, *flags: str, **settings: Any) -> None:
-        self.config = folder / "service.json"
-        written = {
-            "local_hostname": "127.0.0.1",
-            "metadata_server": "P2PHANDSHAKE",
-            "master_server_address": cluster.address,
-            "global_segment_size": "16MB",
-            "local_buffer_size": "16MB",
-            "protocol": "tcp",
-            "device_name": "",
-        }
-        self.config.write_text(json.dumps(written | settings))
-        self.program = Program(
-            [
-                *(sys.executable, "-m", "mc_store.service", "--config", self.config),
-                *("--host", "127.0.0.1", "--port", "0", *flags),
-            ]
-        )
-        try:
-            self.port = int(self.program.expect(r"REST API started on port (\d+)")[1])
-        except BaseException:
-            self.program.kill()
-            raise
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and answer, parsed if it is JSON; `body` is sent as JSON unless it is bytes."""
-        if body is not None and not isinstance(body, bytes):
-            body = json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            content = answer.read()
-            if (answer.headers["Content-Type"] or "").startswith("application/json"):
-                return answer.status, json.loads(content)
-            return answer.status, content
-        finally:
-            connection.close()
-
-    def put(self, key: object, value: object) -> tuple[int, Any]:
-        return self.ask("PUT", "/api/put", {"key": key, "value": value})
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +32,6 @@ def service(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def quoted(key: str) -> str:
     return urllib.parse.quote(key, safe="")
-
-
-def capacity(cluster: Cluster) -> float:
-    """Bytes that are mounted."""
-    host = cluster.http.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=30)
-    try:
-        connection.request("GET", "/metrics")
-        metrics = connection.getresponse().read().decode()
-    finally:
-        connection.close()
-    found = re.search(r"^master_total_capacity_bytes (\S+)$", metrics, re.MULTILINE)
-    assert found is not None, metrics
-    return float(found[1])
 
 
 # ---- objects
@@ -179,6 +119,7 @@ def test_bad_puts(service: Service, body: object, message: str) -> None:
 def test_huge_bodies(service: Service) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     connection.putrequest("PUT", "/api/put")
+    connection.putheader("Content-Type", "application/json")
     connection.putheader("Content-Length", str((100 << 20) + 1))
     connection.endheaders()
     chunk = bytes(MB)
@@ -277,15 +218,16 @@ def test_modes(service: Service, shm: shared_memory.SharedMemory) -> None:
         return service.ask("POST", "/api/reconfigure", body)
 
     path = f"/dev/shm/{shm.name.lstrip('/')}"
+    missing = f"{path}-missing"
     assert reconfigure(mode="prefill") == (200, {"status": "success", "mode": "prefill"})
-    status, failed = reconfigure(mode="decode", path="/nonexistent", size=16 * MB)
+    status, failed = reconfigure(mode="decode", path=missing, size=16 * MB)
     assert status == 500
     assert failed["error"].endswith("; rolled back to prefill")
     assert failed["mode"] == "prefill"
 
     status, first = reconfigure(mode="decode", path=path, size=16 * MB)
     assert (status, first["status"], first["mode"]) == (200, "success", "decode")
-    status, failed = reconfigure(mode="decode", path="/nonexistent", size=16 * MB)
+    status, failed = reconfigure(mode="decode", path=missing, size=16 * MB)
     assert status == 500
     assert failed["error"].endswith("; keeping previous decode segments")
     assert failed["mode"] == "decode"

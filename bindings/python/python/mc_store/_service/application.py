@@ -10,8 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
+from mc_store._service.access import Access
+from mc_store._service.bodies import Bodies
+from mc_store._service.connections import Connections
 from mc_store._service.objects import Objects
-from mc_store._service.requests import MAX_BODY_BYTES, BadRequest, StoreFailed, error
+from mc_store._service.requests import Refused, StoreFailed, error
 from mc_store._service.segments import Segments
 from mc_store._service.threads import Threads
 from mc_store.mooncake.store import MooncakeDistributedStore
@@ -24,9 +27,15 @@ _log = logging.getLogger(__name__)
 
 
 def application(
-    store: MooncakeDistributedStore, threads: Threads, protocol: str
+    store: MooncakeDistributedStore,
+    threads: Threads,
+    protocol: str,
+    *,
+    access: Access,
+    connections: Connections,
 ) -> web.Application:
     """The REST service of ``store``, whose calls run on ``threads``."""
+    bodies = Bodies()
 
     async def health(request: web.Request) -> web.Response:
         """Whether this node can reach its master."""
@@ -38,14 +47,24 @@ def application(
         """This description."""
         return web.json_response(description)
 
+    @web.middleware
+    async def permitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Checks a request, keeps its connection, and counts its bodies."""
+        access.check(request)
+        try:
+            with connections.in_use(request):
+                return await handler(request)
+        finally:
+            bodies.release(request)
+
     routes = [
         web.get("/", index),
         web.get("/health", health),
-        *Objects(store, threads).routes(),
-        *Segments(store, threads, protocol).routes(),
+        *Objects(store, threads, bodies).routes(),
+        *Segments(store, threads, bodies, protocol, access).routes(),
     ]
     description = _describe(routes)
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_failures_as_json])
+    app = web.Application(middlewares=[_failures_as_json, permitted])
     app.add_routes(routes)
     return app
 
@@ -55,13 +74,11 @@ async def _failures_as_json(request: web.Request, handler: Handler) -> web.Strea
     """Every failure as ``{"error": "..."}`` with a status."""
     try:
         return await handler(request)
-    except BadRequest as problem:
-        return error(400, str(problem))
+    except Refused as problem:
+        return error(problem.status, str(problem), problem.headers)
     except StoreFailed as problem:
         _log.error("%s %s: %s", request.method, request.path, problem.body)
         return web.json_response(problem.body, status=500)
-    except web.HTTPRequestEntityTooLarge:
-        return error(413, f"Request body is larger than {MAX_BODY_BYTES} bytes")
     except web.HTTPException as problem:
         if problem.status < 400:
             raise

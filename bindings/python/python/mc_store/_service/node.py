@@ -12,7 +12,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from mc_store._service.access import Access, is_loopback
 from mc_store._service.application import application
+from mc_store._service.connections import IDLE_SECONDS, Connections
 from mc_store._service.threads import Threads
 from mc_store.mooncake.mooncake_config import MooncakeConfig
 from mc_store.mooncake.store import MooncakeDistributedStore
@@ -21,6 +23,8 @@ _RETRY_SECONDS = 1.0
 
 # Requests under way at the end may take this long to finish.
 _DRAIN_SECONDS = 10.0
+
+_BACKLOG = 128
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ class MooncakeStoreService:
         self.store: MooncakeDistributedStore | None = None
         self._threads = Threads()
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     async def start_store_service(
         self, max_wait_time: float = 60, shutdown_event: asyncio.Event | None = None
@@ -71,24 +76,52 @@ class MooncakeStoreService:
                 await asyncio.wait_for(stop.wait(), min(_RETRY_SECONDS, left))
         return False
 
-    async def start_http_service(self, port: int = 8080, host: str = "0.0.0.0") -> bool:
+    async def start_http_service(
+        self, port: int = 8080, host: str = "127.0.0.1", *, access: Access | None = None
+    ) -> bool:
         """Answer requests at ``host:port``; port 0 takes a free one, which is logged.
 
         Raises ``OSError`` if the port cannot be had.
         """
+        access = access or Access()
         if self.store is None:
             raise RuntimeError("start_store_service comes first")
-        app = application(self.store, self._threads, self.config.protocol)
+        connections = Connections()
+        app = application(
+            self.store,
+            self._threads,
+            self.config.protocol,
+            access=access,
+            connections=connections,
+        )
         self._runner = web.AppRunner(
-            app, handle_signals=False, shutdown_timeout=_DRAIN_SECONDS, access_log=None
+            app,
+            handle_signals=False,
+            shutdown_timeout=_DRAIN_SECONDS,
+            keepalive_timeout=IDLE_SECONDS,
+            access_log=None,
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        _log.info("REST API started on port %d", self._runner.addresses[0][1])
+        server = self._runner.server
+        assert server is not None, "a runner that is set up has a server"
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: connections.admit(server), host, port, backlog=_BACKLOG
+        )
+        addresses = [socket.getsockname() for socket in self._listener.sockets]
+        if access.token is None and not all(map(is_loopback, addresses)):
+            _log.warning(
+                "every host that reaches %s can read, write and remove all objects: use "
+                "--token-file, or --host 127.0.0.1",
+                addresses[0][0],
+            )
+        _log.info("REST API started on port %d", addresses[0][1])
         return True
 
     async def stop(self) -> None:
         """Answer the requests under way, leave the store, end the threads."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -102,7 +135,9 @@ class MooncakeStoreService:
             await self._threads.run(store.close)
 
 
-async def serve(service: MooncakeStoreService, host: str, port: int, max_wait_time: float) -> bool:
+async def serve(
+    service: MooncakeStoreService, host: str, port: int, max_wait_time: float, access: Access
+) -> bool:
     """Run ``service`` until SIGINT or SIGTERM; whether it came so far as to run."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -111,7 +146,7 @@ async def serve(service: MooncakeStoreService, host: str, port: int, max_wait_ti
     try:
         if not await service.start_store_service(max_wait_time, stop):
             return stop.is_set()
-        await service.start_http_service(port, host)
+        await service.start_http_service(port, host, access=access)
         await stop.wait()
         _log.info("shutting down")
         return True

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from mc_store._service.requests import BadRequest, StoreFailed, error, json_object, key_of, success
+from mc_store._service.bodies import Bodies
+from mc_store._service.requests import (
+    BadRequest,
+    StoreFailed,
+    check_is_json,
+    error,
+    json_object,
+    key_of,
+    success,
+)
 from mc_store._service.threads import Threads
 from mc_store.mooncake.store import MooncakeDistributedStore
 
@@ -12,9 +21,10 @@ from mc_store.mooncake.store import MooncakeDistributedStore
 class Objects:
     """The routes below ``/api`` that are about objects."""
 
-    def __init__(self, store: MooncakeDistributedStore, threads: Threads) -> None:
+    def __init__(self, store: MooncakeDistributedStore, threads: Threads, bodies: Bodies) -> None:
         self._store = store
         self._threads = threads
+        self._bodies = bodies
 
     def routes(self) -> list[web.RouteDef]:
         # A key may have any characters, among them slashes (as %2F or not) and ends of lines.
@@ -30,7 +40,8 @@ class Objects:
 
     async def put(self, request: web.Request) -> web.Response:
         """Store the text `value` under `key`; a key that is there already keeps its value."""
-        body = await json_object(request)
+        check_is_json(request)
+        body = json_object(await self._bodies.read(request))
         key, value = body.get("key"), body.get("value")
         if not key or value is None:
             raise BadRequest("Missing key or value")
@@ -40,9 +51,9 @@ class Objects:
 
     async def put_bytes(self, request: web.Request) -> web.Response:
         """Store the bytes of the request's body under the key."""
-        return await self._put(key_of(request), await request.read())
+        return await self._put(key_of(request), await self._bodies.read(request))
 
-    async def _put(self, key: str, value: str | bytes) -> web.Response:
+    async def _put(self, key: str, value: str | bytearray) -> web.Response:
         try:
             key.encode()
             content = value.encode() if isinstance(value, str) else value
@@ -54,13 +65,13 @@ class Objects:
             raise StoreFailed("PUT operation failed", code)
         return success()
 
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.StreamResponse:
         """The value as bytes, or 404."""
         key = key_of(request)
         value = await self._threads.run(self._store.get, key)
         if not value and not await self._threads.run(self._is_empty, key):
             return error(404, "Key not found")
-        return web.Response(body=value, content_type="application/octet-stream")
+        return await self._bodies.answer(request, value)
 
     def _is_empty(self, key: str) -> bool:
         """Whether a `get` without bytes found an object; the store answers both alike."""

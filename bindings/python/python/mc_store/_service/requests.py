@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
-MAX_BODY_BYTES = 100 << 20
+
+class Refused(Exception):
+    """The request is refused, for the reason in the text. Answered with ``status``."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers or {}
 
 
-class BadRequest(Exception):
+class BadRequest(Refused):
     """The request is invalid, for the reason in the text. Answered with status 400."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(400, text)
 
 
 class StoreFailed(Exception):
@@ -26,15 +37,21 @@ def success(**more: Any) -> web.Response:
     return web.json_response({"status": "success", **more})
 
 
-def error(status: int, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)
+def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": message}, status=status, headers=headers)
 
 
-async def json_object(request: web.Request) -> dict[str, Any]:
-    """The body, which must be a JSON object, in UTF-8."""
+def check_is_json(request: web.Request) -> None:
+    """Raises ``Refused`` for a body of another type, which web pages can send without preflight."""
+    if request.content_type != "application/json":
+        raise Refused(415, "Content-Type must be application/json")
+
+
+def json_object(body: bytes | bytearray) -> dict[str, Any]:
+    """Returns the content of a body, which must be a JSON object, in UTF-8."""
     try:
-        content = json.loads(await request.read())
-    except ValueError as problem:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as problem:
         raise BadRequest("Malformed JSON body") from problem
     if not isinstance(content, dict):
         raise BadRequest("Request body must be a JSON object")

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from mc_store._service.access import SHM_DIRECTORY, Access, host_memory
+from mc_store._service.bodies import MAX_SETTINGS_BYTES, Bodies
+from mc_store._service.files import NotPermitted, opened
 from mc_store._service.requests import (
     BadRequest,
+    Refused,
     StoreFailed,
+    check_is_json,
     json_object,
     segment_ids_field,
     success,
@@ -21,6 +29,11 @@ from mc_store._service.threads import Threads
 from mc_store.mooncake.store import MooncakeDistributedStore
 
 _MAX_SIZE = (1 << 63) - 1
+
+_INVALID_PARAMS = -600
+
+# Each costs the master and every client some memory.
+_MAX_MOUNTS = 256
 
 # A grace period holds its request up: for minutes if need be, not for hours because somebody
 # thought that the unit is milliseconds.
@@ -36,10 +49,20 @@ class Segments:
     *prefill* it serves none.
     """
 
-    def __init__(self, store: MooncakeDistributedStore, threads: Threads, protocol: str) -> None:
+    def __init__(
+        self,
+        store: MooncakeDistributedStore,
+        threads: Threads,
+        bodies: Bodies,
+        protocol: str,
+        access: Access,
+    ) -> None:
         self._store = store
         self._threads = threads
+        self._bodies = bodies
         self._protocol = protocol
+        self._directories = access.segment_dirs
+        self._mounts = _Mounts(access.max_mounted)
         self._mode = "prefill"
         self._mounted: list[str] = []
         # Changes of mode wait for each other; each is several calls.
@@ -57,7 +80,7 @@ class Segments:
 
     async def reconfigure(self, request: web.Request) -> web.Response:
         """Switch to `mode` "decode", with the file at `path` as segment, or to "prefill"."""
-        body = await json_object(request)
+        body = await self._body(request)
         mode = text_field(body, "mode", "").lower()
         if mode == "prefill":
             async with self._changing:
@@ -73,7 +96,7 @@ class Segments:
 
     async def _to_decode(self, place: tuple[str, int, int, str, str]) -> web.Response:
         """Mount the new segment before unmounting the old one, so that a failure loses nothing."""
-        mounted = await self._threads.run(self._store.mount_segment, *place)
+        mounted = await self._mount_file(place)
         code = mounted["ret"]
         if code != 0:
             if self._mounted:
@@ -101,13 +124,13 @@ class Segments:
 
     async def mount_shm(self, request: web.Request) -> web.Response:
         """Contribute `size` bytes of the POSIX shared memory `name`."""
-        body = await json_object(request)
+        body = await self._body(request)
         name = body.get("name")
         path = _shm_path(name) if isinstance(name, str) else None
         if path is None or body.get("size") is None:
             raise BadRequest("Missing or invalid name or size")
         place = self._place(path, body)
-        mounted = await self._threads.run(self._store.mount_segment, *place)
+        mounted = await self._mount_file(place)
         code = mounted["ret"]
         if code != 0:
             raise StoreFailed(f"Mount failed, ret={code}", code)
@@ -115,7 +138,7 @@ class Segments:
 
     async def unmount_shm(self, request: web.Request) -> web.Response:
         """Take back what `/api/mount_shm` or `/api/reconfigure` mounted."""
-        body = await json_object(request)
+        body = await self._body(request)
         ids = segment_ids_field(body)
         grace = _grace(body)
         failed: list[str] = []
@@ -138,43 +161,73 @@ class Segments:
 
     async def mount(self, request: web.Request) -> web.Response:
         """Contribute `size` bytes of new memory."""
-        body = await json_object(request)
+        body = await self._body(request)
         size = body.get("size")
         if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= _MAX_SIZE:
             raise BadRequest("Invalid size, must be a positive integer")
-        mounted = await self._threads.run(
-            self._store.allocate_and_mount_segment,
-            size,
-            text_field(body, "protocol", self._protocol),
-            text_field(body, "location", ""),
-        )
-        code = mounted["ret"]
-        if code != 0:
-            raise StoreFailed(f"Allocate and mount failed, ret={code}", code)
+        protocol = text_field(body, "protocol", self._protocol)
+        location = text_field(body, "location", "")
+        with self._mounts.room_for(size) as mount:
+            mounted = await self._threads.run(
+                self._store.allocate_and_mount_segment, size, protocol, location
+            )
+            code = mounted["ret"]
+            if code != 0:
+                raise StoreFailed(f"Allocate and mount failed, ret={code}", code)
+            mount.ids = mounted["segment_ids"]
+            mount.size = mounted["allocated_size"]
         return success(
             segment_ids=list(mounted["segment_ids"]), allocated_size=mounted["allocated_size"]
         )
 
     async def unmount(self, request: web.Request) -> web.Response:
         """Take back what `/api/mount` mounted, and free it."""
-        body = await json_object(request)
+        body = await self._body(request)
         ids = segment_ids_field(body)
         code = await self._threads.run(self._store.unmount_and_free_segment, ids, _grace(body))
         if code != 0:
             raise StoreFailed(f"Unmount and free failed, ret={code}", code)
+        self._mounts.forget(ids)
         return success()
 
     async def unmount_local_disk(self, request: web.Request) -> web.Response:
         """Stop offering this node's disk; meant for a hook before the end of a pod."""
-        grace = _grace(await json_object(request))
+        grace = _grace(await self._body(request))
         code = await self._threads.run(self._store.unmount_local_disk_segment, grace)
         if code != 0:
             raise StoreFailed(f"Unmount local disk failed, ret={code}", code)
         return success()
 
+    async def _body(self, request: web.Request) -> dict[str, Any]:
+        check_is_json(request)
+        return json_object(await self._bodies.read(request, MAX_SETTINGS_BYTES))
+
+    async def _mount_file(self, place: tuple[str, int, int, str, str]) -> dict[str, Any]:
+        """Mounts a file and returns the store's answer. Raises ``Refused`` for a file that must not
+        be mounted."""
+        path, size, offset, protocol, location = place
+
+        def mount() -> dict[str, Any]:
+            with opened(path, self._directories) as file:
+                return self._store.mount_segment(file, size, offset, protocol, location)
+
+        with self._mounts.room_for(0) as made:
+            try:
+                mounted = await self._threads.run(mount)
+            except NotPermitted as problem:
+                raise Refused(403, f"Mount refused: {problem}") from None
+            except OSError as problem:
+                _log.error("cannot open %r: %s", path, problem)
+                mounted = {"ret": _INVALID_PARAMS, "segment_ids": []}
+            made.ids = mounted["segment_ids"]
+        return mounted
+
     async def _unmount(self, id: str, grace: int = 0) -> int:
         # One by one: the result for several ids only describes the first failure.
-        return await self._threads.run(self._store.unmount_segment, [id], grace)
+        code = await self._threads.run(self._store.unmount_segment, [id], grace)
+        if code == 0:
+            self._mounts.forget([id])
+        return code
 
     def _place(self, path: str, body: dict[str, Any]) -> tuple[str, int, int, str, str]:
         return (
@@ -195,4 +248,47 @@ def _shm_path(name: str) -> str | None:
     name = name.removeprefix("/")
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return None
-    return f"/dev/shm/{name}"
+    return f"{SHM_DIRECTORY}/{name}"
+
+
+@dataclass(eq=False)
+class _Mount:
+    """The segments of one request, and the bytes of new memory that they took."""
+
+    size: int
+    ids: Sequence[str] = ()
+
+
+class _Mounts:
+    """The mounts of requests, which have limits."""
+
+    def __init__(self, max_size: int | None) -> None:
+        self._max_size = host_memory() if max_size is None else max_size
+        self._mounts: set[_Mount] = set()
+
+    @contextmanager
+    def room_for(self, size: int) -> Iterator[_Mount]:
+        """Counts a mount of ``size`` bytes, which stays counted if it has ids at the end.
+
+        Raises ``BadRequest`` if the limits do not allow it.
+        """
+        if len(self._mounts) >= _MAX_MOUNTS:
+            raise BadRequest(f"No more than {_MAX_MOUNTS} segments can be mounted; unmount some")
+        left = self._max_size - sum(mount.size for mount in self._mounts)
+        if size > left:
+            raise BadRequest(
+                f"Invalid size, {left} of {self._max_size} bytes are left; see --max-mounted"
+            )
+        mount = _Mount(size)
+        self._mounts.add(mount)
+        try:
+            yield mount
+        finally:
+            if not mount.ids:
+                self._mounts.discard(mount)
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Ends the count of mounts with these ids, of which the segments are unmounted."""
+        for mount in list(self._mounts):
+            if mount.ids and set(mount.ids) <= set(ids):
+                self._mounts.discard(mount)
