@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
-from _cluster import Master, Program, free_port
+from _cluster import Master, Program, free_port, wait_until
+from mc_store.mooncake import http_metadata_server
 from mc_store.mooncake.http_metadata_server import KVBootstrapServer, KVPoll
 
 FLAGS = (
@@ -159,3 +163,82 @@ def test_program(number: signal.Signals) -> None:
         connection.close()
     finally:
         program.kill()
+
+
+def test_the_server_listens_on_loopback_unless_told() -> None:
+    server = KVBootstrapServer(0)
+    server.run()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30):
+        pass
+    # An address of this host that only a socket of all addresses has, too.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", server.port), timeout=30)
+    server.close()
+    everywhere = KVBootstrapServer(0, "0.0.0.0")
+    everywhere.run()
+    with socket.create_connection(("127.0.0.2", everywhere.port), timeout=30):
+        pass
+    everywhere.close()
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[KVBootstrapServer]:
+    """A server with small limits."""
+    monkeypatch.setattr(http_metadata_server, "_MAX_BYTES", 100_000)
+    monkeypatch.setattr(http_metadata_server, "_MAX_CONNECTIONS", 8)
+    server = KVBootstrapServer(0)
+    server.run()
+    yield server
+    server.close()
+
+
+def test_values_have_a_limit_together(limited: KVBootstrapServer) -> None:
+    full = (507, "there is no room for more metadata")
+    connection = http.client.HTTPConnection("127.0.0.1", limited.port, timeout=30)
+    assert ask(connection, "PUT", "/metadata?key=a", bytes(90_000))[0] == 200
+    assert ask(connection, "PUT", "/metadata?key=b", bytes(20_000)) == full
+    # One that takes the place of another needs no more than the difference.
+    assert ask(connection, "PUT", "/metadata?key=a", bytes(95_000))[0] == 200
+    assert ask(connection, "DELETE", "/metadata?key=a")[0] == 200
+    assert ask(connection, "PUT", "/metadata?key=b", bytes(20_000))[0] == 200
+    # Keys alone fill it as well.
+    answers = [ask(connection, "PUT", f"/metadata?key=k{number}", b"")[0] for number in range(300)]
+    assert answers[0] == 200
+    assert answers[-1] == 507
+    assert ask(connection, "GET", "/metadata?key=b") == (200, "\0" * 20_000)
+    connection.close()
+
+
+def test_idle_strangers_keep_no_place(limited: KVBootstrapServer) -> None:
+    threads = threading.active_count()
+    with ExitStack() as opened:
+        user = http.client.HTTPConnection("127.0.0.1", limited.port, timeout=30)
+        opened.callback(user.close)
+        assert ask(user, "PUT", "/metadata?key=a", b"1")[0] == 200
+        used = user.sock
+        strangers = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", limited.port), timeout=30))
+            for _ in range(30)
+        ]
+        late = http.client.HTTPConnection("127.0.0.1", limited.port, timeout=30)
+        opened.callback(late.close)
+        assert ask(late, "GET", "/metadata?key=a") == (200, "1")
+        # It was not closed: what strangers never used makes way before what is used.
+        assert ask(user, "GET", "/metadata?key=a") == (200, "1")
+        assert user.sock is used
+        # The server ended those that came first, and their threads.
+        assert strangers[0].recv(1) == b""
+        wait_until(lambda: threading.active_count() <= threads + 8, what="threads to end")
+
+
+def test_a_burst_of_callers_is_answered_although_there_are_few_places(
+    limited: KVBootstrapServer,
+) -> None:
+    def write(number: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", limited.port, timeout=30)
+        status, _ = ask(connection, "PUT", f"/metadata?key={number}", b"1")
+        connection.close()
+        return status
+
+    with ThreadPoolExecutor(64) as threads:
+        assert set(threads.map(write, range(128))) == {200}

@@ -2,6 +2,9 @@
 
 Mooncake's clients find each other's transfer endpoints through it; mc-store's clients do
 not need it (``P2PHANDSHAKE``). ``GET``, ``PUT`` and ``DELETE`` of ``/metadata?key=...``.
+
+Every client that can connect can change every value. The server listens on this host's loopback
+address unless it is given another one; Mooncake's listens on all addresses, ``0.0.0.0``.
 """
 
 from __future__ import annotations
@@ -9,14 +12,27 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 _MAX_VALUE_BYTES = 1 << 20
+
+# All keys and values together, each key with what Python needs to keep it.
+_MAX_BYTES = 256 << 20
+_BYTES_PER_KEY = 512
+
+# Each has a thread, and a value that is under way.
+_MAX_CONNECTIONS = 256
+
+# With too many connections, one is closed whose last answer or beginning is this long ago.
+_KEPT_SECONDS = 1.0
 
 # The time limit for a silent connection, in seconds.
 _IDLE_SECONDS = 60.0
@@ -40,7 +56,7 @@ class KVBootstrapServer:
     ``port`` 0 takes a free one; after :meth:`run`, ``port`` is the one it has.
     """
 
-    def __init__(self, port: int, host: str = "0.0.0.0") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.port = port
         self.host = host
         self.thread: threading.Thread | None = None
@@ -72,6 +88,94 @@ class KVBootstrapServer:
         return KVPoll.Success if running else KVPoll.Failed
 
 
+class _Values:
+    """Values by key, with a limit for all bytes together."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the value of ``key``, or ``None``."""
+        with self._lock:
+            return self._values.get(key)
+
+    def put(self, key: str, value: bytes) -> tuple[int, str]:
+        """Stores a value, and returns the status and the text of the answer."""
+        with self._lock:
+            before = self._values.get(key)
+            # Two processes of one name would take each other's traffic.
+            if "rpc_meta" in key and before is not None:
+                return 400, "Duplicate rpc_meta key not allowed"
+            size = self._bytes + _cost(key, value) - (0 if before is None else _cost(key, before))
+            if size > _MAX_BYTES:
+                return 507, "there is no room for more metadata"
+            self._values[key] = value
+            self._bytes = size
+            return 200, "metadata updated"
+
+    def delete(self, key: str) -> bool:
+        """Removes a value, and returns whether there was one."""
+        with self._lock:
+            value = self._values.pop(key, None)
+            if value is None:
+                return False
+            self._bytes -= _cost(key, value)
+            return True
+
+
+def _cost(key: str, value: bytes) -> int:
+    # A character has up to four bytes in memory.
+    return 4 * len(key) + len(value) + _BYTES_PER_KEY
+
+
+class _Connections:
+    """The open connections, whose number is limited."""
+
+    def __init__(self) -> None:
+        # Each with the time of its last answer, or of its beginning.
+        self._open: dict[socket.socket, float] = {}
+        self._answered: set[socket.socket] = set()
+        self._changed = threading.Condition()
+
+    def begin(self, connection: socket.socket) -> None:
+        """Waits for a place: until a connection ends, or until one can be closed for it.
+
+        Connections without any answer make way first, and then those that are idle for longest.
+        """
+        with self._changed:
+            while len(self._open) >= _MAX_CONNECTIONS:
+                oldest = min(self._open, key=lambda it: (it in self._answered, self._open[it]))
+                left = self._open[oldest] + _KEPT_SECONDS - time.monotonic()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                self._forget(oldest)
+                try:
+                    oldest.shutdown(socket.SHUT_RDWR)  # Its thread reads the end.
+                except OSError:
+                    pass
+            self._open[connection] = time.monotonic()
+
+    def answered(self, connection: socket.socket) -> None:
+        """Notes that the connection was answered."""
+        with self._changed:
+            if connection in self._open:
+                self._open[connection] = time.monotonic()
+                self._answered.add(connection)
+
+    def end(self, connection: socket.socket) -> None:
+        """Gives the connection's place to another one."""
+        with self._changed:
+            self._forget(connection)
+            self._changed.notify_all()
+
+    def _forget(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
+        self._answered.discard(connection)
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -80,13 +184,26 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
-        self.values: dict[str, bytes] = {}
-        self.lock = threading.Lock()
+        self.values = _Values()
+        self.connections = _Connections()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.begin(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.connections.end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # As a rule the caller is gone.
+        _log.debug("connection of %s", client_address, exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
+    disable_nagle_algorithm = True
     server: _Server
 
     def do_GET(self) -> None:
@@ -119,31 +236,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(400, "metadata key is required")
 
     def _get(self, key: str, body: bytes) -> None:
-        with self.server.lock:
-            value = self.server.values.get(key)
+        value = self.server.values.get(key)
         if value is None:
             self._say(404, "metadata not found")
         else:
             self._answer(200, value, "application/json")
 
     def _put(self, key: str, body: bytes) -> None:
-        with self.server.lock:
-            # Two processes of one name would take each other's traffic.
-            duplicate = "rpc_meta" in key and key in self.server.values
-            if not duplicate:
-                self.server.values[key] = body
-        if duplicate:
-            self._say(400, "Duplicate rpc_meta key not allowed")
-        else:
-            self._say(200, "metadata updated")
+        self._say(*self.server.values.put(key, body))
 
     def _delete(self, key: str, body: bytes) -> None:
-        with self.server.lock:
-            value = self.server.values.pop(key, None)
-        if value is None:
-            self._say(404, "metadata not found")
-        else:
+        if self.server.values.delete(key):
             self._say(200, "metadata deleted")
+        else:
+            self._say(404, "metadata not found")
 
     def _body(self) -> bytes | None:
         """Return the body, or ``None`` after an answer that describes the error."""
@@ -170,6 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        self.server.connections.answered(self.connection)
 
     def log_message(self, format: str, *args: object) -> None:
         _log.debug("%s " + format, self.address_string(), *args)
@@ -181,7 +288,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="HTTP metadata server", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--port", type=int, default=8080, help="port to listen on")
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 for all addresses"
+    )
     parser.add_argument(
         "--log-level",
         choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
