@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from _cluster import run_python
 from _tensors import GOLDENS, NEEDS_A_LIBRARY
 from mc_store.mooncake import _tensors
 from mc_store.mooncake._tensor import memory
@@ -272,6 +273,48 @@ def test_an_address_without_memory_is_an_error_and_no_crash(address: int) -> Non
         memory.peek(address, METADATA_SIZE)
     with pytest.raises(TensorError):
         memory.poke(address, b"x")
+
+
+def test_memory_that_is_read_only_stays_as_it_is() -> None:
+    import mmap
+
+    page = mmap.mmap(-1, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    page[:] = b"x" * len(page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    second = address + mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    protect = libc.mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    assert protect(second, mmap.PAGESIZE, mmap.PROT_READ) == 0
+    with pytest.raises(TensorError, match="cannot write memory at"):
+        memory.poke(second, b"abc")
+    assert memory.peek(second - 1, 4) == b"xxxx"
+    # What may be written is, up to the page that may not.
+    with pytest.raises(TensorError, match=f"cannot write memory at {second:#x}: Bad address"):
+        memory.poke(second - 1, b"abc")
+    assert memory.peek(second - 1, 4) == b"axxx"
+    memory.poke(address, b"abc")
+    assert memory.peek(address, 4) == b"abcx"
+
+
+UNDUMPABLE = """
+import ctypes, os
+from mc_store.mooncake._tensor import memory
+if os.geteuid() == 0:  # Root may read what others may not.
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+PR_SET_DUMPABLE = 4
+assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+data = bytearray(b"before")
+address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+memory.poke(address, b"af")
+assert memory.peek(address, 6) == b"affore"
+"""
+
+
+def test_memory_is_read_and_written_in_a_process_that_cannot_be_dumped() -> None:
+    run_python(UNDUMPABLE)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, SupportsIndex
+from functools import cache
+from typing import Any, Literal, SupportsIndex
 
 from .layout import TensorError
 
@@ -25,7 +26,7 @@ def checked(address: SupportsIndex, size: SupportsIndex) -> tuple[int, int]:
 
 
 def peek(address: int, size: int) -> bytes:
-    """A copy of `size` bytes at `address`; `TensorError` if this process has no memory there.
+    """A copy of `size` bytes at `address`; `TensorError` if this process cannot read memory there.
 
     The kernel does the reading, so that a stale or made-up address (or one of a device) is an error
     and not the end of the process.
@@ -33,33 +34,59 @@ def peek(address: int, size: int) -> bytes:
     if address == 0:
         raise TensorError("the buffer is a null pointer")
     data = bytearray()
-    try:
-        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while len(data) < size:
-                step = os.pread(memory, min(size - len(data), _STEP), address + len(data))
-                if not step:
-                    raise TensorError(f"the memory at {address:#x} ends before {size} bytes")
-                data += step
-        finally:
-            os.close(memory)
-    except (OSError, OverflowError) as error:
-        raise TensorError(f"cannot read memory at {address:#x}: {error}") from None
+    while len(data) < size:
+        part = bytearray(min(size - len(data), _STEP))
+        _move("read", part, address + len(data))
+        data += part
     return bytes(data)
 
 
 def poke(address: int, data: bytes) -> None:
-    """Writes `data` at `address`, with the care of `peek`."""
-    try:
-        memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            written = os.pwrite(memory, data, address)
-        finally:
-            os.close(memory)
-    except (OSError, OverflowError) as error:
-        raise TensorError(f"cannot write memory at {address:#x}: {error}") from None
-    if written != len(data):
-        raise TensorError(f"the memory at {address:#x} ends before {len(data)} bytes")
+    """Writes `data` at `address`, with the care of `peek`; `TensorError` also if the memory is
+    read-only, of which nothing changes."""
+    _move("write", bytearray(data), address)
+
+
+def _move(direction: Literal["read", "write"], local: bytearray, address: int) -> None:
+    """Copies all bytes between `local` and the memory at `address`.
+
+    By a call that heeds the protection of pages, which `/proc/self/mem` does not, and that every
+    process may make of itself, also one that cannot be dumped.
+    """
+    from ctypes import addressof, byref, c_char, get_errno
+
+    system = _system()
+    call = system.read if direction == "read" else system.write
+    done = 0
+    if local:
+        first = c_char.from_buffer(local)  # Keeps the bytes where they are.
+        while done < len(local):
+            size = len(local) - done
+            near = system.Span(addressof(first) + done, size)
+            far = system.Span(address + done, size)
+            moved = call(os.getpid(), byref(near), 1, byref(far), 1, 0)
+            if moved <= 0:
+                reason = os.strerror(get_errno()) if moved else "no byte was moved"
+                raise TensorError(f"cannot {direction} memory at {address + done:#x}: {reason}")
+            done += moved
+
+
+@cache
+def _system() -> Any:
+    """The calls `read` and `write` of the kernel, and `Span`, the memory that they take."""
+    import ctypes
+    from types import SimpleNamespace
+
+    class Span(ctypes.Structure):
+        _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+    library = ctypes.CDLL(None, use_errno=True)
+    pointer, number = ctypes.POINTER(Span), ctypes.c_ulong
+    read, write = library.process_vm_readv, library.process_vm_writev
+    for call in (read, write):
+        call.argtypes = (ctypes.c_int, pointer, number, pointer, number, number)
+        call.restype = ctypes.c_ssize_t
+    return SimpleNamespace(Span=Span, read=read, write=write)
 
 
 def view(address: int, size: int, owner: object = None) -> Any:
