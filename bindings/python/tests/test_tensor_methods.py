@@ -777,6 +777,33 @@ def test_files_that_cannot_be_are_refused(store: Store, key: str, tmp_path: Path
     assert store.load_tensor_from_safetensor(key, "\0") is None
 
 
+def test_a_key_names_a_file_below_the_working_directory_only(
+    store: Store, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    (work / "below").mkdir(parents=True)
+    (work / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(work)
+    # Keys are shared with other tests; these are not absolute, and have no slash.
+    name = key.replace("/", "-")
+    for inside in (name, f"below/{name}", f"./below/{name}.."):
+        store.put_tensor(inside, WHOLE)
+        assert store.save_tensor_to_safetensor(inside) == 0
+        assert (work / inside).stat().st_size
+    for outside in (
+        f"../{name}",
+        f"below/../../{name}",
+        f"{tmp_path}/{name}",
+        f"link/{name}",
+        "..",
+    ):
+        store.put_tensor(outside, WHOLE)
+        assert store.save_tensor_to_safetensor(outside) == INVALID
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["work"]
+    # A caller who names the file knows where it goes.
+    assert store.save_tensor_to_safetensor(f"../{name}", f"../{name[:20]}") == 0
+
+
 def test_targets_that_are_not_in_a_device_are_refused(store: Store, key: str) -> None:
     torch = pytest.importorskip("torch")
     store.put_tensor(key, WHOLE)

@@ -20,12 +20,16 @@ class FileTensorMethods(PartTensorMethods):
         self, key: str, file_name: str | os.PathLike[str] | None = None
     ) -> int:
         """Writes the tensor of a key into a safetensors file of that name, or of the name of the
-        key.
+        key, below the working directory.
 
         The file appears whole or not at all. Returns 0, -1100 if there is no such tensor, or -600
-        if the file cannot be written.
+        if the file cannot be written, or has no name and the key leads out of the directory.
         """
         name = checked_key(key)
+        if file_name is None and _leads_out(name):
+            reason = "the key leads out of the working directory; pass a file_name"
+            refused("save_tensor_to_safetensor", name, reason)
+            return INVALID_PARAMS
         path = os.fspath(name if file_name is None else file_name)
         found = self.get_buffer(name)
         if found is None:
@@ -77,3 +81,12 @@ class FileTensorMethods(PartTensorMethods):
         whole = Elements(tensor.element, tensor.shape, memory.address, memory.size, memory.owner)
         (code,) = write(self, [whole_write(key, whole)], None, update=False)
         return None if code else array_of(whole.metadata(), tensor.data, like)
+
+
+def _leads_out(key: str) -> bool:
+    """Returns whether a file with the key as name lies outside the working directory. Other clients
+    choose keys, and a directory below may be a link."""
+    if not key or key.startswith("/") or ".." in key.split("/"):
+        return True
+    here = os.path.realpath(".")
+    return os.path.commonpath([here, os.path.realpath(os.path.dirname(key) or ".")]) != here
