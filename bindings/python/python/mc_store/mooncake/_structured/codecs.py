@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from .._tensor import arrays
@@ -10,12 +11,13 @@ from .columns import Codec, Scalars, TextLike
 from .errors import StructuredFormatError
 from .media import MediaBytes, MediaLists
 from .ragged import RaggedTensors, TypedRagged
+from .tensor_dicts import RaggedTensorDicts
 
 RECURSIVE = "structured_recursive"
 
 
-def codec_of(name: str, dtype: str | None = None) -> Codec:
-    """The encoding ``name``, for elements of ``dtype`` if it has a choice.
+def codec_of(name: str, dtype: str | None = None, keys: Iterable[str] | None = None) -> Codec:
+    """The encoding ``name``, for elements of ``dtype`` and dicts of ``keys`` if it has a choice.
 
     Raises ``ValueError`` for another name.
     """
@@ -23,15 +25,16 @@ def codec_of(name: str, dtype: str | None = None) -> Codec:
         return Scalars(dtype)
     if name == "typed_ragged":
         return TypedRagged(dtype)
+    if name == "ragged_tensor_dict":
+        return RaggedTensorDicts(keys)
     if name == "msgpack_ragged":
         return TextLike(name, _pack, _unpack)
     try:
         return _PLAIN[name]
     except KeyError:
-        known = sorted([*_PLAIN, "ndarray", "typed_ragged", "msgpack_ragged"])
-        raise ValueError(f"unsupported schema codec: {name!r}; use 'auto' or one of {known}") from (
-            None
-        )
+        known = sorted([*_PLAIN, "ndarray", "typed_ragged", "msgpack_ragged", "ragged_tensor_dict"])
+        message = f"unsupported schema codec: {name!r}; use 'auto' or one of {known}"
+        raise ValueError(message) from None
 
 
 def has_msgpack() -> bool:

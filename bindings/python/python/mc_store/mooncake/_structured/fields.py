@@ -24,11 +24,13 @@ class FieldSchema:
     """How a field is stored, in place of what its values suggest.
 
     codec: ``"auto"``, ``"ndarray"`` (numbers), ``"typed_ragged"`` (arrays or lists of numbers),
-        ``"ragged_tensor"``, ``"utf8_ragged"``, ``"bytes_ragged"``, ``"json_ragged"``,
-        ``"msgpack_ragged"``, ``"media_bytes"`` or ``"media_list_ragged"``.
+        ``"ragged_tensor"``, ``"ragged_tensor_dict"`` (dicts of tensors), ``"utf8_ragged"``,
+        ``"bytes_ragged"``, ``"json_ragged"``, ``"msgpack_ragged"``, ``"media_bytes"`` or
+        ``"media_list_ragged"``.
     nullable: rows may be ``None``.
     metadata: ``"section"`` (``"batch"``, ``"non_tensor_batch"`` or ``"meta_info"``) for a field of
-        a dict; ``"dtype"``, the element type of ``ndarray`` and ``typed_ragged``.
+        a dict; ``"dtype"``, the element type of ``ndarray`` and ``typed_ragged``; ``"keys"``, all
+        keys that a row of ``ragged_tensor_dict`` may have.
     """
 
     codec: str
@@ -63,9 +65,9 @@ def _with_schema(path: str, values: Sequence[Any], schema: FieldSchema) -> Encod
     if schema.codec == "ndarray" and decide(values).codec != "ndarray":
         return encode_column(path, values, None)  # As Mooncake: it stands for "not ragged".
     dtype = schema.metadata.get("dtype")
-    codec = codec_of(schema.codec, None if dtype is None else str(dtype))
     try:
-        return codec.encode(values)
+        keys = schema.metadata.get("keys")
+        return codec_of(schema.codec, None if dtype is None else str(dtype), keys).encode(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"failed to encode field {path!r} with FieldSchema codec {schema.codec!r}: {error}"

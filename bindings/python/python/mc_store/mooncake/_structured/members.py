@@ -2,7 +2,8 @@
 
 A description is JSON: ``{"encoding": "bytes"}``, ``{"encoding": "ndarray", "dtype": "<i4", "shape":
 [3, 4]}``, or ``{"encoding": "torch_tensor", "dtype": "torch.int64", "shape": [3], "element_size":
-8}``, whose payload is a tensor object of Mooncake: a header of 304 bytes and the elements.
+8}``, whose payload is a tensor object of Mooncake: a header of 304 bytes and the elements. A tensor
+that is nested has several (:mod:`.jagged`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .._tensor.arrays import array_of, elements_of
 from .._tensor.layout import METADATA_SIZE, TensorError, TensorMetadata, parse
 from .bundle import Source
 from .errors import StructuredFormatError
+from .jagged import JaggedParts, encode_jagged, is_jagged, is_nested
 from .manifest import Payload
 from .memory import RawDestination, TensorObjectBuffer, check_unmasked, require_numpy
 from .reads import Range, Reader
@@ -50,6 +52,9 @@ def encode(value: object, name: str) -> tuple[dict[str, Any], Source]:
 
 
 def _encode_tensor(tensor: Any, name: str) -> tuple[dict[str, Any], Source]:
+    if is_nested(tensor):
+        spec, content = encode_jagged(tensor, name)
+        return spec, Source(memoryview(content))
     try:
         elements = elements_of(tensor)
         header = elements.metadata().pack()
@@ -92,6 +97,8 @@ class Member:
             dtype, shape = self.array_type()
             return _array_over(data, dtype, shape)
         self._check_encoding("torch_tensor")
+        if is_jagged(self.spec):
+            return JaggedParts.parse(data, self.spec, self.name).tensor()
         try:
             metadata = parse(data, data.nbytes)
         except TensorError as error:
@@ -105,6 +112,8 @@ class Member:
 
     def row_count(self, reader: Reader) -> int:
         """The first dimension of an array or a tensor."""
+        if is_jagged(self.spec):
+            return len(self._jagged(reader))
         is_array = self.encoding == "ndarray"
         shape = self.array_type()[1] if is_array else self._header(reader).local_shape
         if not shape:
@@ -112,13 +121,17 @@ class Member:
         return shape[0]
 
     def read_rows(self, reader: Reader, rows: Rows) -> Any:
-        """The rows of an array or a tensor, read without the others."""
+        """The rows of an array or a tensor, read without the others unless it is jagged."""
         if self.encoding == "bytes":
             raise ValueError(f"structured bytes member {self.name} does not support slicing")
         if self.encoding == "ndarray":
             dtype, shape = self.array_type()
             wanted = self._row_ranges(rows, shape, dtype.itemsize, 0)
             return _array_over(reader.ranges(self.payload, wanted), dtype, (len(rows), *shape[1:]))
+        if is_jagged(self.spec):
+            parts = self._jagged(reader)
+            rows.check(len(parts), self.name)
+            return parts.select(rows).tensor()
         metadata = self._header(reader)
         shape = metadata.local_shape
         wanted = self._row_ranges(rows, shape, metadata.element.size, metadata.data_offset)
@@ -134,6 +147,10 @@ class Member:
         if self.encoding == "bytes":
             raise ValueError(
                 f"structured bytes member {self.name} does not support materialize_into"
+            )
+        if is_jagged(self.spec):
+            raise ValueError(
+                f"structured nested tensor member {self.name} does not support destinations"
             )
         if isinstance(destination, TensorObjectBuffer):
             self._tensor_object_into(reader, rows, destination)
@@ -172,6 +189,11 @@ class Member:
             raise StructuredFormatError(
                 f"structured member {self.name} has encoding {self.encoding!r}, not {expected!r}"
             )
+
+    def _jagged(self, reader: Reader) -> JaggedParts:
+        self._check_encoding("torch_tensor")
+        (data,) = reader.whole([self.payload])
+        return JaggedParts.parse(data, self.spec, self.name)
 
     def _header(self, reader: Reader) -> TensorMetadata:
         self._check_encoding("torch_tensor")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,20 +75,19 @@ class TypedRagged:
 
 
 class RaggedTensors:
-    """Rows that are torch tensors of one element type. A reader without torch gets arrays."""
+    """Rows that are torch tensors of one element type, or arrays that become such. A reader without
+    torch gets arrays."""
 
     def encode(self, values: Sequence[Any]) -> EncodedColumn:
         """As :meth:`Codec.encode`."""
-        torch = sys.modules.get("torch")
-        if torch is None or not all(
-            value is None or isinstance(value, torch.Tensor) for value in values
-        ):
-            raise TypeError("ragged_tensor codec requires rows that are torch tensors")
+        numpy, torch = require_numpy(), arrays.imported("torch")
+        if torch is None:
+            raise TypeError("ragged_tensor codec needs torch, which is not installed")
+        values = [None if value is None else _tensor(value, torch) for value in values]
         types = {str(value.dtype) for value in values if value is not None}
         if len(types) > 1:
             raise ValueError(f"mixed tensor dtype: {sorted(types)}")
         name = types.pop() if types else "torch.float32"
-        numpy = require_numpy()
         try:
             rows = [None if value is None else value.detach().cpu().numpy() for value in values]
             dtype = numpy.dtype(name.removeprefix("torch."))
@@ -113,6 +111,15 @@ class RaggedTensors:
             return [None if row is None else torch.from_numpy(row) for row in found]
         except TypeError as error:  # Of an element type that torch does not have.
             raise StructuredFormatError(f"a ragged_tensor column: {error}") from None
+
+
+def _tensor(value: Any, torch: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value
+    if not isinstance(value, require_numpy().ndarray):
+        raise TypeError("ragged_tensor codec requires rows that are torch tensors or arrays")
+    # torch warns of memory that it could write and must not.
+    return torch.as_tensor(value if value.flags.writeable else value.copy())
 
 
 def _array(value: Any, dtype: Any) -> Any:
