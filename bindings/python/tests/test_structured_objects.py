@@ -359,6 +359,43 @@ def test_failed_removal_does_not_hide_the_failed_put(monkeypatch: pytest.MonkeyP
         MooncakeBundleTransfer(store).put_bundle(b"m", {"a": b"x"})
 
 
+class Reluctant(MemoryStore):
+    """A store that refuses to remove a key the first few times it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: dict[str, int] = {}
+
+    def remove(self, key: str, force: bool = False) -> int:
+        if self.refuses.get(key, 0):
+            self.refuses[key] -= 1
+            return -706
+        return super().remove(key, force)
+
+    def batch_remove(self, keys: list[str], force: bool = False) -> list[int]:
+        return [self.remove(key, force) for key in keys]
+
+
+def test_a_removal_that_failed_is_tried_once_more() -> None:
+    store = Reluctant()
+    transfer = MooncakeBundleTransfer(store)
+    ref = transfer.put_bundle(b"m", {"a": b"1", "b": b"2"})
+    first, second, *_ = keys_of(ref)
+    store.refuses = {first: 1, ref.manifest_key: 1}
+    transfer.remove_bundle(ref)
+    assert store.values == {}
+    # What is left after that is told, and its manifest stays for another call.
+    ref = transfer.put_bundle(b"m", {"a": b"1", "b": b"2"})
+    first, second, *_ = keys_of(ref)
+    store.refuses = {first: 1, second: 2}
+    with pytest.raises(StructuredTransferError, match="failed to remove 1 Mooncake keys") as caught:
+        transfer.remove_bundle(ref)
+    assert (caught.value.key, caught.value.code) == (second, -706)
+    assert set(store.values) == {second, ref.manifest_key}
+    transfer.remove_bundle(ref)
+    assert store.values == {}
+
+
 def test_put_that_nobody_could_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     transfer = MooncakeBundleTransfer(store)
