@@ -404,8 +404,8 @@ def test_fields(transfer: MooncakeBundleTransfer) -> None:
         ({"batch": {"a/b": np.arange(2)}}, ValueError, "invalid bundle buffer name"),
         ({"batch": {"a": [1, 2]}}, TypeError, "batch.a"),
         ({"batch": {"a": np.zeros(1, [("x", "<i4")])}}, TypeError, "cannot be stored as bytes"),
-        ({"batch": np.arange(2)}, TypeError, "batch must be a dict of names"),
-        ({"meta_info": [1]}, TypeError, "meta_info must be a dict of names"),
+        (Data(batch=np.arange(2)), TypeError, "batch must be a dict of names"),
+        ({"meta_info": [1]}, TypeError, r"batch\.meta_info"),
     ],
 )
 def test_batches_that_are_none(
@@ -422,19 +422,18 @@ def test_append_in_one_stage(
     store: MooncakeDistributedStore, transfer: MooncakeBundleTransfer, prefix: str
 ) -> None:
     first = transfer.put(everything(), stage="s")
-    second = transfer.append_dataproto_fields(
-        first,
-        {"batch": {"ids": BATCH["ids"] * 2}, "non_tensor_batch": {"new": objects("a", None, "c")}},
-        stage="s",
-        overwrite=True,
-    )
+    new = {
+        "batch": {"more": BATCH["ids"] * 2},
+        "non_tensor_batch": {"new": objects("a", None, "c")},
+    }
+    second = transfer.append_dataproto_fields(first, new, stage="s")
     third = transfer.append_dataproto_fields(
         export_ref(second), {"batch": {"last": np.arange(3)}}, stage="s"
     )
     assert transfer.get(first, fields=["ids"])["batch"]["ids"][2, 1] == 200_001
     for ref in (second, export_ref(third)):
-        found = transfer.get(ref, fields=["ids", "new", "tree"])
-        assert found["batch"]["ids"][2, 1] == 400_002
+        found = transfer.get(ref, fields=["more", "new", "tree"])
+        assert found["batch"]["more"][2, 1] == 400_002
         assert found["non_tensor_batch"]["new"].tolist() == ["a", None, "c"]
         assert plain(found["non_tensor_batch"]["tree"]) == plain(COLUMNS["tree"])
     # Only what the last append added goes.
@@ -446,6 +445,22 @@ def test_append_in_one_stage(
     assert plain(transfer.get(first)) == plain(everything())
     third = transfer.append_dataproto_fields(first, {"batch": {"x": np.arange(3)}}, stage="s")
     transfer.cleanup_dataproto(export_ref(third))
+    assert left(store, prefix) == 0
+
+
+def test_an_overwrite_replaces_all_fields_of_its_stage(
+    store: MooncakeDistributedStore, transfer: MooncakeBundleTransfer, prefix: str
+) -> None:
+    ref = transfer.put({"a": np.arange(2), "b": np.arange(2)}, stage="s")
+    for data in ({"b": np.arange(2) * 5}, {"c": np.arange(2)}):
+        says = r"overwrite for stage 's' must include existing fields: \['a'"
+        with pytest.raises(ValueError, match=says):
+            transfer.append_dataproto_fields(ref, data, stage="s", overwrite=True)
+    assert transfer.get(ref, type="dict")["b"].tolist() == [0, 1]
+    every = {"a": np.arange(2) * 2, "b": np.arange(2) * 5, "c": np.arange(2)}
+    new = transfer.append_dataproto_fields(ref, every, stage="s", overwrite=True)
+    assert plain(transfer.get(new, type="dict")) == plain(every)
+    transfer.cleanup_dataproto(new)
     assert left(store, prefix) == 0
 
 
@@ -536,15 +551,79 @@ def test_manifest_view(transfer: MooncakeBundleTransfer) -> None:
     json.dumps(view)
 
 
+def test_the_manifest_view_tells_of_stages_and_meta_info(transfer: MooncakeBundleTransfer) -> None:
+    ref = transfer.put(everything(), namespace="n", partition="p", stage="s")
+    ref = transfer.append_dataproto_fields(ref, {"late": np.arange(3)}, stage="t")
+    view = transfer.dataproto_manifest_view(ref)
+    assert view["meta_info_keys"] == ["step", "of"]
+    assert list(view["stages"]) == ["s", "t"]
+    for stage, told in view["stages"].items():
+        assert told == {
+            "manifest_key": ref.stage_refs[stage].manifest_key,
+            "dataproto": {
+                "version": 1,
+                "namespace": "n",
+                "partition": "p",
+                "stage": stage,
+                "batch_size": 3,
+            },
+        }
+    assert transfer.dataproto_manifest_view(transfer.put({"meta_info": {"a": 1}}))["stages"] == {}
+
+
+class Watched(MemoryStore):
+    """A store that keeps the group of each key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, Any] = {}
+        self.configs: list[Any] = []
+
+    def put(self, key: str, value: Any, config: Any = None) -> int:
+        self.groups[key] = config and config.group_ids
+        self.configs.append(config)
+        return super().put(key, value, config)
+
+
+def test_a_batch_stays_in_the_group_of_its_put(
+    store: MooncakeDistributedStore, prefix: str
+) -> None:
+    watched = Watched()
+    transfer = MooncakeBundleTransfer(watched)
+    mine = ReplicateConfig(group_ids=["mine"])
+    ref = transfer.put_dataproto({"a": np.arange(2)}, config=mine)
+    assert export_ref(ref)["storage_group_id"] == "mine"
+    for config in (None, ReplicateConfig(replica_num=2), mine):
+        for stage in ("default", "other"):
+            name = f"{stage}{len(ref.field_index)}"
+            handle = json.loads(json.dumps(export_ref(ref)))
+            ref = transfer.append_dataproto_fields(
+                handle, {name: np.arange(2)}, stage=stage, config=config
+            )
+    assert import_ref(export_ref(ref))._storage_group_id == "mine"
+    ref = import_ref(export_ref(ref))
+    assert {tuple(groups or ()) for groups in watched.groups.values()} == {("mine",)}
+
+    before = dict(watched.values)
+    with pytest.raises(ValueError, match="conflicts with the DataProto storage group"):
+        transfer.append_dataproto_fields(
+            ref, {"x": np.arange(2)}, stage="x", config=ReplicateConfig(group_ids=["other"])
+        )
+    with pytest.raises(ValueError, match="exactly one logical group"):
+        transfer.put({"a": np.arange(2)}, config=ReplicateConfig(group_ids=["a", "b"]))
+    with pytest.raises(ValueError, match="exactly one logical group"):
+        transfer.put_bundle(b"", {"a": b"x"}, config=ReplicateConfig(group_ids=["a", "b"]))
+    assert watched.values == before
+
+    # "" is no group, and none is kept.
+    none = transfer.put({"a": np.arange(2)}, config=ReplicateConfig(group_ids=[""]))
+    assert "storage_group_id" not in export_ref(none)
+
+
 def test_groups_and_configs(store: MooncakeDistributedStore, prefix: str) -> None:
-    seen: list[Any] = []
-
-    class Watched(MemoryStore):
-        def put(self, key: str, value: Any, config: Any = None) -> int:
-            seen.append(config)
-            return super().put(key, value, config)
-
-    transfer = MooncakeBundleTransfer(Watched())
+    watched = Watched()
+    seen = watched.configs
+    transfer = MooncakeBundleTransfer(watched)
     transfer.put({"a": np.arange(2)})
     assert len({tuple(config.group_ids) for config in seen}) == 1
     seen.clear()
@@ -556,11 +635,32 @@ def test_groups_and_configs(store: MooncakeDistributedStore, prefix: str) -> Non
     seen.clear()
     mine.group_ids = ["own"]
     transfer.put({"a": np.arange(2)}, config=mine)
-    assert seen[0] is mine
+    assert {tuple(config.group_ids) for config in seen} == {("own",)}
     # A real store takes one group for each key of a call.
     real = MooncakeBundleTransfer(store, prefix, default_chunk_bytes=100)
     real.cleanup_dataproto(real.put(everything() | {"batch": {"a": np.arange(3)}}, config=mine))
     assert left(store, prefix) == 0
+
+
+def test_a_name_in_two_sections_has_no_place_in_a_flat_dict(
+    transfer: MooncakeBundleTransfer,
+) -> None:
+    data = {"batch": {"x": np.arange(2), "y": np.arange(2)}, "meta_info": {"x": 1, "z": 2}}
+    ref = transfer.put(data)
+    with pytest.raises(ValueError, match=r"Duplicate keys .*: \['x'\]"):
+        transfer.get(ref, type="dict")
+    assert plain(transfer.get(ref)) == plain({**data, "non_tensor_batch": {}})
+    assert set(transfer.get(ref, type="dict", meta_info_keys=["z"])) == {"x", "y", "z"}
+    assert transfer.get(ref, type="dict", fields=[]) == {"x": 1, "z": 2}
+
+
+def test_fields_may_have_the_names_of_sections(transfer: MooncakeBundleTransfer) -> None:
+    data = {"batch": np.arange(2), "meta_info": np.arange(2) * 2}
+    found = transfer.get(transfer.put(data))
+    assert plain(found) == plain({"batch": data, "non_tensor_batch": {}, "meta_info": {}})
+    # Only dicts make it the batch's own sections.
+    sections = transfer.get(transfer.put({"batch": data, "meta_info": None}))
+    assert plain(sections) == plain(found)
 
 
 # ---- references
@@ -585,7 +685,10 @@ def test_handles(transfer: MooncakeBundleTransfer) -> None:
     ("change", "says"),
     [
         ({"type": "other"}, "not a Mooncake DataProto ref handle"),
-        ({"version": 2}, "version: 2"),
+        ({"version": 3}, "version: 3"),
+        ({"version": 2, "storage_group_id": None}, "invalid storage_group_id"),
+        ({"storage_group_id": ""}, "invalid storage_group_id"),
+        ({"storage_group_id": 5}, "invalid storage_group_id"),
         ({"kind": "other"}, "kind: 'other'"),
         ({"batch_size": -1}, "batch_size"),
         ({"batch_size": "3"}, "batch_size"),

@@ -32,13 +32,15 @@ class Batch:
 
 def of_dataproto(data: Any) -> Batch:
     """The batch of an object with the attributes ``batch``, ``non_tensor_batch`` and ``meta_info``,
-    or of a dict with these keys only, or with the fields of ``batch``.
+    or of a dict with these keys only and dicts as values, or with the fields of ``batch``.
 
     Raises ``ValueError`` for a name in both ``batch`` and ``non_tensor_batch`` and for different
     numbers of rows, ``TypeError`` for a section that has no names.
     """
     if isinstance(data, Mapping):
-        is_envelope = bool(data) and set(data) <= set(_SECTIONS)
+        is_envelope = (
+            bool(data) and set(data) <= set(_SECTIONS) and all(map(_has_names, data.values()))
+        )
         parts = [data.get(name) if is_envelope else None for name in _SECTIONS]
         if not is_envelope:
             parts[0] = data
@@ -54,10 +56,14 @@ def of_dataproto(data: Any) -> Batch:
 def _fields(section: str, part: Any) -> dict[str, Any]:
     if part is None:
         return {}
-    items = getattr(part, "items", None)  # A TensorDict is no Mapping, but has items.
-    if items is None:
+    if not _has_names(part):
         raise TypeError(f"{section} must be a dict of names to values, not a {type(part).__name__}")
-    return dict(items())
+    return dict(part.items())
+
+
+def _has_names(part: Any) -> bool:
+    # A TensorDict is no Mapping, but has items.
+    return part is None or callable(getattr(part, "items", None))
 
 
 def of_dict(data: Any, schemas: Schemas | None) -> Batch:
@@ -98,8 +104,16 @@ def is_object_array(value: Any) -> bool:
 
 
 def as_dict(batch: Mapping[str, Any], columns: Mapping[str, Any], meta: Mapping[str, Any]) -> Any:
-    """The flat dict of what was read; columns are lists. A field hides the value of ``meta`` with
-    the same name."""
+    """The flat dict of what was read; columns are lists.
+
+    Raises ``ValueError`` for a name in ``meta`` and in one of the others.
+    """
+    overlap = sorted(meta.keys() & (batch.keys() | columns.keys()))
+    if overlap:
+        raise ValueError(
+            f"Duplicate keys found across DataProto sections: {overlap}; read them with "
+            "type='dataproto', or leave them out by fields or meta_info_keys"
+        )
     lists = {
         name: list(value) if is_object_array(value) else value for name, value in columns.items()
     }

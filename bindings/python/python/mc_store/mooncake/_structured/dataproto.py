@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +11,8 @@ from .batches import Batch, Schemas, is_object_array
 from .bundle import Inherited
 from .columns import EncodedColumn
 from .fields import ColumnDescription, StoredColumn, decode_column, encode_column
+from .groups import group_of_new_batch, in_group
 from .handles import ref_of
-from .manifest import Manifest
 from .members import Member
 from .refs import DataProtoRefLike, MooncakeDataProtoRef, RemoteBundleRef, StructuredFieldLocation
 from .slices import Rows, RowSelection
@@ -48,7 +47,7 @@ class DataProtos:
         schemas: Schemas | None,
     ) -> MooncakeDataProtoRef:
         """Stores a batch as the object of one stage. A batch without fields needs none."""
-        group = f"structured-{uuid.uuid4().hex}"
+        group = group_of_new_batch(options.config)
         ref = MooncakeDataProtoRef(
             batch.size,
             {},
@@ -60,7 +59,7 @@ class DataProtos:
         )
         if batch.names:
             encoded = _EncodedBatch(batch, stage, schemas)
-            options = replace(options, config=_grouped(options.config, group))
+            options = replace(options, config=in_group(options.config, group))
             metadata = _stage_metadata(ref, stage)
             ref.stage_refs[stage] = self._objects.put(metadata, encoded.members, options)
             ref.field_index.update(encoded.locations)
@@ -79,9 +78,10 @@ class DataProtos:
     ) -> MooncakeDataProtoRef:
         """Stores further fields of the same rows, and returns the reference with all of them.
 
-        The earlier reference stays valid, unless ``overwrite`` replaced every field of its stage
+        The earlier reference stays valid, unless ``overwrite`` replaced the fields of its stage
         ``stage``: then that object is gone. Raises ``ValueError`` for a field that exists already,
-        without ``overwrite``, and for another number of rows.
+        without ``overwrite``, for an ``overwrite`` that leaves fields of the stage out, for another
+        number of rows and for another group.
         """
         ref = copy.deepcopy(ref_of(previous))
         ref.meta_info.update(batch.meta_info)
@@ -95,25 +95,30 @@ class DataProtos:
         existing = [name for name in batch.names if name in ref.field_index]
         if existing and not overwrite:
             raise ValueError(f"DataProto fields already exist: {existing}")
-        encoded = _EncodedBatch(batch, stage, schemas)
-        options = replace(options, config=_grouped(options.config, ref._storage_group_id))
-        old = ref.stage_refs.get(stage)
-        kept = {
+        left_out = [
             name
             for name, location in ref.field_index.items()
-            if location.stage == stage and name not in encoded.locations
-        }
-        if old is None or not kept:
+            if location.stage == stage and name not in batch.names
+        ]
+        if overwrite and left_out:
+            raise ValueError(
+                f"DataProto overwrite for stage {stage!r} must include existing fields: "
+                f"{sorted(left_out)}"
+            )
+        encoded = _EncodedBatch(batch, stage, schemas)
+        options = replace(options, config=in_group(options.config, ref._storage_group_id))
+        old = ref.stage_refs.get(stage)
+        if old is not None and left_out:
+            ref.stage_refs[stage] = self._merge(old, ref, stage, encoded, options)
+        else:
             ref.stage_refs[stage] = self._objects.put(
                 _stage_metadata(ref, stage), encoded.members, options
             )
-        else:
-            ref.stage_refs[stage] = self._merge(old, ref, stage, encoded, options)
         for name in encoded.locations:
             ref.encoded_non_tensor.pop(name, None)
         ref.field_index.update(encoded.locations)
         ref.encoded_non_tensor.update(encoded.columns)
-        if old is not None and not kept:
+        if old is not None and not left_out:
             self._bundles.remove(old)
         return ref
 
@@ -128,29 +133,15 @@ class DataProtos:
         """Stores the new members, and a manifest with them and the old ones, whose payloads are
         not written again. Its removal removes the old object as well."""
         before = self._objects.open(old)
-        replaced = _replaced_members(ref, encoded, before.manifest)
+        encoded.check_members(before.manifest.buffers)
         new_specs, sources = encode_members(encoded.members, options.policy)
-        specs = {
-            name: spec
-            for name, spec in before.metadata[STRUCTURED_FIELD_SPECS_KEY].items()
-            if name not in replaced
-        }
-        metadata = {
-            **_stage_metadata(ref, stage),
-            STRUCTURED_FIELD_SPECS_KEY: {**specs, **new_specs},
-        }
-        kept = {
-            name: payload
-            for name, payload in before.manifest.buffers.items()
-            if name not in replaced
-        }
-        encoded.check_members(kept)
-        ends_with_it = [before.manifest.keys.manifest, *before.manifest.cleanup_keys]
-        for payload in (
-            before.manifest.meta,
-            *(before.manifest.buffers[name] for name in replaced),
-        ):
-            ends_with_it += [chunk.key for chunk in payload.chunks]
+        specs = {**before.metadata[STRUCTURED_FIELD_SPECS_KEY], **new_specs}
+        metadata = {**_stage_metadata(ref, stage), STRUCTURED_FIELD_SPECS_KEY: specs}
+        ends_with_it = [
+            before.manifest.keys.manifest,
+            *before.manifest.cleanup_keys,
+            *(chunk.key for chunk in before.manifest.meta.chunks),
+        ]
         return self._bundles.put(
             metadata_source(metadata),
             sources,
@@ -158,7 +149,7 @@ class DataProtos:
             chunk_bytes=options.chunk_bytes,
             policy=options.policy,
             config=options.config,
-            inherited=Inherited(before.manifest, kept, tuple(ends_with_it)),
+            inherited=Inherited(before.manifest, before.manifest.buffers, tuple(ends_with_it)),
         )
 
     def get(
@@ -188,11 +179,17 @@ class DataProtos:
         return sections["batch"], sections["non_tensor_batch"]
 
     def view(self, ref: MooncakeDataProtoRef) -> dict[str, Any]:
-        """What the manifests say of each field."""
+        """What the manifests say of each stage and field."""
         fields: dict[str, dict[str, Any]] = {"batch": {}, "non_tensor_batch": {}}
-        for stage, names in _by_stage(ref, list(ref.field_index)).items():
-            opened = self._objects.open(ref.stage_refs[stage])
-            for name in names:
+        stages: dict[str, dict[str, Any]] = {}
+        names_of = _by_stage(ref, list(ref.field_index))
+        for stage, bundle in ref.stage_refs.items():
+            opened = self._objects.open(bundle)
+            stages[stage] = {
+                "manifest_key": bundle.manifest_key,
+                "dataproto": opened.metadata.get("dataproto", {}),
+            }
+            for name in names_of.get(stage, ()):
                 location = ref.field_index[name]
                 fields[location.section][name] = {
                     "section": location.section,
@@ -207,6 +204,8 @@ class DataProtos:
             "batch_fields": fields["batch"],
             "non_tensor_fields": fields["non_tensor_batch"],
             "meta_info": dict(ref.meta_info),
+            "meta_info_keys": list(ref.meta_info),
+            "stages": stages,
         }
 
     def cleanup(self, ref: MooncakeDataProtoRef) -> None:
@@ -379,20 +378,6 @@ def _spec_of(opened: OpenedObject, ref: MooncakeDataProtoRef, name: str) -> dict
     }
 
 
-def _replaced_members(
-    ref: MooncakeDataProtoRef, encoded: _EncodedBatch, manifest: Manifest
-) -> set[str]:
-    """The old members of fields that are written anew."""
-    replaced: set[str] = set()
-    for name in encoded.locations:
-        if name in ref.encoded_non_tensor:
-            column = ColumnDescription.parse(ref.encoded_non_tensor[name], name)
-            replaced.update(column.payload_members.values())
-        elif name in ref.field_index:
-            replaced.add(ref.field_index[name].member)
-    return replaced & manifest.buffers.keys()
-
-
 def _by_stage(ref: MooncakeDataProtoRef, names: Iterable[str]) -> dict[str, list[str]]:
     stages: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -402,19 +387,3 @@ def _by_stage(ref: MooncakeDataProtoRef, names: Iterable[str]) -> dict[str, list
 
 def _is_plain_array(value: Any) -> bool:
     return hasattr(value, "dtype") and not is_object_array(value)
-
-
-def _grouped(config: Any, group: str | None) -> Any:
-    """``config`` with the group, so that a store evicts all objects of a batch together or none.
-    A config of the caller with groups of its own keeps them."""
-    if group is None:
-        return config
-    if config is None:
-        from mc_store._native import ReplicateConfig
-
-        return ReplicateConfig(group_ids=[group])
-    if not hasattr(config, "group_ids") or config.group_ids:
-        return config
-    config = copy.copy(config)
-    config.group_ids = [group]
-    return config

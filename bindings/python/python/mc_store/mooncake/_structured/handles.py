@@ -25,6 +25,9 @@ DATAPROTO_REF_HANDLE_VERSION = 1
 STORAGE_GROUP_ID = "storage_group_id"
 """The key of a handle with the group in which the store keeps the batch's objects."""
 
+# Handles of version 2 always have a group.
+_READABLE_VERSIONS = (DATAPROTO_REF_HANDLE_VERSION, 2)
+
 _KIND = "bundle_stages"
 _SECTIONS = ("batch", "non_tensor_batch")
 
@@ -71,8 +74,8 @@ def import_ref(handle: Mapping[str, Any]) -> MooncakeDataProtoRef:
     """
     if not is_dataproto_ref_handle(handle):
         raise StructuredFormatError("not a Mooncake DataProto ref handle")
-    for name, expected in (("version", DATAPROTO_REF_HANDLE_VERSION), ("kind", _KIND)):
-        if handle.get(name) != expected:
+    for name, known in (("version", _READABLE_VERSIONS), ("kind", (_KIND,))):
+        if handle.get(name) not in known:
             raise StructuredFormatError(
                 f"unsupported DataProto ref handle {name}: {handle.get(name)!r}"
             )
@@ -87,7 +90,11 @@ def import_ref(handle: Mapping[str, Any]) -> MooncakeDataProtoRef:
         str(name): _location(str(name), location, stages)
         for name, location in _mapping(handle.get("field_index"), "field_index").items()
     }
-    indexes, group = handle.get("global_indexes"), handle.get(STORAGE_GROUP_ID)
+    group = handle.get(STORAGE_GROUP_ID)
+    is_text = isinstance(group, str) and bool(group)
+    if not is_text and (group is not None or handle.get("version") != DATAPROTO_REF_HANDLE_VERSION):
+        raise StructuredFormatError(f"DataProto ref handle has invalid {STORAGE_GROUP_ID}")
+    indexes = handle.get("global_indexes")
     if indexes is not None and not (
         isinstance(indexes, list) and all(type(index) is int for index in indexes)
     ):
@@ -101,7 +108,7 @@ def import_ref(handle: Mapping[str, Any]) -> MooncakeDataProtoRef:
         str(handle.get("partition", "default")),
         indexes,
         dict(_mapping(handle.get("encoded_non_tensor", {}), "encoded_non_tensor")),
-        None if group is None else str(group),
+        group,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from . import groups
 from .errors import StructuredTransferError
 from .memory import TensorObjectBuffer
 from .policy import (
@@ -45,9 +45,11 @@ def write_values(
 ) -> None:
     """Stores ``values`` under new keys.
 
-    Raises ``StructuredTransferError`` if the store refuses one. After any exception the keys that
-    were written are removed again, as far as the store allows.
+    Raises ``StructuredTransferError`` if the store refuses one, ``ValueError`` for a ``config`` of
+    several groups. After any exception the keys that were written are removed again, as far as the
+    store allows.
     """
+    config = groups.for_keys(config, 1)
     try:
         simple = [value for value in values if value.memory is None and len(value.parts) == 1]
         for value in values:
@@ -96,7 +98,7 @@ def _put_in_batches(store: Any, values: Sequence[Value], config: Any) -> None:
         code = store.put_batch(
             [value.key for value in batch],
             [value.parts[0] for value in batch],
-            _config_for(config, len(batch)),
+            groups.for_keys(config, len(batch)),
         )
         _check(batch[0].key, code, f" and {len(batch) - 1} more keys")
 
@@ -108,16 +110,6 @@ def _is_batched(store: BundleStore, policy: BundleTransferPolicy) -> bool:
 def _is_large(values: Sequence[Value]) -> bool:
     total = sum(value.size for value in values)
     return len(values) >= AUTO_PARALLEL_MIN_CHUNKS and total >= AUTO_PARALLEL_MIN_BYTES
-
-
-def _config_for(config: Any, count: int) -> Any:
-    """``config`` for a call with ``count`` keys: a store wants one group for each key."""
-    groups = getattr(config, "group_ids", None)
-    if not groups or len(groups) != 1:
-        return config
-    config = copy.copy(config)
-    config.group_ids = list(groups) * count
-    return config
 
 
 def _check(key: str, code: int, others: str = "") -> None:
