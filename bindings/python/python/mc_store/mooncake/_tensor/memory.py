@@ -67,7 +67,10 @@ def _move(direction: Literal["read", "write"], local: bytearray, address: int) -
             moved = call(os.getpid(), byref(near), 1, byref(far), 1, 0)
             if moved <= 0:
                 reason = os.strerror(get_errno()) if moved else "no byte was moved"
-                raise TensorError(f"cannot {direction} memory at {address + done:#x}: {reason}")
+                raise TensorError(
+                    f"cannot {direction} memory at {address + done:#x}: {reason}; memory of a GPU "
+                    "must be copied to the host first"
+                )
             done += moved
 
 
