@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from _cluster import Cluster
@@ -109,8 +110,56 @@ def test_parts_follow_each_other(store: MooncakeDistributedStore, key: str) -> N
 
 def test_empty_values_are_refused(store: MooncakeDistributedStore, key: str) -> None:
     assert store.put(key, b"") == INVALID_PARAMS
-    assert store.put_batch([key, f"{key}full"], [b"", b"x"]) == INVALID_PARAMS
-    assert store.batch_is_exist([key, f"{key}full"]) == [0, 1]
+    assert store.upsert(key, b"") == INVALID_PARAMS
+    assert store.is_exist(key) == 0
+
+
+@pytest.mark.parametrize("empty", [b"", bytearray(), memoryview(b""), array.array("i")])
+@pytest.mark.parametrize("method", ["put_batch", "upsert_batch"])
+def test_of_a_batch_with_an_empty_value_nothing_is_stored(
+    store: MooncakeDistributedStore, key: str, method: str, empty: Any
+) -> None:
+    batch = getattr(store, method)
+    keys = [f"{key}{number}" for number in range(3)]
+    assert batch(keys, [b"x", empty, b"y"]) == INVALID_PARAMS
+    assert batch(tuple(keys), (empty, b"x", b"y")) == INVALID_PARAMS
+    assert store.batch_is_exist(keys) == [0, 0, 0]
+    assert batch(keys[:2], [b"x", array.array("i", [1])]) == 0
+    assert store.batch_is_exist(keys) == [1, 1, 0]
+
+
+@pytest.mark.parametrize("method", ["put_from", "upsert_from"])
+def test_no_bytes_of_memory_are_stored_without_an_error(
+    store: MooncakeDistributedStore, key: str, method: str
+) -> None:
+    put = getattr(store, method)
+    memory = ctypes.create_string_buffer(b"abc")
+    assert put(key, ctypes.addressof(memory), 0) == 0
+    assert put(key, 0, size=0) == 0
+    assert store.is_exist(key) == 0
+    assert put(key, buffer_ptr=ctypes.addressof(memory), size=3, config=ReplicateConfig()) == 0
+    assert store.get(key) == b"abc"
+    assert getattr(MooncakeDistributedStore(), method)(key, 0, 0) == INVALID_PARAMS
+
+
+def test_a_probe_finds_what_is_there_and_leases_nothing(
+    new_cluster: Callable[..., Cluster], new_store: NewStore
+) -> None:
+    cluster = new_cluster()
+    store = new_store(cluster)
+    keys = ["a", "b", "c"]
+    assert store.put_batch(keys[:2], [b"x", b"y"]) == 0
+    for _ in range(3):
+        assert store.batch_probe_key(keys) == [1, 1, 0]
+        assert store.probe_key("a") == 1
+    assert store.batch_probe_key(["c", "a" * 2000]) == [0, 0]
+    assert store.batch_probe_key([]) == []
+    # A lease would protect it from this.
+    assert store.remove("a") == 0
+    assert store.batch_probe_key(keys) == [0, 1, 0]
+    assert MooncakeDistributedStore().batch_probe_key(keys) == [INVALID_PARAMS] * 3
+    cluster.master.kill()
+    assert all(code < 0 for code in store.batch_probe_key(keys))
 
 
 def test_a_batch_has_one_answer_for_each_key(store: MooncakeDistributedStore, key: str) -> None:
@@ -135,6 +184,19 @@ def test_a_batch_has_one_answer_for_each_key(store: MooncakeDistributedStore, ke
     assert store.batch_is_exist([]) == []
     assert store.get_batch([]) == []
     assert store.put_batch([], []) == 0
+
+
+def test_an_empty_pattern_matches_every_key(
+    new_cluster: Callable[..., Cluster], new_store: NewStore
+) -> None:
+    store = new_store(new_cluster())
+    assert store.put_batch(["a", "\n", "ü"], [b"x"] * 3) == 0
+    assert store.remove_by_regex("") == 3
+    assert store.put("a", b"x") == 0
+    assert store.removeByRegex("") == 1
+    assert store.remove_by_regex("", force=True) == 0
+    with pytest.raises(TypeError):
+        store.remove_by_regex(None)  # type: ignore[arg-type]
 
 
 def test_lists_of_different_lengths_are_refused(store: MooncakeDistributedStore, key: str) -> None:
@@ -193,6 +255,7 @@ def test_removals_are_counted(new_cluster: Callable[..., Cluster], new_store: Ne
     assert store.remove_by_regex("^layer-0") == 9, "one was looked at"
     assert store.remove_by_regex("^layer-0", force=True) == 1
     assert store.remove_by_regex("(") == INVALID_PARAMS
+    assert store.remove_by_regex("(?=layer)") == INVALID_PARAMS
     assert store.is_exist("layer-19") == 1
     assert store.remove_all() == 9
     assert store.remove_all(True) == 1

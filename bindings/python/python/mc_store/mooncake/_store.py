@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from mc_store import _native
+from mc_store.mooncake._conventions import ConventionMethods
 from mc_store.mooncake._sessions import SessionMethods
 from mc_store.mooncake._tensor_methods import TensorMethods
 
 
-class MooncakeDistributedStore(SessionMethods, TensorMethods, _native.Store):
+class MooncakeDistributedStore(SessionMethods, ConventionMethods, TensorMethods, _native.Store):
     __doc__ = _native.Store.__doc__
 
     # Older programs spell them so.
@@ -16,7 +17,7 @@ class MooncakeDistributedStore(SessionMethods, TensorMethods, _native.Store):
     batchIsExist = _native.Store.batch_is_exist
     getSize = _native.Store.get_size
     getHostname = _native.Store.get_hostname
-    removeByRegex = _native.Store.remove_by_regex
+    removeByRegex = ConventionMethods.remove_by_regex
     removeAll = _native.Store.remove_all
 
     def tearDownAll(self) -> int:
