@@ -47,7 +47,14 @@ fn answer(service: &impl Service, method: Method, payload: &[u8], out: &mut Byte
     let answered = frame::append_frame(out, 1, method.number(), Kind::Reply, |out| {
         let caller = &Caller::ANYBODY;
         service.call(
-            Call { method, payload, max_reply: MAX_PAYLOAD as usize, caller, from: None },
+            Call {
+                method,
+                payload,
+                max_reply: MAX_PAYLOAD as usize,
+                caller,
+                from: None,
+                reads: None,
+            },
             out,
         )
     });

@@ -429,7 +429,7 @@ fn run(asks: &[Ask]) -> Vec<u8> {
         out.clear();
         out.extend_from_slice(b"before");
         match service.call(
-            Call { method, payload: &payload, max_reply, caller: &caller, from: None },
+            Call { method, payload: &payload, max_reply, caller: &caller, from: None, reads: None },
             &mut out,
         ) {
             Ok(_) => {

@@ -10,7 +10,7 @@ mod soft_pin;
 mod timers;
 mod wheel;
 
-pub use protection::{Protection, SoftPinFrom, Terms};
+pub use protection::{LONGEST_READ, Protection, SoftPinFrom, Terms};
 pub use reader::ReaderLease;
 pub use soft_pin::SoftPin;
 pub use timers::TimerKey;

@@ -1,4 +1,5 @@
-//! Protection of an object from removal and eviction, on the master's side.
+//! Protection of an object from removal and eviction, and of its bytes from reuse, on the master's
+//! side.
 
 use core::time::Duration;
 
@@ -9,12 +10,27 @@ use crate::SoftPin;
 /// Durations of leases and soft pins; the same for every object of a master whose writer chose no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The time for which an access protects an object.
+    /// The time for which an access protects an object from eviction, and from removal without
+    /// force.
     pub lease: Duration,
     /// The duration of a soft pin that was given none of its own, counted from `soft_pin_from`.
     pub soft_pin: Duration,
     /// The start of a soft pin's time.
     pub soft_pin_from: SoftPinFrom,
+}
+
+/// The longest time for which a reader may use an object's bytes without asking again, however
+/// long the lease is: as long as a transfer may stand still. What is removed by force keeps its
+/// space for no longer than this after the last read.
+pub const LONGEST_READ: Duration = Duration::from_secs(10);
+
+impl Terms {
+    /// The time for which a read may use the bytes that it was told of: a lease, or [`LONGEST_READ`]
+    /// where that is less. Whoever needs more renews.
+    #[must_use]
+    pub fn read(&self) -> Duration {
+        self.lease.min(LONGEST_READ)
+    }
 }
 
 /// The event from which a soft pin's time is counted.
@@ -29,8 +45,9 @@ pub enum SoftPinFrom {
     Commit,
 }
 
-/// The protection of one object. Sixteen bytes: the times of the commit and of the last
-/// access, with the duration of a soft pin in two bytes, say when the lease and the pin end.
+/// The protection of one object. Sixteen bytes: the times of the commit, of the last access and of
+/// the last read, with the duration of a soft pin in two bytes, say when the lease, the reads and
+/// the pin end.
 ///
 /// ```
 /// use core::time::Duration;
@@ -48,6 +65,10 @@ pub enum SoftPinFrom {
 /// object.access(at(1_000));
 /// assert_eq!(object.lease_remaining(&terms, at(2_000)), Duration::from_secs(4));
 /// assert!(!object.is_leased(&terms, at(6_000)));
+/// // Nobody was told where the bytes are.
+/// assert_eq!(object.read_end(&terms), None);
+/// object.read(at(7_000), false);
+/// assert_eq!(object.read_end(&terms), Some(at(12_000)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
@@ -55,9 +76,50 @@ pub struct Protection {
     /// Milliseconds from the commit to `touched`. Saturates: the commit is then so
     /// long ago that a pin counted from it is over.
     since_commit: u32,
-    leased: bool,
+    uses: Uses,
     soft_pin: SoftPin,
 }
+
+/// Whether an object was ever accessed, whether all of its readers say when they are done, and in
+/// fourteen bits, how long before the last access it was last read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Uses(u16);
+
+impl Uses {
+    const NEVER_READ: u16 = 0x3FFF;
+    const SILENT: u16 = 0x4000;
+    const ACCESSED: u16 = 0x8000;
+    const NONE: Self = Self(Self::NEVER_READ);
+
+    const fn is_accessed(self) -> bool {
+        self.0 & Self::ACCESSED != 0
+    }
+
+    /// Milliseconds from the last read to the last access, unless no read can be under way still.
+    const fn since_read(self) -> Option<u16> {
+        let millis = self.0 & Self::NEVER_READ;
+        if millis == Self::NEVER_READ { None } else { Some(millis) }
+    }
+
+    /// Whether a reader that may still be reading does not say when it is done.
+    const fn is_silent(self) -> bool {
+        self.0 & Self::SILENT != 0 && self.since_read().is_some()
+    }
+
+    /// An access, so long after the one before.
+    fn access(&mut self, passed: u32) {
+        let passed = u16::try_from(passed).unwrap_or(Self::NEVER_READ);
+        let since = (self.0 & Self::NEVER_READ).saturating_add(passed).min(Self::NEVER_READ);
+        self.0 = Self::ACCESSED | (self.0 & Self::SILENT) | since;
+    }
+
+    fn read(&mut self, tells: bool) {
+        let is_silent = !tells || self.is_silent();
+        self.0 = Self::ACCESSED | if is_silent { Self::SILENT } else { 0 };
+    }
+}
+
+const _: () = assert!(LONGEST_READ.as_millis() < Uses::NEVER_READ as u128, "no read is forgotten");
 
 const _: () = assert!(size_of::<Protection>() == 16, "kept once per object");
 
@@ -69,7 +131,7 @@ impl Protection {
     /// soft pin that its writer asked for.
     #[must_use]
     pub const fn committed(now: Time, soft_pin: SoftPin) -> Self {
-        Self { touched: now, since_commit: 0, leased: false, soft_pin }
+        Self { touched: now, since_commit: 0, uses: Uses::NONE, soft_pin }
     }
 
     /// Grants a lease from `now` on, or extends the one there is. A soft pin that
@@ -82,7 +144,36 @@ impl Protection {
         let passed = u32::try_from(passed).unwrap_or(u32::MAX);
         self.since_commit = self.since_commit.saturating_add(passed);
         self.touched = self.touched.max(now);
-        self.leased = true;
+        self.uses.access(passed);
+    }
+
+    /// [Accesses](Self::access) the object for a reader, who is told where its bytes are and may
+    /// use them for [the time of a read](Terms::read), or until it says that it is done, if it
+    /// `tells`.
+    pub fn read(&mut self, now: Time, tells: bool) {
+        self.access(now);
+        self.uses.read(tells);
+    }
+
+    /// When the object was read last; `None` when nobody was told where its bytes are, or so long
+    /// ago that the read is over.
+    #[must_use]
+    pub fn last_read(&self) -> Option<Time> {
+        let before = Duration::from_millis(u64::from(self.uses.since_read()?));
+        Some(Time::ORIGIN + (self.touched.since_origin() - before))
+    }
+
+    /// When the last read ends or ended that may use the bytes; `None` as of
+    /// [`last_read`](Self::last_read).
+    #[must_use]
+    pub fn read_end(&self, terms: &Terms) -> Option<Time> {
+        Some(self.last_read()? + terms.read())
+    }
+
+    /// Returns whether everybody who may be reading says when he is done.
+    #[must_use]
+    pub const fn readers_tell(&self) -> bool {
+        !self.uses.is_silent()
     }
 
     /// When the object was last accessed, or committed when it never was.
@@ -94,7 +185,7 @@ impl Protection {
     /// The rest of the lease; zero when none is active.
     #[must_use]
     pub fn lease_remaining(&self, terms: &Terms, now: Time) -> Duration {
-        if self.leased { (self.touched + terms.lease) - now } else { Duration::ZERO }
+        if self.uses.is_accessed() { (self.touched + terms.lease) - now } else { Duration::ZERO }
     }
 
     /// Returns whether a lease is active.
@@ -106,7 +197,7 @@ impl Protection {
     /// When the lease ends or ended; the time of the commit when there was none.
     #[must_use]
     pub fn lease_end(&self, terms: &Terms) -> Time {
-        if self.leased { self.touched + terms.lease } else { self.touched }
+        if self.uses.is_accessed() { self.touched + terms.lease } else { self.touched }
     }
 
     /// Returns whether the object's writer asked for a soft pin, lapsed or not.
@@ -165,6 +256,52 @@ mod tests {
         object.access(at(10));
         assert!(object.is_leased(&TERMS, at(5_009)));
         assert!(!object.is_leased(&TERMS, at(5_010)));
+    }
+
+    #[test]
+    fn who_asks_whether_it_is_there_reads_nothing() {
+        let mut object = Protection::committed(at(0), SoftPin::NONE);
+        object.access(at(10));
+        assert_eq!(object.read_end(&TERMS), None);
+        object.read(at(20), false);
+        for now in [20, 21, 15, 3_000, 5_019] {
+            object.access(at(now));
+            assert_eq!(object.read_end(&TERMS), Some(at(5_020)));
+        }
+        object.read(at(5_019), false);
+        assert_eq!(object.read_end(&TERMS), Some(at(10_019)));
+    }
+
+    #[test]
+    fn a_read_lasts_no_longer_than_a_transfer_however_long_the_lease_is() {
+        let long = Terms { lease: Duration::from_secs(999_999), ..TERMS };
+        let mut object = Protection::committed(at(0), SoftPin::NONE);
+        object.read(at(1_000), false);
+        assert_eq!(object.read_end(&long), Some(at(1_000) + LONGEST_READ));
+        assert_eq!(object.lease_end(&long), at(1_000) + long.lease);
+        // The read is over, and forgotten.
+        object.access(at(40_000));
+        assert_eq!(object.read_end(&long), None);
+        assert!(object.is_leased(&long, at(41_000)));
+        object.read(at(41_000), false);
+        assert_eq!(object.read_end(&long), Some(at(41_000) + LONGEST_READ));
+    }
+
+    #[test]
+    fn one_reader_that_says_nothing_is_waited_for_as_long_as_it_may_read() {
+        let mut object = Protection::committed(at(0), SoftPin::NONE);
+        object.read(at(10), true);
+        assert!(object.readers_tell());
+        object.read(at(20), false);
+        object.access(at(21));
+        object.read(at(30), true);
+        assert!(!object.readers_tell());
+        assert_eq!(object.last_read(), Some(at(30)));
+        // It is done in any case.
+        object.access(at(20_000));
+        assert!(object.readers_tell() && object.last_read().is_none());
+        object.read(at(20_001), true);
+        assert!(object.readers_tell());
     }
 
     #[test]

@@ -331,7 +331,9 @@ pub struct ReplicaList {
     pub disk: Option<DiskReplica>,
     /// The clients' own disks that it is on.
     pub local_disks: Vec<DiskPlacement>,
-    /// How long the master promises to keep these replicas from now on.
+    /// How long the master promises to keep these replicas for the reader from now on: the
+    /// [lease](crate::MasterConfig::lease_ttl), and no longer than
+    /// [`LONGEST_READ`](mc_lease::LONGEST_READ).
     pub lease: Duration,
 }
 
@@ -377,7 +379,8 @@ pub struct VerifiedSpan {
 /// A lease that was renewed, and what it protects.
 #[derive(Clone, Debug)]
 pub struct Renewed {
-    /// How long the lease lasts from now on.
+    /// How long the master promises to keep them for the reader from now on, as
+    /// [`ReplicaList::lease`].
     pub lease: Duration,
     /// The memory that it protects: where the object can be read now. A reader that reads
     /// elsewhere has lost its replica and begins anew.

@@ -34,6 +34,8 @@ pub(crate) mod rank {
     pub(crate) const ORDER: u8 = 15;
     /// The order of effects; locked for as long as the sinks are told of one.
     pub(crate) const EFFECTS: u8 = 16;
+    /// Which reads are over.
+    pub(crate) const READERS: u8 = 17;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.

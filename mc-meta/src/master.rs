@@ -24,6 +24,7 @@ use crate::journal::effect::EffectSink;
 use crate::journal::emit::{Effects, Emit};
 use crate::lock::{Mutex, MutexGuard, RwLock, rank};
 use crate::object::slot::ObjectSlot;
+use crate::read::readers::Readers;
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
@@ -77,6 +78,8 @@ pub struct Master {
     pub(crate) first_own: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
+    /// Which reads are over.
+    pub(crate) readers: Arc<Readers>,
     /// The search for room that was in vain last.
     pub(crate) hopeless: Mutex<Option<Hopeless>, { rank::HOPELESS }>,
     draws: AtomicU64,
@@ -154,17 +157,28 @@ impl Master {
         let labels = Labels::new(config.shards);
         let policy = config.eviction_policy.build();
         let order = Arc::new(CommonOrder::new(policy, config.shards));
+        let readers = Arc::new(Readers::new(terms.read()));
         let shard = |number| {
-            let hasher = hasher.clone();
+            let (hasher, readers) = (hasher.clone(), Arc::clone(&readers));
             let (files, local) = (Arc::clone(&files), Arc::clone(&local));
             let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
-            let shard =
-                ShardConfig { number, labels, terms, hasher, files, local, ttl_after_get, quotas };
+            let shard = ShardConfig {
+                number,
+                labels,
+                terms,
+                hasher,
+                files,
+                local,
+                ttl_after_get,
+                quotas,
+                readers,
+            };
             Mutex::new(Shard::new(shard, Arc::clone(&order)))
         };
         Ok(Self {
             shards: (0..).take(config.shards).map(shard).collect(),
             order,
+            readers,
             terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
             segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),

@@ -28,6 +28,15 @@ use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, 
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 
+/// What a client that is granted a lease does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It asks whether the object is there, and is told nothing of its memory.
+    Asks,
+    /// It reads the memory, and says when it is done if it `tells`.
+    Reads { tells: bool },
+}
+
 /// Which order of eviction holds an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -277,7 +286,8 @@ impl Object {
     pub(crate) fn renew(&mut self, now: Time, is_leased: bool) {
         self.protection = Protection::committed(now, self.protection.soft_pin());
         if is_leased {
-            self.protection.access(now);
+            // All of them are [waited for](crate::read::readers::Readers::follow_former).
+            self.protection.read(now, true);
         }
     }
 
@@ -306,10 +316,13 @@ impl Object {
         &self.protection
     }
 
-    /// Grants a reader a lease.
-    pub(crate) fn access(&mut self, now: Time) {
+    /// Grants a lease; to one that reads, with the use of its memory.
+    pub(crate) fn access(&mut self, access: Access, now: Time) {
         debug_assert!(self.is_complete(), "the time of an unfinished put is that of its beginning");
-        self.protection.access(now);
+        match access {
+            Access::Asks => self.protection.access(now),
+            Access::Reads { tells } => self.protection.read(now, tells),
+        }
     }
 
     /// Which order of eviction holds it.

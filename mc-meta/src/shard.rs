@@ -33,8 +33,9 @@ use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::view::{ObjectView, SpaceView};
-use crate::object::{Object, PendingPut, Queue};
+use crate::object::{Access, Object, PendingPut, Queue};
 use crate::query::explain::{History, KeyEvent, KeyEventKind};
+use crate::read::readers::{Quiet, Readers};
 use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::index::{Index, tag_of};
@@ -42,7 +43,7 @@ use crate::shard::keys::KeyArena;
 use crate::shard::objects::Objects;
 use crate::shard::open_puts::OpenPuts;
 use crate::shard::owners::Owners;
-use crate::shard::retained::{GrantId, Retained, RetainedSpace};
+use crate::shard::retained::{GrantId, LastRead, Retained, RetainedSpace};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 use crate::tier::disk::OnDisk;
@@ -110,6 +111,8 @@ pub(crate) struct ShardConfig {
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) ttl_after_get: Option<Duration>,
     pub(crate) quotas: Arc<Quotas>,
+    /// Which reads are over.
+    pub(crate) readers: Arc<Readers>,
 }
 
 #[derive(Debug)]
@@ -556,7 +559,7 @@ impl Shard {
 
     /// Grants a lease and makes the object one of those used last. False when it was
     /// given up with its group a moment ago.
-    pub(crate) fn access(&mut self, slot: ObjectSlot, now: Time) -> bool {
+    pub(crate) fn access(&mut self, slot: ObjectSlot, access: Access, now: Time) -> bool {
         let terms = &self.config.terms;
         let object = &mut self.objects[slot];
         if let Some(group) = object.group()
@@ -569,7 +572,7 @@ impl Shard {
         if !object.is_complete() {
             return true;
         }
-        object.access(now);
+        object.access(access, now);
         self.order.access(slot, object, now);
         true
     }
@@ -628,17 +631,46 @@ impl Shard {
         RemovedObject { cause, bytes }
     }
 
-    /// Takes an object out of every table that others may be reading. While it is leased
-    /// its space is kept for them.
+    /// Takes an object out of every table that others may be reading. Its space is kept for as
+    /// long as they may.
     pub(crate) fn retire(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) -> Retired {
-        let terms = &self.config.terms;
-        let object = &self.objects[slot];
-        if object.is_live() && object.protection().is_leased(terms, emit.now) {
-            let until = object.protection().lease_end(terms);
-            self.discard(slot, until, cause, emit);
+        let object = self.get(slot);
+        if object.is_live()
+            && let Some(read) = self.last_read(object, emit.now)
+        {
+            let until = read.until;
+            let object = self.get_mut(slot);
+            let (generation, replicas) = (object.generation, object.take_replicas());
+            self.keep_read(slot, generation, replicas, read, emit);
+            // Its space was taken already.
+            let _ = self.take_out(slot, cause, emit);
             return Retired::Kept { until };
         }
         Retired::Gone(self.remove(slot, cause, emit))
+    }
+
+    /// The last read of an object, when clients may still be reading its memory.
+    pub(crate) fn last_read(&self, object: &Object, now: Time) -> Option<LastRead> {
+        let protection = object.protection();
+        let until = protection.read_end(&self.config.terms).filter(|end| *end > now)?;
+        let told = protection.last_read().filter(|_| protection.readers_tell());
+        Some(LastRead { until, told })
+    }
+
+    /// Keeps space that was an object's for those who may be reading it. To be called before the
+    /// object is reported as gone or changed.
+    pub(crate) fn keep_read(
+        &mut self,
+        slot: ObjectSlot,
+        grant: impl Into<GrantId>,
+        replicas: Replicas,
+        read: LastRead,
+        emit: Emit<'_>,
+    ) {
+        let read_at = read.told.map(|at| (at, self.config.readers.keep(at)));
+        let tenant = Some(self.tenant(slot));
+        let space = RetainedSpace { tenant, replicas, writer: None, read_at };
+        self.keep_until(read.until, grant, space, emit);
     }
 
     /// Takes an object out of every table and keeps its space until `release_at`,
@@ -652,8 +684,8 @@ impl Shard {
     ) {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
-        let space =
-            RetainedSpace { tenant: Some(self.tenant(slot)), replicas, writer: self.writer(slot) };
+        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
+        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
         self.keep_until(release_at, generation, space, emit);
         // Its space was taken already.
         let _ = self.take_out(slot, cause, emit);
@@ -903,6 +935,21 @@ impl Shard {
             self.free(space, emit);
         }
         true
+    }
+
+    /// Gives the space back that is read by nobody any more; at most `limit` times.
+    pub(crate) fn release_read(&mut self, quiet: Quiet, limit: usize, emit: Emit<'_>) -> usize {
+        let mut released = 0;
+        while released < limit
+            && let Some(space) = self.retained.pop_quiet(quiet)
+        {
+            self.free(space, emit);
+            released += 1;
+        }
+        if let Some(read) = self.retained.oldest_read() {
+            self.config.readers.stays(read);
+        }
+        released
     }
 
     /// Gives space back that was kept.

@@ -44,7 +44,7 @@ pub use calls::{
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,
-    MethodMetrics, Resolve, Token, blocking,
+    MethodMetrics, OpenRead, ReadCounter, Resolve, Token, blocking,
 };
 pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
 pub use frame::preface::{ForeignProtocol, HandshakeError};

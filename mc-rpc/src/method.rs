@@ -266,6 +266,18 @@ impl Method {
         Self::ALL.iter().copied().find(|method| method.as_str() == name)
     }
 
+    /// Returns whether the answer tells where objects are, to a caller that
+    /// [says](crate::ReadCounter) when it is done with them.
+    pub(crate) const fn reads(self) -> bool {
+        matches!(
+            self,
+            Self::GetReplicaList
+                | Self::BatchGetReplicaList
+                | Self::RenewLease
+                | Self::BatchRenewLease
+        )
+    }
+
     /// The method's number in a frame.
     #[must_use]
     pub const fn number(self) -> u16 {

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::content::{NoValue, value, value_of};
 use crate::history::{Answer, Begun, Call, History};
 use crate::requests::Requests;
+use crate::world::tells_reads;
 
 /// The longest value.
 const LONGEST: u64 = 16 << 10;
@@ -206,7 +207,12 @@ impl Application {
         match got {
             Ok(bytes) => match value_of(key, start, bytes) {
                 Ok(id) => {
-                    self.ledger.protect(name, since, LEASE);
+                    if tells_reads(self.node) {
+                        // It is over; that its bytes were right is checked above.
+                        self.ledger.protect(name, since, LEASE);
+                    } else {
+                        self.ledger.reads(name, since, LEASE);
+                    }
                     begun.ends(Answer::Found(id), "");
                 }
                 Err(NoValue::Short) => begun.ends(Answer::Failed, "too short to tell"),

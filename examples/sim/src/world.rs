@@ -28,6 +28,11 @@ use crate::workload::Application;
 /// that objects are evicted.
 const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(24)];
 
+/// Whether a node tells when its reads are over. Older clients do not.
+pub(crate) fn tells_reads(node: u32) -> bool {
+    node % 4 < 2
+}
+
 /// The cache of each second node. It keeps every value, because what it counts lookups with is not
 /// part of a simulation's randomness.
 fn hot_cache(node: u32) -> HotCacheConfig {
@@ -284,6 +289,7 @@ impl World {
                 .node(NodeConfig::only(Arc::clone(&transport) as _))
                 .segment_size(self.segment_size())
                 .hot_cache(hot_cache(number))
+                .tells_reads(tells_reads(number))
                 .segment_name(segment_name(number))
                 .local_buffer(ByteSize::kib(256));
             if let Some(files) = &self.files {

@@ -197,6 +197,17 @@ impl Ledger {
         }
     }
 
+    /// Learns that a client was told at `begin` or later where the key's object is, and that it may
+    /// read there for `lease`, for which the object [stays](Self::protect).
+    pub fn reads(&self, key: &str, begin: Duration, lease: Duration) {
+        self.protect(key, begin, lease);
+        let mut state = self.state();
+        if let Some(readable) = state.readable.get_mut(key).filter(|it| it.stored < begin) {
+            readable.read_at = readable.read_at.max(begin);
+            readable.read_until = readable.read_until.max(begin + lease);
+        }
+    }
+
     /// Learns that a client is about to call a removal of this key. Returns the put that is protected
     /// against it unless it is forced, and until when.
     #[must_use]

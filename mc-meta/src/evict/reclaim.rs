@@ -48,6 +48,7 @@ impl Master {
         let emit = self.emit(now);
         let mut more = self.expire_offloads(now) | self.expire_promotions(now);
         more |= self.reclaim_unfinished(now).1;
+        self.release_read(now);
         more |= self.expire_tasks(now);
         self.run_checks(now);
         self.run_doubts(now);
@@ -83,6 +84,15 @@ impl Master {
             }
         }
         (puts, more)
+    }
+
+    /// Gives the space back that was kept for readers, as far as all of them are done. Says how
+    /// often. Looks at no shard when there can be none.
+    pub(crate) fn release_read(&self, now: Time) -> usize {
+        let Some(quiet) = self.readers.quiet(now) else { return 0 };
+        self.readers.recount();
+        let emit = self.emit(now);
+        self.shards().iter().map(|shard| shard.lock().release_read(quiet, TICK_BATCH, emit)).sum()
     }
 
     /// Notes that space will be due then.

@@ -173,7 +173,7 @@ impl Master {
             NoRoom::Quota(refused) => return self.make_room_within(refused, pressure, now),
         };
         // What no client can use goes before what a client may want.
-        if self.reclaim_unfinished(now).0 > 0 {
+        if self.reclaim_unfinished(now).0 + self.release_read(now) > 0 {
             return None;
         }
         let evicted = match pressure.is_bearable() {
@@ -210,7 +210,7 @@ impl Master {
             _ => return Some(refused.into()),
         };
         // What no client can use goes before what a client may want.
-        if self.reclaim_unfinished(now).0 > 0 {
+        if self.reclaim_unfinished(now).0 + self.release_read(now) > 0 {
             return None;
         }
         // What goes is the tenant's own, and no more than what its quota lacks.

@@ -53,7 +53,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
         let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let space = RetainedSpace { tenant, replicas, writer };
+        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
         self.keep_until(until, generation, space, emit);
     }
 
@@ -63,7 +63,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, memory) = (object.generation, object.take_replicas());
         let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let memory = RetainedSpace { tenant, replicas: memory, writer };
+        let memory = RetainedSpace { tenant, replicas: memory, writer, read_at: None };
         self.keep_until(until, generation, memory, emit);
         self.end_without_memory(slot, emit.now);
         self.emit_changed(slot, emit);

@@ -6,6 +6,7 @@ use mc_types::{ObjectKey, Time};
 
 use crate::command::{ListCursor, ReplicaList};
 use crate::master::Master;
+use crate::object::Access;
 use crate::read::pattern::Pattern;
 use crate::tenant::id::TenantId;
 
@@ -57,7 +58,7 @@ impl Master {
                 .filter(|key| pattern.is_match(key.as_str()))
                 .map(|key| key.to_owned());
             if let Some(key) = found
-                && let Some(list) = shard.read(slot, now)
+                && let Some(list) = shard.read(slot, Access::Reads { tells: false }, now)
             {
                 if let Some(due) = shard.was_read(slot, now) {
                     self.release_not_before(due);

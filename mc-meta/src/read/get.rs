@@ -9,8 +9,10 @@ use crate::error::GetError;
 use crate::evict::order::common::Note;
 use crate::journal::emit::Emit;
 use crate::master::Master;
+use crate::object::Access;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::spans;
+use crate::read::readers::ReadProgress;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 
@@ -22,16 +24,13 @@ impl Master {
     /// object is neither evicted nor removed without force. What is on a disk may go all
     /// the same, when the owner of the disk deletes it. Where the settings say so
     /// ([`ttl_after_get`](crate::MasterConfig::ttl_after_get)), the first such read begins
-    /// the object's end; its memory stays until the lease ends all the same.
+    /// the object's end; its memory stays for the time of the read all the same.
     ///
     /// # Errors
     /// [`GetError`] when there is no object, its put is not finished, or every client
     /// that holds it is silent.
     pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
-        let key = self.hashed(key);
-        let mut shard = self.shard_of(key);
-        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
-        self.get_in(&mut shard, found, now)
+        self.reading(now, None).get_replica_list(key)
     }
 
     /// [`get_replica_list`](Self::get_replica_list) for each of `keys`, in their order.
@@ -40,7 +39,7 @@ impl Master {
         now: Time,
         keys: &[KeyRef<'_>],
     ) -> Vec<Result<ReplicaList, GetError>> {
-        self.look_up(now, keys, |key| *key, |shard, found, _| self.get_in(shard, found, now))
+        self.reading(now, None).batch_get_replica_list(keys)
     }
 
     /// [`get_replica_list`](Self::get_replica_list) for each of `reads`, in their order,
@@ -51,12 +50,62 @@ impl Master {
         now: Time,
         reads: &[RangeRead<'_>],
     ) -> Vec<Result<RangedList, GetError>> {
-        self.look_up(
-            now,
+        self.reading(now, None).batch_get_ranges(reads)
+    }
+
+    /// Reads of a client that says what it has begun and what is over; what it has `said` includes
+    /// the calls that follow. Of one that says nothing each read is taken to last for the whole time
+    /// of a [lease](ReplicaList::lease), so that space which is removed by force or replaced is
+    /// kept as long.
+    #[must_use]
+    pub fn reading(&self, now: Time, said: Option<&ReadProgress>) -> Reading<'_> {
+        let tells = said.is_some_and(|said| self.readers.begin(now, said));
+        Reading { master: self, now, access: Access::Reads { tells } }
+    }
+
+    /// A client says which of its reads are over.
+    pub fn note_reads(&self, said: &ReadProgress) {
+        self.readers.note(said);
+    }
+}
+
+/// [Reads](Master::reading) of one client.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    pub(super) master: &'a Master,
+    pub(super) now: Time,
+    pub(super) access: Access,
+}
+
+impl Reading<'_> {
+    /// As [`Master::get_replica_list`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_replica_list(&self, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
+        let Self { master, now, .. } = *self;
+        let key = master.hashed(key);
+        let mut shard = master.shard_of(key);
+        let found = shard.find_live(key, master.emit(now)).map(|(slot, _)| slot);
+        self.get_in(&mut shard, found)
+    }
+
+    /// As [`Master::batch_get_replica_list`].
+    pub fn batch_get_replica_list(
+        &self,
+        keys: &[KeyRef<'_>],
+    ) -> Vec<Result<ReplicaList, GetError>> {
+        self.master.look_up(self.now, keys, |key| *key, |shard, found, _| self.get_in(shard, found))
+    }
+
+    /// As [`Master::batch_get_ranges`].
+    pub fn batch_get_ranges(&self, reads: &[RangeRead<'_>]) -> Vec<Result<RangedList, GetError>> {
+        self.master.look_up(
+            self.now,
             reads,
             |read| read.key,
             |shard, found, read| {
-                let list = self.get_in(shard, found, now)?;
+                let list = self.get_in(shard, found)?;
                 let object = found.and_then(|slot| shard.object(slot));
                 let prefixes = object.map_or(&[][..], |object| object.prefixes());
                 let spans = spans(&list.slices, prefixes, read.ranges);
@@ -69,23 +118,25 @@ impl Master {
         &self,
         shard: &mut Shard,
         found: Option<ObjectSlot>,
-        now: Time,
     ) -> Result<ReplicaList, GetError> {
-        let list = shard.read_found(found, now);
-        if self.local.promotes
+        let Self { master, now, access } = *self;
+        let list = shard.read_found(found, access, now);
+        if master.local.promotes
             && let (Some(slot), Ok(list)) = (found, &list)
             && list.placements.is_empty()
         {
-            self.count_disk_hit(now, shard, slot, list);
+            master.count_disk_hit(now, shard, slot, list);
         }
         if list.is_ok()
             && let Some(due) = found.and_then(|slot| shard.was_read(slot, now))
         {
-            self.release_not_before(due);
+            master.release_not_before(due);
         }
         list
     }
+}
 
+impl Master {
     /// Returns whether an object can be read. A yes grants a lease, so that a read that
     /// follows finds it.
     pub fn exist(&self, now: Time, key: KeyRef<'_>) -> bool {
@@ -194,11 +245,12 @@ impl Shard {
     fn read_found(
         &mut self,
         found: Option<ObjectSlot>,
+        access: Access,
         now: Time,
     ) -> Result<ReplicaList, GetError> {
         let list = match found {
             Some(slot) if self.get_mut(slot).is_readable() => {
-                self.read(slot, now).ok_or(GetError::NotFound)
+                self.read(slot, access, now).ok_or(GetError::NotFound)
             }
             Some(_) => Err(GetError::NotReady),
             None => Err(GetError::NotFound),
@@ -208,19 +260,25 @@ impl Shard {
     }
 
     fn exist(&mut self, found: Option<ObjectSlot>, now: Time) -> bool {
-        let exists =
-            found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
+        let exists = found.is_some_and(|slot| {
+            self.get_mut(slot).is_readable() && self.access(slot, Access::Asks, now)
+        });
         self.totals_mut().asked(exists)
     }
 
     /// What a reader needs of an object that can be read, under a lease. None when it was
     /// given up with its group a moment ago.
-    pub(crate) fn read(&mut self, slot: ObjectSlot, now: Time) -> Option<ReplicaList> {
-        if !self.access(slot, now) {
+    pub(crate) fn read(
+        &mut self,
+        slot: ObjectSlot,
+        access: Access,
+        now: Time,
+    ) -> Option<ReplicaList> {
+        if !self.access(slot, access, now) {
             return None;
         }
         self.totals_mut().get_hits += 1;
-        let lease = self.config().terms.lease;
+        let lease = self.config().terms.read();
         let object = self.object(slot)?;
         let placements = object.placements();
         let suspects = placements.iter().rev().take_while(|at| at.segment.is_suspect()).count();

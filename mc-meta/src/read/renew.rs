@@ -5,8 +5,34 @@ use mc_types::{Generation, KeyRef, Time};
 use crate::command::Renewed;
 use crate::error::RenewError;
 use crate::master::Master;
+use crate::read::get::Reading;
 
 impl Master {
+    /// [`Reading::renew_lease`] of a client that says nothing of its reads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn renew_lease(
+        &self,
+        now: Time,
+        key: KeyRef<'_>,
+        generation: Generation,
+    ) -> Result<Renewed, RenewError> {
+        self.reading(now, None).renew_lease(key, generation)
+    }
+
+    /// [`renew_lease`](Self::renew_lease) for each of `reads`: a key and the generation
+    /// that is being read.
+    pub fn batch_renew_lease(
+        &self,
+        now: Time,
+        reads: &[(KeyRef<'_>, Generation)],
+    ) -> Vec<Result<Renewed, RenewError>> {
+        self.reading(now, None).batch_renew_lease(reads)
+    }
+}
+
+impl Reading<'_> {
     /// Extends the lease under which the put of this generation is being read. It counts as
     /// a use of the object but not as a read that found it.
     ///
@@ -20,13 +46,13 @@ impl Master {
     /// there.
     pub fn renew_lease(
         &self,
-        now: Time,
         key: KeyRef<'_>,
         generation: Generation,
     ) -> Result<Renewed, RenewError> {
-        let key = self.hashed(key);
-        let mut shard = self.shard_of(key);
-        let found = shard.find_live(key, self.emit(now));
+        let Self { master, now, access } = *self;
+        let key = master.hashed(key);
+        let mut shard = master.shard_of(key);
+        let found = shard.find_live(key, master.emit(now));
         let (slot, object) = found.ok_or(RenewError::NotFound)?;
         if object.generation != generation {
             return Err(RenewError::Replaced);
@@ -34,20 +60,19 @@ impl Master {
         if !object.is_readable() {
             return Err(RenewError::NotReady);
         }
-        if !shard.access(slot, now) {
+        if !shard.access(slot, access, now) {
             return Err(RenewError::NotFound);
         }
         let object = shard.object(slot).ok_or(RenewError::NotFound)?;
-        Ok(Renewed { lease: self.terms.lease, placements: object.placements() })
+        Ok(Renewed { lease: master.terms.read(), placements: object.placements() })
     }
 
     /// [`renew_lease`](Self::renew_lease) for each of `reads`: a key and the generation
     /// that is being read.
     pub fn batch_renew_lease(
         &self,
-        now: Time,
         reads: &[(KeyRef<'_>, Generation)],
     ) -> Vec<Result<Renewed, RenewError>> {
-        reads.iter().map(|&(key, generation)| self.renew_lease(now, key, generation)).collect()
+        reads.iter().map(|&(key, generation)| self.renew_lease(key, generation)).collect()
     }
 }

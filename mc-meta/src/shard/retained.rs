@@ -1,12 +1,13 @@
 //! Space that belongs to no object any more, and that a client may still be writing to or
 //! reading from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
 use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::object::replica::Replicas;
+use crate::read::readers::Quiet;
 use crate::tenant::ledger::TenantSlot;
 
 /// A put or a transfer. Their numbers come from one sequence.
@@ -40,6 +41,18 @@ pub(crate) struct RetainedSpace {
     /// The client that can give it back before its time, because it alone may still be
     /// writing there.
     pub(crate) writer: Option<ClientId>,
+    /// When it was last read, and its number among those that are kept for readers, when all of
+    /// these say when they are done.
+    pub(crate) read_at: Option<(Time, u64)>,
+}
+
+/// The last read of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastRead {
+    /// Until when its reader may use the memory, and all others.
+    pub(crate) until: Time,
+    /// When it began, if all of them say when they are done.
+    pub(crate) told: Option<Time>,
 }
 
 /// The retained space of one shard, by when it can be given back.
@@ -49,6 +62,8 @@ pub(crate) struct Retained {
     /// When the space of those comes back that their writers have given up while writes
     /// were possible.
     late: BTreeMap<GrantId, Time>,
+    /// Those that are kept for readers who say when they are done, by when they were last read.
+    read: BTreeSet<(Time, u64, Time, GrantId)>,
 }
 
 impl Retained {
@@ -57,9 +72,40 @@ impl Retained {
         if space.writer.is_some() {
             self.late.insert(grant, until);
         }
-        let all = self.spaces.entry((until, grant)).or_default();
-        (all.tenant, all.writer) = (space.tenant, space.writer);
-        all.replicas.extend(space.replicas);
+        // What was there waits as long as what is added.
+        let before = self.spaces.remove(&(until, grant));
+        if let Some(before) = &before {
+            self.forget_read((until, grant), before);
+        }
+        let mut all = space;
+        all.replicas.extend(before.map(|before| before.replicas).unwrap_or_default());
+        if let Some((read, number)) = all.read_at {
+            self.read.insert((read, number, until, grant));
+        }
+        self.spaces.insert((until, grant), all);
+    }
+
+    fn forget_read(&mut self, (until, grant): (Time, GrantId), space: &RetainedSpace) {
+        if let Some((read, number)) = space.read_at {
+            self.read.remove(&(read, number, until, grant));
+        }
+    }
+
+    /// Takes out space that is read by nobody.
+    pub(super) fn pop_quiet(&mut self, quiet: Quiet) -> Option<RetainedSpace> {
+        let is_quiet =
+            |(read, number, ..): &&(Time, u64, Time, GrantId)| quiet.includes(*number, *read);
+        let found =
+            *self.read.iter().take_while(|(read, ..)| quiet.reaches(*read)).find(is_quiet)?;
+        self.read.remove(&found);
+        let (.., until, grant) = found;
+        self.spaces.remove(&(until, grant))
+    }
+
+    /// When the object was last read whose space is kept for readers who say when they are done, and
+    /// whose last read is the longest ago.
+    pub(super) fn oldest_read(&self) -> Option<Time> {
+        self.read.first().map(|(read, ..)| *read)
     }
 
     /// Returns whether this client may still be writing to the space of a grant.
@@ -77,10 +123,11 @@ impl Retained {
     /// Takes out the space that was due first, if that is so now.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<RetainedSpace> {
         let entry = self.spaces.first_entry().filter(|entry| entry.key().0 <= now)?;
-        let ((_, grant), space) = entry.remove_entry();
+        let (key, space) = entry.remove_entry();
         if space.writer.is_some() {
-            self.late.remove(&grant);
+            self.late.remove(&key.1);
         }
+        self.forget_read(key, &space);
         Some(space)
     }
 

@@ -387,12 +387,11 @@ impl Shard {
         slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Result<Option<Time>, TransferFinishError> {
-        let terms = self.config().terms;
         let Some(Transfer { id, kind, source, targets, .. }) = self.close_transfer(slot) else {
             return Err(TransferFinishError::NotOpen);
         };
+        let read = self.last_read(self.get(slot), emit.now);
         let object = self.get_mut(slot);
-        let lease_end = object.protection().lease_end(&terms);
         let has_source = object.replicas().any(|replica| is_in(replica, &source));
         let (written, lost): (Vec<Replica>, Vec<Replica>) =
             targets.into_iter().partition(|r| has_source && r.segment.is_readable());
@@ -410,11 +409,9 @@ impl Shard {
             complete &= object.replicas().any(stays);
             if complete {
                 let left = object.take_replicas_if(|replica| is_in(replica, &source));
-                if lease_end > emit.now {
-                    let tenant = Some(self.tenant(slot));
-                    let left = RetainedSpace { tenant, replicas: left, writer: None };
-                    self.keep_until(lease_end, id, left, emit);
-                    free_at = Some(lease_end);
+                if let Some(read) = read {
+                    self.keep_read(slot, id, left, read, emit);
+                    free_at = Some(read.until);
                 } else {
                     free.extend(left);
                 }
@@ -439,7 +436,7 @@ impl Shard {
     pub(crate) fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if let Some(Transfer { id, client, targets, due, .. }) = self.close_transfer(slot) {
             let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-            let targets = RetainedSpace { tenant, replicas: targets, writer };
+            let targets = RetainedSpace { tenant, replicas: targets, writer, read_at: None };
             self.keep_until(due, id, targets, emit);
         }
     }

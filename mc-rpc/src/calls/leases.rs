@@ -53,6 +53,6 @@ impl CallContext<'_> {
 
     fn renew(self, key: KeyRef<'_>, generation: Generation) -> Result<mc_meta::Renewed, Refusal> {
         let key = self.scoped(key)?;
-        Ok(self.master.renew_lease(self.now, key.as_ref(), generation)?)
+        Ok(self.reading().renew_lease(key.as_ref(), generation)?)
     }
 }

@@ -70,11 +70,11 @@ impl CallContext<'_> {
         let mut ranges = Vec::new();
         let key = self.scoped(request::parse_read(self.payload, &mut ranges)?)?;
         if ranges.is_empty() {
-            let list = self.master.get_replica_list(self.now, key.as_ref())?;
+            let list = self.reading().get_replica_list(key.as_ref())?;
             reply::write_replica_list(out, &list, self.signer);
         } else {
             let read = RangeRead { key: key.as_ref(), ranges: &ranges };
-            let mut lists = self.master.batch_get_ranges(self.now, &[read]);
+            let mut lists = self.reading().batch_get_ranges(&[read]);
             let ranged = lists.pop().expect("the master answers for each read")?;
             reply::write_ranged_list(out, &ranged, self.signer);
         }
@@ -87,7 +87,8 @@ impl CallContext<'_> {
             BatchReadRequest::Reads(reads) => return self.batch_get_ranges(&reads, out),
         };
         let mut reply = self.placed_reply(keys.len(), out)?;
-        let ask = |keys: &[KeyRef<'_>]| self.master.batch_get_replica_list(self.now, keys);
+        let reading = self.reading();
+        let ask = |keys: &[KeyRef<'_>]| reading.batch_get_replica_list(keys);
         self.in_key_batches(keys, ask, |list| match list.and_then(|list| Ok(list?)) {
             Ok(list) => reply.replica_list(&list),
             Err(refusal) => reply.refused(&refusal),
@@ -97,7 +98,8 @@ impl CallContext<'_> {
 
     fn batch_get_ranges(self, reads: &RangedReads<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let mut reply = self.placed_reply(reads.len(), out)?;
-        let ask = |reads: &[RangeRead<'_>]| self.master.batch_get_ranges(self.now, reads);
+        let reading = self.reading();
+        let ask = |reads: &[RangeRead<'_>]| reading.batch_get_ranges(reads);
         self.in_ranged_key_batches(reads, ask, |ranged| {
             match ranged.and_then(|ranged| Ok(ranged?)) {
                 Ok(ranged) => reply.ranged_list(&ranged),

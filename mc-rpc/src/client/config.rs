@@ -7,6 +7,7 @@ use super::address::Resolve;
 use super::address::Resolvers;
 use super::credentials::Token;
 use super::environment::ClientEnvironment;
+use super::read_counter::ReadCounter;
 use super::youngest_term::YoungestTerm;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
@@ -82,6 +83,8 @@ pub struct ClientConfig {
     pub tls: Option<ClientTls>,
     /// Whether the connections are for the leader's journal.
     pub(super) journal: bool,
+    /// The client's reads, of which its calls say which are over.
+    pub(super) reads: ReadCounter,
     pub(super) terms: YoungestTerm,
     pub(super) resolvers: Resolvers,
     /// `None` for the operating system.
@@ -107,6 +110,7 @@ impl Default for ClientConfig {
             token: None,
             tenant: String::new(),
             administration: false,
+            reads: ReadCounter::default(),
             #[cfg(feature = "tls")]
             tls: None,
             journal: false,
@@ -118,6 +122,16 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
+    /// Has the clients of this configuration tell with their calls which of their reads are over;
+    /// returns what counts these. Without, and without randomness, what they read is kept for the
+    /// whole time for which the master said that they may.
+    pub fn count_reads(&mut self) -> ReadCounter {
+        let mut number = [0; 16];
+        let reader = if self.random(&mut number) { u128::from_le_bytes(number) } else { 0 };
+        self.reads = ReadCounter::new(reader);
+        self.reads.clone()
+    }
+
     /// Finds masters whose address begins with `scheme://` by `resolve`, in place of what
     /// did so before.
     pub fn resolver(&mut self, scheme: &str, resolve: Arc<dyn Resolve>) -> &mut Self {

@@ -28,7 +28,8 @@ use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
 use super::dial::{handshake_failed, no_answer, offers, shorter_way};
 use super::metrics::Counters;
-use super::request::{address as address_frame, has_room, is_too_late};
+use super::read_counter::ReadCounter;
+use super::request::{Said, address as address_frame, has_room, is_too_late};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
 use super::youngest_term::YoungestTerm;
 use crate::error::RpcError;
@@ -70,6 +71,8 @@ struct Wires {
     max_permits: u32,
     /// When the hello was sent, where requests say how long after that they were.
     hello: Option<Instant>,
+    /// The client's reads, where requests say which of them are over.
+    reads: Option<ReadCounter>,
     /// Largest request that the master accepts.
     max_request: usize,
     /// Largest answer that this side accepts.
@@ -203,6 +206,7 @@ impl Connection {
             permits: Semaphore::new(max_permits as usize),
             max_permits,
             hello: welcome.send_times.then_some(hello),
+            reads: welcome.reads.then(|| config.reads.clone()),
             max_request: server.max_payload as usize,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             heard: AtomicU64::new(0),
@@ -364,8 +368,14 @@ impl Wires {
         let permit = permit.map_err(|_| Failed::NotSent)?;
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
-        let hello = self.hello.filter(|_| has_room(len, self.max_request));
-        let sent = hello.map(|hello| now.saturating_duration_since(hello));
+        let said = if has_room(len, self.max_request) {
+            Said {
+                sent: self.hello.map(|hello| now.saturating_duration_since(hello)),
+                reads: self.reads.as_ref().and_then(|reads| reads.progress(method)),
+            }
+        } else {
+            Said::default()
+        };
         let (waiting, answered) = oneshot::channel();
         let call = {
             let mut state = self.state.lock();
@@ -373,7 +383,7 @@ impl Wires {
                 return Err(Failed::NotSent);
             }
             let id = state.calls.insert(waiting);
-            let begin = address_frame(request, header, id, left, sent);
+            let begin = address_frame(request, header, id, left, said);
             let frame = &request[begin..];
             let idle = !state.writing && state.outbox.is_empty() && state.calls.open() == 1;
             if idle {

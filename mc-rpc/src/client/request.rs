@@ -3,19 +3,32 @@
 use core::time::Duration;
 
 use bytes::{BufMut, BytesMut};
+use mc_meta::ReadProgress;
 use mc_types::ErrorCode;
 
 use super::config::ClientConfig;
 use crate::error::RpcError;
-use crate::frame::{FrameHeader, HEADER_LEN, Kind, SEND_TIME_LEN};
+use crate::frame::{FrameHeader, HEADER_LEN, Kind, READS_LEN, SEND_TIME_LEN, put_reads};
 use crate::method::{Method, Pace};
 
-/// Largest request that fits into a frame with its send time, whatever a master accepts.
-const MAX_LEN: usize = u32::MAX as usize - SEND_TIME_LEN;
+/// What may come before a request's token.
+const FIRST: usize = SEND_TIME_LEN + READS_LEN;
 
-/// Room in front of a request's payload: for its header, and for the send time on connections
-/// that take one.
-const ROOM: usize = HEADER_LEN + SEND_TIME_LEN;
+/// Largest request that fits into a frame with what comes first, whatever a master accepts.
+const MAX_LEN: usize = u32::MAX as usize - FIRST;
+
+/// Room in front of a request's payload: for its header, and for what comes first on connections
+/// that take it.
+const ROOM: usize = HEADER_LEN + FIRST;
+
+/// What a request says that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// How long after the connection's hello it is sent.
+    pub(super) sent: Option<Duration>,
+    /// Which reads of its client are over.
+    pub(super) reads: Option<ReadProgress>,
+}
 
 /// How long after its first attempt a tracked call may be sent again. A master knows it
 /// for a minute.
@@ -64,37 +77,40 @@ pub(super) fn check_len(method: Method, len: usize, max: usize) -> Result<(), Rp
     if len <= max { Ok(()) } else { Err(RpcError::RequestTooLarge { method, len, max }) }
 }
 
-/// Completes a request for a connection: with the call's id there, the time that it has left, and,
-/// where that is said, the time since the connection's hello. Returns where in `request` the frame
-/// begins, which ends with it.
+/// Completes a request for a connection: with the call's id there, the time that it has left, and
+/// what it says first. Returns where in `request` the frame begins, which ends with it.
 pub(super) fn address(
     request: &mut [u8],
     header: FrameHeader,
     id: u64,
     left: Duration,
-    sent: Option<Duration>,
+    said: Said,
 ) -> usize {
     let millis = left.as_secs().saturating_mul(1000);
     let millis = millis.saturating_add(left.subsec_nanos().div_ceil(1_000_000).into());
     let timeout_ms = u32::try_from(millis).unwrap_or(u32::MAX).max(1);
     let mut header = FrameHeader { id, timeout_ms, ..header };
-    let begin = match sent {
-        Some(sent) => {
-            header.timed = true;
-            header.payload_len += SEND_TIME_LEN as u32; // bounded by MAX_LEN
-            let micros = u64::try_from(sent.as_micros()).unwrap_or(u64::MAX);
-            request[HEADER_LEN..ROOM].copy_from_slice(&micros.to_le_bytes());
-            0
-        }
-        None => SEND_TIME_LEN,
-    };
+    let mut begin = ROOM;
+    if let Some(reads) = &said.reads {
+        begin -= READS_LEN;
+        header.reads = true;
+        put_reads(&mut request[begin..], reads);
+    }
+    if let Some(sent) = said.sent {
+        begin -= SEND_TIME_LEN;
+        header.timed = true;
+        let micros = u64::try_from(sent.as_micros()).unwrap_or(u64::MAX);
+        request[begin..begin + SEND_TIME_LEN].copy_from_slice(&micros.to_le_bytes());
+    }
+    header.payload_len += (ROOM - begin) as u32; // bounded by MAX_LEN
+    begin -= HEADER_LEN;
     request[begin..begin + HEADER_LEN].copy_from_slice(&header.encode());
     begin
 }
 
-/// Returns whether a request of `len` bytes has room for its send time where `max` are accepted.
+/// Returns whether a request of `len` bytes has room for what comes first where `max` are accepted.
 pub(super) fn has_room(len: usize, max: usize) -> bool {
-    len.saturating_add(SEND_TIME_LEN) <= max
+    len.saturating_add(FIRST) <= max
 }
 
 /// Returns whether this refusal says that the call's time is over.
@@ -105,7 +121,7 @@ pub(super) fn is_too_late(kind: Kind, payload: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{first_frame, send_time_of, token_of};
+    use crate::frame::{first_frame, reads_of, send_time_of, token_of};
 
     #[test]
     fn a_frame_is_completed_again_and_again() {
@@ -120,8 +136,11 @@ mod tests {
             (8, Duration::new(1, 1_000_001), 1002, None),
             (9, Duration::MAX, u32::MAX, Some(Duration::ZERO)),
         ] {
-            let begin = address(&mut request, begun, id, left, sent);
+            let reads = ReadProgress { reader: u128::MAX - 1, begun: 7, over: id >> 1 };
+            let reads = Some(reads).filter(|_| id != 7);
+            let begin = address(&mut request, begun, id, left, Said { sent, reads });
             let (header, payload) = first_frame(&request[begin..], 64).unwrap().unwrap();
+            assert_eq!(reads_of(header, payload), reads);
             assert_eq!((header.id, header.timeout_ms), (id, millis));
             assert_eq!((header.method, header.tracked), (Method::Remove.number(), true));
             let micros = sent.map(|sent| sent.as_micros().min(u64::MAX.into()) as u64);

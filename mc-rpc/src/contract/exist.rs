@@ -19,8 +19,14 @@ fn ask(
     let payload = proto::BatchExistKeyRequest { keys }.encode_to_vec();
     let mut out = BytesMut::new();
     let caller = &Caller::ANYBODY;
-    let call =
-        Call { method: Method::BatchExistKey, payload: &payload, max_reply, caller, from: None };
+    let call = Call {
+        method: Method::BatchExistKey,
+        payload: &payload,
+        max_reply,
+        caller,
+        from: None,
+        reads: None,
+    };
     service.call(call, &mut out).map(|_| out)
 }
 

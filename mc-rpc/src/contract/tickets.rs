@@ -331,6 +331,7 @@ fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
             max_reply: 1 << 20,
             caller,
             from: None,
+            reads: None,
         };
         crate::service::Service::call(&service, call, &mut out).unwrap();
         for secret in secrets.iter().chain([&token]) {

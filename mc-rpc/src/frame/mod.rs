@@ -7,6 +7,7 @@ mod welcome;
 use core::time::Duration;
 
 use bytes::{BufMut, BytesMut};
+use mc_meta::ReadProgress;
 use mc_types::ErrorCode;
 use thiserror::Error;
 
@@ -32,6 +33,10 @@ pub const TOKEN_LEN: usize = 8;
 /// Length of the send time that comes before the payload, and before the token, of a request, in
 /// bytes.
 pub const SEND_TIME_LEN: usize = 8;
+
+/// Length of what a request says of its client's reads, behind the send time and before the token,
+/// in bytes.
+pub const READS_LEN: usize = 32;
 
 /// Largest payload that either side accepts unless told otherwise: 16 MiB.
 pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
@@ -72,6 +77,9 @@ const TIMED: u8 = 2;
 /// Set in a request that another server may have executed.
 const MOVED: u8 = 4;
 
+/// Set in a request that says which reads of its client are over.
+const READS: u8 = 8;
+
 /// The header of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -85,7 +93,7 @@ pub struct FrameHeader {
     /// The kind of the frame.
     pub kind: Kind,
     /// Whether the payload bears a call token of [`TOKEN_LEN`] bytes, by which the server
-    /// knows a second attempt at the same call: at its beginning, or behind the send time.
+    /// knows a second attempt at the same call: at its beginning, or behind what comes first.
     pub tracked: bool,
     /// Whether the payload begins with the time of [`SEND_TIME_LEN`] bytes at which the
     /// request was sent.
@@ -93,17 +101,20 @@ pub struct FrameHeader {
     /// Whether an attempt at the same call was sent to another server before, which may have
     /// executed it: one with another [incarnation](Welcome::incarnation).
     pub moved: bool,
+    /// Whether the payload says in [`READS_LEN`] bytes which reads of the client are over: at its
+    /// beginning, or behind the send time.
+    pub reads: bool,
     /// In a request: the milliseconds within which the client wants the answer,
     /// counted from when it sent it; 0 when it has no such wish.
     pub timeout_ms: u32,
 }
 
 impl FrameHeader {
-    /// A header of a frame without payload, token, send time and time-out.
+    /// A header of a frame without payload, token, send time, reads and time-out.
     #[must_use]
     pub const fn new(id: u64, method: u16, kind: Kind) -> Self {
-        let (tracked, timed, moved) = (false, false, false);
-        Self { payload_len: 0, id, method, kind, tracked, timed, moved, timeout_ms: 0 }
+        let (tracked, timed, moved, reads) = (false, false, false, false);
+        Self { payload_len: 0, id, method, kind, tracked, timed, moved, reads, timeout_ms: 0 }
     }
 
     /// The header's bytes.
@@ -116,7 +127,8 @@ impl FrameHeader {
         bytes[14] = self.kind as u8;
         bytes[15] = (self.tracked as u8 * TRACKED)
             | (self.timed as u8 * TIMED)
-            | (self.moved as u8 * MOVED);
+            | (self.moved as u8 * MOVED)
+            | (self.reads as u8 * READS);
         bytes[16..20].copy_from_slice(&self.timeout_ms.to_le_bytes());
         bytes
     }
@@ -135,20 +147,23 @@ impl FrameHeader {
             return Err(FrameError::UnknownKind { id, method, kind: bytes[14] });
         };
         let flags = bytes[15];
-        if flags & !(TRACKED | TIMED | MOVED) != 0 || (flags != 0 && kind != Kind::Request) {
+        if flags & !(TRACKED | TIMED | MOVED | READS) != 0 || (flags != 0 && kind != Kind::Request)
+        {
             return Err(FrameError::UnknownFlags { id, method, flags });
         }
         if payload_len > max_payload {
             return Err(FrameError::TooLong { id, method, len: payload_len, max: max_payload });
         }
         let (tracked, timed) = (flags & TRACKED != 0, flags & TIMED != 0);
-        let moved = flags & MOVED != 0;
-        let first = usize::from(tracked) * TOKEN_LEN + usize::from(timed) * SEND_TIME_LEN;
+        let (moved, reads) = (flags & MOVED != 0, flags & READS != 0);
+        let first = usize::from(tracked) * TOKEN_LEN
+            + usize::from(timed) * SEND_TIME_LEN
+            + usize::from(reads) * READS_LEN;
         if (payload_len as usize) < first {
             return Err(FrameError::NoToken { id, method });
         }
         let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
-        Ok(Self { payload_len, id, method, kind, tracked, timed, moved, timeout_ms })
+        Ok(Self { payload_len, id, method, kind, tracked, timed, moved, reads, timeout_ms })
     }
 
     /// The time within which the answer is wanted.
@@ -251,13 +266,28 @@ pub fn send_time_of(header: FrameHeader, payload: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*time))
 }
 
-/// Splits the send time and the token off the payload of a request, and returns the token.
+/// Returns what a request says of its client's reads.
+#[must_use]
+pub fn reads_of(header: FrameHeader, payload: &[u8]) -> Option<ReadProgress> {
+    let payload = payload.get(usize::from(header.timed) * SEND_TIME_LEN..)?;
+    let said = payload.first_chunk::<READS_LEN>().filter(|_| header.reads)?;
+    let number = |at: usize| u64::from_le_bytes(array(&said[at..at + 8]));
+    let reader = u128::from_le_bytes(array(&said[..16]));
+    Some(ReadProgress { reader, begun: number(16), over: number(24) })
+}
+
+/// Writes what a request says of its client's reads into its first [`READS_LEN`] bytes.
+pub(crate) fn put_reads(out: &mut [u8], said: &ReadProgress) {
+    out[..16].copy_from_slice(&said.reader.to_le_bytes());
+    out[16..24].copy_from_slice(&said.begun.to_le_bytes());
+    out[24..READS_LEN].copy_from_slice(&said.over.to_le_bytes());
+}
+
+/// Splits what comes before the token, and that, off the payload of a request, and returns the token.
 #[must_use]
 pub fn token_of(header: FrameHeader, payload: &[u8]) -> (Option<u64>, &[u8]) {
-    let payload = match payload.split_first_chunk::<SEND_TIME_LEN>() {
-        Some((_, payload)) if header.timed => payload,
-        _ => payload,
-    };
+    let before = usize::from(header.timed) * SEND_TIME_LEN + usize::from(header.reads) * READS_LEN;
+    let payload = payload.get(before..).unwrap_or(payload);
     match payload.split_first_chunk::<TOKEN_LEN>() {
         Some((token, payload)) if header.tracked => (Some(u64::from_le_bytes(*token)), payload),
         _ => (None, payload),
@@ -425,9 +455,10 @@ mod tests {
             (1, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
             (2, 0, 8, Ok(FrameHeader { timed: true, ..good })),
             (4, 0, 8, Ok(FrameHeader { moved: true, ..good })),
+            (8, 0, 8, Err(FrameError::NoToken { id: 1, method: 2 })),
             (2, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
             (3, 0, 15, Err(FrameError::NoToken { id: 1, method: 2 })),
-            (8, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 8 })),
+            (16, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 16 })),
             (1, 1, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 1 })),
             (2, 3, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 2 })),
             (0, 5, 8, Err(FrameError::UnknownKind { id: 1, method: 2, kind: 5 })),
@@ -501,7 +532,8 @@ mod tests {
             if let Ok(Some((header, payload))) = first_frame(&bytes, 1 << 20) {
                 let (token, message) = token_of(header, payload);
                 let first = token.map_or(0, |_| TOKEN_LEN)
-                    + send_time_of(header, payload).map_or(0, |_| SEND_TIME_LEN);
+                    + send_time_of(header, payload).map_or(0, |_| SEND_TIME_LEN)
+                    + reads_of(header, payload).map_or(0, |_| READS_LEN);
                 prop_assert_eq!(payload.len() - message.len(), first);
             }
             let _ = parse_refusal(&bytes);

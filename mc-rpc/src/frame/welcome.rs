@@ -33,6 +33,8 @@ pub struct Welcome {
     /// Drawn at random when the server began: it knows the calls again that were sent to it, and
     /// none that was sent to a server with another number. 0 for an older server.
     pub incarnation: u64,
+    /// Whether the requests of this connection may say which reads of their client are over.
+    pub reads: bool,
     /// Whether the bytes behind this message are the journal's, for which the client asked.
     pub is_journal: bool,
 }
@@ -54,6 +56,7 @@ impl Welcome {
         put_u64(&mut out, 4, self.epoch.map_or(0, Epoch::as_u64));
         put_fixed64(&mut out, 5, self.incarnation);
         put_u64(&mut out, 6, self.is_journal.into());
+        put_u64(&mut out, 7, self.reads.into());
         debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name, an address and numbers");
         out
     }
@@ -79,6 +82,7 @@ impl Welcome {
                 4 => welcome.epoch = Some(field.u64()?).filter(|&epoch| epoch != 0).map(Epoch::new),
                 5 => welcome.incarnation = field.fixed64()?,
                 6 => welcome.is_journal = field.bool()?,
+                7 => welcome.reads = field.bool()?,
                 _ => {}
             }
         }
@@ -103,6 +107,7 @@ mod tests {
             epoch: Some(Epoch::new(7)),
             incarnation: u64::MAX,
             is_journal: true,
+            reads: true,
         };
         let message = proto::Welcome {
             local_socket: "mc-rpc-1".into(),
@@ -111,6 +116,7 @@ mod tests {
             epoch: 7,
             incarnation: u64::MAX,
             is_journal: true,
+            reads: true,
         };
         assert_eq!(message.encode_to_vec(), welcome.encode());
         assert_eq!(Welcome::parse(&welcome.encode()).unwrap(), welcome);

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use mc_meta::ReadProgress;
 use mc_types::ErrorCode;
 
 use super::deduplication::{Attempt, SessionRef, readdressed};
 use super::metrics::{Counters, add};
 use crate::caller::Caller;
-use crate::frame::{FrameError, FrameHeader, Kind, append_frame, append_refusal, token_of};
+use crate::frame::{
+    FrameError, FrameHeader, Kind, append_frame, append_refusal, reads_of, token_of,
+};
 use crate::method::{Method, Repeat};
 use crate::refusal::Refusal;
 use crate::server::shared::Shared;
@@ -58,13 +61,14 @@ fn execute(
         let refusal = Refusal::new(ErrorCode::NotSupported, message);
         return refuse(out, header, &refusal);
     };
+    let reads = reads_of(header, payload);
     let (token, payload) = token_of(header, payload);
     let tracked = token.zip(asker.session.as_deref());
     if header.moved && method.repeat() == Repeat::Once {
         return refuse(out, header, &Refusal::outcome_unknown());
     }
     let Some((token, named)) = tracked.filter(|_| method.repeat() != Repeat::Harmless) else {
-        return call(shared, asker, header, method, payload, out);
+        return call(shared, asker, header, (method, reads), payload, out);
     };
     let session = match named.session(&shared.sessions, &asker.caller) {
         Ok(session) => session,
@@ -73,7 +77,7 @@ fn execute(
     match session.attempt(token) {
         Attempt::First => {
             let start = out.len();
-            let completion = call(shared, asker, header, method, payload, out);
+            let completion = call(shared, asker, header, (method, reads), payload, out);
             shared.sessions.answered(session, token, &out[start..], completion);
             completion
         }
@@ -90,13 +94,13 @@ fn call(
     shared: &Shared,
     asker: &CallSource,
     header: FrameHeader,
-    method: Method,
+    (method, reads): (Method, Option<ReadProgress>),
     payload: &[u8],
     out: &mut BytesMut,
 ) -> Completion {
     let (max_reply, caller, from) = (asker.max_reply, &*asker.caller, asker.from);
     let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
-        answer(shared, Call { method, payload, max_reply, caller, from }, out)
+        answer(shared, Call { method, payload, max_reply, caller, from, reads }, out)
     });
     answered.unwrap_or_else(|refusal| refuse(out, header, &refusal))
 }

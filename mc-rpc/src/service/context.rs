@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use bytes::BytesMut;
-use mc_meta::{Master, ScopedKey, TenantId};
+use mc_meta::{Master, ReadProgress, Reading, ScopedKey, TenantId};
 use mc_types::{ErrorCode, KeyRef, Time};
 
 use crate::c2c::C2cSettings;
@@ -30,6 +30,8 @@ pub(crate) struct CallContext<'a> {
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
     pub(crate) max_reply: usize,
+    /// What the caller says of its reads.
+    pub(crate) reads: Option<&'a ReadProgress>,
 }
 
 impl CallContext<'_> {
@@ -48,6 +50,11 @@ impl CallContext<'_> {
     pub(crate) fn jobs_to_hand_out(&self, wanted: u32, most: usize, ceiling: usize) -> usize {
         let wanted = if wanted == 0 { most } else { most.min(wanted as usize) };
         wanted.min(self.max_reply / ceiling)
+    }
+
+    /// The caller's reads.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        self.master.reading(self.now, self.reads)
     }
 
     /// The key as the master stores it, which every command takes.

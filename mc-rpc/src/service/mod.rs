@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use mc_meta::{Master, Receipt};
+use mc_meta::{Master, ReadProgress, Receipt};
 use mc_ticket::ClockEpoch;
 use mc_types::{ClientId, ErrorCode};
 
@@ -43,6 +43,8 @@ pub struct Call<'a> {
     /// The host that it comes from, where the connection tells: an IPv4 address, or the first
     /// 64 bits of an IPv6 address.
     pub from: Option<IpAddr>,
+    /// What the caller says of its reads, those of this call included.
+    pub reads: Option<ReadProgress>,
 }
 
 /// Answers calls. A server runs short calls on the thread that reads the
@@ -259,10 +261,13 @@ impl<C: Clock> MasterService<C> {
     }
 
     fn answer(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        let Call { method, payload, max_reply, caller, from } = call;
+        let Call { method, payload, max_reply, caller, from, reads } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
+        if let Some(said) = reads.as_ref().filter(|_| !method.reads()) {
+            master.note_reads(said);
+        }
         let context = CallContext {
             master,
             now,
@@ -276,6 +281,7 @@ impl<C: Clock> MasterService<C> {
             ha: self.ha.as_deref(),
             payload,
             max_reply,
+            reads: reads.as_ref(),
         };
         context.answer(method, out)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use mc_rpc::{ClientConfig, MasterClient};
+use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
 use mc_tier::{SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
@@ -71,6 +71,7 @@ pub struct ClientBuilder {
     storage_root: Option<PathBuf>,
     file_sync: SyncPolicy,
     own_place: Option<OwnPlace>,
+    tells_reads: bool,
     settings: Settings,
 }
 
@@ -97,6 +98,7 @@ impl Default for ClientBuilder {
             storage_root: None,
             file_sync: SyncPolicy::default(),
             own_place: None,
+            tells_reads: true,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -139,6 +141,15 @@ impl ClientBuilder {
     /// trust each other, and that cannot spare 100 ns for each operation.
     pub fn tickets(mut self, tickets: bool) -> Self {
         self.settings.tickets = tickets;
+        self
+    }
+
+    /// Whether calls tell the master which reads of this client are over, so that it gives the space
+    /// of objects that are removed by force or replaced to others as soon as nobody reads it. They do
+    /// unless this says `false`, as for an application that reads on its own where the master said
+    /// that an object is: then that space is kept for as long as a read may last.
+    pub fn tells_reads(mut self, tells_reads: bool) -> Self {
+        self.tells_reads = tells_reads;
         self
     }
 
@@ -433,6 +444,11 @@ impl ClientBuilder {
             settings.pulse.rpc.environment(network);
         }
         resolve_in_etcd(&address, &mut settings.pulse.rpc)?;
+        // The heartbeat tells of them, too.
+        let reads = match self.tells_reads {
+            true => settings.pulse.rpc.count_reads(),
+            false => ReadCounter::default(),
+        };
         let rpc = settings.pulse.rpc.clone();
         let limit = rpc.call_timeout;
         let waits = |error: &mc_rpc::RpcError| {
@@ -501,6 +517,7 @@ impl ClientBuilder {
         let core = Arc::new(Core {
             id,
             master,
+            reads,
             segments,
             transport,
             peers: Arc::default(),

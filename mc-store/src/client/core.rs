@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use mc_meta::TenantId;
-use mc_rpc::MasterClient;
+use mc_rpc::{MasterClient, ReadCounter};
 use mc_tier::{InvalidObject, ObjectId};
 use mc_transport::{BufferPool, Node};
 use mc_types::{ClientId, Generation, KeyRef};
@@ -27,11 +28,16 @@ use super::tiers::own_disk::OwnDisk;
 use super::tiers::shared::SharedTier;
 use crate::error::Unusable;
 
+/// How long a client that ends waits for the master to hear which of its reads are over.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// What all clones share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) id: ClientId,
     pub(super) master: MasterClient,
+    /// Its reads under way, of which the master learns when they are over.
+    pub(super) reads: ReadCounter,
     pub(super) transport: Arc<Node>,
     pub(super) peers: Arc<Peers>,
     pub(super) segments: Arc<Segments>,
@@ -82,6 +88,14 @@ impl Core {
         generation: Generation,
     ) -> Result<ObjectId, InvalidObject> {
         ObjectId::new(self.tenant.as_str(), key.to_owned(), generation)
+    }
+
+    /// Tells the master which reads are over, unless a call has told it.
+    pub(super) async fn tell_reads(&self) {
+        if self.reads.has_news() {
+            // Any call tells it. Without a master it learns nothing, and needs not.
+            let _ = tokio::time::timeout(LAST_WORDS, self.master.longest_prefix(&[])).await;
+        }
     }
 
     /// The master, for a request about objects.

@@ -217,6 +217,7 @@ impl Client {
                     let mut background = std::mem::take(&mut *core.background.lock());
                     background.shutdown().await;
                     core.leave_own_disk().await;
+                    core.tell_reads().await;
                     core.segments.withdraw(&core.master, core.id).await;
                     core.transport.shutdown().await;
                 })

@@ -208,6 +208,8 @@ impl Core {
             items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
             return;
         }
+        // Until all of them have what they read.
+        let _read = self.reads.begin();
         let groups = by_key(items.iter().map(|item| item.key)).into_iter();
         // Items without a key have their outcome.
         let mut objects: Vec<Object<'_>> =

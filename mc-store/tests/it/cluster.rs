@@ -262,9 +262,10 @@ async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
     let mut config = without_watermark();
     config.lease_ttl = Duration::from_secs(2);
     let cluster = Cluster::start_with(config, &[ByteSize::mib(1)]).await;
-    let app = cluster.client().put_wait(Duration::from_millis(50)).connect().await.unwrap();
+    let app = cluster.client().put_wait(Duration::from_millis(50)).tells_reads(false);
+    let app = app.connect().await.unwrap();
     app.put("all-of-it", vec![1; 1 << 20]).await.unwrap();
-    assert!(app.exist("all-of-it").await.unwrap());
+    assert_eq!(app.get("all-of-it").await.unwrap().len(), 1 << 20);
     let refused = app.put("more", vec![2; 1024]).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::AllLeased, "{refused}");
     assert!(refused.is_retryable());

@@ -106,6 +106,10 @@ pub(super) struct Readable {
     pub(super) protected_at: Duration,
     /// Until then no one may evict it, or remove it without force.
     pub(super) protected_until: Duration,
+    /// The last call that read it, at its begin.
+    pub(super) read_at: Duration,
+    /// Until then its memory is given to nobody else.
+    pub(super) read_until: Duration,
 }
 
 /// The master's clock may be this much faster than the ledger's, over a lease.
@@ -137,6 +141,8 @@ impl Readable {
             acknowledged: None,
             protected_at: Duration::ZERO,
             protected_until: Duration::ZERO,
+            read_at: Duration::ZERO,
+            read_until: Duration::ZERO,
         }
     }
 }
@@ -375,10 +381,10 @@ impl State {
             }
             segment.ranges.remove(start);
             if let (Some(object), Some(since)) = (object, range.readable_since)
-                && since < object.protected_at
-                && now < object.protected_until
+                && since < object.read_at
+                && now < object.read_until
             {
-                segment.leased.push((*start, range.end, object.protected_until));
+                segment.leased.push((*start, range.end, object.read_until));
             }
             false
         });

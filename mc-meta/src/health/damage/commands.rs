@@ -17,7 +17,6 @@ use crate::master::Master;
 use crate::object::Object;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
-use crate::shard::retained::RetainedSpace;
 use crate::shard::{Retired, Shard};
 use crate::tier::kinds::FileState;
 
@@ -269,7 +268,6 @@ impl Shard {
         number: Generation,
         emit: Emit<'_>,
     ) -> Option<Time> {
-        let terms = self.config().terms;
         let object = self.get_mut(slot);
         let goes = |replica: &Replica| is_at(replica, segment, extent);
         let others = object.replicas().any(|r| !goes(r) && !r.segment.is_gone());
@@ -279,21 +277,16 @@ impl Shard {
                 Retired::Gone(_) => None,
             };
         }
-        let lease_end = object.protection().lease_end(&terms);
         let gone = object.take_replicas_if(goes);
-        let mut kept = None;
+        let read = self.last_read(self.get(slot), emit.now);
         let mut free = Replicas::default();
-        if lease_end > emit.now {
-            let space =
-                RetainedSpace { tenant: Some(self.tenant(slot)), replicas: gone, writer: None };
-            self.keep_until(lease_end, number, space, emit);
-            kept = Some(lease_end);
-        } else {
-            free = gone;
+        match read {
+            Some(read) => self.keep_read(slot, number, gone, read, emit),
+            None => free = gone,
         }
         self.note_lost_memory(slot, emit.now);
         self.emit_changed(slot, emit);
         self.give_back(self.tenant(slot), free);
-        kept
+        read.map(|read| read.until)
     }
 }

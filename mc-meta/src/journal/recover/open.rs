@@ -95,6 +95,7 @@ impl Rebuild {
         if let Some(disks) = master.local.config {
             master.local.book.lock().await_all(now + disks.return_timeout);
         }
+        master.readers.follow_former(now);
         if report.unfinished > 0 {
             master.release_not_before(now + master.config.put_start_release_timeout);
         }
@@ -184,7 +185,7 @@ impl Rebuild {
         let shards = self.master.shards();
         let mut shard = shards[(*bytes % shards.len() as u64) as usize].lock();
         let replicas = [replica].into_iter().collect();
-        let space = RetainedSpace { tenant: None, replicas, writer: None };
+        let space = RetainedSpace { tenant: None, replicas, writer: None, read_at: None };
         shard.keep_until(now + left, Generation::new(*bytes), space, Emit { now, effects: None });
         self.master.release_not_before(now + left);
     }

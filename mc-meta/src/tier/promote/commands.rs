@@ -251,7 +251,8 @@ impl Shard {
     fn abandon_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
         let Promotion { space, id, client, due } = self.get_mut(slot).take_promotion()?;
         let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-        let space = RetainedSpace { tenant, replicas: Replicas::from_iter([space]), writer };
+        let replicas = Replicas::from_iter([space]);
+        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
         self.keep_until(due, id, space, emit);
         Some(due)
     }

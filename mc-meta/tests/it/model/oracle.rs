@@ -71,6 +71,8 @@ struct Object {
     /// When a put of its key was refused since then: it moved in the order of eviction.
     wanted: Option<Time>,
     leased: bool,
+    /// When it was last read.
+    read: Option<Time>,
     /// Until when readers were told that they may read.
     promised: Time,
     soft_pin: SoftPin,

@@ -307,8 +307,8 @@ fn force_and_only_force_disregards_a_lease() {
     put(&master, at(0), "b", 10).unwrap();
     put(&master, at(0), "c", 10).unwrap();
     start(&master, at(0), "open", 10).unwrap();
-    master.exist(at(0), key("a"));
-    master.exist(at(0), key("b"));
+    master.get_replica_list(at(0), key("a")).unwrap();
+    master.get_replica_list(at(0), key("b")).unwrap();
     assert!(master.remove(at(0), key("a"), false).is_err());
     assert_eq!(master.remove(at(0), key("a"), true), Ok(()));
     assert_eq!(master.remove_all(at(0), false), 1);

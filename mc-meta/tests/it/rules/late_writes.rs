@@ -1,7 +1,8 @@
 //! Space that may still be in use has no second owner: writers that are given up, and
 //! readers of what is removed by force.
 
-use mc_meta::{Pattern, TenantId};
+use mc_lease::LONGEST_READ;
+use mc_meta::{Pattern, ReadProgress, RemoveError, TenantId};
 
 use super::offload::{OTHER, with_disks};
 use super::promotion::{begun, with_one_on_disk};
@@ -213,7 +214,7 @@ fn sinks_hear_of_kept_space_before_it_belongs_to_nobody() {
     assert!(revoke(&master, secs(1), "a", put_a, POSSIBLE));
     assert!(revoke(&master, secs(2), "a", put_a, IMPOSSIBLE));
     put(&master, secs(3), "b", 40).unwrap();
-    master.exist(secs(3), key("b"));
+    master.get_replica_list(secs(3), key("b")).unwrap();
     master.remove(secs(4), key("b"), true).unwrap();
     master.tick(secs(8));
     let told = diary.0.lock().unwrap().clone();
@@ -230,7 +231,7 @@ fn a_restarted_master_keeps_the_space_too() {
     let handle = start(&former, at(0), "a", 60).unwrap().handle;
     assert!(revoke(&former, secs(1), "a", handle, POSSIBLE));
     put(&former, secs(1), "b", 30).unwrap();
-    former.exist(secs(1), key("b"));
+    former.get_replica_list(secs(1), key("b")).unwrap();
     former.remove(secs(1), key("b"), true).unwrap();
     let (master, report) = rebuild_with(settings(), &journal.records(), secs(2));
     assert_eq!((report.kept_bytes, report.objects), (90, 0));
@@ -243,7 +244,7 @@ fn a_restarted_master_keeps_the_space_too() {
 }
 
 #[test]
-fn what_was_removed_by_force_keeps_its_space_until_its_lease_ends() {
+fn what_was_removed_by_force_keeps_its_space_until_its_readers_are_done() {
     let by_key = |master: &Master| u64::from(master.remove(secs(1), key("a"), true).is_ok());
     let by_regex =
         |master: &Master| master.remove_by_regex(secs(1), &Pattern::new("^a").unwrap(), true);
@@ -271,6 +272,41 @@ fn what_was_removed_by_force_keeps_its_space_until_its_lease_ends() {
 }
 
 #[test]
+fn who_asked_whether_it_is_there_keeps_no_space_of_what_is_removed_by_force() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 60).unwrap();
+    assert!(master.exist(at(1), key("a")));
+    assert_eq!(master.batch_exist(at(2), &[key("a")]), [true]);
+    assert!(matches!(
+        master.remove(at(2), key("a"), false).unwrap_err(),
+        RemoveError::Leased { .. }
+    ));
+    master.remove(at(2), key("a"), true).unwrap();
+    put(&master, at(2), "b", 60).unwrap();
+}
+
+#[test]
+fn a_long_lease_keeps_the_space_of_what_is_removed_no_longer_than_a_read_may_last() {
+    let lease = Duration::from_secs(999_999);
+    let mut config = settings();
+    config.lease_ttl = lease;
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 60).unwrap();
+    let list = master.get_replica_list(secs(1), key("a")).unwrap();
+    assert_eq!(list.lease, LONGEST_READ);
+    // Longer than that it is protected against others, and is not read for it.
+    assert!(master.exist(secs(3), key("a")));
+    let left = master.remove(secs(4), key("a"), false).unwrap_err();
+    assert_eq!(left, RemoveError::Leased { remaining: lease - Duration::from_secs(1) });
+    master.remove(secs(4), key("a"), true).unwrap();
+    let until = secs(1) + LONGEST_READ;
+    let just_before = at(until.as_millis() - 1);
+    let waits = start(&master, just_before, "b", 60).unwrap_err();
+    assert_eq!(waits, PutStartError::AllLeased { len: 60 });
+    start(&master, until, "b", 60).unwrap();
+}
+
+#[test]
 fn without_a_lease_space_comes_back_at_once() {
     let master = master(&[100]);
     put(&master, at(0), "a", 60).unwrap();
@@ -278,4 +314,92 @@ fn without_a_lease_space_comes_back_at_once() {
     put(&master, at(0), "a", 60).unwrap();
     assert_eq!(master.remove_all(at(0), true), 1);
     assert_eq!(used(&master), 0);
+}
+
+/// What a client says of its reads.
+fn said(reader: u128, begun: u64, over: u64) -> Option<ReadProgress> {
+    Some(ReadProgress { reader, begun, over })
+}
+
+#[test]
+fn who_says_that_a_read_is_over_gives_its_space_back() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 60).unwrap();
+    master.reading(secs(1), said(1, 1, 0).as_ref()).get_replica_list(key("a")).unwrap();
+    let both = [key("a")];
+    let other = master.reading(secs(1), said(2, 5, 4).as_ref()).batch_get_replica_list(&both);
+    assert!(other[0].is_ok());
+    master.remove(secs(1), key("a"), true).unwrap();
+    let all_leased = PutStartError::AllLeased { len: 60 };
+    assert_eq!(start(&master, secs(1), "b", 60).unwrap_err(), all_leased);
+    // A third one reads something else later.
+    put(&master, at(1500), "c", 10).unwrap();
+    master.reading(at(1500), said(3, 1, 0).as_ref()).get_replica_list(key("c")).unwrap();
+    master.note_reads(&said(1, 1, 1).unwrap());
+    master.tick(at(1500));
+    assert_eq!(start(&master, at(1500), "b", 60).unwrap_err(), all_leased, "one reads it");
+    assert_eq!(used(&master), 70);
+    // With its next read, of something else.
+    assert!(master.reading(secs(2), said(2, 6, 5).as_ref()).get_replica_list(key("d")).is_err());
+    start(&master, secs(2), "b", 60).unwrap();
+}
+
+#[test]
+fn space_comes_back_by_a_tick_when_its_readers_are_done() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 60).unwrap();
+    master.reading(at(1), said(1, 1, 0).as_ref()).get_replica_list(key("a")).unwrap();
+    master.remove(at(1), key("a"), true).unwrap();
+    master.tick(at(2));
+    assert_eq!(used(&master), 60);
+    master.note_reads(&said(1, 1, 1).unwrap());
+    master.tick(at(3));
+    assert_eq!(used(&master), 0);
+}
+
+#[test]
+fn one_reader_that_says_nothing_keeps_space_for_the_whole_time_of_a_read() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 60).unwrap();
+    let list = master.get_replica_list(at(1), key("a")).unwrap();
+    master.reading(at(2), said(1, 1, 0).as_ref()).get_replica_list(key("a")).unwrap();
+    master.note_reads(&said(1, 1, 1).unwrap());
+    master.remove(at(3), key("a"), true).unwrap();
+    let end = at(2) + list.lease;
+    while master.tick(at(end.as_millis() - 1)) {}
+    assert_eq!(used(&master), 60);
+    start(&master, end, "b", 60).unwrap();
+}
+
+#[test]
+fn a_value_that_is_replaced_in_a_loop_needs_room_for_two() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 40).unwrap();
+    for turn in 1..50 {
+        let now = at(turn);
+        let reading = master.reading(now, said(1, turn, turn - 1).as_ref());
+        reading.get_replica_list(key("a")).unwrap();
+        master.note_reads(&said(1, turn, turn).unwrap());
+        let config = ReplicateConfig::default();
+        let put = PutStart { key: key("a"), slice_lengths: &[40], config: &config };
+        let grant = master.upsert_start(now, WRITER, &put).unwrap();
+        end(&master, now, "a", grant.handle.generation).unwrap();
+    }
+}
+
+#[test]
+fn the_readers_of_a_former_master_keep_space_for_the_whole_time_of_a_read() {
+    let journal = Journal::default();
+    let former = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
+    former.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
+    put(&former, at(1), "a", 60).unwrap();
+    former.reading(at(1), said(1, 1, 0).as_ref()).get_replica_list(key("a")).unwrap();
+    let (master, _) = rebuild_with(settings(), &journal.records(), secs(2));
+    master.mount_segment(secs(2), NODE, segment(0, 100)).unwrap();
+    master.remove(secs(2), key("a"), true).unwrap();
+    // It says so of its reads here alone.
+    master.note_reads(&said(1, 1, 1).unwrap());
+    while master.tick(at(6999)) {}
+    assert_eq!(used(&master), 60);
+    start(&master, secs(7), "b", 60).unwrap();
 }

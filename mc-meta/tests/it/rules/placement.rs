@@ -150,7 +150,7 @@ fn each_want_of_room_is_an_error_of_its_own() {
 fn the_space_of_a_leased_object_that_was_removed_by_force_is_waited_for() {
     let master = master(&[100]);
     put(&master, at(0), "a", 50).unwrap();
-    assert!(master.exist(at(0), key("a")));
+    master.get_replica_list(at(0), key("a")).unwrap();
     start(&master, at(0), "open", 50).unwrap();
     assert_eq!(start(&master, at(0), "b", 60).unwrap_err(), PutStartError::AllLeased { len: 60 });
     master.remove(at(1), key("a"), true).unwrap();

@@ -17,7 +17,8 @@ use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::{Identity, Prepared};
 use crate::client::dial::{handshake_failed, no_answer, offers, shorter_way};
-use crate::client::request::{address as address_frame, has_room, is_too_late};
+use crate::client::read_counter::ReadCounter;
+use crate::client::request::{Said, address as address_frame, has_room, is_too_late};
 use crate::client::youngest_term::YoungestTerm;
 use crate::error::RpcError;
 use crate::frame::{
@@ -43,6 +44,8 @@ pub(super) struct Connection {
     begin: usize,
     /// When the hello was sent, where requests say how long after that they were.
     hello: Option<Instant>,
+    /// The client's reads, where requests say which of them are over.
+    reads: Option<ReadCounter>,
     /// What has arrived; all of it is room for bytes.
     inbox: Vec<u8>,
     /// Where in it the answer's payload is.
@@ -130,6 +133,7 @@ impl Connection {
             outbox: prepared.preface.clone(),
             begin: 0,
             hello: None,
+            reads: None,
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
@@ -150,6 +154,7 @@ impl Connection {
                 let words = &connection.inbox[SERVER_PREFACE_LEN..][..server.message_len.into()];
                 let welcome = offers(words);
                 connection.hello = welcome.send_times.then_some(hello);
+                connection.reads = welcome.reads.then(|| config.reads.clone());
                 connection.incarnation = welcome.incarnation;
                 if !config.administration {
                     connection.epoch = welcome.epoch;
@@ -217,9 +222,15 @@ impl Connection {
         self.last_id += 1;
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
-        let hello = self.hello.filter(|_| has_room(header.payload_len as usize, self.max_request));
-        let sent = hello.map(|hello| now.saturating_duration_since(hello));
-        self.begin = address_frame(&mut self.outbox, header, self.last_id, left, sent);
+        let said = if has_room(header.payload_len as usize, self.max_request) {
+            Said {
+                sent: self.hello.map(|hello| now.saturating_duration_since(hello)),
+                reads: self.reads.as_ref().and_then(|reads| reads.progress(method)),
+            }
+        } else {
+            Said::default()
+        };
+        self.begin = address_frame(&mut self.outbox, header, self.last_id, left, said);
         let silence = silence.filter(|silence| *silence < left);
         let first = silence.map_or(deadline, |silence| now + silence);
         let answered = match left.is_zero() {

@@ -171,7 +171,7 @@ impl Ready {
         }
         let &Self { method, from, max_reply, .. } = self;
         let mut out = BytesMut::zeroed(PREFIX_LEN);
-        let call = Call { method, payload, max_reply, caller: &self.caller, from };
+        let call = Call { method, payload, max_reply, caller: &self.caller, from, reads: None };
         let completion = answer(&self.shared, call, &mut out)?;
         seal(&mut out);
         Ok((out, completion))

@@ -444,3 +444,77 @@ async fn whoever_read_one_object_reaches_no_other() {
         assert!(app.get(key).await.unwrap() == content(key, NEW));
     }
 }
+
+/// A third of a segment.
+const VALUE: usize = 10 << 20;
+
+/// A cluster with the lease that some frameworks set, so that nothing of theirs is evicted.
+async fn with_endless_leases() -> Cluster {
+    Cluster::start(|config| config.lease_ttl = Duration::from_secs(999_999)).await
+}
+
+impl Cluster {
+    /// A client whose puts wait for room, but not for as long as a read may last.
+    async fn hurried(&self) -> Client {
+        self.client().put_wait(mc_lease::LONGEST_READ / 2).connect().await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_come_and_go_in_a_pool_that_holds_three_of_them() {
+    let cluster = with_endless_leases().await;
+    let (app, other) = (cluster.hurried().await, cluster.hurried().await);
+    for turn in 0..12 {
+        let key = format!("rollout/{turn}");
+        let put = app.put(&key, content(&key, VALUE)).await.unwrap();
+        assert_eq!(put, PutOutcome::Stored);
+        assert!(other.exist(&key).await.unwrap());
+        let reader = if turn % 3 == 0 { &other } else { &app };
+        assert!(reader.get(&key).await.unwrap() == content(&key, VALUE));
+        app.remove(&key, true).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_is_replaced_and_read_for_ever_in_a_pool_that_holds_three() {
+    let cluster = with_endless_leases().await;
+    let (app, other) = (cluster.hurried().await, cluster.hurried().await);
+    for turn in 0..12 {
+        let weights = content(&format!("weights of step {turn}"), VALUE);
+        app.upsert("weights", weights.clone()).await.unwrap();
+        assert!(app.get("weights").await.unwrap() == weights);
+        assert!(other.get("weights").await.unwrap() == weights);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_closes_gives_back_what_it_has_read() {
+    let cluster = with_endless_leases().await;
+    let app = cluster.hurried().await;
+    for turn in 0..3 {
+        let key = format!("{turn}");
+        app.put(&key, content(&key, VALUE)).await.unwrap();
+        let reader = cluster.app().await;
+        assert!(reader.get(&key).await.unwrap() == content(&key, VALUE));
+        reader.shutdown().await;
+    }
+    assert_eq!(app.remove_all(true).await.unwrap(), 3);
+    for turn in 3..6 {
+        let key = format!("{turn}");
+        assert_eq!(app.put(&key, content(&key, VALUE)).await.unwrap(), PutOutcome::Stored);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_says_nothing_is_waited_for() {
+    let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(2)).await;
+    let silent = cluster.client().tells_reads(false).connect().await.unwrap();
+    silent.put("old", content("old", OLD)).await.unwrap();
+    let read = silent.get("old").await.unwrap();
+    assert!(read == content("old", OLD));
+    silent.remove("old", true).await.unwrap();
+    assert!(!silent.exist("old").await.unwrap());
+    let used = async || silent.cluster_report().await.unwrap().used;
+    assert_eq!(used().await, OLD as u64, "it may still be reading, for all the master knows");
+    eventually_async(DEADLINE, "its space to come back", async || used().await == 0).await;
+}

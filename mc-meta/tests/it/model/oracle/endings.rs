@@ -61,8 +61,8 @@ impl Oracle {
     /// A replacement takes the place of what was there. Readers may still be reading it.
     fn supersede(&mut self, key: &str) -> Event {
         let old = self.forget(key);
-        if self.is_leased(&old) {
-            self.keep_until(old.touched + self.config.lease_ttl, old.replicas, None);
+        if let Some(until) = self.read_until(&old) {
+            self.keep_until(until, old.replicas, None);
         }
         let (key, generation) = (key.to_owned(), old.generation);
         Event::Removed { key, generation, cause: Removal::Replaced }

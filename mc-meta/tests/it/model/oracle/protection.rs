@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use mc_lease::SoftPinFrom;
+use mc_lease::{LONGEST_READ, SoftPinFrom};
 use mc_types::Time;
 
 use super::{Object, Oracle};
@@ -15,6 +15,12 @@ impl Oracle {
 
     pub(super) fn is_leased(&self, object: &Object) -> bool {
         !self.lease_of(object).is_zero()
+    }
+
+    /// Until when readers may use its memory, if they may.
+    pub(super) fn read_until(&self, object: &Object) -> Option<Time> {
+        let time = self.config.lease_ttl.min(LONGEST_READ);
+        object.read.map(|read| read + time).filter(|until| *until > self.now)
     }
 
     pub(super) fn is_soft_pinned(&self, object: &Object) -> bool {

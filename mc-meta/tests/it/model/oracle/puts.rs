@@ -215,6 +215,7 @@ impl Oracle {
             touched: self.now,
             turn: 0,
             leased: false,
+            read: None,
             promised: Time::ORIGIN,
             soft_pin: pin_of(put.config.soft_pin, SoftPin::NONE),
             hard_pin: put.config.with_hard_pin,

@@ -28,6 +28,7 @@ impl Oracle {
                 assert_eq!(placed, self.readable(object));
                 self.totals.get_hits += 1;
                 self.access(key.as_str());
+                self.reads(key.as_str());
                 self.expect_no_events_about(key.as_str());
                 return;
             }
@@ -76,6 +77,12 @@ impl Oracle {
             let group = self.groups.get_mut(&group).unwrap();
             group.leased = group.leased.max(now + lease);
         }
+    }
+
+    /// Whoever was told where it is reads it.
+    pub(super) fn reads(&mut self, key: &str) {
+        let object = self.objects.get_mut(key).unwrap();
+        object.read = Some(object.touched);
     }
 
     pub(crate) fn list(&self, from: ListCursor, limit: usize) {

@@ -61,10 +61,9 @@ impl Oracle {
         self.totals.removed_objects += removed;
     }
 
-    /// Those who read it go on until the lease ends, even if it was removed by force.
+    /// Those who read it go on for as long as they were told, even if it was removed by force.
     fn keep_for_readers(&mut self, object: &Object) {
-        if self.is_leased(object) {
-            let until = object.touched + self.config.lease_ttl;
+        if let Some(until) = self.read_until(object) {
             self.keep_until(until, object.replicas.clone(), None);
         }
     }
@@ -108,9 +107,7 @@ impl Oracle {
             assert_eq!(events, [Event::Removed { key, generation, cause: Removal::Damaged }]);
             return;
         }
-        let lease = if object.leased { self.config.lease_ttl } else { core::time::Duration::ZERO };
-        let until = object.touched + lease;
-        if until > self.now {
+        if let Some(until) = self.read_until(&object) {
             self.keep_until(until, vec![(at, extent)], None);
         }
         self.objects.get_mut(key.as_str()).unwrap().replicas = kept;

@@ -215,10 +215,8 @@ impl Oracle {
                 left = Some(object.replicas.remove(at));
             }
         }
-        let lease = if object.leased { self.config.lease_ttl } else { core::time::Duration::ZERO };
-        let until = object.touched + lease;
         if let Some(left) = left
-            && until > self.now
+            && let Some(until) = self.read_until(&object)
         {
             self.keep_until(until, vec![left], None);
         }
