@@ -243,6 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn names_of_the_tables_are_found_before_short_flags() {
+        // `-h` is a short flag, and no part of this name.
+        let host = [value("host_of_tapes", &[], Otherwise::Ignore)];
+        for args in [&["-host_of_tapes=a"][..], &["-host_of_tapes", "a"], &["-host-of-tapes=a"]] {
+            let args = std::iter::once("prog").chain(args.iter().copied()).map(OsString::from);
+            let parsed = parse_compatible::<Args>(args, &[&host]).unwrap();
+            assert_eq!((parsed.args.idle, parsed.warnings), (7, Vec::new()));
+        }
+    }
+
+    #[test]
     fn what_is_lacking_is_refused() {
         for args in
             [&["--enable_tape"][..], &["--enable-tape=1"], &["--noenable_tape", "-enable_tape"]]

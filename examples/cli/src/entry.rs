@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::process::{ExitCode, Termination};
 
 use crate::flags::{Parsed, parse_compatible};
+use crate::log_queue::flush_log;
 use crate::refusal::{Refusal, one_line};
 
 /// Exit code of a failure at run time.
@@ -71,7 +72,9 @@ where
     for warning in warnings {
         let _ = writeln!(err, "warning: {warning}");
     }
-    match main(args) {
+    let outcome = main(args);
+    flush_log();
+    match outcome {
         Ok(outcome) => outcome.report(),
         Err(error) => {
             let error = error.into();

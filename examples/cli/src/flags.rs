@@ -195,8 +195,10 @@ fn split_flag<'a>(
             let first = name.chars().next()?;
             let is_word =
                 first.is_ascii_alphabetic() && (name.len() > 1 || compat.find(name).is_some());
+            let whole = name.split('=').next().unwrap_or(name);
             let is_cluster = command.get_arguments().any(|arg| arg.get_short() == Some(first))
-                && find(command, name.split('=').next().unwrap_or(name)).is_none();
+                && find(command, whole).is_none()
+                && compat.find(whole).is_none();
             if !is_word || is_cluster {
                 return None;
             }

@@ -7,6 +7,7 @@ mod entry;
 mod flags;
 mod heap;
 mod latencies;
+mod log_queue;
 mod logging;
 mod member;
 mod refusal;
@@ -20,6 +21,7 @@ pub use credentials::CredentialArgs;
 pub use entry::{UsageError, cause_chain, run, run_with};
 pub use flags::{Parsed, last_value, parse_compatible, parse_from};
 pub use latencies::Latencies;
+pub use log_queue::flush_log;
 pub use logging::{LogError, init_tracing};
 pub use member::{
     BadSegmentSize, MemberArgs, MemberError, SegmentTooSmall, check_segment_size,

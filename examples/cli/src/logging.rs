@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
+use crate::log_queue;
+
 /// Environment variable that sets the levels.
 const LEVELS: &str = "MC_LOG";
 /// The variable for it that Mooncake's programs read, heeded when there is no other.
@@ -24,6 +26,9 @@ const SYNONYMS: [(&str, &str); 2] = [("warning", "warn"), ("critical", "error")]
 /// # Errors
 /// [`LogError`] when a variable cannot be understood, or when the process has a
 /// subscriber already.
+///
+/// Logging never waits for a reader of standard error, and goes on without one: lines that nobody
+/// reads are dropped after the first mebibyte, counted and told of later.
 pub fn init_tracing(default: Level) -> Result<(), LogError> {
     let levels = match variable(LEVELS)? {
         None => variable(MOONCAKE_LEVEL)?,
@@ -34,7 +39,9 @@ pub fn init_tracing(default: Level) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(log_queue::begin().map_err(|source| LogError::NoThread(source.to_string()))?)
+        // A line that could not be written is no reason to write another one, or to end.
+        .log_internal_errors(false)
         .with_ansi(colours);
     let result = match parse_format(format.as_deref())? {
         Format::Text => subscriber.try_init(),
@@ -61,6 +68,9 @@ pub enum LogError {
         /// The variable.
         text: String,
     },
+    /// The system refused the thread that writes the log.
+    #[error("the thread that writes the log cannot be started: {0}")]
+    NoThread(String),
     /// The process logs somewhere already.
     #[error("logs were set up twice in this process")]
     AlreadyInitialised,

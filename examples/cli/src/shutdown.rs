@@ -2,8 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// A signal so soon after another one is the same request: supervisors and `timeout` send theirs to
+/// the process and to its group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// Waits for SIGINT (Ctrl-C) or SIGTERM. From the moment this exists, neither
 /// signal ends the process by itself.
@@ -19,8 +26,7 @@ use tokio::signal::unix::{self, SignalKind};
 /// ```
 #[derive(Debug)]
 pub struct Shutdown {
-    interrupt: unix::Signal,
-    terminate: unix::Signal,
+    requests: mpsc::Receiver<Signal>,
 }
 
 impl Shutdown {
@@ -33,20 +39,44 @@ impl Shutdown {
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.
     pub fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: unix::signal(SignalKind::interrupt())?,
-            terminate: unix::signal(SignalKind::terminate())?,
-        })
+        let interrupt = unix::signal(SignalKind::interrupt())?;
+        let terminate = unix::signal(SignalKind::terminate())?;
+        let (heard, requests) = mpsc::channel(1);
+        tokio::spawn(hear(interrupt, terminate, heard));
+        Ok(Self { requests })
     }
 
     /// Completes when one of the signals arrives, or has arrived since the last
     /// call. Cancelling it loses nothing; a second call waits for a second
-    /// signal, by which a user may ask not to wait for a clean end.
+    /// signal, by which a user may ask not to wait for a clean end. One that arrives less than a
+    /// second after another is the same request, sent twice.
+    ///
+    /// # Panics
+    /// When the runtime that it listens on has ended.
     pub async fn requested(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::Interrupt,
-            _ = self.terminate.recv() => Signal::Terminate,
+        self.requests.recv().await.expect("a runtime that goes on")
+    }
+}
+
+/// Passes requests on until nobody waits for them.
+async fn hear(
+    mut interrupt: unix::Signal,
+    mut terminate: unix::Signal,
+    heard: mpsc::Sender<Signal>,
+) {
+    let mut last: Option<Instant> = None;
+    loop {
+        let signal = tokio::select! {
+            _ = interrupt.recv() => Signal::Interrupt,
+            _ = terminate.recv() => Signal::Terminate,
+            () = heard.closed() => return,
+        };
+        if last.is_some_and(|last| last.elapsed() < SAME_REQUEST) {
+            continue;
         }
+        last = Some(Instant::now());
+        // With a request that nobody has taken yet, another one says nothing new.
+        let _ = heard.try_send(signal);
     }
 }
 

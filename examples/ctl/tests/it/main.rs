@@ -23,3 +23,4 @@ mod restart;
 #[cfg(target_os = "linux")]
 mod standalone;
 mod support;
+mod unread_log;
