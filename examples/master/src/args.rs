@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -45,9 +45,9 @@ pub(crate) struct Args {
     /// this one.
     #[arg(
         long = "rpc_address",
-        value_name = "IP",
+        value_name = "HOST",
         default_value = "0.0.0.0",
-        value_parser = parse_ip,
+        value_parser = parse_host,
         help_heading = "General"
     )]
     rpc_address: IpAddr,
@@ -73,9 +73,9 @@ pub(crate) struct Args {
     /// Address of the metrics port.
     #[arg(
         long = "metrics_host",
-        value_name = "IP",
+        value_name = "HOST",
         default_value = "0.0.0.0",
-        value_parser = parse_ip,
+        value_parser = parse_host,
         help_heading = "General"
     )]
     metrics_host: IpAddr,
@@ -110,9 +110,9 @@ pub(crate) struct Args {
     /// Address of the metadata server.
     #[arg(
         long = "http_metadata_server_host",
-        value_name = "IP",
+        value_name = "HOST",
         default_value = "0.0.0.0",
-        value_parser = parse_ip,
+        value_parser = parse_host,
         help_heading = "General"
     )]
     metadata_host: IpAddr,
@@ -419,11 +419,22 @@ impl Args {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("write an IP address such as 0.0.0.0, 127.0.0.1 or ::")]
-struct NotAnIp;
+#[error("write an IP address such as 0.0.0.0, 127.0.0.1 or ::, or a name of this host")]
+pub(crate) struct NoSuchHost;
 
-fn parse_ip(text: &str) -> Result<IpAddr, NotAnIp> {
-    text.trim().parse().map_err(|_| NotAnIp)
+/// An address, or that of a name: the first of IPv4 that it has, else the first.
+pub(crate) fn parse_host(text: &str) -> Result<IpAddr, NoSuchHost> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err(NoSuchHost);
+    }
+    let found = (text, 0).to_socket_addrs().map_err(|_| NoSuchHost)?;
+    let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    first.copied().ok_or(NoSuchHost)
 }
 
 fn parse_strategy(name: &str) -> Result<AllocationStrategy, UnknownStrategy> {
@@ -630,7 +641,8 @@ mod tests {
         for args in [
             "--eviction_ratio=7",
             "--rpc_port=70000",
-            "--rpc_address=nowhere",
+            "--rpc_address=no where",
+            "--rpc_address=",
             "--max_threads=0",
             "--client_ttl=soon",
             "--client_return_timeout=later",

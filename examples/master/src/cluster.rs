@@ -15,6 +15,7 @@ use mc_rpc::tls::ClientTls;
 use mc_store::{ClusterConfig, JournalConfig};
 
 use crate::access::AccessArgs;
+use crate::args::parse_host;
 use crate::etcd::{EtcdArgs, EtcdArgsError};
 
 /// The flags.
@@ -37,7 +38,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long = "cluster_id", value_name = "NAME", env = "MC_STORE_CLUSTER_ID")]
     cluster_id: Option<String>,
     /// The address to listen on, when it is not the one of --rpc_address.
-    #[arg(long = "rpc_listen", value_name = "IP")]
+    #[arg(long = "rpc_listen", value_name = "HOST", value_parser = parse_host)]
     listen: Option<IpAddr>,
     /// This master's name among the others [default: its address].
     #[arg(long = "ha_member_id", value_name = "NAME")]
