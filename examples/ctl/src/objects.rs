@@ -1,14 +1,15 @@
 //! The verbs that put, get, look for and remove objects.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bytes::Bytes;
 use mc_cli::visible;
 use mc_store::{Client, PutOutcome, ReplicateConfig, SoftPinAction};
-use mc_types::{ByteSize, KeyRef};
+use mc_types::{ByteSize, ErrorCode, KeyRef};
 
 use crate::args;
 use crate::error::CtlError;
@@ -52,14 +53,21 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is read at most of a value when the caller may not see the segments.
+const LARGEST_UNSEEN: u64 = 64 << 30;
+
 /// The value to put. What comes from a file or a pipe is read up to the size of
 /// the largest segment and no further, because more can never be stored.
 async fn read_value(client: &Client, put: &args::Put) -> Result<Bytes, CtlError> {
     if let Some(value) = &put.value {
         return Ok(Bytes::copy_from_slice(value.as_bytes()));
     }
-    let report = client.cluster_report().await?;
-    let largest = report.segments.iter().map(|segment| segment.size).max();
+    let largest = match client.cluster_report().await {
+        Ok(report) => report.segments.iter().map(|segment| segment.size).max(),
+        // Writers see their own objects only.
+        Err(error) if error.code() == ErrorCode::PermissionDenied => Some(LARGEST_UNSEEN),
+        Err(error) => return Err(error.into()),
+    };
     let largest = largest.ok_or(CtlError::NoSegment)?;
     let value = match &put.file {
         Some(path) => {
@@ -84,11 +92,32 @@ pub(crate) async fn get(client: &Client, get: &args::Get) -> Result<ExitCode, Ct
         .await
         .map_err(|source| CtlError::Get { key: get.key.clone(), source })?;
     match &get.output {
-        Some(path) => std::fs::write(path, &value)
+        Some(path) => write_whole(path, &value)
             .map_err(|source| CtlError::WriteFile { path: path.clone(), source })?,
         None => print(&value)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file that has all of `value` or is not there: no half of one takes the place of what was
+/// there before. What is no file, such as a pipe, is written as it is.
+fn write_whole(path: &Path, value: &[u8]) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(path, value);
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let written = File::create_new(&part).and_then(|mut file| {
+        file.write_all(value)?;
+        // Some systems find out only now that there is no room.
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    });
+    if written.is_err() {
+        // That it is incomplete is what the caller learns.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }
 
 pub(crate) async fn exist(client: &Client, exist: &args::Exist) -> Result<ExitCode, CtlError> {
@@ -132,6 +161,23 @@ pub(crate) async fn remove_all(client: &Client, force: bool) -> Result<ExitCode,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_written_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("value");
+        let files = || std::fs::read_dir(directory.path()).unwrap().count();
+        for value in [&b"first"[..], b"second, and longer", b""] {
+            write_whole(&path, value).unwrap();
+            assert_eq!((std::fs::read(&path).unwrap().as_slice(), files()), (value, 1));
+        }
+        // Always full.
+        let full = write_whole(Path::new("/dev/full"), b"x").unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        assert!(write_whole(&directory.path().join("no/such"), b"x").is_err());
+        write_whole(Path::new("/dev/null"), b"x").unwrap();
+        assert_eq!(files(), 1);
+    }
 
     #[test]
     fn sources_are_read_up_to_the_limit() {

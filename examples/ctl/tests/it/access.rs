@@ -160,6 +160,12 @@ fn a_cluster_where_everybody_is_known() {
     assert_eq!(team_a(&["get", "k", "--tenant=team-a"]).assert_ok().out, b"v");
     team_a(&["get", "k", "--tenant=team-b"]).assert_refused(1, "acts for the tenant team-a");
     team_a(&["stat"]).assert_refused(1, "is for the role admin");
+    // A writer may not see the segments, and puts files all the same.
+    file("value", "of a file");
+    team_a(&["put", "f", &flag("file", "value")]).assert_ok();
+    let copy = dir.path().join("copy");
+    team_a(&["get", "f", &format!("--output={}", copy.display())]).assert_ok();
+    assert_eq!(fs::read(copy).unwrap(), b"of a file");
 
     let wrong = flag("token_file", "wrong.token");
     ctl(&at, &["stat", &ca, &wrong]).assert_refused(1, "does not know the token");
