@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 /// Dropping [`Completions`](crate::Completions) abandons results, and the operations may still
 /// fill their memory. Reads that have a `Cancel` leave it alone from the moment on that they are
 /// cancelled, also when their bytes arrive later; the link goes on with other operations. All
-/// reads of a batch may share one. Links whose [`Capabilities::cancels`] is `false` do not know
-/// it.
+/// reads of a batch may share one. Links whose [`Capabilities::cancels`] is `false`, as those of RDMA,
+/// do not know it.
 ///
 /// [`Capabilities::cancels`]: crate::Capabilities::cancels
 ///
@@ -45,7 +45,9 @@ impl Cancel {
     }
 
     /// Does `work`, which puts bytes into the memory of a read; `None` when the read is cancelled.
-    pub(crate) fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+    /// For code that fills memory which its caller may give up; a cancellation waits for `work`,
+    /// which must not take long.
+    pub fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let is_cancelled = self.state.lock();
         (!*is_cancelled).then(work)
     }

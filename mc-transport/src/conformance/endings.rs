@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::rig::{Guarded, Rig, allocate, endpoint, released, span};
 use super::{CASE_DEADLINE, Pair};
 use crate::access::Access;
+use crate::cancel::Cancel;
 use crate::completion::{Completions, Outcome};
 use crate::error::TransferError;
 use crate::memory::Memory;
@@ -65,6 +66,37 @@ pub(super) async fn a_lost_peer_fails_operations(pair: Pair) {
     let lost = link.submit(write()).await.remove(0).expect_err("the link is lost");
     assert!(lost.is_retryable(), "another peer may do: {lost:?}");
     assert!(pair.peer.connect(&at).await.is_err(), "nobody listens there any more");
+}
+
+pub(super) async fn a_cancelled_read_touches_its_memory_no_more(pair: Pair) {
+    const LEN: usize = 4 << 20;
+    let rig = Rig::new(pair, LEN, Access::ReadWrite).await;
+    if !rig.link.capabilities().cancels {
+        return;
+    }
+    rig.write(0, &vec![1; LEN]).await.expect("the write is valid");
+    for turns in 0..16 {
+        let (memory, cancel) = (allocate(LEN), Cancel::new());
+        let read = Operation::read(rig.span(0, LEN as u64), memory.whole());
+        let mut batch = std::pin::pin!(rig.link.submit(vec![read.cancelled_by(&cancel)]));
+        for _ in 0..turns * turns {
+            let is_done = {
+                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                batch.as_mut().poll(&mut context).is_ready()
+            };
+            if is_done {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+        memory.whole().copy_from(0, &vec![7; LEN]).expect("the memory is so long");
+        // Answered behind the read.
+        rig.read(0, 1).await.expect("the link goes on");
+        let late = memory.whole().to_vec().iter().filter(|&&byte| byte != 7).count();
+        assert_eq!(late, 0, "bytes came after the cancellation, {turns}");
+    }
+    rig.still_works().await;
 }
 
 pub(super) async fn a_future_may_be_dropped_at_any_point(pair: Pair) {

@@ -104,6 +104,7 @@ cases! {
     endings:
     a_dropped_future_frees_nothing_in_flight,
     a_future_may_be_dropped_at_any_point,
+    a_cancelled_read_touches_its_memory_no_more,
     links_are_used_again,
     a_lost_peer_fails_operations,
     an_owner_may_end_while_operations_run,

@@ -16,6 +16,8 @@ use super::flow::{FlowError, Inflow, Outflow};
 use super::link::{Order, Request, Shared};
 use super::parts::Completer;
 use crate::access::Access;
+use crate::boot_time::BootTime;
+use crate::cancel::Cancel;
 use crate::completion::Transferred;
 use crate::error::{ProtocolViolation, TransferError};
 use crate::headers::{
@@ -43,6 +45,8 @@ struct Outgoing {
     header: RequestHeader,
     ticket: Option<Ticket>,
     from: Pieces<Source>,
+    /// When nothing more of a write is read.
+    until: Option<BootTime>,
     /// Computes the checksums, if they are wanted, and where they go.
     summing: Option<(Box<Summing>, Arc<OnceLock<Transferred>>)>,
 }
@@ -56,6 +60,8 @@ struct Awaited {
     extent: Extent,
     access: Access,
     checksum: Summed,
+    /// Ends a read, so that its bytes go nowhere.
+    cancel: Option<Cancel>,
     completer: Completer,
 }
 
@@ -158,6 +164,7 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
     let (remote, access) = (operation.remote(), operation.access());
     let (offset, requested) = (remote.extent.offset(), remote.extent.len());
     let summing = Summing::of(&operation).map(Box::new);
+    let cancel = operation.cancel().cloned();
     let (opcode, from, into, len) = match operation {
         Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
         Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
@@ -173,8 +180,8 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
             (Some((summing, Arc::clone(&sums))), Summed::Sent(sums))
         }
     };
-    let outgoing = Outgoing { header, ticket, from, summing };
-    (outgoing, Awaited { id, len, into, extent, access, checksum, completer })
+    let outgoing = Outgoing { header, ticket, from, until: remote.until, summing };
+    (outgoing, Awaited { id, len, into, extent, access, checksum, cancel, completer })
 }
 
 fn prepare_fence(
@@ -186,9 +193,10 @@ fn prepare_fence(
     let key = RemoteKey::from_bytes(lost.to_bytes());
     let (opcode, has_ticket) = (Opcode::Fence, false);
     let header = RequestHeader { opcode, has_ticket, id, key, offset: 0, len: 0 };
-    let outgoing = Outgoing { header, ticket: None, from: Vec::new().into(), summing: None };
-    let (into, access) = (Vec::new().into(), Access::Write);
-    (outgoing, Awaited { id, len: 0, into, extent, access, checksum: Summed::No, completer })
+    let from = Vec::new().into();
+    let outgoing = Outgoing { header, ticket: None, from, until: None, summing: None };
+    let (into, access, checksum) = (Vec::new().into(), Access::Write, Summed::No);
+    (outgoing, Awaited { id, len: 0, into, extent, access, checksum, cancel: None, completer })
 }
 
 /// The cause that ends an exchange early.
@@ -215,14 +223,14 @@ async fn send_all(
     outgoing: Vec<Outgoing>,
     sent: &AtomicUsize,
 ) -> Result<(), Fault> {
-    for Outgoing { header, ticket, from, mut summing } in outgoing {
+    for Outgoing { header, ticket, from, until, mut summing } in outgoing {
         flow.header(&header.encode()).await?;
         if let Some(ticket) = ticket {
             flow.header(&encode_ticket(&ticket)).await?;
         }
         for source in from.iter() {
             let digest = summing.as_mut().map(|(digest, _)| &mut **digest);
-            flow.payload(source, digest).await?;
+            flow.payload(source, digest, until).await?;
         }
         drop(from);
         if let Some((digest, sums)) = summing {
@@ -291,7 +299,9 @@ async fn receive(
             Summed::Received(digest) => Some(&mut **digest),
             _ => None,
         };
-        flow.payload(&due.into, digest).await?;
+        if !flow.payload(&due.into, digest, due.cancel.as_ref()).await? {
+            return Ok(Err(TransferError::Cancelled));
+        }
     }
     Ok(outcome)
 }

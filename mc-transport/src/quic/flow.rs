@@ -7,6 +7,8 @@ use tokio::task::yield_now;
 
 use super::clock::Clock;
 use super::fault::CLOSED;
+use crate::boot_time::BootTime;
+use crate::cancel::{Cancel, guarded};
 use crate::memory::MemorySlice;
 use crate::operation::Source;
 use crate::slice_sums::Summing;
@@ -32,6 +34,8 @@ const YIELD_AFTER: usize = 512 << 10;
 pub(super) enum FlowError {
     #[error("the peer ended the stream in the middle of a header or payload")]
     Truncated,
+    #[error("the grant of a write ended")]
+    GrantEnded,
     #[error("cannot receive")]
     Read(#[from] ReadError),
     #[error("cannot send")]
@@ -74,18 +78,23 @@ impl<'a> Inflow<'a> {
         Ok(Some(header))
     }
 
-    /// Fills `pieces`, and adds what they get to `digest`.
+    /// Fills `pieces`, and adds what they get to `digest`. From the moment on that `cancel` says so
+    /// the bytes go nowhere; returns whether all went where they belong.
     pub(super) async fn payload(
         &mut self,
         pieces: &[MemorySlice],
         mut digest: Option<&mut Summing>,
-    ) -> Result<(), FlowError> {
+        cancel: Option<&Cancel>,
+    ) -> Result<bool, FlowError> {
+        let mut is_taken = true;
         for piece in pieces {
             let mut at = 0;
             while at < piece.len() {
                 let bytes = self.take(piece.len() - at).await?.ok_or(FlowError::Truncated)?;
-                piece
-                    .copy_from(at, &bytes)
+                let copied = guarded(cancel, || piece.copy_from(at, &bytes));
+                is_taken &= copied.is_some();
+                copied
+                    .unwrap_or(Ok(()))
                     .expect("the bytes were cut to what the piece, which can be written, has left");
                 if let Some(digest) = &mut digest {
                     digest.update(&bytes);
@@ -93,7 +102,7 @@ impl<'a> Inflow<'a> {
                 at += bytes.len();
             }
         }
-        Ok(())
+        Ok(is_taken)
     }
 
     /// Drops the next `len` bytes.
@@ -174,14 +183,15 @@ impl<'a> Outflow<'a> {
         Ok(())
     }
 
-    /// Sends `source`, soon, and adds it to `digest`.
+    /// Sends `source`, soon, and adds it to `digest`. Memory is read until `until` at most.
     pub(super) async fn payload(
         &mut self,
         source: &Source,
         digest: Option<&mut Summing>,
+        until: Option<BootTime>,
     ) -> Result<(), FlowError> {
         match source {
-            Source::Memory(slice) => self.memory(slice, digest).await,
+            Source::Memory(slice) => self.memory(slice, digest, until).await,
             Source::Bytes(bytes) => {
                 if let Some(digest) = digest {
                     digest.update(bytes);
@@ -195,16 +205,23 @@ impl<'a> Outflow<'a> {
         }
     }
 
-    /// Sends `slice` as it is now, soon, and adds what is sent to `digest`.
+    /// Sends `slice` as it is now, soon, and adds what is sent to `digest`. The slice is read until
+    /// `until` at most.
     pub(super) async fn memory(
         &mut self,
         slice: &MemorySlice,
         mut digest: Option<&mut Summing>,
+        until: Option<BootTime>,
     ) -> Result<(), FlowError> {
+        let check_time = || match until.is_some_and(BootTime::has_passed) {
+            true => Err(FlowError::GrantEnded),
+            false => Ok(()),
+        };
         if slice.len() <= SMALL {
             if self.gathered.len() >= TOGETHER {
                 self.flush().await?;
             }
+            check_time()?;
             let start = self.gathered.len();
             append(slice, 0, slice.len(), &mut self.gathered);
             if let Some(digest) = digest {
@@ -214,6 +231,7 @@ impl<'a> Outflow<'a> {
         }
         self.flush().await?;
         for at in (0..slice.len()).step_by(CHUNK) {
+            check_time()?;
             let len = CHUNK.min(slice.len() - at);
             let mut chunk = Vec::with_capacity(len);
             append(slice, at, len, &mut chunk);

@@ -181,7 +181,7 @@ impl Link for QuicLink {
 
     fn capabilities(&self) -> Capabilities {
         let plain = Capabilities::new(self.shared.limits.max_operation);
-        Capabilities { encrypted: true, tickets: true, ..plain }
+        Capabilities { encrypted: true, tickets: true, cancels: true, ..plain }
     }
 }
 

@@ -337,7 +337,7 @@ impl Stream<'_> {
             (Access::Read, Ok(Admission::Host(admitted))) => {
                 self.regions.count_served(wanted, len);
                 self.answer(Status::Done, id, len).await?;
-                let sent = self.answers.memory(admitted.memory(), None);
+                let sent = self.answers.memory(admitted.memory(), None, None);
                 let is_withdrawn = || admitted.is_withdrawn();
                 let sent = self.regions.unless_withdrawn(sent, is_withdrawn).await;
                 sent.map_err(|_| End::Withdrawn)??;
@@ -426,7 +426,7 @@ impl Stream<'_> {
                 self.answer(Status::Done, id, len).await?;
             }
             let memory = stage.front(part_len);
-            let sent = async { Ok(self.answers.memory(&memory, None).await?) };
+            let sent = async { Ok(self.answers.memory(&memory, None, None).await?) };
             in_time(self.clock.timeout(), sent).await?;
         }
         self.regions.count_served(Access::Read, len);

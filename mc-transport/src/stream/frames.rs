@@ -133,6 +133,11 @@ impl Frame {
         Self::new(header, Vec::new().into())
     }
 
+    /// Whether nothing more of a write may leave.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(BootTime::has_passed)
+    }
+
     /// Adds what is left; `false` when not all of it found a place.
     fn push_to<'a>(&'a self, out: &mut ToSend<'a>) -> bool {
         if !out.push_bytes(&self.header[self.header_sent..self.header_len]) {
@@ -248,8 +253,9 @@ impl SendQueue {
 
     fn try_send_plain(&mut self, socket: &PlainSocket) -> io::Result<usize> {
         let mut out = ToSend::new();
-        for frame in &self.frames {
-            if !frame.push_to(&mut out) {
+        for (nth, frame) in self.frames.iter().enumerate() {
+            // The link looks at the first. One behind it may have less time.
+            if (nth > 0 && frame.is_over()) || !frame.push_to(&mut out) {
                 break;
             }
         }
@@ -287,12 +293,14 @@ struct Plaintext<'a> {
 impl<'a> Plaintext<'a> {
     fn of(frames: &'a mut VecDeque<Frame>) -> Self {
         let mut plaintext = Self { frames: frames.iter_mut(), current: None };
-        plaintext.step();
+        plaintext.step(true);
         plaintext
     }
 
-    fn step(&mut self) {
-        self.current = self.frames.next().map(|frame| {
+    /// Goes on with the next frame, unless its time is over. The link looks at the first.
+    fn step(&mut self, is_first: bool) {
+        let next = self.frames.next().filter(|frame| is_first || !frame.is_over());
+        self.current = next.map(|frame| {
             let (header, cursor) = (frame.header_sent, frame.cursor);
             (frame, header, cursor)
         });
@@ -339,7 +347,7 @@ impl<'a> Plaintext<'a> {
             if let Some(summing) = frame.summed.take() {
                 summing.finish();
             }
-            self.step();
+            self.step(false);
         }
         filled
     }
