@@ -99,6 +99,25 @@ pub enum PutError {
     /// others that were tried instead.
     #[error("the object's bytes could not be written")]
     Peer(#[from] PeerError),
+    /// The caller's memory does not have the bytes any more that it had at the call. Nothing is
+    /// stored; the code is [`ChecksumMismatch`](ErrorCode::ChecksumMismatch).
+    #[error(
+        "the memory changed during the put, so nothing is stored; change it only after the put has \
+         ended"
+    )]
+    MemoryChanged,
+    /// The put took longer than its time limit
+    /// ([`put_timeout`](crate::ClientBuilder::put_timeout)), and does not read the caller's memory any
+    /// more. It stores nothing, unless only the master's answer to its end is missing; the code is
+    /// [`RpcTimeout`](ErrorCode::RpcTimeout).
+    #[error(
+        "the put was given up after {after:?}, its time limit; put less at a time or raise \
+         put_timeout_ms"
+    )]
+    TimedOut {
+        /// The time limit, with the time that the put may wait for room.
+        after: std::time::Duration,
+    },
     /// The client was [shut down](crate::Client::shutdown); the code is
     /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).
     #[error("this client is closed; connect another one")]
@@ -123,6 +142,8 @@ impl PutError {
             Self::Refused(refusal) => refusal.code,
             Self::Rpc(error) => error.code(),
             Self::Peer(error) => error.code(),
+            Self::MemoryChanged => ErrorCode::ChecksumMismatch,
+            Self::TimedOut { .. } => ErrorCode::RpcTimeout,
         }
     }
 
@@ -131,9 +152,10 @@ impl PutError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Key(_) | Self::EventInfo(_) | Self::Closed | Self::PureServer => false,
+            Self::MemoryChanged => false,
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::Rpc(error) => error.is_retryable(),
-            Self::Peer(_) => true,
+            Self::Peer(_) | Self::TimedOut { .. } => true,
         }
     }
 }

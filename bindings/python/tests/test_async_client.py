@@ -91,7 +91,7 @@ def test_calls_are_those_of_the_blocking_client(run: Run[None], master: str, key
 
 
 def test_every_call_of_the_blocking_client_is_there() -> None:
-    only_blocking = {"__contains__", "__getitem__", "__setitem__", "__delitem__"}
+    only_blocking = {"__contains__", "__getitem__", "__setitem__", "__delitem__", "__iter__"}
     only_blocking |= {"__enter__", "__exit__", "__new__"}
     missing = set(vars(mc_store.Client)) - set(vars(mc_store.AsyncClient)) - only_blocking
     assert missing == set()

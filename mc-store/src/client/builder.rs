@@ -35,6 +35,10 @@ const NOTHING: ByteSize = ByteSize::bytes(0);
 /// Objects that are read from tiers at a time: as many as a disk has use for.
 const TIER_READERS: usize = 32;
 
+/// How long a put may take. A master that fails over takes up to ten seconds of it, and each of four
+/// placements on peers that stall ten more: only what would not end soon anyway is given up.
+const PUT_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// For values that are read into memory of the client. Pages are taken when they are used.
 const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
 
@@ -101,6 +105,7 @@ impl Default for ClientBuilder {
             tells_reads: true,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
+                put_timeout: PUT_TIMEOUT,
                 local_copy: true,
                 environment,
                 clock,
@@ -251,6 +256,16 @@ impl ClientBuilder {
     /// default is one second.
     pub fn put_wait(mut self, wait: Duration) -> Self {
         self.settings.put_wait = wait;
+        self
+    }
+
+    /// How long a put may take in all, beside the time that it waits for room
+    /// ([`put_wait`](Self::put_wait)); less than a millisecond is one. A put that takes longer fails
+    /// with [`PutError::TimedOut`](crate::PutError::TimedOut), and the memory that it names is not read
+    /// any more: for callers who use it again after a time of their own, which must be longer. The
+    /// default is 60 seconds. A batch has the time of one put.
+    pub fn put_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.put_timeout = timeout.max(Duration::from_millis(1));
         self
     }
 

@@ -1,8 +1,11 @@
 //! Pieces of memory, and whether they have the checksums of an object.
 
-use mc_transport::{CopyError, Digest, MemorySlice};
+use mc_transport::{Cancel, CopyError, Digest, MemorySlice};
 use mc_types::Checksum;
 use smallvec::SmallVec;
+
+/// Bytes for which a cancellation may wait.
+const COPY_AT_ONCE: usize = 256 << 10;
 
 /// Memory that bytes go to, hardly ever more than one piece.
 pub(super) type Pieces = SmallVec<[MemorySlice; 1]>;
@@ -22,14 +25,24 @@ pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Pieces> {
     (left == 0).then_some(taken)
 }
 
-/// Copies bytes into pieces, which have as many together.
+/// Copies bytes into pieces, which have as many together, until `cancel` says that nothing more may
+/// be written.
 ///
 /// # Errors
 /// [`CopyError`], when a piece cannot be written.
-pub(super) fn scatter(mut bytes: &[u8], pieces: &[MemorySlice]) -> Result<(), CopyError> {
+pub(super) fn scatter(
+    mut bytes: &[u8],
+    pieces: &[MemorySlice],
+    cancel: &Cancel,
+) -> Result<(), CopyError> {
     for piece in pieces {
         let (here, after) = bytes.split_at(piece.len().min(bytes.len()));
-        piece.copy_from(0, here)?;
+        for (nth, part) in here.chunks(COPY_AT_ONCE).enumerate() {
+            match cancel.guard(|| piece.copy_from(nth * COPY_AT_ONCE, part)) {
+                Some(copied) => copied?,
+                None => return Ok(()),
+            }
+        }
         bytes = after;
     }
     Ok(())

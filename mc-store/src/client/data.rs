@@ -133,14 +133,17 @@ impl Core {
         let before = link.ids();
         let shared = link.is_shared();
         let path = DataPath::of(link.scheme());
+        // Reads end with this call, also when it is dropped: their memory has another use then.
+        let cancel = CancelOnDrop::default();
+        let operations =
+            operations.into_iter().map(|it| it.cancelled_by(cancel.handle())).collect();
         let outcomes = match &mut stalls {
             None => link.submit(operations).await,
             Some(stalls) => {
-                let cancel = Cancel::new();
-                let reads = operations.into_iter().map(|read| read.cancelled_by(&cancel));
-                stalls.watch(link.submit(reads.collect()), count, &link, &cancel).await
+                stalls.watch(link.submit(operations), count, &link, cancel.handle()).await
             }
         };
+        drop(cancel);
         let has_stalled = stalled_after.is_some() && outcomes.iter().any(is_cancelled);
         if has_stalled {
             debug!(%endpoint, after = ?stalled_after, "a peer stalls; reads go on elsewhere");
@@ -192,6 +195,22 @@ impl Core {
             self.metrics.moved(DataPath::OwnMemory, direction, bytes);
         }
         Some(moved(endpoint, outcome, None))
+    }
+}
+
+/// Cancels reads at its end.
+#[derive(Default)]
+pub(super) struct CancelOnDrop(Cancel);
+
+impl CancelOnDrop {
+    pub(super) fn handle(&self) -> &Cancel {
+        &self.0
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

@@ -138,7 +138,7 @@ impl Client {
         generation: Option<Generation>,
     ) -> Result<Bytes, GetError> {
         let operation = ClientOperation::GetRange;
-        let values = self.get_owned(&[key], Some(range), generation, operation).await;
+        let values = self.get_owned(&[key], Some(&range), generation, operation).await;
         values.into_iter().next().expect("one value for each key")
     }
 
@@ -228,17 +228,31 @@ impl Client {
         self.get_given(gets, ClientOperation::BatchGetInto).await
     }
 
+    /// [`batch_get`](Self::batch_get) of values that have at most so many bytes.
+    pub(crate) async fn get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, GetError>> {
+        let items =
+            gets.iter().map(|&(key, most)| Item::new(key, None, None, Target::Owned(None, most)));
+        self.get_items(items.collect(), ClientOperation::BatchGet).await
+    }
+
     fn get_owned<'a>(
         &'a self,
         keys: &'a [&'a str],
-        range: Option<Range<u64>>,
+        range: Option<&Range<u64>>,
         generation: Option<Generation>,
+        operation: ClientOperation,
+    ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
+        let item = |key| Item::new(key, range.cloned(), generation, Target::OWNED);
+        self.get_items(keys.iter().copied().map(item).collect(), operation)
+    }
+
+    fn get_items<'a>(
+        &'a self,
+        mut items: Vec<Item<'a>>,
         operation: ClientOperation,
     ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
         Box::pin(async move {
             let timed = self.core.metrics.start(operation);
-            let item = |key| Item::new(key, range.clone(), generation, Target::OWNED);
-            let mut items: Vec<Item<'_>> = keys.iter().copied().map(item).collect();
             self.core.get_all(&mut items).await;
             timed.ended(items.iter().map(Item::tally));
             items.into_iter().map(Item::into_bytes).collect()

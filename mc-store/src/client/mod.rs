@@ -86,10 +86,11 @@ const LAST_FILES: Duration = Duration::from_secs(5);
 /// the master and one to each peer.
 ///
 /// # Cancellation
-/// Dropping a future abandons the call: memory that a transfer still touches
-/// stays alive until it ends. A put or upsert that has begun is brought to its end
-/// without its caller, in a task of the runtime that the client was connected in: it
-/// waits for room no longer, but never leaves an unfinished object behind.
+/// Dropping a future abandons the call. A read writes to its target no more from then on, except over
+/// RDMA, where it may until the target's last handle is gone. A put or upsert that has begun is given up
+/// between its steps, in a task of the runtime that the client was connected in, and stores nothing,
+/// unless only the master's answer to its end is missing. A write that is under way may read its memory
+/// until it ends; what it sends is not stored. Memory stays alive until nothing touches it any more.
 #[derive(Clone, Debug)]
 pub struct Client {
     core: Arc<Core>,

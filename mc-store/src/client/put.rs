@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
-use mc_transport::{MemorySlice, Source};
-use mc_types::{BoxFuture, InfoTooLong, StoreEventInfo};
+use mc_transport::{Digest, MemorySlice, Source};
+use mc_types::{BoxFuture, Checksum, InfoTooLong, StoreEventInfo};
 
 use super::{Client, ClientOperation};
 use crate::error::PutError;
@@ -38,8 +38,14 @@ pub enum PutOutcome {
 pub struct Put<'a> {
     /// The object's key.
     pub key: &'a str,
-    /// Its bytes. They are sent from where they are, without a copy.
+    /// Its bytes, sent from where they are, without a copy. Of memory, the bytes are stored that it has
+    /// when the put begins: its future's first poll takes their checksums. When they change before it
+    /// has ended it fails with [`PutError::MemoryChanged`]. Not so of objects beyond 64 GiB: summing
+    /// them takes too long.
     pub slices: Vec<Source>,
+    /// The checksums of the slices at an earlier moment whose bytes are to be stored, one for each;
+    /// `None` for bytes that do not change. Taken when the put begins, unless they are here.
+    pub checksums: Option<Vec<Option<Checksum>>>,
     /// Goes into the event that reports the object as stored.
     pub event_info: Option<Arc<StoreEventInfo>>,
 }
@@ -52,7 +58,7 @@ impl<'a> Put<'a> {
 
     /// An object of several slices.
     pub fn of_slices(key: &'a str, slices: Vec<Source>) -> Self {
-        Self { key, slices, event_info: None }
+        Self { key, slices, checksums: None, event_info: None }
     }
 
     /// Describes the object to the subscribers of events. Puts of several keys may share one
@@ -76,10 +82,36 @@ impl<'a> Put<'a> {
         self
     }
 
+    /// Takes the checksums of the slices that can change: their bytes are to be stored as they are
+    /// now, also when the put begins later.
+    #[must_use]
+    pub fn of_this_moment(mut self) -> Self {
+        self.checksums = Some(checksums_of(&self.slices));
+        self
+    }
+
     /// Checks the lengths of the event info.
     pub(crate) fn check_info(&self) -> Result<(), InfoTooLong> {
         self.event_info.as_ref().map_or(Ok(()), |info| info.check())
     }
+}
+
+/// The longest object that is summed at the call. One that is longer takes many seconds to sum, and
+/// mostly fits nowhere, which only the master knows.
+const LONGEST_SUMMED: u64 = 64 << 30;
+
+/// The checksums of the slices that can change; none of an object that is too long for that.
+pub(super) fn checksums_of(slices: &[Source]) -> Vec<Option<Checksum>> {
+    let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+    let sum = |slice: &Source| match slice {
+        Source::Memory(memory) if len <= LONGEST_SUMMED => {
+            let mut digest = Digest::new();
+            digest.update_memory(memory);
+            Some(digest.finish())
+        }
+        _ => None,
+    };
+    slices.iter().map(sum).collect()
 }
 
 impl Client {

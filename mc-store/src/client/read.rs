@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
 use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError, SegmentLocation};
-use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError};
+use mc_transport::{BufferPool, Cancel, Memory, MemorySlice, Operation, RemoteSpan, TransferError};
 use mc_types::{Endpoint, ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
@@ -31,8 +31,8 @@ const ATTEMPTS: u32 = 3;
 
 /// Where an object's bytes go.
 pub(super) enum Target {
-    /// Into memory taken when the length is known.
-    Owned(Option<Memory>),
+    /// Into memory taken when the length is known, which is at most this.
+    Owned(Option<Memory>, u64),
     /// It is there already: somebody read it before.
     Cached(Bytes),
     /// Into the caller's.
@@ -41,7 +41,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Into memory of the client.
-    pub(super) const OWNED: Self = Self::Owned(None);
+    pub(super) const OWNED: Self = Self::Owned(None, u64::MAX);
 }
 
 /// An object on its way, or a part of one.
@@ -123,7 +123,10 @@ impl<'a> Item<'a> {
                 let given = pieces.iter().map(|piece| piece.len() as u64).sum();
                 GetError::BufferTooSmall { needed: len, given }
             }),
-            Target::Owned(memory) => {
+            &mut Target::Owned(_, given) if len > given => {
+                Err(GetError::BufferTooSmall { needed: len, given })
+            }
+            Target::Owned(memory, _) => {
                 let size = usize::try_from(len).unwrap_or(usize::MAX);
                 if memory.as_ref().is_none_or(|memory| memory.len() != size) {
                     let taken = pool.take(size).map_or_else(|| Memory::allocate(size), Ok);
@@ -147,9 +150,13 @@ impl<'a> Item<'a> {
                     let given = pieces.iter().map(|piece| piece.len() as u64).sum();
                     return Err(GetError::BufferTooSmall { needed: len, given });
                 };
-                scatter(&part, &pieces).map_err(|_| GetError::TargetReadOnly)?;
+                let copied = scatter(&part, &pieces, &Cancel::new());
+                copied.map_err(|_| GetError::TargetReadOnly)?;
             }
-            Target::Owned(_) | Target::Cached(_) => self.target = Target::Cached(part),
+            &Target::Owned(_, given) if len > given => {
+                return Err(GetError::BufferTooSmall { needed: len, given });
+            }
+            Target::Owned(..) | Target::Cached(_) => self.target = Target::Cached(part),
         }
         Ok(len)
     }
@@ -161,7 +168,7 @@ impl<'a> Item<'a> {
     pub(super) fn into_bytes(self) -> Result<Bytes, GetError> {
         let len = self.outcome.expect("a chunk is read until every item has an outcome")?;
         let memory = match self.target {
-            Target::Owned(Some(memory)) => memory,
+            Target::Owned(Some(memory), _) => memory,
             Target::Cached(value) => return Ok(value),
             _ => unreachable!("an object that was read into own memory left it here"),
         };

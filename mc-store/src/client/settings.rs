@@ -17,6 +17,8 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(3);
 pub(super) struct Settings {
     /// How long a put waits for room.
     pub(super) put_wait: Duration,
+    /// How long a put may take beside that.
+    pub(super) put_timeout: Duration,
     /// Whether replicas in this client's own segment are copied directly.
     pub(super) local_copy: bool,
     /// What it takes from outside.

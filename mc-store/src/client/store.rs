@@ -1,21 +1,28 @@
 //! How objects are stored: room from the master, bytes to the peers, then the object is
 //! readable.
 
+mod item;
+mod limit;
+mod patience;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_tier::SliceInfo;
-use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
-use mc_types::{BoxFuture, Checksum, ErrorCode, Extent, ObjectKey, RemoteKey, StoreEventInfo};
+use mc_transport::BootTime;
+use mc_types::{BoxFuture, ErrorCode, Extent, RemoteKey};
 use tokio::time::Instant;
 
+use self::item::{Awaited, Item};
+use self::limit::Limit;
+use self::patience::Patience;
 use super::core::Core;
 use super::data::{Job, LostLinks};
-use super::put::{Put, PutMode as Mode, PutOutcome};
+use super::put::{Put, PutMode as Mode, PutOutcome, checksums_of};
 use super::put_keys::PutsUnderWay;
+use super::settings::Settings;
 use super::settle::Unsettled;
 use super::tiers::shared::Pending;
 use super::unstoppable::Unstoppable;
@@ -50,150 +57,43 @@ impl Client {
                 return puts.iter().map(|_| Err(why.into())).collect();
             }
             let timed = self.core.metrics.start(operation);
-            let (items, outcomes) = items_of(puts);
-            let items = self.core.store_items(items, config, mode, true).await;
-            let invalid = outcomes.iter().flatten().map(|error| Err(error.code()));
-            timed.ended(items.iter().map(Item::tally).chain(invalid));
-            in_order(outcomes, items)
+            let (items, invalid) = items_of(puts);
+            let (awaited, stored) = self.core.store_items(items, config, mode, true).await;
+            let codes = invalid.iter().flatten().map(|error| Err(error.code()));
+            timed.ended(awaited.iter().map(Awaited::tally).chain(codes));
+            in_order(invalid, stored)
         })
     }
 }
 
-/// The outcomes of puts, of which those without one here are items.
+/// The outcomes of all puts, from why some are invalid and the outcomes of the others.
 fn in_order(
-    outcomes: Vec<Option<PutError>>,
-    items: Vec<Item>,
+    invalid: Vec<Option<PutError>>,
+    stored: Vec<Result<PutOutcome, PutError>>,
 ) -> Vec<Result<PutOutcome, PutError>> {
-    let done = "only work that was abandoned leaves an object without an outcome";
-    let mut stored = items.into_iter().map(|item| item.outcome.expect(done));
+    let mut stored = stored.into_iter();
     let one_each = "every valid put is an item";
     let outcome = |invalid: Option<PutError>| match invalid {
         Some(error) => Err(error),
         None => stored.next().expect(one_each),
     };
-    outcomes.into_iter().map(outcome).collect()
+    invalid.into_iter().map(outcome).collect()
 }
 
 /// The valid puts, and for each put why it is not among them.
 fn items_of(puts: Vec<Put<'_>>) -> (Vec<Item>, Vec<Option<PutError>>) {
-    let mut outcomes = Vec::with_capacity(puts.len());
+    let mut invalid = Vec::with_capacity(puts.len());
     let mut items = Vec::with_capacity(puts.len());
     for put in puts {
         match Item::new(put) {
             Ok(item) => {
                 items.push(item);
-                outcomes.push(None);
+                invalid.push(None);
             }
-            Err(error) => outcomes.push(Some(error)),
+            Err(error) => invalid.push(Some(error)),
         }
     }
-    (items, outcomes)
-}
-
-/// An object on its way.
-struct Item {
-    key: ObjectKey,
-    slices: Vec<Source>,
-    lengths: Vec<u64>,
-    event_info: Option<Arc<StoreEventInfo>>,
-    /// The slices' checksums and prefixes, once they are known.
-    sums: Option<Sums>,
-    outcome: Option<Result<PutOutcome, PutError>>,
-    placements: u32,
-    /// Whether it was refused for lack of space, which the master has counted.
-    was_refused: bool,
-    /// Whether a former master may have begun it, without an answer: nobody can end that put. The one
-    /// that leads gives it up when it is asked to; until then it keeps the key.
-    may_be_begun: bool,
-}
-
-impl Item {
-    /// # Errors
-    /// [`PutError::Key`], [`PutError::EventInfo`].
-    fn new(put: Put<'_>) -> Result<Self, PutError> {
-        put.check_info()?;
-        let Put { key, mut slices, event_info } = put;
-        // An object has none; a caller's parts may happen to be empty.
-        slices.retain(|slice| !slice.is_empty());
-        Ok(Self {
-            key: ObjectKey::new(key)?,
-            lengths: slices.iter().map(|slice| slice.len() as u64).collect(),
-            slices,
-            event_info,
-            sums: None,
-            outcome: None,
-            placements: 0,
-            was_refused: false,
-            may_be_begun: false,
-        })
-    }
-
-    /// The bytes that were stored, or why none were, for the metrics.
-    fn tally(&self) -> Result<u64, ErrorCode> {
-        match &self.outcome {
-            Some(Ok(PutOutcome::Stored)) => Ok(self.lengths.iter().sum()),
-            Some(Ok(_)) => Ok(0),
-            Some(Err(error)) => Err(error.code()),
-            None => Err(ErrorCode::Internal),
-        }
-    }
-
-    /// Takes the checksums, if they were not taken on the way.
-    fn add_up(&mut self) {
-        self.sums.get_or_insert_with(|| Sums::Slices(Arc::new(SliceSums::of(&self.slices))));
-    }
-
-    /// Whether its only checksum is that of all its bytes.
-    fn has_one_sum(&self) -> bool {
-        matches!(self.lengths[..], [len] if len <= CHECKPOINT)
-    }
-
-    /// What makes the object readable, once it is added up and written.
-    fn end(&self, handle: PutHandle) -> PutEnd<'_> {
-        let sums = self.sums.as_ref().expect("what was written is added up");
-        let (checksums, prefixes) = sums.as_slices();
-        let event_info = self.event_info.as_deref();
-        PutEnd { key: self.key.as_ref(), handle, checksums, prefixes, event_info }
-    }
-
-    /// Writes a replica; of the first the checksums are taken on the way.
-    fn job(&self, nth: usize, replica: &ReplicaLocation, until: BootTime) -> Job {
-        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent)
-            .with_ticket(replica.ticket)
-            .until(until);
-        let operation = match self.slices.as_slice() {
-            [slice] => Operation::write(slice.clone(), to),
-            slices => Operation::write(slices.to_vec(), to),
-        };
-        let is_summed = nth == 0 && self.sums.is_none();
-        let operation = match is_summed {
-            true if self.has_one_sum() => operation.checksummed(),
-            true => operation.checkpointed(),
-            false => operation,
-        };
-        Job { endpoint: replica.segment.endpoint.clone(), operation, may_move_on: false }
-    }
-}
-
-/// Checksums of an object's slices, and their prefixes.
-enum Sums {
-    /// Of an object with one slice that has no prefixes.
-    Whole(Checksum),
-    Slices(Arc<SliceSums>),
-}
-
-impl Sums {
-    /// Those that were taken while the bytes moved, if any.
-    fn taken(done: Transferred) -> Option<Self> {
-        done.checksum.map(Self::Whole).or(done.slices.map(Self::Slices))
-    }
-
-    fn as_slices(&self) -> (&[Checksum], &[Checksum]) {
-        match self {
-            Self::Whole(checksum) => (std::slice::from_ref(checksum), &[]),
-            Self::Slices(sums) => (&sums.checksums, &sums.prefixes),
-        }
-    }
+    (items, invalid)
 }
 
 impl Core {
@@ -208,11 +108,12 @@ impl Core {
         if let Err(why) = self.request() {
             return puts.iter().map(|_| Err(why.into())).collect();
         }
-        let (items, outcomes) = items_of(puts);
-        in_order(outcomes, self.store_items(items, config, mode, false).await)
+        let (items, invalid) = items_of(puts);
+        in_order(invalid, self.store_items(items, config, mode, false).await.1)
     }
 
-    /// Stores the items. Those of an application's own are converted for other models.
+    /// Stores the items. Those of an application's own are converted for other models. Returns the
+    /// outcomes when all are there, or the time limit has passed; what is under way then is given up.
     async fn store_items(
         self: &Arc<Self>,
         mut items: Vec<Item>,
@@ -220,46 +121,60 @@ impl Core {
         mode: Mode,
         #[cfg_attr(not(feature = "c2c"), allow(unused, reason = "nothing is converted"))]
         convert: bool,
-    ) -> Vec<Item> {
+    ) -> (Vec<Awaited>, Vec<Result<PutOutcome, PutError>>) {
+        let awaited: Vec<Awaited> = items.iter().map(Item::awaited).collect();
         let (core, config) = (Arc::clone(self), config.clone());
-        let work = Unstoppable::new(&self.runtime, |abandoned| async move {
-            for chunk in items.chunks_mut(CHUNK) {
-                if mode == Mode::Upsert {
-                    core.delete_replaced(chunk.iter().map(|item| item.key.as_ref())).await;
-                }
-                core.store_chunk(chunk, &config, mode, &abandoned).await;
-                #[cfg(feature = "c2c")]
-                if let (true, Some(conversions)) = (convert, &core.c2c) {
-                    let is_stored =
-                        |item: &&Item| matches!(item.outcome, Some(Ok(PutOutcome::Stored)));
-                    chunk
-                        .iter()
-                        .filter(is_stored)
-                        .for_each(|item| conversions.stored(&item.key, mode == Mode::Upsert));
+        let Settings { clock, put_wait, put_timeout, .. } = self.settings;
+        let after = put_wait.saturating_add(put_timeout);
+        let work = Unstoppable::new(&self.runtime, |abandoned| {
+            let limit = Limit::new(clock, after, abandoned);
+            async move {
+                for chunk in items.chunks_mut(CHUNK) {
+                    if mode == Mode::Upsert {
+                        core.delete_replaced(chunk.iter().map(|item| item.key.as_ref())).await;
+                    }
+                    core.store_chunk(chunk, &config, mode, &limit).await;
+                    #[cfg(feature = "c2c")]
+                    if let (true, Some(conversions)) = (convert, &core.c2c) {
+                        chunk
+                            .iter()
+                            .filter(|item| item.is_stored())
+                            .for_each(|item| conversions.stored(&item.key, mode == Mode::Upsert));
+                    }
                 }
             }
-            items
         });
-        work.await
+        let limited = {
+            // The caller may poll on a thread that no runtime has.
+            let _entered = self.runtime.enter();
+            tokio::time::timeout(after, work)
+        };
+        // Work that is late goes on by itself, and gives up what it has begun.
+        let _ = limited.await;
+        let late = || PutError::TimedOut { after };
+        let outcomes = awaited.iter().map(|item| item.take(late)).collect();
+        (awaited, outcomes)
     }
 
-    /// Tries until every item has an outcome, or nobody waits for it any more and nothing
-    /// is half done.
+    /// Tries until every item has an outcome, or the limit has passed and nothing is half done.
     async fn store_chunk(
         self: &Arc<Self>,
         items: &mut [Item],
         config: &ReplicateConfig,
         mode: Mode,
-        abandoned: &AtomicBool,
+        limit: &Limit,
     ) {
         let deadline = Instant::now() + self.settings.put_wait;
         let under_way = self.put_keys.enter(items.iter().map(|item| item.key.as_ref()));
         let mut pause = FIRST_PAUSE;
         let mut avoid_suspects = true;
         loop {
-            let open: Vec<usize> =
-                (0..items.len()).filter(|&at| items[at].outcome.is_none()).collect();
-            if open.is_empty() || abandoned.load(Ordering::Relaxed) {
+            let open: Vec<usize> = (0..items.len()).filter(|&at| items[at].is_open()).collect();
+            if open.is_empty() {
+                return;
+            }
+            if limit.is_over() {
+                open.into_iter().for_each(|at| items[at].end(Err(limit.error())));
                 return;
             }
             let avoiding = if avoid_suspects { self.avoiding(config) } else { None };
@@ -269,9 +184,7 @@ impl Core {
             let granted = match self.start(items, &open, config, mode, &under_way, patience).await {
                 Ok(granted) => granted,
                 Err(error) => {
-                    for at in open {
-                        items[at].outcome = Some(Err(error.clone()));
-                    }
+                    open.into_iter().for_each(|at| items[at].end(Err(error.clone())));
                     return;
                 }
             };
@@ -282,14 +195,17 @@ impl Core {
             }
             if granted.is_empty() {
                 // Everything left waits for room.
-                if items.iter().any(|item| item.outcome.is_none()) {
+                if items.iter().any(Item::is_open) {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 continue;
             }
-            let written = self.write(items, granted).await;
-            self.finish(items, written, mode).await;
+            let written = match limit.is_over() {
+                true => granted.into_iter().map(Granted::unwritten).collect(),
+                false => self.write(items, granted, limit).await,
+            };
+            self.finish(items, written, mode, limit).await;
         }
     }
 
@@ -345,7 +261,9 @@ impl Core {
                         && items[at].may_be_begun => {}
                 Err(refusal) => {
                     items[at].was_refused |= refusal.code != ErrorCode::Overloaded;
-                    items[at].outcome = patience.refused(refusal);
+                    if let Some(outcome) = patience.refused(refusal) {
+                        items[at].end(outcome);
+                    }
                 }
             }
         }
@@ -395,31 +313,44 @@ impl Core {
     }
 
     /// Writes every replica of every granted item.
-    async fn write(&self, items: &mut [Item], granted: Vec<Granted>) -> Vec<Written> {
+    async fn write(
+        &self,
+        items: &mut [Item],
+        granted: Vec<Granted>,
+        limit: &Limit,
+    ) -> Vec<Written> {
         let mut jobs = Vec::with_capacity(granted.len());
         for Granted { at, grant, until } in &granted {
             let replicas = grant.replicas.iter().enumerate();
-            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, *until)));
+            let until = limit.of_grant(*until);
+            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, until)));
         }
         let mut results = self.transfer(jobs).await.into_iter();
+        let is_over = limit.is_over();
         let mut written = Vec::with_capacity(granted.len());
         for Granted { at, grant, until } in granted {
             let (mut outcome, mut late) = (Ok(()), Vec::new());
             // All of this object's results are taken, also after a failure.
             for (replica, result) in grant.replicas.iter().zip(results.by_ref()) {
                 match result {
-                    Ok(done) => items[at].sums = items[at].sums.take().or(Sums::taken(done)),
+                    Ok(done) => {
+                        if !items[at].is_written(done) {
+                            outcome = Err(Unfinished::Changed);
+                        }
+                    }
                     Err(failed) => {
                         let segment = &replica.segment;
                         self.peers.holds(&segment.endpoint, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
-                        outcome = Err(failed.error);
+                        outcome = outcome.and(Err(Unfinished::Peer(failed.error)));
                         late.extend(failed.late);
                     }
                 }
             }
-            if outcome.is_ok() {
-                items[at].add_up();
+            if is_over {
+                outcome = Err(Unfinished::GivenUp);
+            } else if outcome.is_ok() && !items[at].add_up() {
+                outcome = Err(Unfinished::Changed);
             }
             let first = grant.replicas.first().filter(|_| grant.disk || self.has_unlisted());
             let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
@@ -430,13 +361,19 @@ impl Core {
 
     /// Makes written items readable and gives the others up, to be placed anew if
     /// they have not been too often.
-    async fn finish(self: &Arc<Self>, items: &mut [Item], written: Vec<Written>, mode: Mode) {
+    async fn finish(
+        self: &Arc<Self>,
+        items: &mut [Item],
+        written: Vec<Written>,
+        mode: Mode,
+        limit: &Limit,
+    ) {
         let is_whole = |written: &Written| written.outcome.is_ok();
         let (whole, broken): (Vec<_>, Vec<_>) = written.into_iter().partition(is_whole);
         let mut rest = &whole[..];
         while !rest.is_empty() {
             let ends: Vec<PutEnd<'_>> =
-                rest.iter().map(|written| items[written.at].end(written.handle)).collect();
+                rest.iter().map(|written| items[written.at].put_end(written.handle)).collect();
             let ends = first_call(&ends);
             let (part, later) = rest.split_at(ends.len());
             // Bytes are copied while the master answers. The task that sends the call may wait for this
@@ -462,7 +399,7 @@ impl Core {
                             shared.persist(file);
                         }
                         let answer = answer.map_err(PutError::Refused);
-                        items[at].outcome = Some(answer.map(|()| PutOutcome::Stored));
+                        items[at].end(answer.map(|()| PutOutcome::Stored));
                     }
                 }
                 Err(error) => {
@@ -470,21 +407,20 @@ impl Core {
                     for &Written { at, handle, until, .. } in part {
                         let key = items[at].key.clone();
                         unsettled.push(Unsettled { key, handle, until });
-                        items[at].outcome = Some(Err(error.clone().into()));
+                        items[at].end(Err(error.clone().into()));
                     }
                     self.settle(unsettled, mode);
                 }
             }
             rest = later;
         }
-        self.give_up(items, broken, mode).await;
+        self.give_up(items, broken, mode, limit).await;
     }
 
     /// The file that is to be written of an object; `None` where it gets none.
     fn file(&self, item: &Item, written: &Written) -> Option<Pending> {
         let (shared, replica) = (self.shared_tier.as_ref()?, written.file_of?);
-        let (checksums, _) = item.sums.as_ref()?.as_slices();
-        let slices = item.lengths.iter().zip(checksums);
+        let slices = item.lengths.iter().zip(item.checksums()?);
         let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
         // What is in this client's own memory is read there.
         let is_own = self.segments.local(replica.0, replica.1).is_some();
@@ -503,7 +439,13 @@ impl Core {
         }
     }
 
-    async fn give_up(self: &Arc<Self>, items: &mut [Item], broken: Vec<Written>, mode: Mode) {
+    async fn give_up(
+        self: &Arc<Self>,
+        items: &mut [Item],
+        broken: Vec<Written>,
+        mode: Mode,
+        limit: &Limit,
+    ) {
         if broken.is_empty() {
             return;
         }
@@ -531,10 +473,13 @@ impl Core {
                 });
             }
             items[at].placements += 1;
-            if let Err(error) = outcome
-                && (!revoked || items[at].placements >= PLACEMENTS)
-            {
-                items[at].outcome = Some(Err(PutError::Peer(error)));
+            match outcome {
+                Err(Unfinished::Changed) => items[at].end(Err(PutError::MemoryChanged)),
+                Err(Unfinished::GivenUp) => items[at].end(Err(limit.error())),
+                Err(Unfinished::Peer(error)) if !revoked || items[at].placements >= PLACEMENTS => {
+                    items[at].end(Err(PutError::Peer(error)));
+                }
+                Ok(()) | Err(Unfinished::Peer(_)) => {}
             }
         }
     }
@@ -586,49 +531,35 @@ struct Granted {
     until: BootTime,
 }
 
+impl Granted {
+    /// The item of a put that is given up before anything of it is read.
+    fn unwritten(self) -> Written {
+        let Self { at, grant, until } = self;
+        let (outcome, late) = (Err(Unfinished::GivenUp), Vec::new());
+        Written { at, handle: grant.handle, until, outcome, file_of: None, late }
+    }
+}
+
 /// An item that was written, or not.
 struct Written {
     at: usize,
     handle: PutHandle,
     until: BootTime,
-    outcome: Result<(), PeerError>,
+    outcome: Result<(), Unfinished>,
     /// The first replica of an object that is to have a file.
     file_of: Option<(RemoteKey, Extent)>,
     /// What was lost with writes of it under way.
     late: Vec<Arc<LostLinks>>,
 }
 
-/// What a refused put may still try.
-#[derive(Clone, Copy)]
-struct Patience {
-    /// Until when it waits for room.
-    deadline: Instant,
-    /// Whether segments are left out that are there.
-    avoiding: bool,
-    /// Whether a segment that is mounted in the meantime could take the put.
-    may_come: bool,
-}
-
-impl Patience {
-    /// The outcome of a refused put; `None` when it may try again.
-    fn refused(self, refusal: Refusal) -> Option<Result<PutOutcome, PutError>> {
-        match refusal.code {
-            ErrorCode::ObjectAlreadyExists => Some(Ok(PutOutcome::Existing)),
-            ErrorCode::PutInProgress => Some(Ok(PutOutcome::Pending)),
-            ErrorCode::TooFewSegments | ErrorCode::ObjectTooLarge if self.avoiding => None,
-            // A master that has just begun has no segments until its nodes have come back.
-            ErrorCode::TooFewSegments if self.may_come && Instant::now() < self.deadline => None,
-            ErrorCode::Full
-            | ErrorCode::Fragmented
-            | ErrorCode::AllLeased
-            | ErrorCode::Overloaded
-                if Instant::now() < self.deadline =>
-            {
-                None
-            }
-            _ => Some(Err(PutError::Refused(refusal))),
-        }
-    }
+/// Why a put that has space is given up.
+enum Unfinished {
+    /// The bytes could not be written.
+    Peer(PeerError),
+    /// The bytes that were written are not those of the call.
+    Changed,
+    /// Its caller has given it up, or its time limit has passed.
+    GivenUp,
 }
 
 #[cfg(test)]

@@ -116,7 +116,9 @@ impl Client {
             let staged = stage.part(&memory, range.len());
             let outcome = match staged {
                 Ok(staged) => {
-                    let put = Put { event_info, ..Put::new(key, staged.clone()) };
+                    // Nothing else has the stage meanwhile.
+                    let checksums = Some(vec![None]);
+                    let put = Put { event_info, checksums, ..Put::new(key, staged.clone()) };
                     self.put_staged(put, source, range.start, staged, config).await
                 }
                 Err(error) => Err(error),

@@ -82,6 +82,7 @@ impl ClientBuilder {
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
+            put_timeout => put_timeout,
             local_memcpy => local_copy,
             client_metric => metrics,
             client_metric_interval => metrics_interval,

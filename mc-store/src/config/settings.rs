@@ -195,6 +195,8 @@ settings! {
         value::time_ms;
     /// How long a put waits for room.
     put_wait: Duration = "put_wait_ms", "MC_STORE_PUT_WAIT_MS", value::wait_ms;
+    /// How long a put may take beside that.
+    put_timeout: Duration = "put_timeout_ms", "MC_STORE_PUT_TIMEOUT_MS", value::time_ms;
     /// Whether objects in this client's own segment are copied directly.
     local_memcpy: bool = "local_memcpy", "MC_STORE_MEMCPY", value::flag;
     /// Whether calls are counted and timed.

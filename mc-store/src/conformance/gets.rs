@@ -76,6 +76,19 @@ pub(super) async fn a_target_that_is_too_small_is_refused(store: Subject) {
     assert_eq!(error.code(), ErrorCode::InvalidParams);
 }
 
+pub(super) async fn a_value_is_not_read_that_is_longer_than_its_reader_takes(store: Subject) {
+    let value = content("key", 5000);
+    put(&*store, "key", value.clone()).await;
+    let gets = [("key", 5000), ("nothing", 5000), ("key", 4999), ("key", u64::MAX)];
+    let values = store.batch_get_at_most(&gets).await;
+    assert_eq!(values[0].as_ref().expect("it fits"), &value);
+    assert!(matches!(values[1], Err(StoreError::NotFound)), "{:?}", values[1]);
+    let too_long = StoreError::BufferTooSmall { needed: 5000, given: 4999 };
+    let refused = values[2].as_ref().expect_err("it does not fit").to_string();
+    assert_eq!(refused, too_long.to_string());
+    assert_eq!(values[3].as_ref().expect("it fits"), &value);
+}
+
 pub(super) async fn values_are_scattered(store: Subject) {
     let value = content("key", 5000);
     put(&*store, "key", value.clone()).await;

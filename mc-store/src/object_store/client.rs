@@ -41,6 +41,10 @@ impl ObjectStore for Client {
         each(Client::batch_get(self, keys).await)
     }
 
+    async fn batch_get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, StoreError>> {
+        each(self.get_at_most(gets).await)
+    }
+
     async fn get_range(
         &self,
         key: &str,

@@ -61,8 +61,9 @@ use crate::client::{GetInto, Put, PutMode, PutOutcome, Stat, wait_until_final};
 /// only. A [`MemoryStore`] has no leases.
 ///
 /// # Cancellation
-/// Dropping a future abandons the call. A put or a removal may be carried out all the same; memory
-/// that a read names may change until it is.
+/// Dropping a future abandons the call. A put that has not been made readable yet stores nothing, and
+/// what it reads from its memory later is not stored; a removal may be carried out all the same. A read
+/// leaves its memory alone from then on; exceptions are named by the store.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
     /// Stores one object: a key that has a value keeps it or gets the new one, as `mode` says.
@@ -112,8 +113,8 @@ pub trait ObjectStore: Send + Sync {
         self.store(Put::new(key, value), config, PutMode::Put).await
     }
 
-    /// [`put_with`](Self::put_with) of the bytes of `source`, sent straight from there. Changing
-    /// them during the call makes readers see a checksum that does not match.
+    /// [`put_with`](Self::put_with) of the bytes of `source`, sent straight from there. What is stored
+    /// are the bytes of the call; changing them before it ends makes it fail.
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -173,6 +174,39 @@ pub trait ObjectStore: Send + Sync {
 
     /// [`get`](Self::get) of many keys. A key that is named twice has one value.
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>>;
+
+    /// [`batch_get`](Self::batch_get) of values that have at most the number of bytes beside the key,
+    /// for callers that have room for no more. A longer value is not read.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and [`BufferTooSmall`](StoreError::BufferTooSmall) for a longer value.
+    async fn batch_get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, StoreError>> {
+        let keys: Vec<&str> = gets.iter().map(|(key, _)| *key).collect();
+        let stats = match self.batch_stat(&keys).await {
+            Ok(stats) => stats,
+            Err(error) => return gets.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let fits = |(stat, &(_, given)): (Result<Stat, StoreError>, &(&str, u64))| match stat?.len {
+            needed if needed > given => Err(StoreError::BufferTooSmall { needed, given }),
+            _ => Ok(()),
+        };
+        let fit: Vec<Result<(), StoreError>> = stats.into_iter().zip(gets).map(fits).collect();
+        let read: Vec<&str> =
+            keys.iter().zip(&fit).filter(|(_, fit)| fit.is_ok()).map(|(key, _)| *key).collect();
+        let mut values = self.batch_get(&read).await.into_iter().zip(read);
+        let value = |(fit, &(_, given)): (Result<(), StoreError>, &(&str, u64))| {
+            fit?;
+            let (value, _) = values.next().expect("one value for each key");
+            match value? {
+                // Replaced meanwhile.
+                value if value.len() as u64 > given => {
+                    Err(StoreError::BufferTooSmall { needed: value.len() as u64, given })
+                }
+                value => Ok(value),
+            }
+        };
+        fit.into_iter().zip(gets).map(value).collect()
+    }
 
     /// Returns the bytes `range` of `key`'s value, fewer when the value ends before. With a
     /// `generation`, as [`stat`](Self::stat) tells it, only of that put: ranges that several calls

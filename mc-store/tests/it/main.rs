@@ -18,6 +18,7 @@ mod event_infos;
 #[cfg(feature = "events")]
 mod events;
 mod examples;
+mod given_up;
 mod grey;
 #[cfg(feature = "http")]
 mod http;

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 use mc_meta::{ReplicaPlace, Slices};
 use mc_rpc::ReplicaList;
 use mc_tier::{ObjectId, Tier, TierError};
-use mc_transport::RemoteSpan;
+use mc_transport::{Cancel, RemoteSpan};
 use mc_types::KeyRef;
 use tokio::time::Instant;
 
 use super::{CHUNK, Object, Read};
 use crate::client::checksums::{Pieces, prefix, scatter};
 use crate::client::core::Core;
+use crate::client::data::CancelOnDrop;
 use crate::client::tiers::TierCounters;
 use crate::error::GetError;
 
@@ -154,11 +155,15 @@ impl Core {
         let (tier, id, slices) = (source.tier, source.id, read.list.slices.clone());
         let _place = self.tier_readers.acquire().await.expect("the semaphore is never closed");
         let begun = Instant::now();
+        // The thread goes on when this is dropped, and then leaves the memory alone.
+        let cancel = CancelOnDrop::default();
+        let cancelled = cancel.handle().clone();
         let reading = self.settings.environment.blocking(move || {
-            let outcome = read_from(&*tier, &id, &slices, &wanted);
+            let outcome = read_from(&*tier, &id, &slices, &wanted, &cancelled);
             (wanted, outcome)
         });
         let Some(Ok((wanted, outcome))) = reading.await else { return };
+        drop(cancel);
         let bytes = wanted.iter().map(|wanted| wanted.range.end - wanted.range.start).sum();
         source.counters.read(
             begun.elapsed(),
@@ -204,6 +209,7 @@ fn read_from(
     id: &ObjectId,
     slices: &Slices,
     wanted: &[Wanted],
+    cancel: &Cancel,
 ) -> Result<(), Failure> {
     let len = slices.total_len();
     if let [only] = wanted
@@ -212,7 +218,7 @@ fn read_from(
     {
         let bytes = tier.get_range(id, only.range.clone()).map_err(of_tier)?;
         let bytes = bytes.ok_or(Failure::Useless(None))?;
-        return scatter(&bytes, &only.target).map_err(|_| Failure::Target);
+        return scatter(&bytes, &only.target, cancel).map_err(|_| Failure::Target);
     }
     let object = tier.get(id).map_err(of_tier)?.ok_or(Failure::Useless(None))?;
     let expected = slices.as_slice();
@@ -239,7 +245,8 @@ fn read_from(
             let part = (start - here.start) as usize..(end - here.start) as usize;
             let rest = behind(target, filled);
             let pieces = prefix(&rest, end - start).ok_or(Failure::Target)?;
-            scatter(&slice.bytes()[part], &pieces).map_err(|_| Failure::Target)?;
+            let copied = scatter(&slice.bytes()[part], &pieces, cancel);
+            copied.map_err(|_| Failure::Target)?;
             filled += end - start;
         }
     }
