@@ -1,7 +1,8 @@
 //! Everything late at once: masters that are killed and know nothing afterwards, nodes and
 //! applications that are stopped and go on, links that pause and deliver after the close,
 //! removals by force. No wrong byte is returned as good, and no object that was stored is
-//! destroyed.
+//! destroyed. Callers give up, and use their memory for something else: nothing of that is read, and
+//! nothing is written there.
 //!
 //! Runs for a quarter of a minute. For ten minutes, or with the seed of a run that failed:
 //!
@@ -17,6 +18,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
+mod impatient;
 mod process;
 
 use std::collections::BTreeMap;
@@ -126,11 +128,36 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
         }
     };
     let config = ReplicateConfig::default();
+    let mut given_back = impatient::GivenBack::default();
     while !process::is_told_to_end() {
+        given_back.check(&mut counts, false);
         let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
         let own = key(number, below(&mut random, KEYS));
         let any = key(below(&mut random, WORKERS as u64), below(&mut random, KEYS));
-        match below(&mut random, 10) {
+        match below(&mut random, 12) {
+            10 => {
+                let value = content(&own, below(&mut random, VERSIONS));
+                count(impatient::put(&client, &own, &value, &mut random, &mut given_back).await);
+            }
+            11 => {
+                let len = content(&any, 0).len();
+                let read = impatient::get(&client, &any, len, &mut random, &mut given_back).await;
+                match read {
+                    None => count("get given up"),
+                    Some(Ok(value)) => {
+                        count("read in time");
+                        if !(0..VERSIONS).any(|version| value == content(&any, version)) {
+                            count("WRONG");
+                            eprintln!("wrong bytes as good: {any}");
+                        }
+                    }
+                    Some(Err(GetError::ChecksumMismatch { endpoint })) => {
+                        count("DESTROYED");
+                        eprintln!("destroyed: {any} at {endpoint}");
+                    }
+                    Some(Err(_)) => count("read failed"),
+                }
+            }
             0..=2 => {
                 let value = content(&own, below(&mut random, VERSIONS));
                 match client.put_with(&own, value, &config).await {
@@ -190,6 +217,7 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
         }
     }
     client.shutdown().await;
+    given_back.check(&mut counts, true);
     counts
 }
 
@@ -328,11 +356,14 @@ async fn nothing_of_the_past_touches_reused_space() {
     }
     println!("{kills} master kills, {stops} stops, {pauses} pauses; {counts:?}");
     let of = |what: &str| counts.get(what).copied().unwrap_or(0);
-    assert_eq!((of("WRONG"), of("DESTROYED")), (0, 0), "CHAOS_SEED={seed}: {counts:?}");
+    for what in ["WRONG", "DESTROYED", "WRITTEN LATE", "CHANGED without a reason"] {
+        assert_eq!(of(what), 0, "CHAOS_SEED={seed}, {what}: {counts:?}");
+    }
     // It was worth the while.
     for what in ["stored", "replaced", "read", "range read", "removed"] {
         assert!(of(what) > 100, "CHAOS_SEED={seed}, {what}: {counts:?}");
     }
+    assert!(of("put given up") + of("get given up") > 0, "CHAOS_SEED={seed}: {counts:?}");
 }
 
 /// A writer over shared memory is in the middle of a copy when it is stopped and the master
