@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::described::{Described, Reported};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 5;
+pub(super) const VERSION: u16 = 6;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -222,6 +222,9 @@ pub(super) struct Object<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct NewObject<'a> {
     pub(super) object: Object<'a>,
+    /// The checksums at the thin client's call of those pieces that the application can change.
+    #[serde(deserialize_with = "at_most::<_, _, MAX_PIECES>")]
+    pub(super) checksums: Vec<Option<u32>>,
     pub(super) event_info: Option<EventInfo<'a>>,
 }
 
@@ -550,6 +553,7 @@ mod tests {
                 key: Cow::Borrowed(&*key),
                 pieces: vec![worst; MAX_PIECES_OF_CALL / MAX_OBJECTS],
             },
+            checksums: vec![Some(u32::MAX); MAX_PIECES_OF_CALL / MAX_OBJECTS],
             event_info: Some((&info).into()),
         };
         let config = ReplicateConfig::default();

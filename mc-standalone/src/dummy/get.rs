@@ -55,6 +55,8 @@ struct Item<'a> {
     /// The only put that it may be of.
     generation: Option<Generation>,
     room: usize,
+    /// The length of the longest value that the caller takes.
+    most: u64,
     attempts: u32,
     outcome: Option<Result<Bytes, StoreError>>,
 }
@@ -62,7 +64,8 @@ struct Item<'a> {
 impl<'a> Item<'a> {
     fn new(key: &'a str, room: usize) -> Self {
         let outcome = KeyRef::new(key).err().map(|error| Err(error.into()));
-        Self { key, range: None, generation: None, room, attempts: 0, outcome }
+        let (range, generation, most) = (None, None, u64::MAX);
+        Self { key, range, generation, room, most, attempts: 0, outcome }
     }
 }
 
@@ -77,6 +80,20 @@ impl Shared {
             places.iter().for_each(|&at| values[at] = Some(value.clone()));
         }
         values.into_iter().map(|value| value.expect("every key is in a group")).collect()
+    }
+
+    /// Reads values that have no more bytes than their callers take.
+    pub(super) async fn read_at_most(
+        &self,
+        gets: &[(&str, u64)],
+    ) -> Vec<Result<Bytes, StoreError>> {
+        let guess = self.guess.len(gets.len(), self.arena.memory().len());
+        let mut items = Vec::with_capacity(gets.len());
+        for &(key, most) in gets {
+            let room = guess.min(usize::try_from(most).unwrap_or(usize::MAX)).max(1);
+            items.push(Item { most, ..Item::new(key, room) });
+        }
+        self.read_all(items).await
     }
 
     pub(super) async fn read_range(
@@ -135,6 +152,10 @@ impl Shared {
             let item = &mut items[at];
             item.attempts += 1;
             match length {
+                Err(StoreError::BufferTooSmall { needed, .. }) if needed > item.most => {
+                    let given = item.most;
+                    item.outcome = Some(Err(StoreError::BufferTooSmall { needed, given }));
+                }
                 Err(StoreError::BufferTooSmall { needed, .. }) if item.attempts < ATTEMPTS => {
                     item.room = usize::try_from(needed).unwrap_or(usize::MAX);
                 }

@@ -31,6 +31,10 @@ impl ObjectStore for DummyClient {
         self.core.shared.read_whole(keys).await
     }
 
+    async fn batch_get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, StoreError>> {
+        self.core.shared.read_at_most(gets).await
+    }
+
     async fn get_range(
         &self,
         key: &str,
@@ -125,7 +129,8 @@ impl ObjectStore for DummyClient {
     }
 
     fn can_register(&self, memory: &Memory) -> bool {
-        memory.shareable().is_some()
+        let whole = memory.origin().map_or(memory, |part| part.memory());
+        whole.shareable().is_some()
     }
 
     async fn register(&self, memory: &Memory) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mc_meta::ReplicateConfig;
 use mc_store::{Put, PutMode, PutOutcome, StoreError};
 use mc_transport::{Memory, Source};
-use mc_types::{KeyRef, StoreEventInfo};
+use mc_types::{Checksum, KeyRef, StoreEventInfo};
 use tokio::time::Instant;
 
 use super::shared::Shared;
@@ -17,15 +17,21 @@ use crate::wire::{
 
 impl Shared {
     /// Stores objects in as many calls as it takes.
-    pub(super) async fn store_all(
+    pub(super) async fn store_all<'a>(
         &self,
-        mut puts: Vec<Put<'_>>,
+        mut puts: Vec<Put<'a>>,
         config: &ReplicateConfig,
         mode: PutMode,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let deadline = self.deadline();
         // An object has no empty slices; a caller's parts may happen to be empty.
         puts.iter_mut().for_each(|put| put.slices.retain(|slice| !slice.is_empty()));
+        // The node agent may take up the call when the application has changed its memory.
+        let is_summed = |put: &Put<'_>| {
+            put.checksums.as_ref().is_some_and(|sums| sums.len() == put.slices.len())
+        };
+        let summed = |put: Put<'a>| if is_summed(&put) { put } else { put.of_this_moment() };
+        let puts: Vec<Put<'a>> = puts.into_iter().map(summed).collect();
         let mut outcomes = vec![None; puts.len()];
         let mut next = 0;
         while next < puts.len() {
@@ -126,7 +132,10 @@ impl Shared {
         chunk.pieces += pieces.len();
         chunk.places.push(at);
         let object = Object { key: Cow::Borrowed(put.key), pieces };
-        chunk.objects.push(NewObject { object, event_info: event_info.map(EventInfo::from) });
+        let sums = put.checksums.iter().flatten();
+        let checksums = sums.map(|sum| sum.map(Checksum::as_u32)).collect();
+        let event_info = event_info.map(EventInfo::from);
+        chunk.objects.push(NewObject { object, checksums, event_info });
         Ok(())
     }
 

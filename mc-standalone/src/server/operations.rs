@@ -5,10 +5,10 @@ use std::sync::Arc;
 use mc_meta::ListCursor;
 use mc_store::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};
 use mc_transport::Source;
-use mc_types::{ErrorCode, Generation, TaskId};
+use mc_types::{Checksum, ErrorCode, Generation, TaskId};
 
 use super::memories::Memories;
-use crate::wire::{Call, Failure, Keys, MAX_OBJECTS, Outcome, PutCall, Reply, Wanted};
+use crate::wire::{Call, Failure, Keys, MAX_OBJECTS, NewObject, Outcome, PutCall, Reply, Wanted};
 
 /// Does what `call` asks. Calls about memory are not done here.
 pub(super) async fn execute(
@@ -61,9 +61,10 @@ async fn put_objects(
 ) -> Result<Reply, Failure> {
     let config = call.config.decoded()?;
     let slices = memories.resolve(call.puts.iter().map(|put| &put.object))?;
-    let (objects, infos): (Vec<_>, Vec<_>) =
-        call.puts.into_iter().map(|put| (put.object, put.event_info)).unzip();
-    let puts = objects.iter().zip(slices).zip(infos).map(|((object, slices), info)| Put {
+    let rest = |put: NewObject<'static>| (put.object, (put.checksums, put.event_info));
+    let (objects, rest): (Vec<_>, Vec<_>) = call.puts.into_iter().map(rest).unzip();
+    let puts = objects.iter().zip(slices).zip(rest).map(|((object, slices), (sums, info))| Put {
+        checksums: Some(sums.into_iter().map(|sum| sum.map(Checksum::from_crc32c)).collect()),
         event_info: info.map(|info| Arc::new(info.into())),
         ..Put::of_slices(&object.key, slices.into_iter().map(Source::from).collect())
     });
