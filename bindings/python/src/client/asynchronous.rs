@@ -26,9 +26,10 @@ const MAX_INLINE: usize = 64 << 10;
 /// threads. Several event loops in several threads may use one client, those of asyncio and of
 /// uvloop.
 ///
-/// A call begins when its coroutine is awaited or made a task. Cancelling the task that awaits it
-/// abandons the call. A put or upsert that has begun is completed in the background instead, and
-/// uses the given buffers until then.
+/// A call begins when its coroutine is awaited or made a task. Cancelling the task that awaits it, as
+/// :func:`asyncio.wait_for` does, ends the call: a get writes to the given buffers no more, and a put or
+/// upsert stores nothing, unless only the master's answer to its end is missing. Over RDMA a get that
+/// was cancelled may write until its buffers can be resized again.
 ///
 /// >>> async def main(master):
 /// ...     async with mc_store.AsyncClient(master) as client:

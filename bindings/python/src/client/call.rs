@@ -1,16 +1,15 @@
 //! Coroutines whose work runs on a client's runtime.
 
+use super::completion_queue::{Completion, CompletionQueue, CompletionSender};
+use super::failure::Outcome;
+use super::work::Work;
+use crate::fork::ProcessGuard;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use tokio::task::AbortHandle;
-
-use super::completion_queue::{Completion, CompletionQueue, CompletionSender};
-use super::failure::Outcome;
-use crate::fork::ProcessGuard;
 
 /// Starts a call.
 pub(super) type Start = Box<dyn FnOnce() -> Outcome<Started> + Send>;
@@ -19,14 +18,15 @@ pub(super) type Start = Box<dyn FnOnce() -> Outcome<Started> + Send>;
 pub(super) enum Started {
     /// The call has ended with this result.
     Ended(Box<dyn Completion>),
-    /// The call is to go on on the client's threads, which send the result; it can be aborted.
-    Pending(Box<dyn FnOnce(CompletionSender) -> Outcome<AbortHandle>>),
+    /// The call is to go on on the client's threads, which send the result.
+    Pending(Box<dyn FnOnce(CompletionSender) -> Outcome<Work>>),
 }
 
 /// A call of the store as a coroutine, which can be awaited once.
 ///
 /// The call begins when the coroutine is awaited or made a task. Cancelling the task that awaits
-/// it abandons the call. A put or upsert that has begun is completed in the background instead.
+/// it ends the call: a get writes to the given buffers no more, except over RDMA, and a put or upsert
+/// stores nothing, unless only the master's answer to its end is missing.
 #[pyclass(frozen, subclass, weakref, module = "mc_store._native")]
 pub(crate) struct Call {
     name: &'static str,
@@ -47,7 +47,7 @@ struct Waiting {
     future: Py<PyAny>,
     queue: Py<CompletionQueue>,
     number: u64,
-    work: AbortHandle,
+    work: Work,
 }
 
 impl Waiting {
@@ -58,7 +58,7 @@ impl Waiting {
             std::mem::forget(self.work);
             return;
         }
-        self.work.abort();
+        self.work.end();
         self.queue.get().forget(self.number);
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use mc_store::blocking;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::AbortHandle;
 
 use super::embedded::Embedded;
 use super::failure::{Failure, Outcome};
 use super::settings::Settings;
+use super::work::Work;
 use crate::fork::{PerProcess, ProcessGuard};
 use crate::interrupt::is_interrupted;
 use crate::logging;
@@ -77,7 +77,7 @@ impl Member {
         settings: Settings,
         master: impl FnOnce() -> Outcome<Option<Embedded>> + Send + 'static,
         ended: impl FnOnce(Outcome<Arc<Self>>) + Send + 'static,
-    ) -> Outcome<AbortHandle> {
+    ) -> Outcome<Work> {
         logging::set_up();
         let threads = if settings.may_serve() { PEER_THREADS } else { REQUEST_THREADS };
         let runtime = Builder::new_multi_thread()
@@ -101,7 +101,7 @@ impl Member {
             let client = builder.connect().await?;
             Ok(Self::known(Self { client, driver, master: Mutex::new(master) }))
         };
-        Ok(spawner.spawn(async move { ended(work.await) }).abort_handle())
+        Ok(spawner.spawn(async move { ended(work.await) }).abort_handle().into())
     }
 
     fn known(member: Self) -> Arc<Self> {
@@ -177,13 +177,10 @@ impl Member {
     ///
     /// # Errors
     /// When the client has no threads of its own.
-    pub(super) fn spawn(
-        &self,
-        future: impl Future<Output = ()> + Send + 'static,
-    ) -> Outcome<AbortHandle> {
+    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Outcome<Work> {
         let threads = self.threads();
         let threads = threads.ok_or_else(|| Failure::closed("this client has no threads"))?;
-        Ok(threads.spawn(future).abort_handle())
+        Ok(Work::spawn(threads, future))
     }
 
     fn threads(&self) -> Option<&Runtime> {

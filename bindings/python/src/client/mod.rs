@@ -21,6 +21,7 @@ mod reports;
 mod settings;
 mod value;
 mod wakeup;
+mod work;
 
 pub(crate) use asynchronous::{AsyncClient, Connecting};
 pub(crate) use blocking::{Client, local};

@@ -52,6 +52,21 @@ pub(crate) fn copy_out(bytes: &[u8], address: usize) -> Result<(), Failure> {
         .map_err(|why| unusable(address, bytes.len(), &why))
 }
 
+/// Rejects memory whose first or last byte this process cannot read, such as that of a device.
+pub(crate) fn check_mapped(address: usize, len: usize) -> Result<(), Failure> {
+    let Some(behind) = len.checked_sub(1) else { return Ok(()) };
+    for at in [Some(address), address.checked_add(behind)] {
+        let mut byte = 0;
+        let readable = match at {
+            // SAFETY: `byte` has room for one byte.
+            Some(at) => unsafe { copy(Direction::In, &raw mut byte, at, 1) },
+            None => Err(io::ErrorKind::AddrNotAvailable.into()),
+        };
+        readable.map_err(|why| unusable(address, len, &why))?;
+    }
+    Ok(())
+}
+
 fn unusable(address: usize, len: usize, why: &io::Error) -> Failure {
     Failure::refuse(format_args!("cannot use the {len} bytes at {address:#x}: {why}"))
 }

@@ -9,6 +9,6 @@ mod registered;
 
 pub(crate) use self::borrow_guard::BorrowGuard;
 pub(crate) use self::borrows::Borrows;
-pub(crate) use self::checked::{copy_in, copy_out};
+pub(crate) use self::checked::{check_mapped, copy_in, copy_out};
 pub(crate) use self::host::HostMemory;
 pub(crate) use self::registered::{Buffers, Lookup, RegisterError, Removed};

@@ -35,6 +35,17 @@ struct Registered {
     /// Borrows of the caller's memory. Memory that this library allocated frees itself after its
     /// last use, so its borrows are not counted.
     borrows: Borrows,
+    /// Calls and transfers that use the memory, of those that count.
+    uses: Borrows,
+}
+
+impl Registered {
+    /// Returns `len` bytes of the memory from `start` on, as a block that counts as a use until the
+    /// last handle, slice and transfer of it is gone.
+    fn part(&self, start: usize, len: usize) -> Option<MemorySlice> {
+        let part = self.whole.part(start, len)?;
+        Some(part.into_memory(self.uses.begin()).whole())
+    }
 }
 
 impl Buffers {
@@ -81,7 +92,8 @@ impl Buffers {
         {
             return Err(RegisterError::Overlaps);
         }
-        known.insert(address, Registered { whole: whole.clone(), borrows });
+        let uses = Borrows::default();
+        known.insert(address, Registered { whole: whole.clone(), borrows, uses });
         Ok(whole)
     }
 
@@ -100,6 +112,12 @@ impl Buffers {
         self.0.read().values().any(|known| known.whole.memory().is_same(block))
     }
 
+    /// Returns what uses the memory that begins at `address`; `None` if no registered memory begins
+    /// there.
+    pub(crate) fn uses(&self, address: usize) -> Option<Borrows> {
+        self.0.read().get(&address).map(|known| known.uses.clone())
+    }
+
     /// Returns a view for looking up many addresses.
     pub(crate) fn lookup(&self) -> Lookup<'_> {
         Lookup(self.0.read())
@@ -114,6 +132,17 @@ impl Lookup<'_> {
     pub(crate) fn find(&self, address: usize, len: usize) -> Option<MemorySlice> {
         let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
         whole.part(address - first, len)
+    }
+
+    /// As [`find`](Self::find), counted among the [uses](Buffers::uses) of the memory.
+    pub(crate) fn lend(&self, address: usize, len: usize) -> Option<MemorySlice> {
+        let (&first, known) = self.0.range(..=address).next_back()?;
+        known.part(address - first, len)
+    }
+
+    /// Returns whether one registration covers the `len` bytes at `address`.
+    pub(crate) fn covers(&self, address: usize, len: usize) -> bool {
+        self.end(address).is_some_and(|end| len <= end - address)
     }
 
     /// Returns whether the `len` bytes at `address` overlap registered memory that does not cover

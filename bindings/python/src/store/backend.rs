@@ -4,6 +4,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_standalone::DummyClient;
@@ -17,6 +18,10 @@ use tokio::runtime::Runtime;
 
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
+use crate::memory::Borrows;
+
+/// How often a wait for the end of transfers looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The client of a store. Every call blocks: the interpreter must be released.
 #[derive(Debug)]
@@ -88,6 +93,12 @@ impl Backend {
 
     pub(super) fn get(&self, key: &str) -> Result<Bytes, Failure> {
         self.wait(self.store().get(key))
+    }
+
+    /// Reads values that have no more bytes than the numbers beside the keys; longer ones are not
+    /// read.
+    pub(super) fn get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, Failure>> {
+        self.wait_for_each(gets.len(), self.store().batch_get_at_most(gets))
     }
 
     /// Reads a range of a value. With a `generation`, fails with [`Failure::LEASE_EXPIRED`] if
@@ -193,6 +204,19 @@ impl Backend {
             // The node agent asks the master.
             None => self.exist("health check").is_ok(),
         }
+    }
+
+    /// Lets what was given up end, until nothing uses some memory any more or the time has passed;
+    /// returns whether nothing uses it.
+    pub(super) fn let_end(&self, uses: &Borrows, limit: Duration) -> bool {
+        let end = async {
+            while !uses.is_empty() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        // The end of the wait drives what only calls drive.
+        let _ = wait_for(&self.store, async { tokio::time::timeout(limit, end).await });
+        uses.is_empty()
     }
 
     /// Registers memory for transfers. Ignores memory that the store cannot reach, whose bytes are

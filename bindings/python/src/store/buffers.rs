@@ -1,5 +1,7 @@
 //! The callers' memory, by address.
 
+use std::time::Duration;
+
 use mc_store::Source;
 use mc_transport::MemorySlice;
 use pyo3::prelude::*;
@@ -32,6 +34,21 @@ impl Store {
     fn unregister_buffer(&self, py: Python<'_>, buffer_ptr: Size) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         Ok(code_of(detached(py, || session.unregister(buffer_ptr.0))?))
+    }
+
+    /// _is_idle(self, buffer_ptr: int, wait: float = 0) -> bool
+    ///
+    /// Returns whether no call and no transfer uses the registered memory that begins at buffer_ptr,
+    /// also none that was given up. Waits up to so many seconds until that is so.
+    #[pyo3(signature = (buffer_ptr, wait = 0.0))]
+    fn _is_idle(&self, py: Python<'_>, buffer_ptr: Size, wait: f64) -> PyResult<bool> {
+        let Some(session) = self.session()? else { return Ok(true) };
+        let Some(uses) = session.buffers.uses(buffer_ptr.0) else { return Ok(true) };
+        let limit = Duration::try_from_secs_f64(wait).unwrap_or_default();
+        if uses.is_empty() || limit.is_zero() {
+            return Ok(uses.is_empty());
+        }
+        detached(py, || session.backend.let_end(&uses, limit))
     }
 
     /// alloc_from_mem_pool(self, size: int) -> int
@@ -87,7 +104,7 @@ impl Session {
 
     /// Returns whether the `len` bytes at `address` lie in one buffer that is registered.
     pub(super) fn is_registered(&self, lookup: &Lookup<'_>, address: usize, len: usize) -> bool {
-        lookup.find(address, len).or_else(|| self.find_allocated(address, len)).is_some()
+        lookup.covers(address, len) || self.find_allocated(address, len).is_some()
     }
 
     fn in_place(
@@ -102,20 +119,39 @@ impl Session {
                  at once or none"
             )));
         }
-        let known = lookup.find(address, len).or_else(|| self.find_allocated(address, len));
+        let known = lookup.lend(address, len).or_else(|| self.find_allocated(address, len));
         Ok(known.filter(|slice| self.backend.reaches(slice)))
     }
 
-    /// Returns the `len` bytes at `address` as the source of a put.
-    pub(super) fn source(
+    /// Finds the `len` bytes at `address`, for a put.
+    pub(super) fn locate(
         &self,
         lookup: &Lookup<'_>,
         address: usize,
         len: usize,
-    ) -> Result<Source, Failure> {
-        match self.in_place(lookup, address, len)? {
-            Some(slice) => Ok(slice.into()),
-            None => copy_in(address, len).map(Source::from),
+    ) -> Result<Located, Failure> {
+        Ok(match self.in_place(lookup, address, len)? {
+            Some(slice) => Located::InPlace(slice),
+            None => Located::Elsewhere { address, len },
+        })
+    }
+}
+
+/// Where the bytes of a put are.
+pub(super) enum Located {
+    /// In memory that the store reaches.
+    InPlace(MemorySlice),
+    /// At an address that may be wrong.
+    Elsewhere { address: usize, len: usize },
+}
+
+impl Located {
+    /// Returns the bytes as the source of a put; copies them if the store does not reach them, which
+    /// takes as long as they are many: not while a [`Lookup`] keeps other threads from registering.
+    pub(super) fn into_source(self) -> Result<Source, Failure> {
+        match self {
+            Self::InPlace(slice) => Ok(slice.into()),
+            Self::Elsewhere { address, len } => copy_in(address, len).map(Source::from),
         }
     }
 }

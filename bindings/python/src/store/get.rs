@@ -11,7 +11,7 @@ use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
 use crate::interrupt::detached;
-use crate::memory::copy_out;
+use crate::memory::{check_mapped, copy_out};
 
 #[pymethods]
 impl Store {
@@ -136,7 +136,12 @@ impl Session {
         let target = self.target(&self.buffers.lookup(), address, len)?;
         match target {
             Some(target) => self.backend.get_into(key, &target),
-            None => scatter(&self.backend.get(key)?, &[(Size(address), Size(len))]),
+            None => {
+                check_mapped(address, len)?;
+                let mut values = self.backend.get_at_most(&[(key, len as u64)]);
+                let value = values.pop().unwrap_or(Err(Failure::INTERNAL))?;
+                scatter(&value, &[(Size(address), Size(len))])
+            }
         }
     }
 
@@ -163,10 +168,13 @@ impl Session {
                     direct.push(GetInto::scattered(key, slices));
                     direct_at.push(at);
                 }
-                Ok(None) => {
-                    staged.push(key);
-                    staged_at.push((at, pieces));
-                }
+                Ok(None) => match check_all_mapped(pieces) {
+                    Err(refused) => lengths[at] = Err(refused),
+                    Ok(room) => {
+                        staged.push((key, room));
+                        staged_at.push((at, pieces));
+                    }
+                },
             }
         }
         drop(lookup);
@@ -176,13 +184,21 @@ impl Session {
             }
         }
         if !staged.is_empty() {
-            for ((at, pieces), value) in staged_at.into_iter().zip(self.backend.batch_get(&staged))
-            {
+            let values = self.backend.get_at_most(&staged);
+            for ((at, pieces), value) in staged_at.into_iter().zip(values) {
                 lengths[at] = value.and_then(|value| scatter(&value, pieces));
             }
         }
         lengths
     }
+}
+
+/// Rejects pieces of memory that cannot be used before anything is read for them; returns how many
+/// bytes they have.
+fn check_all_mapped(pieces: &[(Size, Size)]) -> Result<u64, Failure> {
+    let used = pieces.iter().filter(|(_, size)| size.0 > 0);
+    used.clone().try_for_each(|(address, size)| check_mapped(address.0, size.0))?;
+    Ok(used.fold(0, |room: u64, (_, size)| room.saturating_add(size.0 as u64)))
 }
 
 /// Copies a value to pieces of memory, and returns the value's length.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::arguments::{Items, Size, Texts, pair_up};
+use super::buffers::Located;
 use super::config::{Plan, ReplicateConfig};
 use super::events::EventInfos;
 use super::session::Session;
@@ -388,13 +389,16 @@ impl Session {
             Err(failure) => return vec![Err(failure); keys.len()],
         };
         let lookup = self.buffers.lookup();
-        let sources = pieces.into_iter().map(|pieces| {
+        let located = pieces.into_iter().map(|pieces| {
             let pieces = pieces.ok_or(Failure::INVALID_PARAMS)?;
             let pieces = pieces.iter().filter(|(_, size)| size.0 > 0);
-            pieces.map(|&(address, size)| self.source(&lookup, address.0, size.0)).collect()
+            pieces.map(|&(address, size)| self.locate(&lookup, address.0, size.0)).collect()
         });
-        let sources = sources.collect();
+        let located: Vec<Result<Vec<Located>, Failure>> = located.collect();
         drop(lookup);
+        let source =
+            |located: Vec<Located>| located.into_iter().map(Located::into_source).collect();
+        let sources = located.into_iter().map(|located| located.and_then(source)).collect();
         store_all(self, keys, sources, &plan, mode)
     }
 }

@@ -5,7 +5,8 @@ and hands the same regions out again. A region belongs to a size class: the smal
 ``min_size_class``, twice that, four times that, ... which holds the request.
 
 A lease's memory returns to the pool when the lease is released, or when the lease and all its views
-have been garbage-collected. It never returns while a view could still write to it.
+have been garbage-collected. It never returns while a view could still write to it, nor while a
+transfer of a call that was given up, as by a signal's handler, could still read or write it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _INVALID_PARAMS = -600  # of `unregister_buffer`: there is no such memory
 # The interval at which a waiting thread checks the pool again. Every release wakes it, except that
 # of a lease that the garbage collector ends on the waiting thread itself between check and sleep.
 _LOOK_AGAIN_SECONDS = 1.0
+
+# How long a waiting thread lets transfers of calls that were given up go on, between two checks.
+_LET_END_SECONDS = 0.05
 
 
 class RegistersMemory(Protocol):
@@ -247,6 +251,8 @@ class BufferPool:
         self._changes = 0
         self._come_back: deque[_Region] = deque()
         self._idle: dict[int, list[_Region]] = {}
+        # Regions whose leases have ended, and which transfers still use.
+        self._used: list[_Region] = []
         self._bytes = 0
         self._regions = 0
         self._leases = 0
@@ -386,8 +392,11 @@ class BufferPool:
             if left <= 0:
                 raise PoolTimeout("timed out waiting for buffer")
             with self._changed:
-                if self._changes == seen:
+                used = self._used[0] if self._used else None
+                if used is None and self._changes == seen:
                     self._changed.wait(min(left, _LOOK_AGAIN_SECONDS))
+            if used is not None:
+                self._is_idle(used, min(left, _LET_END_SECONDS))
 
     # What follows, up to `_region_size`, is called with the lock held. Regions to be unregistered
     # are added to `victims`; that happens when the lock is free again, for the kernel may be long
@@ -399,13 +408,27 @@ class BufferPool:
             try:
                 region = self._come_back.popleft()
             except IndexError:
-                return
+                break
             self._leases -= 1
+            self._used.append(region)
+        self._used, ended = [], self._used
+        for region in ended:
             if self._closed or region.size > self._max_size_class:
+                # Unregistering waits for transfers.
                 self._count_out(region)
                 victims.append(region)
-            else:
+            elif self._is_idle(region):
                 self._idle.setdefault(region.size, []).append(region)
+            else:
+                self._used.append(region)
+
+    def _is_idle(self, region: _Region, wait: float = 0.0) -> bool:
+        """Whether no transfer uses the region, after waiting up to ``wait`` seconds for that."""
+        is_idle = getattr(self._store, "_is_idle", None)
+        try:
+            return is_idle is None or is_idle(region.ptr, wait)
+        except RuntimeError:
+            return True  # A forked child has a copy of the memory, and no transfers.
 
     def _shut(self, victims: list[_Region]) -> None:
         self._closed = True

@@ -22,7 +22,7 @@ calls! {
     /// they are removed.
     ///
     /// :param value: A bytes-like object, sent without a copy. If its bytes change during the call,
-    ///     readers get :class:`~mc_store.exceptions.Corrupt`.
+    ///     nothing is stored and the call raises :class:`~mc_store.exceptions.Corrupt`.
     /// :param replicas: The number of copies, on different segments. Fewer are made, but at least
     ///     one, when fewer segments have space.
     /// :param soft_pin: Evict other objects first while this object is in use, or for so many seconds.
