@@ -646,6 +646,7 @@ class _Settings(TypedDict, total=False):
     numa_node: int
     heartbeat_interval_ms: int
     put_wait_ms: int
+    put_timeout_ms: int
     local_memcpy: bool
     client_metric: bool
     client_metric_interval_s: int
