@@ -3,7 +3,8 @@
 //! A new connection is not refused because others idle. When all places are taken one of
 //! them yields: of the connections that have not made a call yet the oldest, unless they are
 //! few, or else the one that has been silent for longest, from the source that has most.
-//! Connections with calls under way yield nothing. One that yields is told to go away, and a
+//! Proved connections with calls under way yield nothing; to be at work, or to say something, is
+//! no merit of a connection that has proved nothing. One that yields is told to go away, and a
 //! client of ours connects again when it has something to ask.
 
 use core::cmp::Reverse;
@@ -30,7 +31,8 @@ const FOUND_PART: usize = 64;
 /// [`UNPROVED_PART`] of all places. When there are more the first of them is cut off.
 const MAX_LEAVING: usize = 64;
 
-/// Time that a connection may be silent between its handshake and its first call.
+/// Time from a connection's handshake within which it must prove something, whatever it says
+/// meanwhile.
 const FIRST_CALL: Duration = Duration::from_secs(60);
 
 /// The places of a server.
@@ -133,7 +135,8 @@ impl Place {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Notes whether calls are under way.
+    /// Notes whether calls are under way, for which a connection at [`Stage::Proved`] keeps its
+    /// place.
     pub fn set_busy(&self, busy: bool) {
         self.busy.store(busy.into(), Ordering::Relaxed);
     }
@@ -150,9 +153,11 @@ impl Place {
         Found { number: self.number, stage: self.stage(), seen }
     }
 
-    /// Returns whether it could yield now.
+    /// Returns whether it could yield now: at any time before it has proved something, or else
+    /// strangers keep their places by requests that are refused, or never complete.
     fn yields(&self) -> bool {
-        !self.is_leaving() && self.busy.load(Ordering::Relaxed) == 0
+        let at_work = self.stage() == Stage::Proved && self.busy.load(Ordering::Relaxed) > 0;
+        !self.is_leaving() && !at_work
     }
 }
 
@@ -247,8 +252,12 @@ impl Places {
         (Some(Seat { places: Arc::clone(self), place, go: gone }), yielded)
     }
 
-    /// Notes that the connection at `place` has said something.
+    /// Notes that the connection at `place` has said something. Before [`Stage::Proved`] this
+    /// changes nothing: the time of such a connection counts from its beginning.
     pub fn saw(&self, place: &Place) {
+        if place.stage() < Stage::Proved {
+            return;
+        }
         place.seen.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
@@ -457,6 +466,45 @@ mod tests {
         let _new = proved(&places, 1);
         assert!(leaves(&good[2]));
         assert!(!leaves(&good[0]) && !leaves(&good[1]));
+    }
+
+    #[test]
+    fn a_connection_that_proved_nothing_yields_while_it_is_at_work() {
+        let places = Places::new(32, usize::MAX, LONG);
+        let good: Vec<_> = (0..16).map(|_| proved(&places, 1)).collect();
+        let strangers: Vec<_> = (0..16).map(|_| take(&places, 2)).collect();
+        let _calls: Vec<_> = strangers.iter().map(|seat| seat.place().call()).collect();
+        for seat in &strangers {
+            seat.place().reached(Stage::Shaken);
+        }
+        let mut new = Vec::new();
+        for _ in 0..12 {
+            strangers.iter().for_each(Seat::seen);
+            new.push(proved(&places, 3));
+        }
+        assert_eq!(strangers.iter().filter(|seat| leaves(seat)).count(), 12);
+        assert!(!good.iter().chain(&new).any(leaves));
+    }
+
+    #[test]
+    fn a_connection_that_proves_nothing_for_a_minute_goes_whatever_it_says() {
+        let places = Places::new(4, usize::MAX, LONG);
+        let (stranger, busy, good) = (take(&places, 1), take(&places, 1), proved(&places, 1));
+        for seat in [&stranger, &busy] {
+            seat.place().reached(Stage::Shaken);
+        }
+        let _call = busy.place().call();
+        let step = Duration::from_secs(5);
+        let sweeps = FIRST_CALL.as_secs() / step.as_secs() + 2;
+        let gone: usize = (0..sweeps)
+            .map(|_| {
+                stranger.seen();
+                good.seen();
+                places.sweep(step)
+            })
+            .sum();
+        assert_eq!(gone, 2);
+        assert!(leaves(&stranger) && leaves(&busy) && !leaves(&good));
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Door {
             let Some(tasks) = self.tasks.upgrade() else { return };
             let place = Arc::clone(seat.place());
             let open = Counted::new(&self.counters.connections);
-            let serving = serve(stream, seat);
+            // Each future around another one may hold it twice.
+            let serving = Box::pin(serve(stream, seat));
             let task = tasks.spawn(async move {
                 let _open = open;
                 if let Err(end) = serving.await {

@@ -89,6 +89,52 @@ async fn silent_connections_keep_nobody_out() {
     assert!(stats.yielded_connections >= 400, "{stats:?}");
 }
 
+/// A read of a byte with a key that no node has, as bytes.
+fn refused_request() -> Vec<u8> {
+    let mut request = b"\x01\x00\x00\x00\x01\x00\x00\x00".to_vec();
+    request.extend([0x5a; 16]);
+    request.extend(0u64.to_le_bytes());
+    request.extend(1u64.to_le_bytes());
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_with_a_wrong_key_and_one_byte_more_keep_nobody_out() {
+    const PLACES: usize = 64;
+    let _alone = ALONE.lock().await;
+    let (node, region) = node(PLACES).await;
+    let key = region.key();
+    let (address, endpoint) = (node.local_address().unwrap(), node.endpoint().unwrap().clone());
+    let mut strangers = Vec::new();
+    for _ in 0..PLACES {
+        let mut stranger = TcpStream::connect(address).await.unwrap();
+        stranger.write_all(PREFACE).await.unwrap();
+        stranger.write_all(&refused_request()).await.unwrap();
+        // Always in the middle of a request.
+        stranger.write_all(&refused_request()[..1]).await.unwrap();
+        strangers.push(stranger);
+    }
+    // Their requests have been refused: each has an answer behind the node's own words.
+    for stranger in &mut strangers {
+        let mut words = vec![0; 20];
+        stranger.read_exact(&mut words).await.unwrap();
+        let description = u32::from_le_bytes(words[16..].try_into().unwrap());
+        let mut answer = vec![0; description as usize + 16];
+        timeout(DEADLINE, stranger.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    }
+    for _ in 0..10 {
+        for stranger in &mut strangers {
+            // Some have been closed in the meantime.
+            let _ = stranger.try_write(&refused_request());
+        }
+        let new = TcpTransport::start(TcpConfig::default()).await.unwrap();
+        let link = timeout(DEADLINE, new.connect(&endpoint)).await.expect("in time");
+        read(&link.expect("a place"), key).await;
+    }
+    let stats = node.stats();
+    assert_eq!(stats.refused_connections, 0, "{stats:?}");
+}
+
 /// The time within which 99 of a hundred reads are done.
 async fn p99_of_reads(link: &Bundle, key: RemoteKey) -> Duration {
     let mut times = Vec::new();
@@ -205,6 +251,44 @@ fn ten_thousand_clients_read_from_one_node() {
     });
     drop(process.stdin.take());
     assert!(process.wait().unwrap().success());
+}
+
+/// The most memory that a socket takes of a node before it has shown a key.
+#[cfg(target_os = "linux")]
+const SOCKET_WITHOUT_A_KEY: usize = 4 << 10;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_socket_that_has_shown_no_key_costs_a_node_little_memory() {
+    const COUNT: usize = 4_000;
+    let _alone = ALONE.blocking_lock();
+    raise_descriptors();
+    let (mut process, endpoint, _) = start_node();
+    let resident = || -> usize {
+        let file = format!("/proc/{}/status", process.id());
+        let status = std::fs::read_to_string(file).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let address: SocketAddr = endpoint.address().parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (before, after) = runtime.block_on(async {
+        let mut strangers = Vec::with_capacity(COUNT);
+        for _ in 0..64 {
+            strangers.push(silent(address, PREFACE).await);
+        }
+        let before = resident();
+        for _ in 0..COUNT {
+            // Returns when the node has answered.
+            strangers.push(silent(address, PREFACE).await);
+        }
+        (before, resident())
+    });
+    drop(process.stdin.take());
+    process.wait().unwrap();
+    let each = after.saturating_sub(before) / COUNT;
+    println!("a socket without a key takes {each} bytes of the node");
+    assert!(each <= SOCKET_WITHOUT_A_KEY, "{each} bytes each");
 }
 
 fn raise_descriptors() {

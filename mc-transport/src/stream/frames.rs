@@ -24,6 +24,9 @@ use crate::staged::Stage;
 /// larger goes straight to its target. 32 KiB hold the headers of 800 requests.
 const RECEIVE_BUFFER: usize = 32 << 10;
 
+/// The same of a connection whose peer has proved nothing: what a stranger's socket may cost.
+const SMALL_RECEIVE_BUFFER: usize = 256;
+
 /// From this size on a payload is worth a system call that leaves it in the
 /// socket until its target is known.
 pub(super) const DIRECT: u64 = 16 << 10;
@@ -450,6 +453,20 @@ pub(super) struct ReceiveBuffer {
 impl ReceiveBuffer {
     pub(super) fn new() -> Self {
         Self { bytes: vec![0; RECEIVE_BUFFER].into(), start: 0, end: 0 }
+    }
+
+    /// Returns a buffer with room for a few requests, for a peer that has proved nothing yet.
+    pub(super) fn small() -> Self {
+        Self { bytes: vec![0; SMALL_RECEIVE_BUFFER].into(), start: 0, end: 0 }
+    }
+
+    /// Gives a [small](Self::small) buffer the size of the others.
+    pub(super) fn enlarge(&mut self) {
+        let mut larger = Self::new();
+        let len = self.len();
+        larger.bytes[..len].copy_from_slice(&self.bytes[self.start..self.end]);
+        larger.end = len;
+        *self = larger;
     }
 
     /// Bytes waiting.

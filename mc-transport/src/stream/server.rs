@@ -77,7 +77,8 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
     let open = Arc::new(service.regions.links().enter(id, move || told.notify_one()));
     // Dropped before the entry in the table, which says that nothing is touched any more.
     let mut served = pin!(async {
-        Connection::greet(stream, service, id, seat, Arc::clone(&open)).await?.serve().await
+        let greeted = Connection::greet(stream, service, id, seat, Arc::clone(&open));
+        Box::pin(greeted).await?.serve().await
     });
     let mut asked = pin!(asked.notified());
     poll_fn(|cx| match asked.as_mut().poll(cx) {
@@ -152,6 +153,9 @@ struct Connection {
     received: ReceiveBuffer,
     answers: SendQueue,
     progress: ProgressTimeout,
+    /// Whether the peer has shown a valid key. Before, it yields its place in the middle of a
+    /// request, and its requests buy it no time.
+    is_proved: bool,
     /// Bytes moved since other tasks had a turn.
     since_yield: usize,
     /// Bytes to receive of the next request before its target is known: after a large write
@@ -175,9 +179,10 @@ impl Connection {
             open,
             regions: service.regions.clone(),
             max_operation: service.max_operation,
-            received: ReceiveBuffer::new(),
+            received: ReceiveBuffer::small(),
             answers: SendQueue::default(),
             progress: ProgressTimeout::new(service.connect_timeout),
+            is_proved: false,
             since_yield: 0,
             expected: usize::MAX,
         };
@@ -209,6 +214,7 @@ impl Connection {
             _ => Frame::bare(&ours),
         });
         connection.flush().await?;
+        connection.answers = SendQueue::default();
         if verdict != Verdict::Welcome {
             linger(&connection.stream).await;
             return Err(End::OtherVersion { theirs: theirs.version });
@@ -218,31 +224,44 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Serves the peer to its end. What that needs is allocated once the peer has proved something:
+    /// a stranger's connection is small.
     async fn serve(mut self) -> Result<(), End> {
-        loop {
-            while let Some(bytes) = self.received.take::<REQUEST_LEN>() {
-                // Each request starts the clock anew: a busy peer is not late.
-                self.progress.renew();
-                let Err(end) = self.carry_out(&bytes).await else { continue };
-                if matches!(end, End::Malformed | End::TooLarge { .. }) {
-                    self.flush().await?;
-                    linger(&self.stream).await;
-                }
-                return Err(end);
-            }
-            self.flush().await?;
-            if self.received.len() == 0 {
-                // Between requests a peer may be silent for as long as it likes, while there
-                // are places for others.
-                self.seat.place().set_busy(false);
-                self.receive_whenever(self.expected).await?;
-                self.seat.place().set_busy(true);
-                self.seat.seen();
-                self.progress.renew();
-            } else {
-                self.receive(self.expected).await?;
+        while !self.is_proved {
+            Box::pin(self.answer_arrived()).await?;
+            match self.received.len() {
+                _ if self.is_proved => {}
+                0 => self.receive_whenever().await?,
+                _ => _ = Box::pin(self.receive(self.expected)).await?,
             }
         }
+        Box::pin(async move {
+            loop {
+                match self.received.len() {
+                    0 => self.receive_whenever().await?,
+                    _ => _ = self.receive(self.expected).await?,
+                }
+                self.answer_arrived().await?;
+            }
+        })
+        .await
+    }
+
+    /// Carries out the requests that have arrived.
+    async fn answer_arrived(&mut self) -> Result<(), End> {
+        while let Some(bytes) = self.received.take::<REQUEST_LEN>() {
+            // Each request starts the clock anew: a busy peer is not late.
+            if self.is_proved {
+                self.progress.renew();
+            }
+            let Err(end) = self.carry_out(&bytes).await else { continue };
+            if matches!(end, End::Malformed | End::TooLarge { .. }) {
+                self.flush().await?;
+                linger(&self.stream).await;
+            }
+            return Err(end);
+        }
+        self.flush().await
     }
 
     async fn carry_out(&mut self, bytes: &[u8; REQUEST_LEN]) -> Result<(), End> {
@@ -273,8 +292,11 @@ impl Connection {
         let wanted = if is_write { Access::Write } else { Access::Read };
         let RequestHeader { id, key, offset, len, .. } = request;
         let admitted = self.regions.admit_any(key, offset, len, wanted, ticket.as_ref());
-        if admitted.is_ok() {
+        if admitted.is_ok() && !self.is_proved {
+            self.is_proved = true;
             self.seat.place().reached(Stage::Proved);
+            self.received.enlarge();
+            self.progress.renew();
         }
         self.expected = match (is_write && len >= DIRECT, request.has_ticket) {
             (false, _) => usize::MAX,
@@ -491,18 +513,32 @@ impl Connection {
                     return Ok(moved);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.progress.wait(self.stream.readable()).await??;
+                    let readable = self.stream.readable();
+                    if self.is_proved {
+                        self.progress.wait(readable).await??;
+                        continue;
+                    }
+                    match self.progress.wait(first(readable, &mut self.seat.go)).await? {
+                        First::Left(readable) => readable?,
+                        First::Right(_) => return Err(End::Yielded),
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Receives at most `limit` bytes, whenever they come.
-    async fn receive_whenever(&mut self, limit: usize) -> Result<(), End> {
+    /// Receives the beginning of a request. Between requests a peer may be silent for as long as it
+    /// likes, while there are places for others.
+    async fn receive_whenever(&mut self) -> Result<(), End> {
+        // Requests that are refused keep no place, however many come.
+        if !self.is_proved && self.seat.go.try_recv().is_ok() {
+            return Err(End::Yielded);
+        }
+        self.seat.place().set_busy(false);
         loop {
-            match self.received.try_receive(&self.stream, limit) {
-                Ok(_) => return Ok(()),
+            match self.received.try_receive(&self.stream, self.expected) {
+                Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     match first(self.stream.readable(), &mut self.seat.go).await {
                         First::Left(readable) => readable?,
@@ -512,6 +548,10 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.seat.place().set_busy(true);
+        self.seat.seen();
+        self.progress.renew();
+        Ok(())
     }
 
     /// Lets other tasks run now and then.

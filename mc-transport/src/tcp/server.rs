@@ -26,7 +26,7 @@ impl Server {
         #[cfg(feature = "tls")]
         if let Some(tls) = self.config.tls.as_ref().and_then(|tls| tls.server.as_ref()) {
             let begun = Instant::now();
-            let stream = admit(stream.into(), tls, &self.service).await?;
+            let stream = Box::pin(admit(stream.into(), tls, &self.service)).await?;
             let mut service = self.service.clone();
             service.connect_timeout = service.connect_timeout.saturating_sub(begun.elapsed());
             return serve_stream(stream, &service, seat).await;

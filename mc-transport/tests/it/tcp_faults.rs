@@ -639,7 +639,8 @@ async fn connections_are_limited() {
     let server = TcpTransport::start(config).await.unwrap();
     let address = server.local_address().unwrap();
     let memory = Memory::allocate(100).unwrap();
-    let key = server.register(&memory, Access::ReadWrite).unwrap().key();
+    let region = server.register(&memory, Access::ReadWrite).unwrap();
+    let key = region.key();
     // Both are at work: half of a payload has come.
     let (mut first, mut second) = (fake_client(address).await, fake_client(address).await);
     for stream in [&mut first, &mut second] {
