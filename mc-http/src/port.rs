@@ -93,7 +93,7 @@ impl HttpPort {
             let listener = socket.listen(BACKLOG)?;
             Ok::<_, io::Error>((listener.local_addr()?, listener))
         };
-        match open() {
+        match mc_net::bind_patiently(address.port(), open).await {
             Ok((address, listener)) => {
                 let (max_connections, max_head) = (MAX_CONNECTIONS, MAX_HEAD);
                 Ok(Self { listener, address, max_connections, max_head })

@@ -9,6 +9,8 @@ mod random;
 #[cfg(feature = "relay")]
 mod relay;
 pub mod role;
+#[cfg(target_os = "linux")]
+mod two_addresses;
 mod wait;
 
 #[cfg(feature = "etcd")]
@@ -18,4 +20,6 @@ pub use program::{Finished, Input, Program, Signal, binary};
 pub use random::{Random, content, seed};
 #[cfg(feature = "relay")]
 pub use relay::{Flow, Relay};
+#[cfg(target_os = "linux")]
+pub use two_addresses::{SilentAddress, TWO_ADDRESSES, where_a_name_has_two_addresses};
 pub use wait::{Check, eventually, eventually_async, eventually_blocking};

@@ -10,9 +10,11 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 #[cfg(feature = "tls")]
 use tokio::io::{ReadHalf, WriteHalf};
+#[cfg(feature = "tls")]
+use tokio::net::TcpStream;
+use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::unix;
-use tokio::net::{TcpStream, tcp};
 
 use super::address::Address;
 use super::config::ClientConfig;
@@ -41,7 +43,7 @@ pub(super) async fn connect(
     }
     match address {
         Address::Tcp(addr) => {
-            let stream = TcpStream::connect(&**addr).await?;
+            let stream = mc_net::connect(&**addr).await?;
             tune(&SockRef::from(&stream), config)?;
             #[cfg(feature = "tls")]
             if let (Some(settings), Some(tls)) = (&prepared.tls, &config.tls) {

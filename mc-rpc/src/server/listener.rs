@@ -68,7 +68,7 @@ fn failed(addr: &str, source: io::Error) -> BindError {
 
 impl Listener {
     pub(super) async fn tcp(addr: &str) -> Result<(Self, SocketAddr), BindError> {
-        let listener = TcpListener::bind(addr).await.map_err(|error| failed(addr, error))?;
+        let listener = mc_net::listen(addr).await.map_err(|error| failed(addr, error))?;
         let has_backlog = SockRef::from(&listener).listen(BACKLOG);
         let local_addr = has_backlog.and_then(|()| listener.local_addr());
         let local_addr = local_addr.map_err(|error| failed(addr, error))?;

@@ -26,6 +26,8 @@ mod hostile_peers;
 mod journal_streams;
 #[cfg(target_os = "linux")]
 mod local_socket;
+#[cfg(target_os = "linux")]
+mod names;
 mod object_calls;
 mod reconnect;
 mod roles;

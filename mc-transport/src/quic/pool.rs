@@ -236,28 +236,15 @@ impl Pool {
         Ok(Attempt { endpoint, hello, config, server_name, addresses })
     }
 
-    /// Tries one address after the other, each for its share of the time; what went
-    /// wrong with the last.
+    /// Tries the addresses; the first that answers is used.
     async fn connect_any(
         &self,
         attempt: &Attempt<'_>,
     ) -> Result<(Connection, Greeted), ConnectError> {
-        let endpoint = attempt.endpoint;
-        let count = u32::try_from(attempt.addresses.len()).unwrap_or(u32::MAX).max(1);
-        let share = self.config.connect_timeout / count;
-        let mut failure = unreachable(endpoint, io::ErrorKind::NotFound.into());
-        for &address in &attempt.addresses {
-            let outcome = tokio::time::timeout(share, self.connect_to(attempt, address)).await;
-            match outcome {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => failure = error,
-                Err(_) => {
-                    let after = self.config.connect_timeout;
-                    failure = ConnectError::TimedOut { endpoint: endpoint.clone(), after };
-                }
-            }
-        }
-        Err(failure)
+        let addresses = attempt.addresses.iter().copied();
+        let connected = mc_net::first_of(addresses, |address| self.connect_to(attempt, address));
+        let nowhere = || Err(unreachable(attempt.endpoint, io::ErrorKind::NotFound.into()));
+        connected.await.unwrap_or_else(nowhere)
     }
 
     /// A connection whose peer has said hello, and what it said.

@@ -140,7 +140,7 @@ impl Shared {
             let expected = "host:port";
             return Err(ConnectError::BadAddress { endpoint: endpoint.clone(), expected });
         }
-        let mut stream = TcpStream::connect(endpoint.address()).await.map_err(lost)?;
+        let mut stream = mc_net::connect(endpoint.address()).await.map_err(lost)?;
         tune::tune(&stream, &crate::TcpConfig::default());
         let ours = nonce().map_err(lost)?;
         let hello = Hello { version: VERSION, proven: secret.is_some(), nonce: ours };

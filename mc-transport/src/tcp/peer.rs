@@ -434,21 +434,16 @@ async fn dial(endpoint: &Endpoint, route: &Route) -> Result<TcpStream, ConnectEr
         Some(address) => vec![address],
         None => lookup_host(endpoint.address()).await.map_err(unreachable)?.collect(),
     };
-    // Tries one address after the other.
     let Some(local) = route.local else {
-        return TcpStream::connect(&addresses[..]).await.map_err(unreachable);
+        let dialled = mc_net::first_of(addresses, TcpStream::connect).await;
+        return dialled.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).map_err(unreachable);
     };
-    let mut failed = io::Error::other("no address of the peer is of the local address's family");
-    for address in addresses.into_iter().filter(|address| address.is_ipv4() == local.is_ipv4()) {
-        let socket = if local.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
-        let bound = socket.and_then(|socket| socket.bind((local, 0).into()).map(|()| socket));
-        match bound {
-            Ok(socket) => match socket.connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = error,
-            },
-            Err(error) => failed = error,
-        }
-    }
-    Err(unreachable(failed))
+    let addresses = addresses.into_iter().filter(|address| address.is_ipv4() == local.is_ipv4());
+    let dialled = mc_net::first_of(addresses, |address| async move {
+        let socket = if local.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind((local, 0).into())?;
+        socket.connect(address).await
+    });
+    let no_family = || io::Error::other("no address of the peer is of the local address's family");
+    dialled.await.unwrap_or_else(|| Err(no_family())).map_err(unreachable)
 }

@@ -7,6 +7,8 @@ mod bundle;
 #[cfg(feature = "tls")]
 mod certificates;
 mod conformance;
+#[cfg(all(feature = "tcp", target_os = "linux"))]
+mod names;
 #[cfg(all(feature = "shm", feature = "tcp", target_os = "linux"))]
 mod node;
 #[cfg(feature = "quic")]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::fd::AsFd;
 #[cfg(unix)]
@@ -45,7 +45,7 @@ impl Stream {
     ) -> io::Result<Self> {
         match address {
             Address::Tcp(addr) => {
-                let stream = connect_tcp(addr, deadline)?;
+                let stream = mc_net::connect_blocking(addr, deadline)?;
                 tune(&SockRef::from(&stream), config)?;
                 #[cfg(feature = "tls")]
                 if let (Some(settings), Some(tls)) = (&prepared.tls, &config.tls) {
@@ -118,23 +118,6 @@ impl Stream {
         socket.set_read_timeout(Some(timeout))?;
         socket.set_write_timeout(Some(timeout))
     }
-}
-
-/// Tries each address of the host.
-fn connect_tcp(addr: &str, deadline: Instant) -> io::Result<TcpStream> {
-    let mut failure = None;
-    for addr in addr.to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(failure.unwrap_or_else(|| io::ErrorKind::TimedOut.into()));
-        }
-        match TcpStream::connect_timeout(&addr, left) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = Some(error),
-        }
-    }
-    let nowhere = || io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    Err(failure.unwrap_or_else(nowhere))
 }
 
 impl Read for Stream {
