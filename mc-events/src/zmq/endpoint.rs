@@ -3,7 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use mc_places::Source;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tracing::warn;
@@ -12,6 +15,11 @@ use crate::error::{StartError, SubscribeError};
 
 /// Ports after the wanted one that are tried before any free one is taken.
 const NEXT_PORTS: u16 = 32;
+
+/// Silence after which the system asks a peer whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Unanswered questions after which the connection ends.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connection.
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -63,17 +71,33 @@ impl Listener {
         Ok((Self::Tcp(listener), endpoint))
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<Box<dyn Connection>> {
+    /// Returns the next connection and where it comes from.
+    pub(crate) async fn accept(&self) -> io::Result<(Box<dyn Connection>, Source)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
-                // It fails if the peer has left already; reading shows that too.
-                let _ = stream.set_nodelay(true);
-                Ok(Box::new(stream))
+                let (stream, peer) = listener.accept().await?;
+                tune(&stream);
+                Ok((Box::new(stream), Source::of(peer)))
             }
-            Self::Ipc { listener, .. } => Ok(Box::new(listener.accept().await?.0)),
+            Self::Ipc { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let source = Source::process(&stream);
+                Ok((Box::new(stream), source))
+            }
         }
     }
+}
+
+/// Sends at once, and notices a peer that vanished without a word, to which nothing may be sent for
+/// hours.
+fn tune(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE / 3)
+        .with_retries(KEEPALIVE_PROBES);
+    // Both fail if the peer has left already; reading shows that too.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 /// Connects to a publisher's endpoint.
@@ -83,9 +107,10 @@ pub(crate) async fn connect(text: &str) -> Result<Box<dyn Connection>, Subscribe
         Address::Ipc(path) => UnixStream::connect(path).await.map(|stream| Box::new(stream) as _),
         Address::Tcp { name: "*", .. } => return Err(wrong("no host has the name *")),
         Address::Tcp { port: 0, .. } => return Err(wrong("the port is 0")),
-        Address::Tcp { name, port, .. } => {
-            TcpStream::connect((name, port)).await.map(|stream| Box::new(stream) as _)
-        }
+        Address::Tcp { name, port, .. } => mc_net::connect((name, port)).await.map(|stream| {
+            tune(&stream);
+            Box::new(stream) as _
+        }),
     };
     connected.map_err(|source| SubscribeError::Connect { endpoint: text.into(), source })
 }
@@ -125,8 +150,10 @@ impl<'a> Address<'a> {
 }
 
 async fn bind_tcp(host: &str, port: u16, auto_port: bool) -> io::Result<TcpListener> {
-    let next = if auto_port { NEXT_PORTS } else { 0 };
-    let mut ports = (port..=port.saturating_add(next)).chain(auto_port.then_some(0));
+    if !auto_port {
+        return mc_net::listen((host, port)).await;
+    }
+    let mut ports = (port..=port.saturating_add(NEXT_PORTS)).chain([0]);
     loop {
         let Some(port) = ports.next() else { return Err(ErrorKind::AddrInUse.into()) };
         match TcpListener::bind((host, port)).await {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::sync::Notify;
 
-use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, accept};
+use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, Visit, accept};
 use super::endpoint::{Connection, Listener};
 use super::wire::{self, Bounds, Incoming};
 use crate::error::SocketBusy;
@@ -45,13 +45,20 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Subscriber {
     queue: Mutex<SubscriberQueue>,
+    /// Whether there is a subscription.
+    subscribes: AtomicBool,
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
 struct SubscriberQueue {
     subscriptions: Vec<Vec<u8>>,
+    /// Of the subscriptions, which are inside the share.
+    subscription_bytes: usize,
     waiting: VecDeque<Outgoing>,
+    /// The answer to the last heartbeat. A peer that wants to know whether this side lives needs no
+    /// other one.
+    pong: Option<Vec<u8>>,
     /// Of what waits, and of what is being written.
     bytes: usize,
 }
@@ -93,14 +100,14 @@ impl PubSocket {
 impl EventSocket for PubSocket {
     fn send(&self, message: &Message) -> Result<(), SocketBusy> {
         let subscribers = self.shared.subscribers.lock();
-        let share = self.shared.max_bytes / subscribers.len().max(1);
+        let share = self.shared.share(&subscribers);
         for subscriber in &*subscribers {
             let mut queue = subscriber.queue.lock();
             let wanted = queue.subscriptions.iter().any(|topic| message.topic().starts_with(topic));
             if !wanted {
                 continue;
             }
-            if queue.push(Outgoing::Message(message.clone()), self.shared.max_messages, share) {
+            if queue.push(message.clone(), self.shared.max_messages, share) {
                 subscriber.wake.notify_one();
             } else {
                 self.shared.skipped.fetch_add(1, Ordering::Relaxed);
@@ -147,16 +154,33 @@ impl EventSocket for PubSocket {
 
 impl SubscriberQueue {
     /// Returns whether there was room.
-    fn push(&mut self, outgoing: Outgoing, max_messages: usize, max_bytes: usize) -> bool {
+    fn push(&mut self, message: Message, max_messages: usize, max_bytes: usize) -> bool {
+        let outgoing = Outgoing::Message(message);
         let size = outgoing.size();
         // A message that is larger than the share goes to a subscriber for which nothing waits.
-        let too_many_bytes = self.bytes > 0 && self.bytes + size > max_bytes;
+        let held = self.bytes + self.subscription_bytes;
+        let too_many_bytes = self.bytes > 0 && held + size > max_bytes;
         if self.waiting.len() >= max_messages || too_many_bytes {
             return false;
         }
         self.bytes += size;
         self.waiting.push_back(outgoing);
         true
+    }
+
+    /// Answers a heartbeat, in the place of an answer that still waits.
+    fn answer(&mut self, pong: Vec<u8>) {
+        self.bytes += MESSAGE_SIZE + pong.len();
+        if let Some(unsent) = self.pong.replace(pong) {
+            self.bytes -= MESSAGE_SIZE + unsent.len();
+        }
+    }
+
+    /// Takes what is to be written next.
+    fn take(&mut self) -> Vec<Outgoing> {
+        let count = self.waiting.len().min(WRITE_AT_ONCE);
+        let pong = self.pong.take().map(Outgoing::Pong);
+        pong.into_iter().chain(self.waiting.drain(..count)).collect()
     }
 
     /// Takes a request for, or against, a topic.
@@ -166,9 +190,13 @@ impl SubscriberQueue {
             Some((1, _)) if self.subscriptions.len() >= MAX_SUBSCRIPTIONS => {
                 return Err(io::Error::other("the peer has too many subscriptions"));
             }
-            Some((1, topic)) => self.subscriptions.push(topic.into()),
+            Some((1, topic)) => {
+                self.subscription_bytes += topic.len();
+                self.subscriptions.push(topic.into());
+            }
             Some((0, topic)) => {
                 if let Some(at) = self.subscriptions.iter().position(|known| known == topic) {
+                    self.subscription_bytes -= topic.len();
                     self.subscriptions.swap_remove(at);
                 }
             }
@@ -179,16 +207,23 @@ impl SubscriberQueue {
 }
 
 impl Serve for Shared {
-    async fn serve(self: Arc<Self>, mut connection: Box<dyn Connection>) -> io::Result<()> {
+    async fn serve(
+        self: Arc<Self>,
+        mut connection: Box<dyn Connection>,
+        visit: Visit,
+    ) -> io::Result<()> {
         let hands = wire::shake_hands(&mut connection, "PUB", &["SUB", "XSUB"]);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, hands).await??;
+        visit.greeted();
         let subscriber = Arc::new(Subscriber::default());
         self.subscribers.lock().push(Arc::clone(&subscriber));
         let _leaving = Leaving { shared: &self, subscriber: &subscriber };
         let (reader, writer) = tokio::io::split(connection);
+        let reader = BufReader::with_capacity(wire::MAX_FRAME, reader);
+        let writer = BufWriter::with_capacity(WRITE_BUFFER, writer);
         tokio::select! {
-            ended = self.read(BufReader::with_capacity(wire::MAX_FRAME, reader), &subscriber) => ended,
-            ended = self.write(BufWriter::with_capacity(WRITE_BUFFER, writer), &subscriber) => ended,
+            ended = self.read(reader, &subscriber, &visit) => ended,
+            ended = self.write(writer, &subscriber, &visit) => ended,
         }
     }
 }
@@ -207,18 +242,33 @@ impl Drop for Leaving<'_> {
 }
 
 impl Shared {
+    /// The bytes that may be held for each of those that subscribe.
+    fn share(&self, subscribers: &[Arc<Subscriber>]) -> usize {
+        let subscribes = |of: &&Arc<Subscriber>| of.subscribes.load(Ordering::Relaxed);
+        self.max_bytes / subscribers.iter().filter(subscribes).count().max(1)
+    }
+
     async fn read(
         &self,
         mut reader: impl AsyncRead + Unpin,
         subscriber: &Subscriber,
+        visit: &Visit,
     ) -> io::Result<()> {
         loop {
             match wire::read(&mut reader, Bounds::REQUEST).await? {
-                Incoming::Message { frames, .. } => subscriber.queue.lock().subscribe(&frames)?,
+                Incoming::Message { frames, .. } => {
+                    let subscribes = {
+                        let mut queue = subscriber.queue.lock();
+                        queue.subscribe(&frames)?;
+                        !queue.subscriptions.is_empty()
+                    };
+                    subscriber.subscribes.store(subscribes, Ordering::Relaxed);
+                    if subscribes {
+                        visit.asked();
+                    }
+                }
                 Incoming::Ping(context) => {
-                    let pong = Outgoing::Pong(wire::pong(&context));
-                    // A peer whose queue is full gets the messages before it in place of the pong.
-                    subscriber.queue.lock().push(pong, self.max_messages, self.max_bytes);
+                    subscriber.queue.lock().answer(wire::pong(&context));
                     subscriber.wake.notify_one();
                 }
             }
@@ -229,14 +279,11 @@ impl Shared {
         &self,
         mut writer: impl AsyncWrite + Unpin,
         subscriber: &Subscriber,
+        visit: &Visit,
     ) -> io::Result<()> {
         let mut head = Vec::new();
         loop {
-            let taken: Vec<Outgoing> = {
-                let waiting = &mut subscriber.queue.lock().waiting;
-                let count = waiting.len().min(WRITE_AT_ONCE);
-                waiting.drain(..count).collect()
-            };
+            let taken = subscriber.queue.lock().take();
             if taken.is_empty() {
                 subscriber.wake.notified().await;
                 continue;
@@ -258,6 +305,9 @@ impl Shared {
                 }
             }
             writer.flush().await?;
+            if taken.iter().any(|outgoing| matches!(outgoing, Outgoing::Message(_))) {
+                visit.read();
+            }
             let written: usize = taken.iter().map(Outgoing::size).sum();
             subscriber.queue.lock().bytes -= written;
             self.written.notify_waiters();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Semaphore;
 
-use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, accept};
+use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, Visit, accept};
 use super::endpoint::{Connection, Listener};
 use super::wire::{self, Bounds, Incoming};
 use crate::pack::Packer;
@@ -54,9 +54,14 @@ impl ReplayServer {
 }
 
 impl Serve for ReplaySource {
-    async fn serve(self: Arc<Self>, mut connection: Box<dyn Connection>) -> io::Result<()> {
+    async fn serve(
+        self: Arc<Self>,
+        mut connection: Box<dyn Connection>,
+        visit: Visit,
+    ) -> io::Result<()> {
         let hands = wire::shake_hands(&mut connection, "ROUTER", &["REQ", "DEALER", "ROUTER"]);
         tokio::time::timeout(HANDSHAKE_TIMEOUT, hands).await??;
+        visit.greeted();
         let (reader, mut writer) = tokio::io::split(connection);
         let mut reader = BufReader::with_capacity(wire::MAX_FRAME, reader);
         loop {
@@ -64,7 +69,7 @@ impl Serve for ReplaySource {
                 Ok(Incoming::Message { frames, too_many: false }) => frames,
                 Ok(Incoming::Message { .. }) => Vec::new(),
                 Ok(Incoming::Ping(context)) => {
-                    write(&mut writer, &wire::pong(&context)).await?;
+                    write(&mut writer, &wire::pong(&context)[..]).await?;
                     continue;
                 }
                 Err(error) => {
@@ -74,9 +79,10 @@ impl Serve for ReplaySource {
                     return Err(error);
                 }
             };
-            let mut answer = Answer { writer: &mut writer, delimiter: false };
+            let mut answer = Answer { writer: &mut writer, visit: &visit, delimiter: false };
             match ParsedRequest::parse(&frames) {
                 Some(ParsedRequest { request, delimiter }) => {
+                    visit.asked();
                     answer.delimiter = delimiter;
                     self.answer(request, answer).await?;
                 }
@@ -169,21 +175,23 @@ pub(crate) fn unix_micros() -> u64 {
 /// Where answers go, and in what form.
 struct Answer<'a, W> {
     writer: &'a mut W,
+    visit: &'a Visit,
     delimiter: bool,
 }
 
 impl<W: AsyncWrite + Unpin> Answer<'_, W> {
+    /// Sends a message. Its last frame, which may be large, is not copied.
     async fn send(&mut self, frames: &[&[u8]]) -> io::Result<()> {
-        let mut out = Vec::new();
-        if self.delimiter {
-            wire::append_message(&mut out, &[&[&b""[..]], frames].concat());
-        } else {
-            wire::append_message(&mut out, frames);
-        }
-        write(self.writer, &out).await
+        let (&last, others) = frames.split_last().expect("an answer has a frame");
+        let delimiter: &[&[u8]] = if self.delimiter { &[b""] } else { &[] };
+        let mut head = Vec::new();
+        wire::append_head(&mut head, &[delimiter, others].concat(), last.len());
+        write(self.writer, (&head[..]).chain(last)).await?;
+        self.visit.read();
+        Ok(())
     }
 }
 
-async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
-    tokio::time::timeout(STALL_TIMEOUT, writer.write_all(bytes)).await?
+async fn write(writer: &mut (impl AsyncWrite + Unpin), mut bytes: impl Buf) -> io::Result<()> {
+    tokio::time::timeout(STALL_TIMEOUT, writer.write_all_buf(&mut bytes)).await?
 }

@@ -5,6 +5,9 @@
 mod common;
 #[cfg(feature = "libzmq")]
 mod libzmq;
+#[cfg(target_os = "linux")]
+mod names;
 mod publisher;
 mod python;
+mod strangers;
 mod subscriber;
