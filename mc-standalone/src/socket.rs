@@ -18,6 +18,10 @@ const READ: usize = 64 << 10;
 /// Descriptors that may wait for the frames that they came with.
 const MAX_DESCRIPTORS: usize = 8;
 
+/// Bytes that count as progress of a peer that has answers to take. Fewer do not buy it more time,
+/// so that one byte now and then cannot keep what waits for ever.
+const PROGRESS: usize = 64 << 10;
+
 /// Frames taken before other tasks get a turn; a fraction of a millisecond.
 const FRAMES_PER_TURN: u32 = 64;
 
@@ -214,19 +218,29 @@ impl Outgoing {
         self.pushed.notify_one();
     }
 
-    /// Sends what waits, until the connection breaks or the peer takes nothing for as
-    /// long as `patience`.
+    /// Sends what waits, until the connection breaks or the peer takes less than
+    /// [`PROGRESS`] of it within `patience`.
     pub(super) async fn drive(&self, stream: &UnixStream, patience: Duration) -> Broken {
         loop {
-            match self.send_waiting(stream) {
-                Ok(true) => self.pushed.notified().await,
-                Ok(false) => match timeout(patience, stream.writable()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => return Broken::Io(error),
-                    Err(_) => return Broken::Stalled { after: patience },
-                },
-                Err(error) => return Broken::Io(error),
+            match timeout(patience, self.send_some(stream)).await {
+                Ok(Ok(true)) => self.pushed.notified().await,
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => return Broken::Io(error),
+                Err(_) => return Broken::Stalled { after: patience },
             }
+        }
+    }
+
+    /// Sends what waits, or [`PROGRESS`] of it; whether nothing waits any more.
+    async fn send_some(&self, stream: &UnixStream) -> io::Result<bool> {
+        let mut taken = 0;
+        loop {
+            let (all, sent) = self.send_waiting(stream)?;
+            taken += sent;
+            if all || taken >= PROGRESS {
+                return Ok(all);
+            }
+            stream.writable().await?;
         }
     }
 
@@ -238,7 +252,7 @@ impl Outgoing {
     /// # Cancellation
     /// What was not sent waits on.
     pub(super) async fn flush(&self, stream: &UnixStream) -> Result<(), Broken> {
-        while !self.send_waiting(stream)? {
+        while !self.send_waiting(stream)?.0 {
             stream.writable().await?;
         }
         Ok(())
@@ -253,19 +267,22 @@ impl Outgoing {
         drop(dropped);
     }
 
-    /// Whether nothing waits any more.
-    fn send_waiting(&self, stream: &UnixStream) -> io::Result<bool> {
-        let mut sent = Vec::new();
+    /// Sends what there is room for; whether nothing waits any more, and the bytes that were sent.
+    fn send_waiting(&self, stream: &UnixStream) -> io::Result<(bool, usize)> {
+        let (mut sent, mut bytes) = (Vec::new(), 0);
         let mut queue = self.queue.lock();
         let outcome = loop {
             let Some(frame) = queue.frames.front_mut() else { break Ok(true) };
-            match frame.send(stream) {
+            let before = frame.sent;
+            let outcome = frame.send(stream);
+            bytes += frame.sent - before;
+            match outcome {
                 Ok(true) => sent.extend(queue.frames.pop_front()),
                 other => break other,
             }
         };
         drop(queue);
-        outcome
+        Ok((outcome?, bytes))
     }
 }
 

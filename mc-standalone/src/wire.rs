@@ -13,7 +13,7 @@ use std::time::Duration;
 use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig, SoftPinAction};
 use mc_rpc::Refusal;
 use mc_transport::shm::unix::{Label, Nonce, Proof};
-use mc_types::{ErrorCode, MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo};
+use mc_types::{ErrorCode, MAX_KEY_LEN, MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -167,12 +167,16 @@ impl Call<'_> {
         const FAILURE: usize = MAX_MESSAGE + 32;
         /// Replicas, tasks and what happened to a key.
         const REPORT: usize = 64 << 10;
+        /// What a key has beside its bytes.
+        const KEY_HEAD: usize = 8;
         match self {
             Call::Put(call) => FAILURE * call.puts.len().max(1),
             Call::Get { gets } => FAILURE * gets.len().max(1),
             Call::Remove { keys, .. } | Call::Stat(keys) => FAILURE * keys.0.len().max(1),
             Call::Exist(keys) => FAILURE + keys.0.len(),
-            Call::Find { .. } => MAX_FRAME,
+            Call::Find { limit, .. } => {
+                FAILURE + (*limit as usize).min(MAX_OBJECTS) * (MAX_KEY_LEN + KEY_HEAD)
+            }
             Call::Describe { .. } | Call::Task { .. } => REPORT,
             Call::Register { .. }
             | Call::Unregister { .. }
@@ -542,7 +546,7 @@ mod tests {
 
     #[test]
     fn the_longest_batch_fits_in_a_frame() {
-        let key = "k".repeat(mc_types::MAX_KEY_LEN);
+        let key = "k".repeat(MAX_KEY_LEN);
         let worst = Span { memory: u32::MAX, offset: u64::MAX, len: u64::MAX };
         let info = StoreEventInfo {
             token_ids: vec![u32::MAX; INFO_BYTES_OF_CALL / MAX_OBJECTS / 5],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mc_transport::shm::unix::nonce;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::session::Session;
@@ -65,7 +65,7 @@ impl Dialer<'_> {
     /// What the TCP port says.
     async fn greeting(&self) -> Result<Greeting, DummyError> {
         let greeted = async {
-            let stream = TcpStream::connect(&*self.settings.address).await?;
+            let stream = mc_net::connect(&*self.settings.address).await?;
             let mut bytes = Vec::with_capacity(MAX_LEN);
             stream.take(MAX_LEN as u64).read_to_end(&mut bytes).await?;
             Ok(bytes)

@@ -87,7 +87,7 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
         let place = Arc::clone(seat.place());
         let task = connections.spawn(async move {
             let _counted = Counted::new(&served.figures.clients);
-            let end = serve(&served, stream, &seat).await;
+            let end = serve(&served, stream, user, &seat).await;
             debug!(reason = %end, "a thin client's connection ended");
         });
         Seat::run_in(&place, task);

@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::budget::{Room, Share};
 use super::core::{Core, Figures};
-use super::limits::Limits;
 use super::memories::Memories;
 use super::operations::execute;
 use crate::socket::{Broken, Frame, Incoming, Outgoing};
@@ -47,6 +47,8 @@ struct Session {
     stream: UnixStream,
     outgoing: Outgoing,
     memories: Memories,
+    /// For its requests and their answers.
+    share: Arc<Share>,
     figures: Arc<Figures>,
 }
 
@@ -57,14 +59,15 @@ pub(super) fn turn_away(stream: UnixStream, verdict: Verdict) {
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&refusal));
 }
 
-/// Serves one thin client until it leaves or breaks the protocol, and until the last of
+/// Serves one thin client, a process of `user`, until it leaves or breaks the protocol, and until the last of
 /// its calls has ended.
-pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream, seat: &Seat) -> End {
+pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream, user: u32, seat: &Seat) -> End {
     let mut incoming = Incoming::new(MAX_FRAME_OF_STRANGER);
     let session = Arc::new(Session {
         stream,
         outgoing: Outgoing::default(),
         memories: Memories::new(&core.limits, &core.figures),
+        share: core.budget.share(user),
         figures: Arc::clone(&core.figures),
     });
     let mut stopping = core.stopping.clone();
@@ -169,7 +172,6 @@ impl Session {
         calls: &mut JoinSet<()>,
     ) -> End {
         let places = Arc::new(Semaphore::new(core.limits.calls as usize));
-        let bytes = Arc::new(Semaphore::new(Limits::CALL_BYTES as usize));
         loop {
             while calls.try_join_next().is_some() {}
             // A thin client that takes no answers is not read any more.
@@ -181,11 +183,8 @@ impl Session {
             let Some(Request { id, call }) = request else { return End::Malformed };
             // A thin client that takes no answers leaves them here, and they can be a
             // thousand times as long as what they answer.
-            let len = (len + call.answer_len()).min(Limits::CALL_BYTES as usize) as u32;
-            let room = bytes.clone().acquire_many_owned(len).await.expect("never closed");
-            let all = core.bytes.clone();
-            let of_all = all.acquire_many_owned(len).await.expect("never closed");
-            let held = Held { _place: place, _room: room, _of_all: of_all };
+            let room = self.share.take((len + call.answer_len()) as u64).await;
+            let held = Held { _place: place, room };
             let answer = Answer { session: Arc::clone(self), id, held: Some(held) };
             match call {
                 Call::Register { memory, len } => {
@@ -251,10 +250,7 @@ struct Answer {
 /// A call's share of what calls may take.
 struct Held {
     _place: OwnedSemaphorePermit,
-    /// Bytes of its thin client.
-    _room: OwnedSemaphorePermit,
-    /// Bytes of all.
-    _of_all: OwnedSemaphorePermit,
+    room: Room,
 }
 
 impl Answer {
@@ -263,13 +259,16 @@ impl Answer {
     }
 
     fn send(&mut self, outcome: Result<Reply, Failure>) {
-        let Some(held) = self.held.take() else { return };
+        let Some(mut held) = self.held.take() else { return };
         let bytes = encode(&Response { id: self.id, outcome });
         let bytes = bytes.or_else(|_| {
             let failure = Failure::new(ErrorCode::Internal, "the answer is too long", false);
             encode(&Response { id: self.id, outcome: Err(failure) })
         });
-        let frame = Frame::new(bytes.expect("a failure's text has a limit"));
+        let bytes = bytes.expect("a failure's text has a limit");
+        // The largest answer was reckoned with; other calls may have the rest.
+        held.room.shrink_to(bytes.len() as u64);
+        let frame = Frame::new(bytes);
         self.session.send(frame.holding(held));
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::budget::Budget;
 use super::limits::Limits;
 
 /// What every connection needs.
@@ -22,7 +23,7 @@ pub(super) struct Core {
     /// One for each thin client.
     pub(super) places: Arc<Places>,
     /// For the requests and answers of all thin clients.
-    pub(super) bytes: Arc<Semaphore>,
+    pub(super) budget: Arc<Budget>,
     pub(super) figures: Arc<Figures>,
     /// Sessions that are not over: each is closed when its last call has ended.
     pub(super) sessions: Mutex<HashMap<u64, Arc<Semaphore>>>,

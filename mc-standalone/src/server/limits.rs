@@ -1,9 +1,11 @@
 //! How much of everything thin clients may have.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mc_types::ByteSize;
 
+use super::budget::Budget;
 use crate::is_ours;
 
 /// See the methods of [`ServerBuilder`](super::ServerBuilder).
@@ -21,11 +23,26 @@ impl Limits {
     pub(super) const MOST_CALLS: u32 = 65_536;
 
     /// Bytes of requests of one thin client that are worked on at the same time, with
-    /// those that their answers may have. Several times what one call takes at most.
-    pub(super) const CALL_BYTES: u32 = 16 << 20;
+    /// those that their answers may have. More than what one call takes at most, and so little that
+    /// eight that take no answers leave others of their user a third.
+    const CALL_BYTES: u64 = 4 << 20;
 
-    /// The same of all thin clients together.
-    pub(super) const CALL_BYTES_OF_ALL: u32 = 128 << 20;
+    /// The same of all thin clients together, beyond their reserves.
+    const CALL_BYTES_OF_ALL: u64 = 96 << 20;
+
+    /// Bytes of all reserves together.
+    const RESERVES: u64 = 32 << 20;
+
+    /// The largest and the smallest reserve of a thin client. Calls that name no object fit in
+    /// either.
+    const RESERVE: (u64, u64) = (128 << 10, 2 << 10);
+
+    /// Returns the memory for requests and answers.
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        let (most, least) = Self::RESERVE;
+        let reserve = Self::RESERVES / self.clients.max(1) as u64;
+        Budget::new(Self::CALL_BYTES_OF_ALL, reserve.clamp(least, most), Self::CALL_BYTES)
+    }
 }
 
 impl Default for Limits {

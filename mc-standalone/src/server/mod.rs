@@ -1,6 +1,7 @@
 //! The node agent's side: admits thin clients and does what they ask.
 
 mod accept;
+mod budget;
 mod connection;
 mod core;
 mod limits;
@@ -18,7 +19,6 @@ use mc_transport::NodeSecret;
 use mc_transport::shm::unix::nonce;
 use mc_types::{BoxFuture, ByteSize};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -171,7 +171,7 @@ impl ServerBuilder {
         // Random, so that sessions of a server before this one are not mistaken for ours.
         let first_session = u128::from_ne_bytes(nonce().map_err(ServeError::NoRandomness)?) as u64;
         let bind = |source| ServeError::Bind { address: self.listen, source };
-        let greeter = TcpListener::bind(self.listen).await.map_err(bind)?;
+        let greeter = mc_net::listen(self.listen).await.map_err(bind)?;
         let address = greeter.local_addr().map_err(bind)?;
         let name = format!("mc_store_client_{}.sock", address.port());
         debug_assert!(name.len() <= MAX_NAME);
@@ -183,7 +183,7 @@ impl ServerBuilder {
             client: self.client,
             secret,
             places: Places::new(self.limits.clients, self.limits.clients, Duration::MAX),
-            bytes: Arc::new(Semaphore::new(Limits::CALL_BYTES_OF_ALL as usize)),
+            budget: self.limits.budget(),
             limits: self.limits,
             figures: Arc::default(),
             sessions: Mutex::default(),

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mc_standalone::Server;
-use mc_store::{ByteSize, ErrorCode, ObjectStore as _};
+use mc_store::{ByteSize, ErrorCode, ObjectStore as _, ReplicateConfig};
 use mc_testkit::Random;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -401,50 +401,120 @@ fn answered(host: &Host) -> u64 {
         .sum()
 }
 
-/// What a node keeps for applications that take no answers is bounded for each of them and for
-/// all: they are not read any more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_takes_are_bounded() {
-    /// The most that the answer to one object may take; `docs/standalone.md` has the limits.
-    const ANSWER: u64 = 544;
-    const OBJECTS: u64 = 1024;
-    const OF_ONE: u64 = (16 << 20) / (OBJECTS * ANSWER);
-    const OF_ALL: u64 = (128 << 20) / (OBJECTS * ANSWER);
-    /// Answers that the sockets of a peer hold.
-    const IN_SOCKETS: u64 = 16;
-    let host = Host::with(ByteSize::mib(1), |server| server).await;
-    // There are none, so that every answer says so of each of them.
-    let objects: Vec<_> =
-        (0..OBJECTS).map(|n| (n.to_string(), Vec::<(u32, u64, u64)>::new(), WHOLE, ANY)).collect();
-    let request = framed(&(1u64, GET, objects));
-    for (peers, bound) in [(1, OF_ONE), (24, OF_ALL)] {
-        let most = bound + peers * IN_SOCKETS;
-        let admitted = |_| (Peer::admitted(&host.server), 0);
-        let mut all: Vec<(Peer, usize)> = (0..peers).map(admitted).collect();
+/// A request for as many objects as one call may name, none of which is there, so that the answer
+/// says so of each.
+fn large_request() -> Vec<u8> {
+    let wanted = |n: u64| (n.to_string(), Vec::<(u32, u64, u64)>::new(), WHOLE, ANY);
+    framed(&(1u64, GET, (0..1024).map(wanted).collect::<Vec<_>>()))
+}
+
+/// Answers that the sockets of a peer hold.
+const IN_SOCKETS: u64 = 16;
+
+/// Peers that take no answers.
+struct Takers {
+    all: Vec<(Peer, usize)>,
+    request: Vec<u8>,
+    before: u64,
+}
+
+impl Takers {
+    fn new(host: &Host, count: u64) -> Self {
+        let all: Vec<_> = (0..count).map(|_| (Peer::admitted(&host.server), 0)).collect();
         for (peer, _) in &all {
             peer.stream.set_nonblocking(true).unwrap();
         }
-        let before = answered(&host);
-        // Until nothing more is taken or answered, which is long before they are given up.
+        Self { all, request: large_request(), before: answered(host) }
+    }
+
+    /// Asks until nothing more is taken or answered; returns the answers.
+    async fn fill(&mut self, host: &Host, most: u64) -> u64 {
         let (mut kept, mut same) = (0, 0);
         until("the node to take no more", async || {
-            for (peer, sent) in &mut all {
-                while let Ok(len) = peer.stream.write(&request[*sent..]) {
-                    *sent = (*sent + len) % request.len();
+            for (peer, sent) in &mut self.all {
+                while let Ok(len) = peer.stream.write(&self.request[*sent..]) {
+                    *sent = (*sent + len) % self.request.len();
                 }
             }
-            let now = answered(&host) - before;
-            assert!(now <= most, "{now} answers for {peers} peers");
+            let now = answered(host) - self.before;
+            assert!(now <= most, "{now} answers for {} peers", self.all.len());
             same = if now == kept && now > 0 { same + 1 } else { 0 };
             kept = now;
             (same == 100).then_some(())
         })
         .await;
+        kept
+    }
+}
+
+/// What a node keeps for applications that take no answers is bounded for each of them and for
+/// all of a user: they are not read any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_takes_are_bounded() {
+    /// `docs/standalone.md` has the limits.
+    const OF_ONE: u64 = 4 << 20;
+    const OF_USER: u64 = 48 << 20;
+    // Nobody is given up meanwhile, and makes room for the answers of others.
+    let patient = Duration::from_secs(600);
+    let host = Host::with(ByteSize::mib(1), |server| server.patience(patient)).await;
+    let mut honest = Peer::admitted(&host.server);
+    honest.stream.write_all(&large_request()).unwrap();
+    let mut head = [0; 4];
+    honest.stream.read_exact(&mut head).unwrap();
+    let answer = u64::from(u32::from_le_bytes(head));
+    drop(honest);
+    host.until_idle().await;
+    for (peers, of_all) in [(1, OF_ONE), (24, OF_USER)] {
+        let bound = of_all / answer;
+        let mut takers = Takers::new(&host, peers);
+        let kept = takers.fill(&host, bound + peers * IN_SOCKETS).await;
         println!("{peers} peers that take nothing: {kept} answers, at most {bound} of them kept");
         // Otherwise something else was in the way, and the test shows nothing.
         assert!(kept >= bound / 2, "{kept} of {bound}");
-        drop(all);
+        drop(takers);
         host.until_idle().await;
     }
+    assert_sound(&host).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_are_answered_while_others_of_their_user_take_no_answers() {
+    // The others are not given up meanwhile.
+    let patient = Duration::from_secs(600);
+    let host = Host::with(ByteSize::mib(8), |server| server.patience(patient)).await;
+    let mut takers = Takers::new(&host, 8);
+    takers.fill(&host, u64::MAX).await;
+    let app = host.app().await;
+    let block = app.allocate(4096).unwrap();
+    block.whole().copy_from(0, b"value").unwrap();
+    let calls = async {
+        app.put_from("key", &block.whole(), &ReplicateConfig::default()).await.unwrap();
+        assert_eq!(app.get_into("key", &block.whole()).await.unwrap(), 4096);
+        let keys: Vec<String> = (0..1024).map(|n| format!("key-{n}")).collect();
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        assert_eq!(app.batch_exist(&keys).await.unwrap(), [false; 1024]);
+        assert_eq!(app.batch_stat(&keys).await.unwrap().len(), 1024);
+    };
+    tokio::time::timeout(DEADLINE, calls).await.expect("it does not wait for the others");
+    assert_eq!(host.server.report().clients, 9);
+    drop((app, takers));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_takes_its_answers_byte_by_byte_is_given_up() {
+    let host =
+        Host::with(ByteSize::mib(8), |server| server.patience(Duration::from_millis(500))).await;
+    let mut peer = Peer::admitted(&host.server);
+    peer.stream.set_nonblocking(true).unwrap();
+    let request = large_request();
+    let mut sent = 0;
+    until("the connection to be given up", async || {
+        while let Ok(len) = peer.stream.write(&request[sent..]) {
+            sent = (sent + len) % request.len();
+        }
+        let _ = peer.stream.read(&mut [0; 1]);
+        (host.server.report().clients == 0).then_some(())
+    })
+    .await;
     assert_sound(&host).await;
 }

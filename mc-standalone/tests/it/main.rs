@@ -6,5 +6,6 @@
 mod calls;
 mod conformance;
 mod hostile;
+mod names;
 mod processes;
 mod support;
