@@ -771,6 +771,24 @@ def test_servers_that_are_no_engines_are_refused(
         assert engine.transfer_sync_write(session, memory.address, 8, 8) == FAILED
 
 
+def test_connections_that_ask_nothing_keep_no_engine_out(engine: TransferEngine) -> None:
+    import resource
+
+    # Both ends of each connection are of this process.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    place = ("127.0.0.1", engine.get_rpc_port())
+    other = TransferEngine()
+    assert other.initialize("127.0.0.1", P2P, "tcp", "") == 0
+    with ExitStack() as opened:
+        for _ in range(1100):
+            connection = opened.enter_context(socket.create_connection(place))
+            connection.settimeout(10)
+            connection.sendall(HELLO)
+            connection.recv(len(HELLO))
+        assert other.send_probe(f"127.0.0.1:{place[1]}") == 0
+
+
 def test_what_is_no_request_ends_its_connection_only(
     engine: TransferEngine, memory: Registered
 ) -> None:

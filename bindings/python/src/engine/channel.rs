@@ -59,7 +59,7 @@ impl Channel {
         ours: Hello,
     ) -> Result<Self, ChannelError> {
         let connecting = async {
-            let stream = TcpStream::connect((host, port)).await?;
+            let stream = mc_net::connect((host, port)).await?;
             stream.set_nodelay(true)?;
             let Some(tls) = tls else {
                 return Self::greet(Box::new(stream), ours, Side::Client).await;
@@ -129,16 +129,14 @@ impl Channel {
         .await
     }
 
-    /// Waits at most `idle` for a request; `None` when the other side has left, or is silent.
-    pub(super) async fn request(
-        &mut self,
-        idle: Duration,
-    ) -> Result<Option<Request>, ChannelError> {
+    /// Waits for a request; `None` when the other side has left.
+    ///
+    /// # Cancellation
+    /// The connection is of no use when the future is dropped.
+    pub(super) async fn request(&mut self) -> Result<Option<Request>, ChannelError> {
         let mut header = [0; Header::LEN];
-        match timeout(idle, self.stream.read(&mut header[..1])).await {
-            Ok(Ok(1)) => {}
-            Ok(Ok(_)) | Err(_) => return Ok(None),
-            Ok(Err(error)) => return Err(error.into()),
+        if self.stream.read(&mut header[..1]).await? == 0 {
+            return Ok(None);
         }
         within(async {
             self.stream.read_exact(&mut header[1..]).await?;
