@@ -32,6 +32,7 @@ pub struct DummyClientBuilder {
     server: String,
     local_buffer: ByteSize,
     call_timeout: Duration,
+    question_timeout: Duration,
     connect_timeout: Duration,
     trusted_users: Vec<u32>,
 }
@@ -42,6 +43,7 @@ impl Default for DummyClientBuilder {
             server: format!("127.0.0.1:{DEFAULT_PORT}"),
             local_buffer: ByteSize::mib(512),
             call_timeout: Duration::from_secs(60),
+            question_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(10),
             trusted_users: Vec::new(),
         }
@@ -71,6 +73,14 @@ impl DummyClientBuilder {
         self
     }
 
+    /// How long a question may take that moves no data: whether objects are there, and what they
+    /// are. An engine that asks does without them rather than wait. The default is 5 s, and no
+    /// question takes longer than [a call](Self::call_timeout).
+    pub fn question_timeout(mut self, timeout: Duration) -> Self {
+        self.question_timeout = timeout;
+        self
+    }
+
     /// How long one attempt to connect may take. The default is 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -94,6 +104,7 @@ impl DummyClientBuilder {
             let settings = Settings {
                 address: self.server.into(),
                 call_timeout: self.call_timeout,
+                question_timeout: self.question_timeout.min(self.call_timeout),
                 connect_timeout: self.connect_timeout,
                 trusted_users: self.trusted_users,
             };

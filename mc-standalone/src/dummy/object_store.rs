@@ -51,32 +51,38 @@ impl ObjectStore for DummyClient {
 
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
         check(keys)?;
-        let mut flags = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(MAX_OBJECTS) {
-            match self.ask(&Call::Exist(Keys::borrowed(keys))).await? {
-                Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
-                _ => return Err(self.core.shared.wrong_answer().into()),
+        let asked = async {
+            let mut flags = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(MAX_OBJECTS) {
+                match self.ask(&Call::Exist(Keys::borrowed(keys))).await? {
+                    Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
+                    _ => return Err(self.core.shared.wrong_answer().into()),
+                }
             }
-        }
-        Ok(flags)
+            Ok(flags)
+        };
+        self.core.shared.answer(asked).await
     }
 
     async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError> {
         check(keys)?;
-        let mut found = 0;
-        for keys in keys.chunks(MAX_OBJECTS) {
-            let count = self.count(&Call::LongestPrefix(Keys::borrowed(keys))).await?;
-            found += usize::try_from(count).unwrap_or(usize::MAX).min(keys.len());
-            if count < keys.len() as u64 {
-                break;
+        let asked = async {
+            let mut found = 0;
+            for keys in keys.chunks(MAX_OBJECTS) {
+                let count = self.count(&Call::LongestPrefix(Keys::borrowed(keys))).await?;
+                found += usize::try_from(count).unwrap_or(usize::MAX).min(keys.len());
+                if count < keys.len() as u64 {
+                    break;
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        };
+        self.core.shared.answer(asked).await
     }
 
     async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, StoreError>>, StoreError> {
         let shared = &self.core.shared;
-        shared.stat(keys, shared.deadline()).await
+        shared.answer(shared.stat(keys, shared.deadline())).await
     }
 
     async fn batch_remove(

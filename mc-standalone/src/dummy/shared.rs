@@ -24,6 +24,8 @@ use crate::wire::{Call, Reply, Span};
 pub(super) struct Settings {
     pub(super) address: Arc<str>,
     pub(super) call_timeout: Duration,
+    /// Of calls that move no data and change nothing.
+    pub(super) question_timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) trusted_users: Vec<u32>,
 }
@@ -133,6 +135,16 @@ impl Shared {
     /// When a call that begins now has to be over.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.settings.call_timeout
+    }
+
+    /// Waits for the answer to a question, for as long as one may take.
+    pub(super) async fn answer<T, E: From<DummyError>>(
+        &self,
+        question: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Settings { address, question_timeout: after, .. } = &self.settings;
+        let late = |_| DummyError::TimedOut { address: Arc::clone(address), after: *after };
+        timeout(*after, question).await.map_err(late)?
     }
 
     /// Makes a call that names `held`.

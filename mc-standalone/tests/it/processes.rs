@@ -66,6 +66,38 @@ async fn exchange(own: &str, address: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_to_a_node_agent_that_stands_still_ends_soon() {
+    const NAME: &str = "processes::a_question_to_a_node_agent_that_stands_still_ends_soon";
+    if let Some(role) = role() {
+        let (master, port) = role.split_once(' ').unwrap();
+        return be_real(master, port.parse().unwrap()).await;
+    }
+    let cluster = Cluster::start(&[]).await;
+    let mut real = start(NAME, &format!("{} 0", cluster.address()));
+    let address = real.hear();
+    let builder = DummyClient::builder().server(&address).local_buffer(ByteSize::mib(16));
+    let time = Duration::from_millis(200);
+    let app = builder.question_timeout(time).connect().await.unwrap();
+    app.put("k", content("k", 100).into()).await.unwrap();
+    real.freeze();
+    let begun = Instant::now();
+    for error in [
+        app.exist("k").await.unwrap_err(),
+        app.longest_prefix(&["k"]).await.unwrap_err(),
+        app.batch_stat(&["k"]).await.unwrap_err(),
+    ] {
+        let cause = DummyError::behind(&error);
+        assert!(
+            matches!(cause, Some(DummyError::TimedOut { after, .. }) if *after == time),
+            "{error}"
+        );
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "a call would have a minute");
+    real.resume();
+    assert!(app.exist("k").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_client_that_is_killed_comes_back() {
     const NAME: &str = "processes::a_real_client_that_is_killed_comes_back";
     if let Some(role) = role() {
