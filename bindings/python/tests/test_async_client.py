@@ -130,6 +130,8 @@ def test_connections_are_made_in_every_way(run: Run[None], master: str) -> None:
             await third.ping()
         assert third.closed
         never = connect(master)
+        with pytest.raises(AttributeError, match="'put'; await what connects it"):
+            never.put("k", b"v")  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match="never entered"):
             never.__aexit__()
         never.close()

@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mc_store
 import pytest
@@ -119,6 +120,15 @@ def test_missing_keys_are_key_errors_or_the_default(store: mc_store.Client) -> N
     # What cannot be a key is not missing.
     with pytest.raises(mc_store.InvalidArgument):
         store.get("", None)
+
+
+def test_a_client_has_keys_and_is_not_iterated_over(store: mc_store.Client) -> None:
+    store["k"] = b"v"
+    assert "k" in store
+    assert "l" not in store
+    anything: Any = store
+    with pytest.raises(TypeError, match="not iterable"):
+        list(anything)
 
 
 def test_many_keys_at_once(store: mc_store.Client) -> None:

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use super::arguments::{Seconds, Size};
@@ -241,6 +241,14 @@ impl Connecting {
 
 #[pymethods]
 impl Connecting {
+    /// Says what is missing to whoever takes this for the client.
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(PyAttributeError::new_err(format!(
+            "the client is not connected yet and has no attribute '{name}'; await what connects it, \
+             or use that in an `async with` statement"
+        )))
+    }
+
     fn __aenter__(slf: Py<Self>) -> Py<Self> {
         slf
     }

@@ -9,6 +9,10 @@ use super::value::Value;
 
 #[pymethods]
 impl Client {
+    // Python would ask for the keys 0, 1, 2 … else.
+    #[classattr]
+    const __iter__: Option<Py<PyAny>> = None;
+
     /// :meth:`exists`.
     fn __contains__(&self, py: Python<'_>, key: String) -> PyResult<bool> {
         self.exists(py, key)
