@@ -89,7 +89,11 @@ struct State {
 }
 
 struct Follower {
+    /// Up to here its journal is durable, as it says.
     position: Position,
+    /// Whether it has acknowledged something on its last stream. Before, its journal may be of another
+    /// history, in which the same position means something else: only the standby can tell.
+    is_of_history: bool,
     /// Streams that it has open; the last one counts.
     streams: u64,
     stream: u64,
@@ -221,7 +225,7 @@ impl Hub {
         let state = self.state.lock();
         let now = Instant::now();
         let is_near = |follower: &Follower| {
-            follower.stream > 0
+            follower.follows()
                 && follower.position.epoch == self.epoch
                 && state.behind_for(follower.position, now) < self.settings.sync_timeout
         };
@@ -255,7 +259,7 @@ impl Hub {
     #[must_use]
     pub fn has(&self, standby: &str, until: Position) -> bool {
         let state = self.state.lock();
-        let follower = state.followers.get(standby).filter(|follower| follower.stream > 0);
+        let follower = state.followers.get(standby).filter(|follower| follower.follows());
         follower.is_some_and(|follower| follower.position >= until)
     }
 
@@ -287,9 +291,10 @@ impl Hub {
     /// A standby has opened a stream. Returns the stream's number.
     pub(super) fn joined(&self, id: &str, position: Position) -> u64 {
         let mut state = self.state.lock();
-        let new = Follower { position, streams: 0, stream: 0, is_counted: false };
+        let new =
+            Follower { position, is_of_history: false, streams: 0, stream: 0, is_counted: false };
         let follower = state.followers.entry(id.to_owned()).or_insert(new);
-        follower.position = position;
+        (follower.position, follower.is_of_history) = (position, false);
         follower.streams += 1;
         follower.stream = follower.streams;
         follower.stream
@@ -313,6 +318,7 @@ impl Hub {
             return;
         }
         follower.position = follower.position.max(position);
+        follower.is_of_history = true;
         if self.settings.semi_synchronous {
             self.acknowledge_what_may_be(state);
         }
@@ -339,9 +345,14 @@ impl Hub {
 }
 
 impl Follower {
+    /// Whether it is connected, and follows the history of this journal.
+    fn follows(&self) -> bool {
+        self.stream > 0 && self.is_of_history
+    }
+
     /// The last effect of this term that its journal has.
     fn has_in(&self, epoch: Epoch) -> Sequence {
-        let is_of_term = self.position.epoch == epoch;
+        let is_of_term = self.position.epoch == epoch && self.is_of_history;
         if is_of_term { self.position.sequence } else { Sequence::new(0) }
     }
 }
@@ -392,5 +403,55 @@ impl JournalProgress for Hub {
         drop(state);
         self.appended.notify_waiters();
         self.leader.appended(batches);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryJournal;
+
+    /// The last change that may be acknowledged.
+    struct Told(Mutex<Sequence>);
+
+    impl JournalProgress for Told {
+        fn acknowledge(&self, until: Sequence) {
+            let mut told = self.0.lock();
+            *told = told.max(until);
+        }
+
+        fn suspended(&self, _: Option<&JournalError>) {}
+
+        fn appended(&self, _: &[Batch]) {}
+    }
+
+    fn at(sequence: u64) -> Position {
+        Position { epoch: Epoch::new(1), sequence: Sequence::new(sequence) }
+    }
+
+    #[tokio::test]
+    async fn a_position_counts_when_the_standby_has_compared_the_histories() {
+        let told = Arc::new(Told(Mutex::new(Sequence::new(0))));
+        let settings = HubSettings { semi_synchronous: true, ..HubSettings::default() };
+        let journal = Arc::new(MemoryJournal::new());
+        let leader = Arc::clone(&told) as Arc<dyn JournalProgress>;
+        let hub = Hub::new(Epoch::new(1), journal, leader, settings).expect("a journal");
+        let standby = ["a".to_owned()];
+        // As far as the leader, in a history that may be another one.
+        let stream = hub.joined("a", at(25));
+        hub.acknowledge(Sequence::new(20));
+        assert!(hub.in_sync().is_empty() && !hub.has("a", at(1)));
+        hub.count_on(&standby);
+        hub.acknowledge(Sequence::new(25));
+        assert_eq!(*told.0.lock(), Sequence::new(20), "it may have nothing");
+        assert_eq!(hub.common(&standby, Sequence::new(25)), Sequence::new(0));
+        hub.acknowledged_by("a", stream, at(25));
+        assert_eq!(hub.in_sync(), standby);
+        assert!(hub.has("a", at(25)));
+        assert_eq!(*told.0.lock(), Sequence::new(25));
+        // Another stream, another journal perhaps.
+        hub.left("a", stream);
+        hub.joined("a", at(25));
+        assert!(hub.in_sync().is_empty() && !hub.has("a", at(1)));
     }
 }
