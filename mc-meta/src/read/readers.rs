@@ -53,13 +53,22 @@ pub(crate) struct Readers {
     oldest_kept: AtomicU64,
 }
 
-/// Reads of one client that may be under way: with each number the time before which no read up to
-/// it, and above the number before, was told where its object is.
+/// Reads of one client that may be under way.
 #[derive(Debug, Default)]
 struct Reader {
-    begun: VecDeque<(u64, Time)>,
+    marks: VecDeque<Mark>,
     /// When it read last.
     used: Time,
+}
+
+/// Reads of one client that began together: those up to a number, and above that of the mark before.
+#[derive(Debug)]
+struct Mark {
+    number: u64,
+    /// When the first of them was told where its object is.
+    since: Time,
+    /// When one of them was told so last: one that takes long asks again.
+    told: Time,
 }
 
 /// Which space is read by nobody.
@@ -137,7 +146,7 @@ impl Readers {
     pub(crate) fn follow_former(&self, now: Time) {
         let mut part = self.part(FORMER).lock();
         let former = part.entry(FORMER).or_default();
-        former.begun.push_back((u64::MAX, now));
+        former.marks.push_back(Mark { number: u64::MAX, since: now, told: now });
         former.used = now;
     }
 
@@ -182,8 +191,8 @@ impl Readers {
 
 impl Reader {
     fn over(&mut self, number: u64) {
-        while self.begun.front().is_some_and(|(begun, _)| *begun <= number) {
-            self.begun.pop_front();
+        while self.marks.front().is_some_and(|mark| mark.number <= number) {
+            self.marks.pop_front();
         }
     }
 
@@ -191,25 +200,29 @@ impl Reader {
         if said.begun <= said.over {
             return;
         }
-        let mut number = said.begun;
+        let mut new = Mark { number: said.begun, since: now, told: now };
         // Calls overtake each other after they were given their times: the first mark stays the oldest.
-        while let Some((begun, _)) = self.begun.back().filter(|(_, since)| *since > now) {
-            number = number.max(*begun);
-            self.begun.pop_back();
+        while self.marks.back().is_some_and(|mark| mark.since > now)
+            && let Some(mark) = self.marks.pop_back()
+        {
+            (new.number, new.told) = (new.number.max(mark.number), new.told.max(mark.told));
         }
-        match self.begun.back_mut() {
-            Some((begun, _)) if *begun >= number => {}
-            Some((begun, since)) if now - *since < GRAIN => *begun = number,
-            _ => self.begun.push_back((number, now)),
+        match self.marks.back_mut() {
+            Some(mark) if mark.number >= new.number || now - mark.since < GRAIN => {
+                mark.number = mark.number.max(new.number);
+                mark.told = mark.told.max(new.told);
+            }
+            _ => self.marks.push_back(new),
         }
     }
 
     /// When the oldest read began that may be under way.
     fn oldest(&mut self, now: Time, longest: Duration) -> Option<Time> {
-        while self.begun.front().is_some_and(|(_, since)| *since + longest + GRAIN <= now) {
-            self.begun.pop_front();
+        // Only the last mark is told of again, so that the first is over first.
+        while self.marks.front().is_some_and(|mark| mark.told + longest <= now) {
+            self.marks.pop_front();
         }
-        self.begun.front().map(|(_, since)| *since)
+        self.marks.front().map(|mark| mark.since)
     }
 }
 
@@ -272,13 +285,31 @@ mod tests {
     }
 
     #[test]
+    fn a_read_that_asks_again_goes_on_for_as_long_as_it_was_told_last() {
+        let readers = Readers::new(LONGEST);
+        assert!(readers.begin(at(100), &said(1, 1, 0)));
+        assert!(readers.begin(at(9_000), &said(1, 1, 0)));
+        assert!(!is_quiet(&readers, at(18_999), at(9_000)));
+        assert!(is_quiet(&readers, at(19_000), at(9_000)));
+        // Beside others that began later, and before.
+        assert!(readers.begin(at(30_000), &said(1, 2, 1)));
+        assert!(readers.begin(at(31_000), &said(1, 3, 1)));
+        assert!(readers.begin(at(39_000), &said(1, 3, 1)));
+        assert!(!is_quiet(&readers, at(48_999), at(39_000)));
+        readers.note(&said(1, 3, 2));
+        assert!(!is_quiet(&readers, at(48_999), at(39_000)));
+        readers.note(&said(1, 3, 3));
+        assert!(is_quiet(&readers, at(48_999), at(39_000)));
+    }
+
+    #[test]
     fn many_reads_at_once_are_few_marks() {
         let readers = Readers::new(LONGEST);
         for number in 1..=20_000 {
             assert!(readers.begin(at(number / 2), &said(1, number, 0)));
         }
         let part = readers.part(1).lock();
-        assert!(part[&1].begun.len() <= 10_000 / 16 + 1, "{}", part[&1].begun.len());
+        assert!(part[&1].marks.len() <= 10_000 / 16 + 1, "{}", part[&1].marks.len());
         drop(part);
         readers.note(&said(1, 20_000, 19_000));
         // To the grain.
