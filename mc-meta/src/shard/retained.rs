@@ -72,13 +72,14 @@ impl Retained {
         if space.writer.is_some() {
             self.late.insert(grant, until);
         }
-        // What was there waits as long as what is added.
-        let before = self.spaces.remove(&(until, grant));
-        if let Some(before) = &before {
-            self.forget_read((until, grant), before);
-        }
         let mut all = space;
-        all.replicas.extend(before.map(|before| before.replicas).unwrap_or_default());
+        if let Some(before) = self.spaces.remove(&(until, grant)) {
+            self.forget_read((until, grant), &before);
+            // Together they wait for the readers of both, and until the end for silent ones.
+            let (read_at, before_at) = (all.read_at, before.read_at);
+            all.read_at = read_at.and(before_at).and(read_at.max(before_at));
+            all.replicas.extend(before.replicas);
+        }
         if let Some((read, number)) = all.read_at {
             self.read.insert((read, number, until, grant));
         }
