@@ -1,7 +1,5 @@
 //! The state of a rebuild as records, a page at a time: a standby's snapshot.
 
-use core::time::Duration;
-
 use mc_types::{Extent, Generation, Time};
 use smallvec::SmallVec;
 
@@ -136,8 +134,8 @@ impl Part {
         self.export(shard, slot, replicas, reserved)
     }
 
-    /// The object of a slot. Of one that has lost all of its places what remains is space that a client
-    /// may still be writing to.
+    /// The object of a slot. One that has lost all of its places is there as long as space is reserved for
+    /// it, to which a client may still be writing: that it is kept for nobody else is told in the end.
     fn export(
         &self,
         shard: &Shard,
@@ -146,9 +144,8 @@ impl Part {
         reserved: Locations,
     ) -> Option<Record> {
         let object = shard.object(slot)?;
-        if replicas.is_empty() && !object.outlives_memory() {
-            let kept = Record::SpaceKept { space: reserved.clone(), left: Duration::MAX };
-            return (!reserved.is_empty()).then_some(kept);
+        if replicas.is_empty() && reserved.is_empty() && !object.outlives_memory() {
+            return None;
         }
         // Later than all of them: what counts is their order.
         let now = Time::from_millis(RECENT.as_millis() + self.applied + 1);

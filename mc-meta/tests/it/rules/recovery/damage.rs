@@ -95,6 +95,32 @@ fn what_was_on_its_clients_own_disk_only_is_no_damage() {
     assert_eq!((report.kept_bytes, master.report().used), (10, 10));
 }
 
+/// Also when the records were settled before they contradicted each other.
+#[test]
+fn space_reserved_for_an_object_that_is_lost_is_kept_in_the_next_life() {
+    let gone = Record::SegmentGone { id: SegmentId::from_u128(0) };
+    let copied = object("copied", 1, location(0, 0, 10));
+    let mut copying = copied.clone();
+    copying.reserved.push(location(1, 500, 10));
+    let mut records = vec![
+        mounted(0),
+        mounted(1),
+        Record::Object(copied),
+        gone.clone(),
+        // The records are settled here, in the middle.
+        Record::Object(object("in no segment", 2, location(0, 100, 10))),
+        Record::Object(copying),
+        gone,
+        Record::Generations { next: Generation::new(3) },
+    ];
+    let Rebuilt { report, corrections, .. } = rebuild_in_parts(settings(), &records, at(0), 2);
+    assert_eq!((report.objects, report.kept_bytes), (0, 10));
+    records.extend(corrections.records().map(|record| record.to_record()));
+    records.push(Record::Object(object("copied", u64::from(u32::MAX), location(1, 0, 10))));
+    let (_, report) = rebuild(&records);
+    assert_eq!((report.objects, report.kept_bytes), (1, 10));
+}
+
 #[test]
 fn objects_out_of_range_are_left_out() {
     for (offset, len) in [(991, 10), (u64::MAX - 10, 10), (0, SIZE + 1), (0, 1 << 62)] {
