@@ -209,7 +209,10 @@ impl Keeping {
                     }
                 }
                 Next::Planned(HandOver { to, done }) => {
-                    let to = to.or_else(|| foremost(&self.parts.led.hub));
+                    let to = match to {
+                        Some(to) => Some(to),
+                        None => self.successor().await,
+                    };
                     let is_listed = to.is_some();
                     self.parts.led.answers.hold();
                     if is_listed {
@@ -226,6 +229,7 @@ impl Keeping {
                             if is_listed {
                                 kept.withdraw();
                             }
+                            kept.part_from_those_behind(until).await;
                             ((kept, error), done)
                         }
                     }
@@ -252,6 +256,45 @@ impl Keeping {
             warn!(epoch, %error, "the leadership was not handed over");
             *self.notice.lock() = Some(error.to_string());
             done.map(|done| done.send(Err(error)));
+        }
+    }
+
+    /// The standby in sync that has most. Where none is, because this term has just begun or a standby is
+    /// being replaced, one may soon be: as long as there are other members it is waited for.
+    async fn successor(&mut self) -> Option<MemberId> {
+        let Self { parts: TermParts { leadership, election, led, .. }, in_sync, .. } = self;
+        let own = leadership.member().id().clone();
+        let is_alone = || {
+            let view = election.view();
+            let view = view.borrow();
+            !view.iter().flat_map(|view| &view.members).any(|status| *status.member.id() != own)
+        };
+        let has_ended = |foremost: &Option<_>| {
+            foremost.is_some() || is_alone() || !leadership.authority().is_valid()
+        };
+        let mut standby = foremost(&led.hub);
+        if has_ended(&standby) {
+            return standby;
+        }
+        // What is acknowledged meanwhile waits for none of them.
+        if let Err(error) = in_sync.follow(leadership, &led.hub, Vec::new()).await {
+            warn!(%error, "cannot record that no standby is in sync");
+        }
+        let give_up = Instant::now() + CATCH_UP;
+        while !has_ended(&standby) && Instant::now() < give_up {
+            sleep(CATCH_UP_LOOK).await;
+            standby = foremost(&led.hub);
+        }
+        standby
+    }
+
+    /// Records no standby as in sync that lacks anything up to `until`: this master may be about to end, and
+    /// one that is recorded would take over without that.
+    async fn part_from_those_behind(&mut self, until: Position) {
+        let Self { parts: TermParts { leadership, led, .. }, in_sync, .. } = self;
+        in_sync.floor = in_sync.floor.max(until);
+        if let Err(error) = in_sync.follow(leadership, &led.hub, led.hub.in_sync()).await {
+            warn!(%error, "cannot record which standbys are in sync");
         }
     }
 

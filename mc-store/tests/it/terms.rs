@@ -176,6 +176,37 @@ async fn a_term_that_nobody_can_take_over_goes_on() {
     leader.shutdown().await;
 }
 
+/// Terms may follow each other at once, or a standby be replaced by an operator who is quick.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_hands_over_waits_for_a_standby_that_is_not_in_sync_yet() {
+    let cluster = MemoryCluster::start(LEASE).unwrap();
+    let disk = Arc::new(FaultyJournal::new(MemoryJournal::new()));
+    let masters = addresses::<2>();
+    let leader = join(&cluster, masters[0], Arc::new(MemoryJournal::new())).await.await.unwrap();
+    let node = client(&masters, ByteSize::mib(16)).await;
+    node.put("before", "value").await.unwrap();
+    let hanging = Hanging::begin(Arc::clone(&disk));
+    let second = join(&cluster, masters[1], disk).await;
+    let handing = tokio::spawn(async move {
+        let outcome = leader.hand_over().await;
+        (leader, outcome)
+    });
+    // The leader serves as before.
+    assert_eq!(node.put("meanwhile", "value").await.unwrap(), PutOutcome::Stored);
+    assert!(!handing.is_finished());
+    drop(hanging);
+    let (leader, outcome) = handing.await.unwrap();
+    outcome.unwrap();
+    leader.deposed().await;
+    leader.shutdown().await;
+    let next = second.await.unwrap();
+    for key in ["before", "meanwhile"] {
+        assert_eq!(value(&node, key).await, b"value"[..], "{key}");
+    }
+    node.shutdown().await;
+    next.shutdown().await;
+}
+
 /// What the leader has told of leases holds no more then, and what it read meanwhile is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_successor_hangs_goes_on_and_hands_over_later() {
