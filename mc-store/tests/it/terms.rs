@@ -185,8 +185,11 @@ async fn a_leader_that_hands_over_waits_for_a_standby_that_is_not_in_sync_yet() 
     let leader = join(&cluster, masters[0], Arc::new(MemoryJournal::new())).await.await.unwrap();
     let node = client(&masters, ByteSize::mib(16)).await;
     node.put("before", "value").await.unwrap();
-    let hanging = Hanging::begin(Arc::clone(&disk));
-    let second = join(&cluster, masters[1], disk).await;
+    // It is there, and has nothing on its disk.
+    let mut fails = Faults::default();
+    fails.sync_fails = true;
+    disk.set(fails);
+    let second = join(&cluster, masters[1], Arc::clone(&disk) as _).await;
     let handing = tokio::spawn(async move {
         let outcome = leader.hand_over().await;
         (leader, outcome)
@@ -194,7 +197,7 @@ async fn a_leader_that_hands_over_waits_for_a_standby_that_is_not_in_sync_yet() 
     // The leader serves as before.
     assert_eq!(node.put("meanwhile", "value").await.unwrap(), PutOutcome::Stored);
     assert!(!handing.is_finished());
-    drop(hanging);
+    disk.set(Faults::default());
     let (leader, outcome) = handing.await.unwrap();
     outcome.unwrap();
     leader.deposed().await;
