@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_ha::election::{Authority, ElectionError, LeaderElection, Leadership, MemberId, Standing};
-use mc_ha::replication::Hub;
+use mc_ha::replication::{FollowerState, Hub};
 use mc_ha::{HistoryId, Position};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::cluster::member_id;
@@ -288,6 +288,16 @@ impl Keeping {
         standby
     }
 
+    /// Returns whether a standby has ended, and not only lost its connection.
+    fn has_left(&self, standby: &MemberId) -> bool {
+        let is_it = |follower: &FollowerState| follower.id == standby.as_str();
+        let followers = self.parts.led.hub.followers();
+        let is_connected = followers.iter().any(|it| is_it(it) && it.is_connected);
+        let view = self.parts.election.view();
+        let is_member = view.borrow().as_ref().is_some_and(|view| view.member(standby).is_some());
+        !is_connected && !is_member
+    }
+
     /// Records no standby as in sync that lacks anything up to `until`: this master may be about to end, and
     /// one that is recorded would take over without that.
     async fn part_from_those_behind(&mut self, until: Position) {
@@ -378,22 +388,24 @@ impl Keeping {
         let until = until.max(self.in_sync.floor);
         let hub = Arc::clone(&self.parts.led.hub);
         let authority = self.parts.leadership.authority().clone();
-        let Some(to) = to.or_else(|| foremost(&hub)) else {
+        let Some(mut to) = to.or_else(|| foremost(&hub)) else {
             return Err((self, HandOverError::NobodyInSync));
         };
         info!(epoch = authority.epoch().as_u64(), %to, "handing over");
-        let catches_up = async {
-            while !hub.has(to.as_str(), until) && authority.is_valid() {
-                sleep(CATCH_UP_LOOK).await;
+        let give_up = Instant::now() + CATCH_UP;
+        while !hub.has(to.as_str(), until) && authority.is_valid() {
+            if Instant::now() > give_up {
+                let changes = lacks(&hub, &to, until);
+                return Err((self, HandOverError::Behind { to, changes }));
             }
-        };
-        if timeout(CATCH_UP, catches_up).await.is_err() {
-            let has = |follower: &mc_ha::replication::FollowerState| follower.id == to.as_str();
-            let position = hub.followers().into_iter().find(has).map(|follower| follower.position);
-            let position = position.filter(|position| position.epoch == until.epoch);
-            let has = position.map_or(0, |position| position.sequence.as_u64());
-            let changes = until.sequence.as_u64().saturating_sub(has);
-            return Err((self, HandOverError::Behind { to, changes }));
+            if self.has_left(&to) {
+                let Some(next) = foremost(&hub) else {
+                    return Err((self, HandOverError::NobodyInSync));
+                };
+                warn!(%to, %next, "the member that was to lead has left; handing over to another one");
+                to = next;
+            }
+            sleep(CATCH_UP_LOOK).await;
         }
         // If it does not lead after all, another one does that has everything, too.
         let complete = hub.in_sync().into_iter().filter(|id| hub.has(id, until)).collect();
@@ -467,6 +479,15 @@ impl InSync {
         self.counted = near;
         Ok(())
     }
+}
+
+/// How many changes up to this one a standby lacks.
+fn lacks(hub: &Hub, standby: &MemberId, until: Position) -> u64 {
+    let is_it = |follower: &FollowerState| follower.id == standby.as_str();
+    let position = hub.followers().into_iter().find(is_it).map(|follower| follower.position);
+    let position = position.filter(|position| position.epoch == until.epoch);
+    let has = position.map_or(0, |position| position.sequence.as_u64());
+    until.sequence.as_u64().saturating_sub(has)
 }
 
 /// The standby in sync that has most.
