@@ -126,6 +126,12 @@ impl Place {
         }
     }
 
+    /// Returns where the connection comes from.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
     fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed)
     }

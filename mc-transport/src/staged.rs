@@ -1,11 +1,14 @@
 //! Memory that sockets cannot reach, such as a GPU's, served through memory of the host.
 //!
 //! Each part of an operation takes one of the region's few stages, waits for one when none is
-//! free, and copies between it and the device on a thread that may block. A copy cannot be
+//! free, and copies between it and the device on a thread that may block. How long a peer may hold
+//! a stage, and what becomes of its part then, is in `rooms`. A copy cannot be
 //! stopped, and a device may be slow, so that a copy holds what others wait for until it has
 //! ended: the claim to the region, which a withdrawal waits for; the connection, which a fence
 //! waits for; and the bytes that it writes, which the next write to them waits for. The copy of
 //! a grant that has ended meanwhile is thus never on top of what a later grant wrote.
+
+mod rooms;
 
 use std::fmt;
 use std::io;
@@ -15,8 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
+
+use self::rooms::{Aside, Rooms, copy};
+pub(crate) use self::rooms::{Room, Stage, StagePeer};
 
 use crate::cancel::guarded;
 use crate::completion::Transferred;
@@ -82,11 +88,7 @@ pub struct Staging {
 
 struct Shared {
     device: Box<dyn StagedMemory>,
-    /// Bytes of the shortest stage.
-    part: usize,
-    /// The stages that are free; `is_free` has a permit for each.
-    free: Mutex<Vec<Memory>>,
-    is_free: Semaphore,
+    rooms: Arc<Rooms>,
     /// What is being written to the device.
     writes: Mutex<Vec<Range<usize>>>,
     write_ended: Notify,
@@ -97,17 +99,18 @@ impl Staging {
     /// Serves `device` through `stages`. As many copies run at a time as there are stages, and
     /// none moves more bytes than the shortest has. Nothing else may use them.
     ///
+    /// One host, or one process of this host, has at most half of the stages at a time. A peer
+    /// that does not take or send a part within 100 ms loses its stage to the others: the part is
+    /// moved through memory beside the stages, of which there are at most four times their number,
+    /// allocated when needed. Once that is used up, slow peers wait, and nobody else.
+    ///
     /// # Panics
     /// When there is no stage, or one is empty or cannot be written.
     pub fn new(device: impl StagedMemory, stages: Vec<Memory>) -> Self {
         assert!(stages.iter().all(Memory::is_writable), "a stage can be written");
-        let part = stages.iter().map(Memory::len).min().unwrap_or(0);
-        assert!(part > 0, "there is a stage, and each has bytes");
         let shared = Shared {
             device: Box::new(device),
-            part,
-            is_free: Semaphore::new(stages.len()),
-            free: Mutex::new(stages),
+            rooms: Arc::new(Rooms::new(stages)),
             writes: Mutex::default(),
             write_ended: Notify::new(),
             failures: AtomicU64::new(0),
@@ -129,15 +132,6 @@ impl Staging {
 
     pub(crate) fn admitted(&self, at: usize, len: usize, claim: Claim) -> AdmittedStaged {
         AdmittedStaged { staging: self.clone(), at, len, claim }
-    }
-
-    /// Takes a stage, which may have to come free first.
-    async fn stage(&self) -> Stage {
-        let permit = self.shared.is_free.acquire().await;
-        permit.expect("the semaphore is never closed").forget();
-        let memory = self.shared.free.lock().pop();
-        let memory = memory.expect("there are as many stages as permits");
-        Stage { memory, staging: self.clone() }
     }
 
     /// Waits until no write to the device overlaps `range`, and enters one.
@@ -191,27 +185,6 @@ impl fmt::Debug for Staging {
     }
 }
 
-/// Memory of the host that one part of an operation has to itself. Dropping it frees it for
-/// others.
-pub(crate) struct Stage {
-    memory: Memory,
-    staging: Staging,
-}
-
-impl Stage {
-    /// The first `len` bytes.
-    pub(crate) fn front(&self, len: usize) -> MemorySlice {
-        self.memory.slice(0, len).expect("no part is longer than a stage")
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.staging.shared.free.lock().push(self.memory.clone());
-        self.staging.shared.is_free.add_permits(1);
-    }
-}
-
 /// A write to the device that may be under way.
 struct Writing {
     staging: Staging,
@@ -226,6 +199,12 @@ impl Drop for Writing {
         drop(writes);
         self.staging.shared.write_ended.notify_waiters();
     }
+}
+
+/// What a part of a read passes through: a stage, and memory aside for a peer that was slow.
+pub(crate) struct ReadRoom {
+    stage: Stage,
+    aside: Option<Aside>,
 }
 
 /// An operation of a peer that was let in to staged memory.
@@ -247,13 +226,62 @@ impl AdmittedStaged {
 
     /// The parts to move one after the other, counted from the operation's first byte.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (len, part) = (self.len, self.staging.shared.part);
+        let (len, part) = (self.len, self.staging.shared.rooms.part());
         (0..len).step_by(part).map(move |at| at..len.min(at + part))
     }
 
-    /// Takes a stage for one part.
-    pub(crate) async fn stage(&self) -> Stage {
-        self.staging.stage().await
+    fn rooms(&self) -> &Arc<Rooms> {
+        &self.staging.shared.rooms
+    }
+
+    /// Takes what a part of a read needs, and waits for it.
+    ///
+    /// # Errors
+    /// [`TransferError::DeviceFailed`] when the device hangs.
+    pub(crate) async fn read_room(&self, peer: &StagePeer) -> Result<ReadRoom, TransferError> {
+        let aside = self.rooms().aside_if_slow(peer).await;
+        Ok(ReadRoom { stage: self.rooms().stage(peer).await?, aside })
+    }
+
+    /// Takes room to receive a part of a write in, and waits for it.
+    ///
+    /// # Errors
+    /// As [`read_room`](Self::read_room).
+    pub(crate) async fn write_room(&self, peer: &StagePeer) -> Result<Room, TransferError> {
+        Ok(match self.rooms().aside_if_slow(peer).await {
+            Some(aside) => Room::Aside(aside),
+            None => Room::Stage(self.rooms().stage(peer).await?),
+        })
+    }
+
+    /// Takes a stage for `len` bytes that were received, and waits for it.
+    ///
+    /// # Errors
+    /// As [`read_room`](Self::read_room).
+    pub(crate) async fn stage_of(
+        &self,
+        peer: &StagePeer,
+        room: Room,
+        len: usize,
+    ) -> Result<Stage, TransferError> {
+        match room {
+            Room::Stage(stage) => Ok(stage),
+            Room::Aside(aside) => {
+                let stage = self.rooms().stage(peer).await?;
+                copy(&aside.front(len), &stage.front(len));
+                Ok(stage)
+            }
+        }
+    }
+
+    /// Copies the first `len` bytes of a stage aside and frees it, if there is memory for that;
+    /// `false` when the stage is still held.
+    pub(crate) fn set_aside(&self, peer: &StagePeer, room: &mut Room, len: usize) -> bool {
+        if let Room::Stage(stage) = room {
+            let Some(aside) = self.rooms().set_aside(peer, stage, len) else { return false };
+            *room = Room::Aside(aside);
+        }
+        true
     }
 
     /// Copies the bytes that `operation` reads to where it wants them, here and now.
@@ -280,18 +308,29 @@ impl AdmittedStaged {
         Ok(digest.map(Summing::finish).unwrap_or_default())
     }
 
-    /// Copies a part of a read into a stage, whose first bytes it is then.
+    /// Copies a part of a read into the room taken for it, whose first bytes it is then.
     ///
     /// # Errors
     /// Of the claim, and [`TransferError::DeviceFailed`].
-    pub(crate) async fn read(&self, part: Range<usize>) -> Result<Stage, TransferError> {
-        let stage = self.staging.stage().await;
-        let (claim, at) = (self.claim.clone(), self.at + part.start);
-        let copy = move |device: &dyn StagedMemory| {
+    pub(crate) async fn read(
+        &self,
+        part: Range<usize>,
+        room: ReadRoom,
+    ) -> Result<Room, TransferError> {
+        let (claim, at, len) = (self.claim.clone(), self.at + part.start, part.len());
+        let read = move |device: &dyn StagedMemory| {
             claim.check()?;
-            Ok(device.read(at, &stage.front(part.len())).map(|()| stage))
+            let ReadRoom { stage, aside } = room;
+            let read = device.read(at, &stage.front(len));
+            Ok(read.map(|()| match aside {
+                Some(aside) => {
+                    copy(&stage.front(len), &aside.front(len));
+                    Room::Aside(aside)
+                }
+                None => Room::Stage(stage),
+            }))
         };
-        self.staging.copy(copy).await
+        self.staging.copy(read).await
     }
 
     /// Copies the first bytes of `stage` to the device, as this part of a write. Once this
@@ -308,12 +347,12 @@ impl AdmittedStaged {
     ) -> Result<(), TransferError> {
         let (claim, at) = (self.claim.clone(), self.at + part.start);
         let writing = self.staging.begin_write(at..self.at + part.end).await;
-        let copy = move |device: &dyn StagedMemory| {
+        let write = move |device: &dyn StagedMemory| {
             let _held = (connection, writing);
             // Waiting for the turn and for a thread may have taken long.
             claim.check()?;
             Ok(device.write(at, &stage.front(part.len())))
         };
-        self.staging.copy(copy).await
+        self.staging.copy(write).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(super) struct Clock {
     last: AtomicU64,
     /// Bytes moved since then.
     moved: AtomicU64,
+    /// Whether this side lets the peer wait.
+    paused: AtomicBool,
 }
 
 /// A stream made no progress for `after`.
@@ -35,12 +37,7 @@ impl Clock {
     pub(super) fn new(timeout: Duration) -> Self {
         let (last, moved) = (AtomicU64::new(0), AtomicU64::new(0));
         let timeout = timeout.min(LONGEST);
-        Self { timeout, started: Instant::now(), last, moved }
-    }
-
-    /// The time without progress that a stream may have.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+        Self { timeout, started: Instant::now(), last, moved, paused: AtomicBool::new(false) }
     }
 
     /// Takes note of bytes moved.
@@ -56,6 +53,18 @@ impl Clock {
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
         self.moved.store(0, Ordering::Relaxed);
+    }
+
+    /// Waits for `event`, which the peer has no part in, without a limit.
+    ///
+    /// # Cancellation
+    /// The clock stays stopped: whoever drops the future ends the stream.
+    pub(super) async fn paused<T>(&self, event: impl Future<Output = T>) -> T {
+        self.paused.store(true, Ordering::Relaxed);
+        let event = event.await;
+        self.paused.store(false, Ordering::Relaxed);
+        self.renew();
+        event
     }
 
     /// Waits for what `work` comes to.
@@ -82,6 +91,9 @@ impl Clock {
     }
 
     fn deadline(&self) -> Instant {
+        if self.paused.load(Ordering::Relaxed) {
+            return Instant::now() + self.timeout;
+        }
         self.started + Duration::from_micros(self.last.load(Ordering::Relaxed)) + self.timeout
     }
 }
@@ -111,5 +123,13 @@ mod tests {
         assert_eq!(began.elapsed().as_secs(), 19);
         clock.renew();
         assert!(clock.watch(sleep(Duration::from_secs(9))).await.is_ok());
+        let waits = clock.paused(sleep(Duration::from_secs(99)));
+        let late = async {
+            waits.await;
+            sleep(Duration::from_secs(9)).await;
+            Instant::now()
+        };
+        let late = clock.watch(late).await.unwrap();
+        assert_eq!((late - began).as_secs(), 19 + 9 + 99 + 9);
     }
 }

@@ -164,14 +164,26 @@ pub(super) struct Outflow<'a> {
     clock: &'a Clock,
     /// Headers and small payloads that were not handed over yet.
     gathered: Vec<u8>,
+    /// What is being handed over; kept here so that a wait that is given up loses nothing.
+    leaving: Bytes,
+    /// Bytes of memory that were read.
+    read: u64,
     handed_over: u64,
     since_yield: usize,
 }
 
 impl<'a> Outflow<'a> {
     pub(super) fn new(stream: SendStream, clock: &'a Clock) -> Self {
-        let (is_finished, gathered) = (false, Vec::new());
-        Self { stream, is_finished, clock, gathered, handed_over: 0, since_yield: 0 }
+        Self {
+            stream,
+            is_finished: false,
+            clock,
+            gathered: Vec::new(),
+            leaving: Bytes::new(),
+            read: 0,
+            handed_over: 0,
+            since_yield: 0,
+        }
     }
 
     /// Sends a header, soon.
@@ -207,6 +219,9 @@ impl<'a> Outflow<'a> {
 
     /// Sends `slice` as it is now, soon, and adds what is sent to `digest`. The slice is read until
     /// `until` at most.
+    ///
+    /// # Cancellation
+    /// The bytes that were [read](Self::bytes_read) are sent with what follows.
     pub(super) async fn memory(
         &mut self,
         slice: &MemorySlice,
@@ -224,6 +239,7 @@ impl<'a> Outflow<'a> {
             check_time()?;
             let start = self.gathered.len();
             append(slice, 0, slice.len(), &mut self.gathered);
+            self.read += slice.len() as u64;
             if let Some(digest) = digest {
                 digest.update(&self.gathered[start..]);
             }
@@ -235,6 +251,7 @@ impl<'a> Outflow<'a> {
             let len = CHUNK.min(slice.len() - at);
             let mut chunk = Vec::with_capacity(len);
             append(slice, at, len, &mut chunk);
+            self.read += len as u64;
             if let Some(digest) = &mut digest {
                 digest.update(&chunk);
             }
@@ -245,6 +262,7 @@ impl<'a> Outflow<'a> {
 
     /// Hands everything over that was gathered.
     pub(super) async fn flush(&mut self) -> Result<(), FlowError> {
+        self.hand_over(Bytes::new()).await?;
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -259,6 +277,11 @@ impl<'a> Outflow<'a> {
         let _ = self.stream.finish();
         self.is_finished = true;
         Ok(())
+    }
+
+    /// Bytes of memory that were read so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.read
     }
 
     /// Bytes handed over so far.
@@ -278,16 +301,21 @@ impl<'a> Outflow<'a> {
         let _ = self.stream.reset(code);
     }
 
+    /// Hands over what a call that was given up has left, or else `bytes`; callers
+    /// [flush](Self::flush) before.
     async fn hand_over(&mut self, bytes: Bytes) -> Result<(), FlowError> {
-        let mut bytes = [bytes];
-        while !bytes[0].is_empty() {
+        if self.leaving.is_empty() {
+            self.leaving = bytes;
+        }
+        while !self.leaving.is_empty() {
             // Before and not after: who handed the last bytes over takes note of it at
             // once, or their answer could come first.
             if self.since_yield >= YIELD_AFTER {
                 self.since_yield = 0;
                 yield_now().await;
             }
-            let written = self.stream.write_chunks(&mut bytes).await?.bytes;
+            let leaving = std::slice::from_mut(&mut self.leaving);
+            let written = self.stream.write_chunks(leaving).await?.bytes;
             self.clock.moved(written);
             self.handed_over += written as u64;
             self.since_yield += written;

@@ -15,6 +15,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
     Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, ServerConfig,
 };
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::clock::{Clock, Stalled};
@@ -36,7 +37,7 @@ use crate::link_id::LinkId;
 use crate::memory::MemorySlice;
 use crate::open_links::OpenLink;
 use crate::region::{Admission, Claim, RegionTable};
-use crate::staged::AdmittedStaged;
+use crate::staged::{AdmittedStaged, Room, StagePeer};
 use crate::tasks::{Counted, Tasks};
 
 /// Requests of one stream, at most.
@@ -195,6 +196,8 @@ async fn serve(
     let (connection, entry) = greeted.await??;
     let connection = Closing(connection);
     seat.place().reached(Stage::Shaken);
+    let source = seat.place().source();
+    let peer = Arc::new(StagePeer::new(source, server.config.stall_timeout));
     loop {
         let (send, receive) = match first(connection.0.accept_bi(), &mut seat.go).await {
             First::Left(stream) => stream?,
@@ -205,9 +208,9 @@ async fn serve(
         };
         seat.seen();
         let Some(tasks) = tasks.upgrade() else { return Ok(()) };
-        let (server, entry, place) =
-            (Arc::clone(server), Arc::clone(&entry), Arc::clone(seat.place()));
-        tasks.spawn(serve_stream(connection.0.clone(), server, entry, place, (send, receive)));
+        let (server, entry) = (Arc::clone(server), Arc::clone(&entry));
+        let peer = (Arc::clone(seat.place()), Arc::clone(&peer));
+        tasks.spawn(serve_stream(connection.0.clone(), server, entry, peer, (send, receive)));
     }
 }
 
@@ -244,7 +247,7 @@ async fn serve_stream(
     connection: Connection,
     server: Arc<Server>,
     entry: Arc<OpenLink>,
-    place: Arc<Place>,
+    (place, peer): (Arc<Place>, Arc<StagePeer>),
     (send, receive): (SendStream, RecvStream),
 ) {
     let clock = Clock::new(server.config.stall_timeout);
@@ -252,6 +255,7 @@ async fn serve_stream(
         regions: &server.regions,
         entry: &entry,
         place: &place,
+        peer: &peer,
         at_work: None,
         max_operation: server.config.max_operation.as_u64(),
         received: Inflow::new(receive, &clock),
@@ -281,6 +285,7 @@ struct Stream<'a> {
     regions: &'a RegionTable,
     entry: &'a Arc<OpenLink>,
     place: &'a Arc<Place>,
+    peer: &'a StagePeer,
     /// From the first request that knew a key to the end of the stream.
     at_work: Option<OpenCall>,
     max_operation: u64,
@@ -385,9 +390,19 @@ impl Stream<'_> {
         memory: &MemorySlice,
         claim: &Claim,
     ) -> Result<Result<(), Refused>, End> {
-        let mut at = 0;
-        while at < memory.len() {
-            let missing = memory.len() - at;
+        self.receive_from(&mut 0, memory, claim).await
+    }
+
+    /// [`receive`](Self::receive) for the bytes of `memory` from `at` on, which moves with what
+    /// arrives, and says how much that is when the future is dropped.
+    async fn receive_from(
+        &mut self,
+        at: &mut usize,
+        memory: &MemorySlice,
+        claim: &Claim,
+    ) -> Result<Result<(), Refused>, End> {
+        while *at < memory.len() {
+            let missing = memory.len() - *at;
             let next = self.received.take(missing);
             let next = self.regions.unless_withdrawn(next, || claim.is_withdrawn()).await;
             let Ok(next) = next else {
@@ -399,38 +414,77 @@ impl Stream<'_> {
                 let missing = (missing - bytes.len()) as u64;
                 return Ok(Err(Refused { refusal, missing }));
             }
-            let copied = memory.copy_from(at, &bytes);
+            let copied = memory.copy_from(*at, &bytes);
             copied.expect("the bytes were cut to what the memory, which can be written, has left");
-            at += bytes.len();
+            *at += bytes.len();
         }
         Ok(Ok(()))
     }
 
     /// Answers a read of staged memory, part by part.
     async fn send_staged(&mut self, id: u32, admitted: &AdmittedStaged) -> Result<(), End> {
-        let len = admitted.len() as u64;
+        let (len, mut is_begun) = (admitted.len() as u64, false);
         if len == 0 {
             return self.answer(Status::Done, id, 0).await;
         }
         for part in admitted.parts() {
             // Earlier answers must not hold the stage up.
             self.answers.flush().await?;
-            let (is_first, part_len) = (part.start == 0, part.len());
-            let stage = match self.copied(admitted.read(part)).await {
-                Ok(stage) => stage,
-                Err(refusal) if is_first => return self.answer(Status::of(&refusal), id, 0).await,
-                // A payload that is half sent can only be broken off.
-                Err(refusal) => return Err(End::Device(refusal)),
-            };
-            if is_first {
-                self.answer(Status::Done, id, len).await?;
+            let mut at = part.start;
+            while at < part.end {
+                let room = match self.clock.paused(admitted.read_room(self.peer)).await {
+                    Ok(room) => self.copied(admitted.read(at..part.end, room)).await,
+                    Err(refusal) => Err(refusal),
+                };
+                let room = match room {
+                    Ok(room) => room,
+                    Err(refusal) if at == 0 && !is_begun => {
+                        return self.answer(Status::of(&refusal), id, 0).await;
+                    }
+                    // A payload that is half sent can only be broken off.
+                    Err(refusal) => return Err(End::Device(refusal)),
+                };
+                if !is_begun {
+                    is_begun = true;
+                    self.answer(Status::Done, id, len).await?;
+                }
+                at += self.send_part(admitted, room, part.end - at).await?;
             }
-            let memory = stage.front(part_len);
-            let sent = async { Ok(self.answers.memory(&memory, None, None).await?) };
-            in_time(self.clock.timeout(), sent).await?;
         }
         self.regions.count_served(Access::Read, len);
         Ok(())
+    }
+
+    /// Sends the first `len` bytes of a room, as long as the peer may have that; how many were
+    /// sent. They are copied aside then, or else others get the stage.
+    async fn send_part(
+        &mut self,
+        admitted: &AdmittedStaged,
+        mut room: Room,
+        len: usize,
+    ) -> Result<usize, End> {
+        let before = self.answers.bytes_read();
+        loop {
+            let read = self.answers.bytes_read() - before;
+            let sent = usize::try_from(read).expect("no more than a part");
+            let rest = room.front(len).part(sent, len - sent).expect("a part of the part");
+            let (limit, began) = (self.peer.limit(&room), Instant::now());
+            match timeout(limit, self.answers.memory(&rest, None, None)).await {
+                Ok(moved) => {
+                    moved?;
+                    self.peer.moved(began.elapsed());
+                    return Ok(len);
+                }
+                Err(_) if matches!(room, Room::Aside(_)) => return Err(End::Stalled(limit)),
+                Err(_) => {
+                    self.peer.was_late();
+                    if !admitted.set_aside(self.peer, &mut room, len) {
+                        let read = self.answers.bytes_read() - before;
+                        return Ok(usize::try_from(read).expect("no more than a part"));
+                    }
+                }
+            }
+        }
     }
 
     /// [`receive`](Self::receive) for staged memory, part by part. When this returns, nothing
@@ -439,27 +493,55 @@ impl Stream<'_> {
         &mut self,
         admitted: &AdmittedStaged,
     ) -> Result<Result<(), Refused>, End> {
-        let mut behind = admitted.len() as u64;
+        let end = admitted.len();
+        let refused =
+            |refusal, missing: usize| Ok(Err(Refused { refusal, missing: missing as u64 }));
         for part in admitted.parts() {
-            // The peer may be waiting for these before it sends more.
-            self.answers.flush().await?;
-            let stage = self.copied(admitted.stage()).await;
-            let memory = stage.front(part.len());
-            behind -= part.len() as u64;
-            let limit = self.clock.timeout();
-            let received = in_time(limit, self.receive(&memory, admitted.claim())).await?;
-            if let Err(Refused { refusal, missing }) = received {
-                return Ok(Err(Refused { refusal, missing: missing + behind }));
-            }
-            let entry = Arc::clone(self.entry);
-            if let Err(refusal) = self.copied(admitted.write(part, stage, entry)).await {
-                return Ok(Err(Refused { refusal, missing: behind }));
+            let mut at = part.start;
+            while at < part.end {
+                // The peer may be waiting for these before it sends more.
+                self.answers.flush().await?;
+                let room = match self.clock.paused(admitted.write_room(self.peer)).await {
+                    Ok(room) => room,
+                    Err(refusal) => return refused(refusal, end - at),
+                };
+                let limit = self.peer.limit(&room);
+                let (memory, mut arrived) = (room.front(part.end - at), 0);
+                let began = Instant::now();
+                let received = self.receive_from(&mut arrived, &memory, admitted.claim());
+                match timeout(limit, received).await {
+                    Ok(received) => {
+                        if let Err(Refused { refusal, missing }) = received? {
+                            let missing = missing + (end - part.end) as u64;
+                            return Ok(Err(Refused { refusal, missing }));
+                        }
+                        self.peer.moved(began.elapsed());
+                    }
+                    Err(_) if matches!(room, Room::Aside(_)) => return Err(End::Stalled(limit)),
+                    // What has arrived is written, and others get the stage.
+                    Err(_) => self.peer.was_late(),
+                }
+                if arrived == 0 {
+                    continue;
+                }
+                let stage = admitted.stage_of(self.peer, room, arrived);
+                let stage = self.clock.paused(stage).await;
+                let written = at..at + arrived;
+                at = written.end;
+                let stage = match stage {
+                    Ok(stage) => stage,
+                    Err(refusal) => return refused(refusal, end - at),
+                };
+                let entry = Arc::clone(self.entry);
+                if let Err(refusal) = self.copied(admitted.write(written, stage, entry)).await {
+                    return refused(refusal, end - at);
+                }
             }
         }
         Ok(Ok(()))
     }
 
-    /// Waits for a stage or a copy; waiting is no fault of the peer.
+    /// Waits for a copy; waiting is no fault of the peer.
     async fn copied<T>(&self, copied: impl Future<Output = T>) -> T {
         self.clock.renew();
         let copied = copied.await;
@@ -488,15 +570,4 @@ impl Stream<'_> {
         self.received.stop(STALLED);
         self.answers.reset(STALLED);
     }
-}
-
-/// Gives a peer a quarter of its time limit for one part of staged memory: it holds a stage
-/// meanwhile, and others must get that before their own time is over.
-async fn in_time<T>(
-    limit: Duration,
-    moved: impl Future<Output = Result<T, End>>,
-) -> Result<T, End> {
-    let limit = limit / 4;
-    let moved = tokio::time::timeout(limit, moved).await;
-    moved.unwrap_or(Err(End::Stalled(limit)))
 }

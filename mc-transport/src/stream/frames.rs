@@ -17,7 +17,7 @@ use crate::memory::MemorySlice;
 use crate::operation::{Pieces, RemoteSpan, Source};
 use crate::region::Admitted;
 use crate::slice_sums::Summing;
-use crate::staged::Stage;
+use crate::staged::Room;
 
 /// Bytes received ahead of their parsing, per connection. Payloads that fit are
 /// copied out of here, which is cheaper than a system call for each; what is
@@ -49,8 +49,8 @@ pub(super) struct Frame {
     summed: Option<SummedPayload>,
     /// The claim to the payload, where that is memory of a region.
     admitted: Option<Admitted>,
-    /// The stage that the payload lies in, where that is staged memory.
-    _stage: Option<Stage>,
+    /// The room that the payload lies in, where that is staged memory.
+    room: Option<Room>,
     /// When nothing more of a write may leave.
     until: Option<BootTime>,
 }
@@ -81,7 +81,7 @@ impl Frame {
             cursor: Cursor::default(),
             summed: None,
             admitted: None,
-            _stage: None,
+            room: None,
             until: None,
         }
     }
@@ -109,19 +109,25 @@ impl Frame {
         Self { admitted: Some(admitted), ..Self::new(header, payload) }
     }
 
-    /// A part of an answer that brings staged memory, in the first `len` bytes of `stage`; behind
+    /// A part of an answer that brings staged memory, in the first `len` bytes of `room`; behind
     /// the header if it is the first part.
-    pub(super) fn of_stage<const N: usize>(
+    pub(super) fn of_room<const N: usize>(
         header: Option<&[u8; N]>,
-        stage: Stage,
+        room: Room,
         len: usize,
     ) -> Self {
-        let payload = stage.front(len).into();
+        let payload = room.front(len).into();
         let frame = match header {
             Some(header) => Self::new(header, payload),
             None => Self::new(&[], payload),
         };
-        Self { _stage: Some(stage), ..frame }
+        Self { room: Some(room), ..frame }
+    }
+
+    /// Bytes of the payload that were not sent.
+    fn unsent(&self) -> usize {
+        let left = self.payload[self.cursor.piece..].iter().map(Source::len).sum::<usize>();
+        left - self.cursor.at
     }
 
     /// The same, with the payload's checksums put in `sums` once all of it is sent, or, on its
@@ -202,6 +208,41 @@ impl SendQueue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// The room of the answer that is being sent, where that brings staged memory.
+    pub(super) fn room(&self) -> Option<&Room> {
+        self.frames.front()?.room.as_ref()
+    }
+
+    /// Moves the payload that is being sent to another room, by `copy`, which is told the length;
+    /// `false` when it could not be copied.
+    pub(super) fn set_aside(&mut self, copy: impl FnOnce(&mut Room, usize) -> bool) -> bool {
+        let Some(frame) = self.frames.front_mut() else { return true };
+        let len = frame.payload.iter().map(Source::len).sum();
+        let Some(room) = frame.room.as_mut() else { return true };
+        let is_aside = copy(room, len);
+        if is_aside {
+            // The same bytes: what TLS has encrypted of them stays valid.
+            frame.payload = room.front(len).into();
+        }
+        is_aside
+    }
+
+    /// Gives back the room of the answer that is being sent; how many bytes of its payload were
+    /// not sent. It has to be [refilled](Self::refill) with these before it is sent on.
+    pub(super) fn give_back_room(&mut self) -> usize {
+        let Some(frame) = self.frames.front_mut() else { return 0 };
+        let unsent = frame.unsent();
+        (frame.payload, frame.cursor, frame.room) = (Vec::new().into(), Cursor::default(), None);
+        unsent
+    }
+
+    /// Gives the answer whose room was given back the first `len` bytes of another one.
+    pub(super) fn refill(&mut self, room: Room, len: usize) {
+        if let Some(frame) = self.frames.front_mut() {
+            (frame.payload, frame.room) = (room.front(len).into(), Some(room));
+        }
     }
 
     /// When nothing more of the write may leave that is being sent; `None` for other

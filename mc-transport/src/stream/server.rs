@@ -16,6 +16,7 @@ use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
+use tokio::time::{Instant, timeout};
 
 use super::frames::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::progress::{ProgressTimeout, Stalled};
@@ -34,7 +35,7 @@ use crate::link_id::LinkId;
 use crate::memory::MemorySlice;
 use crate::open_links::OpenLink;
 use crate::region::{Admission, Claim, RegionTable};
-use crate::staged::AdmittedStaged;
+use crate::staged::{AdmittedStaged, Room, StagePeer};
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
@@ -153,6 +154,8 @@ struct Connection {
     received: ReceiveBuffer,
     answers: SendQueue,
     progress: ProgressTimeout,
+    /// The peer as staged regions know it, from its first operation on one on.
+    stage_peer: Option<Arc<StagePeer>>,
     /// Whether the peer has shown a valid key. Before, it yields its place in the middle of a
     /// request, and its requests buy it no time.
     is_proved: bool,
@@ -182,6 +185,7 @@ impl Connection {
             received: ReceiveBuffer::small(),
             answers: SendQueue::default(),
             progress: ProgressTimeout::new(service.connect_timeout),
+            stage_peer: None,
             is_proved: false,
             since_yield: 0,
             expected: usize::MAX,
@@ -363,13 +367,23 @@ impl Connection {
         claim: &Claim,
     ) -> Result<Result<(), Refused>, End> {
         let mut target = Target::new(std::slice::from_ref(memory), memory.len() as u64);
+        self.receive_into(&mut target, claim).await
+    }
+
+    /// [`receive_payload`](Self::receive_payload) for what `target` still misses. When the future
+    /// is dropped, the target knows what has arrived.
+    async fn receive_into(
+        &mut self,
+        target: &mut Target<'_>,
+        claim: &Claim,
+    ) -> Result<Result<(), Refused>, End> {
         let behind = self.expected;
-        self.received.drain_to(&mut target);
+        self.received.drain_to(target);
         while target.missing() > 0 {
             if let Err(refusal) = claim.check() {
                 return Ok(Err(Refused { refusal, missing: target.missing() }));
             }
-            match self.received.try_receive_payload(&self.stream, &mut target, behind) {
+            match self.received.try_receive_payload(&self.stream, target, behind) {
                 Ok(moved) => {
                     self.progress.moved(moved);
                     self.moved(moved).await;
@@ -401,21 +415,70 @@ impl Connection {
         if len == 0 {
             return self.push(Frame::bare(&header)).await;
         }
+        let peer = self.stage_peer();
         for part in admitted.parts() {
             // Earlier answers must not hold the stage up.
             self.flush().await?;
-            let (is_first, len) = (part.start == 0, part.len());
-            let stage = match self.copied(admitted.read(part)).await? {
-                Ok(stage) => stage,
-                Err(refusal) if is_first => return self.answer(Status::of(&refusal), id).await,
-                // A payload that is half sent can only be broken off.
-                Err(refusal) => return Err(End::Device(refusal)),
-            };
-            self.answers.push(Frame::of_stage(is_first.then_some(&header), stage, len));
-            in_time(self.progress.timeout(), self.flush()).await?;
+            let (is_first, mut at) = (part.start == 0, part.start);
+            loop {
+                let room = self.waited(admitted.read_room(&peer)).await;
+                let room = match room {
+                    Ok(room) => self.copied(admitted.read(at..part.end, room)).await?,
+                    Err(refusal) => Err(refusal),
+                };
+                let room = match room {
+                    Ok(room) => room,
+                    Err(refusal) if is_first && self.answers.is_empty() => {
+                        return self.answer(Status::of(&refusal), id).await;
+                    }
+                    // A payload that is half sent can only be broken off.
+                    Err(refusal) => return Err(End::Device(refusal)),
+                };
+                let len = part.end - at;
+                if self.answers.is_empty() {
+                    self.answers.push(Frame::of_room(is_first.then_some(&header), room, len));
+                } else {
+                    self.answers.refill(room, len);
+                }
+                match self.send_part(admitted, &peer).await? {
+                    0 => break,
+                    unsent => at = part.end - unsent,
+                }
+            }
         }
         self.regions.count_served(Access::Read, len);
         Ok(())
+    }
+
+    /// Sends the part of an answer that lies in a room, as long as the peer may have that. Copies
+    /// the part aside then; where that cannot be, returns how many bytes were not sent, and their
+    /// room is given back.
+    async fn send_part(
+        &mut self,
+        admitted: &AdmittedStaged,
+        peer: &StagePeer,
+    ) -> Result<usize, End> {
+        while let Some(room) = self.answers.room() {
+            let (limit, is_stage) = (peer.limit(room), matches!(room, Room::Stage(_)));
+            let began = Instant::now();
+            match timeout(limit, self.flush()).await {
+                Ok(flushed) => {
+                    flushed?;
+                    peer.moved(began.elapsed());
+                }
+                // It ran out of turns, not of time.
+                Err(_) if self.answers.is_empty() => {}
+                Err(_) if !is_stage => return Err(End::Stalled(limit)),
+                Err(_) => {
+                    peer.was_late();
+                    let copy = |room: &mut Room, len| admitted.set_aside(peer, room, len);
+                    if !self.answers.set_aside(copy) {
+                        return Ok(self.answers.give_back_room());
+                    }
+                }
+            }
+        }
+        Ok(0)
     }
 
     /// [`receive_payload`](Self::receive_payload) for staged memory, part by part. When this
@@ -424,29 +487,72 @@ impl Connection {
         &mut self,
         admitted: &AdmittedStaged,
     ) -> Result<Result<(), Refused>, End> {
-        let mut behind = admitted.len() as u64;
+        let (peer, end) = (self.stage_peer(), admitted.len());
+        let refused =
+            |refusal, missing: usize| Ok(Err(Refused { refusal, missing: missing as u64 }));
         for part in admitted.parts() {
-            // The peer may be waiting for these before it sends more.
-            self.flush().await?;
-            let stage = self.copied(admitted.stage()).await?;
-            let memory = stage.front(part.len());
-            behind -= part.len() as u64;
-            let limit = self.progress.timeout();
-            let received = self.receive_payload(&memory, admitted.claim());
-            let received = in_time(limit, received).await?;
-            if let Err(Refused { refusal, missing }) = received {
-                return Ok(Err(Refused { refusal, missing: missing + behind }));
-            }
-            let open = Arc::clone(&self.open);
-            if let Err(refusal) = self.copied(admitted.write(part, stage, open)).await? {
-                return Ok(Err(Refused { refusal, missing: behind }));
+            let mut at = part.start;
+            while at < part.end {
+                // The peer may be waiting for these before it sends more.
+                self.flush().await?;
+                let room = match self.waited(admitted.write_room(&peer)).await {
+                    Ok(room) => room,
+                    Err(refusal) => return refused(refusal, end - at),
+                };
+                let (limit, len) = (peer.limit(&room), part.end - at);
+                let memory = [room.front(len)];
+                let mut target = Target::new(&memory, len as u64);
+                let began = Instant::now();
+                let received = self.receive_into(&mut target, admitted.claim());
+                let received = timeout(limit, received).await;
+                let missing = usize::try_from(target.missing()).expect("no more than a part");
+                match received {
+                    Ok(received) => {
+                        if let Err(Refused { refusal, .. }) = received? {
+                            return refused(refusal, missing + end - part.end);
+                        }
+                        peer.moved(began.elapsed());
+                    }
+                    Err(_) if missing > 0 && matches!(room, Room::Aside(_)) => {
+                        return Err(End::Stalled(limit));
+                    }
+                    // What has arrived is written, and others get the stage.
+                    Err(_) => peer.was_late(),
+                }
+                let arrived = at..part.end - missing;
+                if arrived.is_empty() {
+                    continue;
+                }
+                let stage = self.waited(admitted.stage_of(&peer, room, arrived.len())).await;
+                at = arrived.end;
+                let stage = match stage {
+                    Ok(stage) => stage,
+                    Err(refusal) => return refused(refusal, end - at),
+                };
+                let open = Arc::clone(&self.open);
+                if let Err(refusal) = self.copied(admitted.write(arrived, stage, open)).await? {
+                    return refused(refusal, end - at);
+                }
             }
         }
         Ok(Ok(()))
     }
 
-    /// Waits for a stage or a copy, as long as a peer might go without progress; waiting is no
-    /// fault of the peer.
+    fn stage_peer(&mut self) -> Arc<StagePeer> {
+        let (source, limit) = (self.seat.place().source(), self.progress.timeout());
+        let peer = || Arc::new(StagePeer::new(source, limit));
+        Arc::clone(self.stage_peer.get_or_insert_with(peer))
+    }
+
+    /// Waits for what other peers hold, which is no fault of this one and ends no connection.
+    async fn waited<T>(&mut self, room: impl Future<Output = T>) -> T {
+        let room = room.await;
+        self.progress.renew();
+        room
+    }
+
+    /// Waits for a copy, as long as a peer might go without progress; waiting is no fault of the
+    /// peer.
     async fn copied<T>(&mut self, copied: impl Future<Output = T>) -> Result<T, End> {
         self.progress.renew();
         let copied = self.progress.wait(copied).await?;
@@ -564,22 +670,11 @@ impl Connection {
     }
 }
 
-/// Gives a peer a quarter of its time limit for one part of staged memory: it holds a stage
-/// meanwhile, and others must get that before their own time is over.
-async fn in_time<T>(
-    limit: Duration,
-    moved: impl Future<Output = Result<T, End>>,
-) -> Result<T, End> {
-    let limit = limit / 4;
-    let moved = tokio::time::timeout(limit, moved).await;
-    moved.unwrap_or(Err(End::Stalled(limit)))
-}
-
 /// Closes our direction and drops what still arrives for a moment, so that our last words
 /// are not lost.
 pub(crate) async fn linger(stream: &Stream) {
     stream.close_sending();
     let dropping = stream.socket().drop_incoming(LINGER_BYTES);
     // Whether the peer closes or the time is over is the same to us.
-    let _ = tokio::time::timeout(LINGER, dropping).await;
+    let _ = timeout(LINGER, dropping).await;
 }

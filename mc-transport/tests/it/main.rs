@@ -15,6 +15,8 @@ mod node;
 mod quic;
 #[cfg(all(feature = "quic", feature = "shm", feature = "tls", target_os = "linux"))]
 mod staged;
+#[cfg(all(feature = "quic", feature = "shm", feature = "tls", target_os = "linux"))]
+mod staged_slow;
 #[cfg(feature = "tcp")]
 mod tcp_faults;
 #[cfg(feature = "tcp")]

@@ -15,7 +15,7 @@ use mc_transport::{
     Operation, Outcome, QuicConfig, QuicTransport, Region, RegionTable, RegisterError, RemoteSpan,
     StagedMemory, Staging, TcpConfig, TcpTls, TcpTransport, Tickets, TransferError,
 };
-use mc_types::{Extent, Time};
+use mc_types::{Endpoint, Extent, Time};
 use parking_lot::{Condvar, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use crate::certificates::Authority;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Bytes of a stage.
 const PART: usize = 64 << 10;
@@ -32,9 +32,9 @@ const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x0
 
 /// A device that is memory of the host, and fails or hangs when it is told to.
 #[derive(Clone)]
-struct Device(Arc<State>);
+pub(crate) struct Device(Arc<State>);
 
-struct State {
+pub(crate) struct State {
     memory: Memory,
     /// Copies that still succeed.
     sound: AtomicUsize,
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Device {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         Self(Arc::new(State {
             memory: Memory::allocate(len).unwrap(),
             sound: AtomicUsize::new(usize::MAX),
@@ -72,11 +72,11 @@ impl Device {
         self.0.sound.store(copies, Ordering::Relaxed);
     }
 
-    fn begun(&self) -> usize {
+    pub(crate) fn begun(&self) -> usize {
         self.0.begun.load(Ordering::Relaxed)
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.memory.whole().to_vec()
     }
 
@@ -109,7 +109,7 @@ impl StagedMemory for Device {
 
 /// How peers reach the owner.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub(crate) enum Way {
     Tcp,
     Tls,
     Quic,
@@ -120,11 +120,11 @@ enum Way {
 const WAYS: [Way; 4] = [Way::Tcp, Way::Tls, Way::Quic, Way::Node];
 
 /// An owner of staged memory.
-struct Owner {
+pub(crate) struct Owner {
     way: Way,
     authority: Authority,
-    transport: Arc<dyn DynTransport>,
-    region: Region,
+    pub(crate) transport: Arc<dyn DynTransport>,
+    pub(crate) region: Region,
 }
 
 impl Owner {
@@ -134,7 +134,7 @@ impl Owner {
         Self::with(way, config, memory, tickets).await
     }
 
-    async fn with(
+    pub(crate) async fn with(
         way: Way,
         mut tcp: TcpConfig,
         memory: &Staging,
@@ -171,7 +171,15 @@ impl Owner {
     }
 
     /// A new peer, and its link.
-    async fn peer(&self) -> (Arc<dyn DynTransport>, Arc<dyn Link>) {
+    pub(crate) async fn peer(&self) -> (Arc<dyn DynTransport>, Arc<dyn Link>) {
+        self.peer_by(self.transport.endpoint().unwrap()).await
+    }
+
+    /// The same, by another way to this owner.
+    pub(crate) async fn peer_by(
+        &self,
+        endpoint: &Endpoint,
+    ) -> (Arc<dyn DynTransport>, Arc<dyn Link>) {
         let (tls, mut tcp) = (ClientTls::new(self.authority.ca()), TcpConfig::default());
         let peer: Arc<dyn DynTransport> = match self.way {
             Way::Quic => Arc::new(QuicTransport::start(QuicConfig::connecting(tls)).await.unwrap()),
@@ -181,21 +189,26 @@ impl Owner {
                 Arc::new(TcpTransport::start(tcp).await.unwrap())
             }
         };
-        let link = peer.connect(self.transport.endpoint().unwrap()).await.unwrap();
+        let link = peer.connect(endpoint).await.unwrap();
         (peer, link)
     }
 
-    fn span(&self, at: usize, len: usize) -> RemoteSpan {
+    pub(crate) fn span(&self, at: usize, len: usize) -> RemoteSpan {
         RemoteSpan::new(self.region.key(), Extent::new(at as u64, len as u64).unwrap())
     }
 
-    async fn read(&self, link: &dyn Link, at: usize, len: usize) -> Result<Vec<u8>, TransferError> {
+    pub(crate) async fn read(
+        &self,
+        link: &dyn Link,
+        at: usize,
+        len: usize,
+    ) -> Result<Vec<u8>, TransferError> {
         let target = Memory::allocate(len).unwrap();
         one(link, Operation::read(self.span(at, len), target.whole())).await?;
         Ok(target.whole().to_vec())
     }
 
-    async fn write(&self, link: &dyn Link, at: usize, bytes: Vec<u8>) -> Outcome {
+    pub(crate) async fn write(&self, link: &dyn Link, at: usize, bytes: Vec<u8>) -> Outcome {
         let span = self.span(at, bytes.len());
         one(link, Operation::write(Bytes::from(bytes), span)).await
     }
@@ -206,7 +219,7 @@ async fn one(link: &dyn Link, operation: Operation) -> Outcome {
     outcomes.await.expect("in time").remove(0)
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
