@@ -94,9 +94,24 @@ impl Control {
     /// Gives the link up if the owner has gone and the link's task was not run since.
     pub(super) fn look_for_hang_up(&self) {
         if self.is_healthy() && self.hang_up.has_come() {
-            let source = Arc::new(io::ErrorKind::ConnectionReset.into());
-            self.fail(TransferError::LinkLost { source });
+            self.owner_has_gone();
         }
+    }
+
+    /// Gives the link up because the owner has gone.
+    pub(super) fn owner_has_gone(&self) {
+        let source = Arc::new(io::ErrorKind::ConnectionReset.into());
+        self.fail(TransferError::LinkLost { source });
+    }
+
+    /// Unmaps the regions that were withdrawn.
+    pub(super) fn drop_withdrawn(&self) {
+        let mappings = self.path_cache.write().sweep();
+        drop(mappings);
+    }
+
+    pub(super) fn hang_up(&self) -> &HangUp {
+        &self.hang_up
     }
 
     /// Why the link was given up.
@@ -317,8 +332,7 @@ impl ControlTask {
             return Err(ProtocolViolation::WrongDescriptors { expected, got: received.count });
         }
         if answer.status == Status::Withdrawn {
-            let mappings = self.control.path_cache.write().sweep();
-            drop(mappings);
+            self.control.drop_withdrawn();
             return Ok(());
         }
         let due = self.control.pending.lock().unanswered.pop_front();

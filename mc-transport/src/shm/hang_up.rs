@@ -2,30 +2,50 @@
 //!
 //! The link's task hears of an owner that goes, when something runs it. Callers that make operations on
 //! their own thread may run no task for long, and a copy into the memory of a process that is gone
-//! succeeds: only they would ever see those bytes.
+//! succeeds: only they would ever see those bytes. Those that make no operations are told by the
+//! transport's [`Watch`](super::watch::Watch).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::control::Control;
+use super::watch::Watched;
+
 /// How long the last look counts. A look is a system call.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 pub(super) struct HangUp {
     /// A descriptor of its own; `None` when nobody needs to know any more.
-    socket: Mutex<Option<OwnedFd>>,
+    socket: Mutex<Option<Socket>>,
     since: Instant,
     /// When to look again, in nanoseconds after `since`.
     next: AtomicU64,
 }
 
+/// A descriptor, and who watches it.
+struct Socket {
+    descriptor: OwnedFd,
+    watched: Option<(Arc<Watched>, u64)>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some((by, number)) = &self.watched {
+            by.remove(&self.descriptor, *number);
+        }
+    }
+}
+
 impl HangUp {
     pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
-        let socket = Mutex::new(Some(socket.as_fd().try_clone_to_owned()?));
+        let descriptor = socket.as_fd().try_clone_to_owned()?;
+        let socket = Mutex::new(Some(Socket { descriptor, watched: None }));
         Ok(Self { socket, since: Instant::now(), next: AtomicU64::new(0) })
     }
 
@@ -39,7 +59,15 @@ impl HangUp {
         self.next.store(nanos(now + LOOK_EVERY), Ordering::Relaxed);
         // Whoever holds it is looking.
         let Some(socket) = self.socket.try_lock() else { return false };
-        socket.as_ref().is_some_and(has_hung_up)
+        socket.as_ref().is_some_and(|socket| has_hung_up(&socket.descriptor))
+    }
+
+    /// Has the owner watched for `control`, until nobody needs to know any more.
+    pub(super) fn watch(&self, by: &Arc<Watched>, control: &Arc<Control>) -> io::Result<()> {
+        if let Some(socket) = &mut *self.socket.lock() {
+            socket.watched = Some((Arc::clone(by), by.add(&socket.descriptor, control)?));
+        }
+        Ok(())
     }
 
     /// Gives the descriptor back.
@@ -77,7 +105,7 @@ mod tests {
         let hang_up = HangUp::of(&ours).unwrap();
         assert!(!hang_up.has_come());
         theirs.write_all(b"unread").unwrap();
-        assert!(!has_hung_up(hang_up.socket.lock().as_ref().unwrap()));
+        assert!(!has_hung_up(&hang_up.socket.lock().as_ref().unwrap().descriptor));
         drop(theirs);
         until(|| hang_up.has_come());
         hang_up.forget();

@@ -52,6 +52,7 @@ mod page;
 mod path_cache;
 mod pool;
 mod server;
+mod watch;
 mod wire;
 
 use std::fmt;

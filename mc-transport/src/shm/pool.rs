@@ -14,6 +14,7 @@ use super::link::{LinkState, ShmLink};
 use super::name::SocketName;
 use super::page::PeerPage;
 use super::path_cache::Space;
+use super::watch::Watch;
 use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
 };
@@ -31,6 +32,7 @@ pub(super) struct Pool {
     counters: Arc<Counters>,
     space: Arc<Space>,
     links: ProvenLinks<ShmLink>,
+    watch: Watch,
 }
 
 /// The result of a handshake.
@@ -43,7 +45,7 @@ struct Admitted {
 impl Pool {
     pub(super) fn new(config: ShmConfig, tasks: Arc<Tasks>, counters: Arc<Counters>) -> Self {
         let space = Arc::new(Space::new(config.max_mapped_bytes.as_u64()));
-        Self { config, tasks, counters, space, links: ProvenLinks::new() }
+        Self { config, tasks, counters, space, links: ProvenLinks::new(), watch: Watch::default() }
     }
 
     /// Regions of peers that are mapped.
@@ -63,6 +65,7 @@ impl Pool {
     /// Fails every link, and every later call.
     pub(super) fn close(&self) {
         self.links.close();
+        self.watch.settle();
     }
 
     async fn connect(
@@ -79,9 +82,11 @@ impl Pool {
             ConnectError::Unreachable { endpoint: endpoint.clone(), source }
         })?;
         let control = Control::new(self.config.max_mapped_regions, after, hang_up);
+        let control = Arc::new(control);
+        self.watch.add(&control);
         let state = LinkState {
             endpoint: endpoint.clone(),
-            control: Arc::new(control),
+            control,
             max_operation,
             connect_timeout: after,
             stall_timeout: self.config.stall_timeout,

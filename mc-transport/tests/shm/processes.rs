@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::task::{Context, Poll, Waker};
 
 use mc_testkit::role::{self, say};
-use mc_testkit::{Input, Program, eventually_async};
+use mc_testkit::{Input, Program, eventually_async, eventually_blocking};
 use mc_transport::shm::ShmListen;
 use mc_transport::{
     Access, ConnectError, Link, Memory, NodeSecret, Operation, ShmConfig, ShmLink, ShmTransport,
@@ -31,7 +31,7 @@ fn part() {
     }
 }
 
-/// Opens regions until told to end; each line heard opens another.
+/// Opens regions until told to end; each line heard opens another, or withdraws the first.
 async fn play_owner(listen: &str) {
     let mut config = ShmConfig::default();
     if let Some(path) = listen.strip_prefix("at:") {
@@ -53,7 +53,12 @@ async fn play_owner(listen: &str) {
         words += &format!(" {}", hex(region.key().to_bytes()));
     }
     say(format_args!("{words} {}", hex(owner.secret().to_bytes())));
-    while tokio::task::spawn_blocking(role::hear).await.unwrap().is_some() {
+    while let Some(word) = tokio::task::spawn_blocking(role::hear).await.unwrap() {
+        if word.trim() == "withdraw" {
+            regions.remove(0).withdraw().await;
+            say("withdrawn");
+            continue;
+        }
         let region = owner.register(&memories[0], Access::ReadWrite).unwrap();
         say(hex(region.key().to_bytes()));
         regions.push(region);
@@ -203,6 +208,45 @@ async fn an_owner_that_is_killed_fails_operations_that_no_task_runs_between() {
         }
     };
     assert!(matches!(last, TransferError::LinkLost { .. }), "{last:?}");
+}
+
+/// Memory of other processes that this one maps.
+fn mapped() -> usize {
+    held().1
+}
+
+/// As a caller that makes no operations any more: nothing runs the link's task, and the memory of
+/// what is gone is unmapped all the same.
+#[tokio::test]
+async fn an_idle_client_maps_nothing_of_an_owner_that_is_killed_or_of_a_withdrawn_region() {
+    let _alone = alone().await;
+    let client = client(ShmConfig::default()).await;
+    let before = mapped();
+    let killed = Owner::start_blocking("anywhere");
+    let link = client.connect_proven(&killed.endpoint, killed.secret).await.unwrap();
+    for key in &killed.keys[..SHARED] {
+        one(&*link, read_of(*key, LEN)).await.unwrap();
+    }
+    // The page of the owner, which the link's task keeps, and the regions.
+    assert_eq!(mapped(), before + 1 + SHARED);
+    // Waits for its end.
+    drop(killed);
+    // The thread that waits here is the only one of the runtime.
+    eventually_blocking(DEADLINE, "what was killed is unmapped", || mapped() == before + 1);
+    assert!(!link.is_healthy());
+    drop(link);
+    eventually(DEADLINE, "nothing is left of it", || mapped() == before).await;
+
+    let mut alive = Owner::start_blocking("anywhere");
+    let link = client.connect_proven(&alive.endpoint, alive.secret).await.unwrap();
+    one(&*link, read_of(alive.keys[0], LEN)).await.unwrap();
+    one(&*link, read_of(alive.keys[1], LEN)).await.unwrap();
+    assert_eq!(mapped(), before + 3);
+    alive.process.tell("withdraw");
+    assert_eq!(alive.process.hear(), "withdrawn");
+    eventually_blocking(DEADLINE, "what was withdrawn is unmapped", || mapped() == before + 2);
+    assert!(link.is_healthy());
+    one(&*link, read_of(alive.keys[1], LEN)).await.unwrap();
 }
 
 /// Reads and writes until something fails.
