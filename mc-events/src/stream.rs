@@ -49,6 +49,8 @@ pub(crate) struct Stream {
     /// The only tenant whose events are published.
     tenant: Option<String>,
     next: u64,
+    /// The number behind the latest that was left out.
+    whole_since: u64,
     next_event: u64,
     ring: Ring,
     /// The events of the batch at hand; kept for its memory.
@@ -72,7 +74,8 @@ impl Stream {
         ring: Ring,
     ) -> Self {
         let next = encoding.first_number();
-        Self { encoding, topic, tenant, next, next_event: 1, ring, scratch: Vec::new() }
+        let scratch = Vec::new();
+        Self { encoding, topic, tenant, next, whole_since: next, next_event: 1, ring, scratch }
     }
 
     pub(crate) const fn encoding(&self) -> &Encoding {
@@ -87,6 +90,12 @@ impl Stream {
     /// Leaves out a number, because events are missing here.
     pub(crate) const fn skip_number(&mut self) {
         self.next += 1;
+        self.whole_since = self.next;
+    }
+
+    /// The number from which on all messages are kept.
+    pub(crate) fn complete_since(&self) -> u64 {
+        self.oldest().max(self.whole_since)
     }
 
     /// Makes a message of those events that this endpoint publishes. Without one, no number is used.

@@ -135,7 +135,8 @@ impl EventSystem {
                         incarnation,
                         snapshot: parts.snapshot.clone(),
                         ignored: Arc::clone(&ignored_requests),
-                        pages: Semaphore::new(1),
+                        turn: Semaphore::new(1),
+                        pages: Arc::default(),
                     };
                     replay.push(ReplayServer::new(listener, limits.connections, source));
                     bound.replay_endpoint = Some(text);

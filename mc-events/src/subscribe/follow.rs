@@ -43,6 +43,11 @@ pub enum Action {
 
 /// Turns messages and answers into [updates](Update), and decides what to ask for.
 ///
+/// A list of the objects takes as long as it takes, however few messages the publisher keeps: before
+/// each page is taken, the messages are applied that were published before the page was read, and no
+/// others. So a page is never older than what was applied, and the publisher's messages have to reach
+/// back to the page before only. A list that a connection broke off goes on from where it was.
+///
 /// It follows one publisher over two connections. Inputs are the frames of each, in the order in which they
 /// arrive, answers without the empty frame before them. There is at most one request under way.
 /// Updates gather until [`updates`](Self::updates) takes them.
@@ -50,6 +55,8 @@ pub enum Action {
 pub struct Follower {
     /// Of the objects that were received; none before their list is complete.
     incarnation: Option<u64>,
+    /// The list that is not complete.
+    listing: Option<Listing>,
     /// The number of the message that comes next.
     next: u64,
     phase: Phase,
@@ -68,15 +75,23 @@ enum Phase {
     Asking {
         routine: bool,
     },
-    /// Waits for a page. The first had this incarnation and number.
-    Listing {
-        first: Option<(u64, u64)>,
-    },
+    /// Waits for a page.
+    Listing,
+    /// Waits for messages that were published before this page was read.
+    Holding(Page),
     /// Waits for messages, which there must be up to a number.
     Replaying {
         until: u64,
     },
     Current,
+}
+
+/// A list of which at least one page was received.
+#[derive(Debug)]
+struct Listing {
+    incarnation: u64,
+    /// Where the next page begins.
+    cursor: Vec<u8>,
 }
 
 impl Follower {
@@ -86,6 +101,7 @@ impl Follower {
     pub const fn new(max_waiting_bytes: usize) -> Self {
         Self {
             incarnation: None,
+            listing: None,
             next: 0,
             phase: Phase::Asking { routine: false },
             latest: None,
@@ -155,7 +171,8 @@ impl Follower {
     pub fn answer<F: AsRef<[u8]>>(&mut self, frames: &[F]) -> Result<Action, SubscribeError> {
         match self.phase {
             Phase::Asking { routine } => self.info(Info::decode(frames)?, routine),
-            Phase::Listing { first } => Ok(self.page(Page::decode(frames)?, first)),
+            Phase::Listing => self.page(Page::decode(frames)?),
+            Phase::Holding(ref page) => self.replayed(frames, page.number),
             Phase::Replaying { until } => self.replayed(frames, until),
             Phase::Current => Err(Malformed { what: "an answer without a request" }.into()),
         }
@@ -168,10 +185,14 @@ impl Follower {
         if !info.snapshot {
             return Err(SubscribeError::NoSnapshot);
         }
+        if let Some(listing) = &self.listing {
+            let goes_on = listing.incarnation == info.incarnation && info.oldest <= self.next;
+            return Ok(if goes_on { self.ask_page() } else { self.list() });
+        }
         if self.incarnation != Some(info.incarnation) {
             return Ok(self.list());
         }
-        self.apply_waiting()?;
+        self.apply_waiting(u64::MAX)?;
         if routine && self.waiting.is_empty() && self.next < info.next {
             let problem = "messages were published that did not arrive";
             return Ok(Action::Reconnect(io::Error::other(problem)));
@@ -179,19 +200,36 @@ impl Follower {
         self.catch_up(info.next)
     }
 
-    fn page(&mut self, page: Page, mut first: Option<(u64, u64)>) -> Action {
-        let (incarnation, number) = *first.get_or_insert((page.incarnation, page.number));
-        if page.incarnation != incarnation {
-            return self.list();
+    fn page(&mut self, page: Page) -> Result<Action, SubscribeError> {
+        let Page { incarnation, number, .. } = page;
+        match &self.listing {
+            Some(listing) if listing.incarnation != incarnation => return Ok(self.list()),
+            // An old page: what was published since is applied once more.
+            Some(_) => self.next = self.next.min(number),
+            None => {
+                self.next = number;
+                self.listing = Some(Listing { incarnation, cursor: Vec::new() });
+            }
         }
+        self.apply_waiting(number)?;
+        if self.next < number {
+            self.phase = Phase::Holding(page);
+            return Ok(ask_for(ReplayRequest::From(self.next)));
+        }
+        self.take(page)
+    }
+
+    /// Takes a page, the messages before it being applied.
+    fn take(&mut self, page: Page) -> Result<Action, SubscribeError> {
         self.updates.push(Update::Events(page.objects));
-        if !page.cursor.is_empty() {
-            self.phase = Phase::Listing { first };
-            return ask_for(ReplayRequest::Snapshot { cursor: &page.cursor });
+        if page.cursor.is_empty() {
+            self.listing = None;
+            self.incarnation = Some(page.incarnation);
+            return self.catch_up(0);
         }
-        self.incarnation = Some(incarnation);
-        self.next = number;
-        self.replay(page.number)
+        let incarnation = page.incarnation;
+        self.listing = Some(Listing { incarnation, cursor: page.cursor });
+        Ok(self.ask_page())
     }
 
     fn replayed<F: AsRef<[u8]>>(
@@ -202,13 +240,24 @@ impl Follower {
         let malformed = Malformed { what: "a wrong answer to a request for messages" };
         let [number, payload] = frames else { return Err(malformed.into()) };
         let number = number_of(number.as_ref()).ok_or(malformed)?;
-        self.apply_waiting()?;
+        let is_holding = matches!(self.phase, Phase::Holding(_));
+        let limit = if is_holding { until } else { u64::MAX };
+        self.apply_waiting(limit)?;
         if number == END_OF_REPLAY {
-            return if self.next < until { Ok(self.list()) } else { self.catch_up(0) };
+            if self.next < until {
+                return Ok(self.list());
+            }
+            return match std::mem::replace(&mut self.phase, Phase::Current) {
+                Phase::Holding(page) => self.take(page),
+                _ => self.catch_up(0),
+            };
+        }
+        if number >= limit {
+            return Ok(Action::Wait);
         }
         if number > self.next {
             // The rest of the answer is of no use.
-            self.incarnation = None;
+            (self.incarnation, self.listing) = (None, None);
             let problem = format!("messages from {} on are no longer kept", self.next);
             return Ok(Action::Reconnect(io::Error::other(problem)));
         }
@@ -220,7 +269,7 @@ impl Follower {
 
     /// Asks for messages that exist and have not come, if there are any.
     fn catch_up(&mut self, published: u64) -> Result<Action, SubscribeError> {
-        self.apply_waiting()?;
+        self.apply_waiting(u64::MAX)?;
         let arrived = self.waiting.back().map_or(0, |(number, _)| number + 1);
         let until = published.max(arrived);
         if self.next < until {
@@ -237,10 +286,16 @@ impl Follower {
     }
 
     fn list(&mut self) -> Action {
-        self.incarnation = None;
-        self.phase = Phase::Listing { first: None };
+        (self.incarnation, self.listing) = (None, None);
         self.updates.push(Update::Reset);
-        ask_for(ReplayRequest::Snapshot { cursor: b"" })
+        self.ask_page()
+    }
+
+    /// Asks for the next page of the list, or for the first.
+    fn ask_page(&mut self) -> Action {
+        self.phase = Phase::Listing;
+        let cursor = self.listing.as_ref().map_or(&b""[..], |listing| &listing.cursor);
+        ask_for(ReplayRequest::Snapshot { cursor })
     }
 
     fn replay(&mut self, until: u64) -> Action {
@@ -260,9 +315,10 @@ impl Follower {
         Some((number, payload))
     }
 
-    /// Applies those that are next, and drops those that were applied.
-    fn apply_waiting(&mut self) -> Result<(), Malformed> {
-        while self.waiting.front().is_some_and(|(number, _)| *number <= self.next) {
+    /// Applies those that are next, up to the one before `end`, and drops those that were applied.
+    fn apply_waiting(&mut self, end: u64) -> Result<(), Malformed> {
+        let is_due = |next, number| number < next || number == next && number < end;
+        while self.waiting.front().is_some_and(|(number, _)| is_due(self.next, *number)) {
             let Some((number, payload)) = self.pop_waiting() else { break };
             if number == self.next {
                 self.apply(number, &payload)?;

@@ -5,6 +5,7 @@
 
 mod accept;
 mod endpoint;
+mod pages;
 mod peer;
 mod publish;
 mod replay;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Semaphore;
 
 use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, Visit, accept};
 use super::endpoint::{Connection, Listener};
+use super::pages::{MadePage, RecentPages};
 use super::wire::{self, Bounds, Incoming};
 use crate::pack::Packer;
 use crate::replay::{END_OF_REPLAY, INFO, MAX_CURSOR, ParsedRequest, ReplayRequest, SNAPSHOT};
@@ -39,7 +40,9 @@ pub(crate) struct ReplaySource {
     /// Requests that were not understood.
     pub(crate) ignored: Arc<AtomicU64>,
     /// Pages are made one at a time.
-    pub(crate) pages: Semaphore,
+    pub(crate) turn: Semaphore,
+    /// Those that were made lately.
+    pub(crate) pages: Arc<RecentPages>,
 }
 
 impl ReplayServer {
@@ -64,6 +67,7 @@ impl Serve for ReplaySource {
         visit.greeted();
         let (reader, mut writer) = tokio::io::split(connection);
         let mut reader = BufReader::with_capacity(wire::MAX_FRAME, reader);
+        let mut listed = None;
         loop {
             let frames = match wire::read(&mut reader, Bounds::REQUEST).await {
                 Ok(Incoming::Message { frames, too_many: false }) => frames,
@@ -84,7 +88,7 @@ impl Serve for ReplaySource {
                 Some(ParsedRequest { request, delimiter }) => {
                     visit.asked();
                     answer.delimiter = delimiter;
-                    self.answer(request, answer).await?;
+                    self.answer(request, &mut listed, answer).await?;
                 }
                 None => _ = self.ignored.fetch_add(1, Ordering::Relaxed),
             }
@@ -93,9 +97,12 @@ impl Serve for ReplaySource {
 }
 
 impl ReplaySource {
+    /// Answers a request. `listed` is the highest number of the pages that this connection got since
+    /// it began its list.
     async fn answer<W: AsyncWrite + Unpin>(
         &self,
         request: ReplayRequest<'_>,
+        listed: &mut Option<u64>,
         mut answer: Answer<'_, W>,
     ) -> io::Result<()> {
         match request {
@@ -114,9 +121,18 @@ impl ReplaySource {
             ReplayRequest::Info => answer.send(&[INFO, &self.info()]).await,
             ReplayRequest::Snapshot { cursor } => match &self.snapshot {
                 Some(snapshot) => {
-                    let (number, page) = self.page(snapshot, cursor).await?;
-                    let incarnation = self.incarnation.to_be_bytes();
-                    let frames = [SNAPSHOT, &incarnation, &number.to_be_bytes(), &page.1, &page.0];
+                    // The subscriber may have applied what was published before its latest page, and
+                    // a page that is older than that would take it back.
+                    let since = match *listed {
+                        _ if cursor.is_empty() => 0,
+                        Some(number) => number,
+                        None => self.stream.lock().next(),
+                    };
+                    let page = self.page(snapshot, cursor, since).await?;
+                    *listed = Some(page.number.max(since));
+                    let (incarnation, number) =
+                        (self.incarnation.to_be_bytes(), page.number.to_be_bytes());
+                    let frames = [SNAPSHOT, &incarnation, &number, &page.next, &page.payload];
                     answer.send(&frames).await
                 }
                 None => {
@@ -140,26 +156,41 @@ impl ReplaySource {
         info
     }
 
-    /// The number from which on messages may change the page, its payload and the next cursor.
+    /// A page that was read when no message before `since` was missing in it: one that was made for
+    /// another subscriber, if the messages from then on are kept, or else a new one.
     async fn page(
         &self,
         snapshot: &Arc<dyn Snapshot>,
         cursor: &[u8],
-    ) -> io::Result<(u64, (Bytes, Vec<u8>))> {
-        let _turn = self.pages.acquire().await.map_err(io::Error::other)?;
+        since: u64,
+    ) -> io::Result<MadePage> {
+        let recent = || {
+            let since = since.max(self.stream.lock().complete_since());
+            self.pages.find(cursor, since)
+        };
+        if let Some(page) = recent() {
+            return Ok(page);
+        }
+        let _turn = self.turn.acquire().await.map_err(io::Error::other)?;
+        // Subscribers that list together wait for the same page.
+        if let Some(page) = recent() {
+            return Ok(page);
+        }
         let mut max_objects = MAX_PAGE_OBJECTS;
         loop {
             // Before the page is read: what it misses has this number or a higher one.
             let number = self.stream.lock().next();
-            let (snapshot, cursor) = (Arc::clone(snapshot), cursor.to_vec());
-            let page = tokio::task::spawn_blocking(move || snapshot.page(&cursor, max_objects));
+            let (source, from) = (Arc::clone(snapshot), cursor.to_vec());
+            let page = tokio::task::spawn_blocking(move || source.page(&from, max_objects));
             let SnapshotPage { objects, next } = page.await.map_err(io::Error::other)?;
             if next.len() > MAX_CURSOR {
                 return Err(io::Error::other("a snapshot's cursor is too long"));
             }
             let payload = self.stream.lock().snapshot(unix_micros(), objects);
             if payload.len() <= MAX_PAGE_BYTES || max_objects == 1 {
-                return Ok((number, (payload, next)));
+                let page = MadePage { number, payload, next: next.into() };
+                self.pages.keep(cursor, &page);
+                return Ok(page);
             }
             max_objects /= 2;
         }

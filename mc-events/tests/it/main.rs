@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+mod joining;
 #[cfg(feature = "libzmq")]
 mod libzmq;
 #[cfg(target_os = "linux")]
