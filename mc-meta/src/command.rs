@@ -7,8 +7,8 @@ use std::sync::Arc;
 use mc_lease::SoftPin;
 use mc_ticket::PutToken;
 use mc_types::{
-    Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, StoreEventInfo,
-    TransferId,
+    Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, SegmentId,
+    StoreEventInfo, TransferId,
 };
 use smallvec::SmallVec;
 
@@ -29,8 +29,11 @@ pub const MAX_GROUP_NAME_LEN: usize = 256;
 /// Bytes between the places in a slice up to which prefix checksums are taken.
 pub const CHECKPOINT: u64 = 64 * 1024;
 
-/// Most segments one put can prefer, and most it can exclude.
+/// Most segments one put can prefer, and most it can exclude by their names.
 pub const MAX_NAMED_SEGMENTS: usize = 32;
+
+/// Most segments one put can avoid by their ids.
+pub const MAX_AVOIDED_SEGMENTS: usize = 4096;
 
 /// What a put says about the soft pin of its object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,6 +87,11 @@ pub struct ReplicateConfig {
     /// Names of segments to leave out, even preferred ones: those that the writer
     /// could not reach a moment ago.
     pub excluded_segments: Vec<Box<str>>,
+    /// Ids of segments to leave out, as those of `excluded_segments`, at most
+    /// [`MAX_AVOIDED_SEGMENTS`]. A client names those here that it could not reach: after a crash
+    /// of many nodes there are more of them than names are taken, and their free room attracts
+    /// every put that does not leave them out.
+    pub avoided_segments: Vec<SegmentId>,
     /// The medium that all replicas are to lie in: segments of other media are left out,
     /// even preferred ones, and the put fails when there is none of it. `None`: the medium of
     /// the first preferred segment there is, or else DRAM; without any segment of DRAM, SSD
@@ -101,6 +109,7 @@ impl Default for ReplicateConfig {
             parent: None,
             preferred_segments: Vec::new(),
             excluded_segments: Vec::new(),
+            avoided_segments: Vec::new(),
             medium: None,
         }
     }
@@ -161,6 +170,18 @@ impl ReplicateConfig {
     pub fn exclude(mut self, segment_name: impl Into<Box<str>>) -> Self {
         self.excluded_segments.push(segment_name.into());
         self
+    }
+
+    /// Leaves the segment of this id out.
+    #[must_use]
+    pub fn avoid(mut self, segment: SegmentId) -> Self {
+        self.avoided_segments.push(segment);
+        self
+    }
+
+    /// Whether segments are left out, by name or by id.
+    pub(crate) const fn leaves_out_any(&self) -> bool {
+        !self.excluded_segments.is_empty() || !self.avoided_segments.is_empty()
     }
 
     /// Places all replicas in segments of this medium.

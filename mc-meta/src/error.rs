@@ -238,6 +238,12 @@ pub enum InvalidPut {
         /// The number given.
         count: usize,
     },
+    /// More segments avoided than the limit.
+    #[error("{count} segments avoided; the limit is {}", crate::MAX_AVOIDED_SEGMENTS)]
+    TooManyAvoided {
+        /// The number given.
+        count: usize,
+    },
 }
 
 fn too_few(mounted: usize) -> Cow<'static, str> {

@@ -29,10 +29,11 @@ pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use batch::Batch;
 pub use command::{
-    Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
-    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo, Placement, Placements, Pong,
-    PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList, Renewed, ReplicaInfo,
-    ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction, TransferHandle, VerifiedSpan,
+    Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_AVOIDED_SEGMENTS,
+    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo,
+    Placement, Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead,
+    RangedList, Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction,
+    TransferHandle, VerifiedSpan,
 };
 pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
 pub use error::{

@@ -13,8 +13,8 @@ use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
-    LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
-    PutHandle, PutStart, Slice, Slices, SoftPinAction,
+    LateWrites, MAX_AVOIDED_SEGMENTS, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS,
+    MAX_SLICES, PutEnd, PutGrant, PutHandle, PutStart, Slice, Slices, SoftPinAction,
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::evict::order::common::{Chain, Fresh};
@@ -400,6 +400,10 @@ pub(crate) fn validate(put: &PutStart<'_>, max_soft_pin: Duration) -> Result<u64
         if names.len() > MAX_NAMED_SEGMENTS {
             return Err(InvalidPut::TooManySegments { count: names.len() });
         }
+    }
+    let avoided = config.avoided_segments.len();
+    if avoided > MAX_AVOIDED_SEGMENTS {
+        return Err(InvalidPut::TooManyAvoided { count: avoided });
     }
     slices
         .iter()

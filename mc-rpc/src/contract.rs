@@ -349,6 +349,7 @@ proptest! {
         parent in prop::option::of(name()),
         preferred in prop::collection::vec("[a-z]{1,20}", 0..5),
         excluded in prop::collection::vec("[a-z]{1,20}", 0..5),
+        avoided in prop::collection::vec(any::<u128>(), 0..5),
         medium in prop::option::of(0u8..3),
     ) {
         let mut config = ReplicateConfig::default().replicas(replica_num);
@@ -358,6 +359,7 @@ proptest! {
         config.parent = parent.as_deref().map(|parent| key(parent).to_owned());
         config.preferred_segments = preferred.iter().map(|name| (**name).into()).collect();
         config.excluded_segments = excluded.iter().map(|name| (**name).into()).collect();
+        config.avoided_segments = avoided.iter().copied().map(SegmentId::from_u128).collect();
         config.medium = medium.and_then(mc_types::MediaType::from_number);
         let put = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
         let bytes = written(|out| PutStartRequest::write(out, ME, &put));

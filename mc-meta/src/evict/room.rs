@@ -19,7 +19,7 @@ mod search;
 use core::time::Duration;
 
 use mc_alloc::Label;
-use mc_types::{Generation, MediaType, Time};
+use mc_types::{Generation, MediaType, SegmentId, Time};
 
 use crate::command::ReplicateConfig;
 use crate::object::Object;
@@ -66,11 +66,20 @@ impl Labels {
 pub(crate) struct Wanted<'a> {
     len: u64,
     config: &'a ReplicateConfig,
+    /// The segments that the put avoids, in the order of their ids: they are asked about for each
+    /// object that is looked at.
+    avoided: Vec<SegmentId>,
     /// The medium that the put goes to.
     medium: MediaType,
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    fn new(len: u64, config: &'a ReplicateConfig, medium: MediaType) -> Self {
+        let mut avoided = config.avoided_segments.clone();
+        avoided.sort_unstable();
+        Self { len, config, avoided, medium }
+    }
+
     /// Bytes that the put may cost, where any run allows it.
     fn most_lost(&self) -> u64 {
         let replicas = u64::from(self.config.replica_num.max(1));
@@ -82,6 +91,7 @@ impl Wanted<'_> {
             && segment.medium() == self.medium
             && segment.largest_object() >= self.len
             && !self.config.excluded_segments.contains(&segment.spec().name)
+            && self.avoided.binary_search(&segment.spec().id).is_err()
     }
 
     /// Returns whether evicting this object alone makes the room, and does not cost too much. An

@@ -324,9 +324,10 @@ impl Object {
             && !self.protection().is_leased(terms, now)
             && self.transfer().is_none()
             && self.replicas().all(|replica| {
-                let name = &replica.segment.spec().name;
+                let spec = replica.segment.spec();
                 replica.segment.is_allocatable()
-                    && !config.excluded_segments.contains(name)
+                    && !config.excluded_segments.contains(&spec.name)
+                    && !config.avoided_segments.contains(&spec.id)
                     && replica.segment.medium() == medium
             })
     }

@@ -66,7 +66,7 @@ impl SegmentTable {
         let pool = self.pool(medium);
         let mounted = pool.segments().len();
         let preferred = self.named(medium, &config.preferred_segments);
-        let excluded = self.named(medium, &config.excluded_segments);
+        let excluded = self.left_out(medium, config);
         check(pool, demand.len, config, &excluded)?;
         let wanted = config.replica_num as usize;
         let view = self.seen_by(demand.writer, medium);
@@ -114,7 +114,7 @@ impl SegmentTable {
     pub(crate) fn could_place(&self, len: u64, config: &ReplicateConfig) -> Result<usize, NoRoom> {
         let medium = self.medium_for(config);
         let pool = self.pool(medium);
-        check(pool, len, config, &self.named(medium, &config.excluded_segments))?;
+        check(pool, len, config, &self.left_out(medium, config))?;
         Ok(pool.segments().len())
     }
 
@@ -129,6 +129,17 @@ impl SegmentTable {
                 places.push(at);
             }
         }
+        places
+    }
+
+    /// Where the segments are that a put leaves out, by name or by id, in their order and each
+    /// once.
+    fn left_out(&self, medium: MediaType, config: &ReplicateConfig) -> Positions {
+        let mut places = self.named(medium, &config.excluded_segments);
+        let avoided = config.avoided_segments.iter();
+        places.extend(avoided.filter_map(|id| self.position_of(medium, *id)));
+        places.sort_unstable();
+        places.dedup();
         places
     }
 }
@@ -163,7 +174,7 @@ fn others<'a>(
     excluded: &Positions,
 ) -> impl Iterator<Item = &'a Arc<Segment>> {
     let segments = pool.segments().iter().enumerate();
-    segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
+    segments.filter(|(at, _)| excluded.binary_search(at).is_err()).map(|(_, segment)| segment)
 }
 
 /// Takes space from the segments that `strategy` offers.

@@ -64,8 +64,11 @@ impl SegmentTable {
         if let Some(medium) = config.medium {
             return medium;
         }
-        let is_excluded = |name| config.excluded_segments.contains(name);
-        let mut preferred = config.preferred_segments.iter().filter(|name| !is_excluded(*name));
+        let is_left_out = |name: &str| {
+            config.excluded_segments.iter().any(|excluded| **excluded == *name)
+                || self.by_name.get(name).is_some_and(|id| config.avoided_segments.contains(id))
+        };
+        let mut preferred = config.preferred_segments.iter().filter(|name| !is_left_out(name));
         if let Some(position) = preferred.find_map(|name| self.position(name)) {
             return position.medium;
         }
@@ -113,6 +116,13 @@ impl SegmentTable {
     /// is of that medium.
     pub(crate) fn position_in(&self, medium: MediaType, name: &str) -> Option<usize> {
         self.position(name).filter(|position| position.medium == medium).map(|position| position.at)
+    }
+
+    /// Where the segment of this id is in the pool of `medium`, as of
+    /// [`position_in`](Self::position_in).
+    pub(crate) fn position_of(&self, medium: MediaType, id: SegmentId) -> Option<usize> {
+        let position = self.positions.get(&id).filter(|position| position.medium == medium);
+        position.map(|position| position.at)
     }
 
     fn position(&self, name: &str) -> Option<Position> {

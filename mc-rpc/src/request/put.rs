@@ -5,13 +5,13 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 use mc_meta::{
-    LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd,
-    PutHandle, PutStart, ReplicateConfig, SoftPinAction,
+    LateWrites, MAX_AVOIDED_SEGMENTS, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS,
+    MAX_SLICES, PutEnd, PutHandle, PutStart, ReplicateConfig, SoftPinAction,
 };
 use mc_ticket::PutToken;
 use mc_types::{
     Checksum, ClientId, Generation, InfoTooLong, KeyRef, MAX_BLOCK_HASH, MAX_MODEL_NAME,
-    MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo,
+    MAX_TOKEN_IDS, MediaType, ObjectKey, SegmentId, StoreEventInfo,
 };
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
@@ -20,6 +20,9 @@ use crate::wire::{
     Field, Fields, put_bytes, put_fixed32s, put_fixed64, put_item_bytes, put_message,
     put_present_u64, put_u64, put_varints,
 };
+
+/// Bytes of a segment's id.
+const ID_LEN: usize = 16;
 
 fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refusal> {
     let (mut with_soft_pin, mut soft_pin_ttl) = (false, None);
@@ -52,6 +55,7 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
             8 => config.parent = Some(key(field, "parent")?.to_owned()),
             9 => config.medium = Some(medium(field)?),
             10 => soft_pin_ttl = Some(Duration::from_millis(field.u64()?)),
+            11 => config.avoided_segments = avoided(field)?,
             _ => {}
         }
     }
@@ -106,6 +110,19 @@ fn add_segment(
     Ok(())
 }
 
+fn avoided(field: Field<'_>) -> Result<Vec<SegmentId>, Refusal> {
+    let bytes = field.bytes()?;
+    let (ids, rest) = bytes.as_chunks::<ID_LEN>();
+    if !rest.is_empty() || ids.len() > MAX_AVOIDED_SEGMENTS {
+        return Err(Refusal::invalid(format!(
+            "avoided_segments has {} bytes; it holds ids of {ID_LEN} bytes, at most \
+             {MAX_AVOIDED_SEGMENTS}",
+            bytes.len()
+        )));
+    }
+    Ok(ids.iter().map(|id| SegmentId::from_bytes(*id)).collect())
+}
+
 fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
     put_message(out, number, |out| {
         // The master takes 0 for 1, so that 1 costs nothing.
@@ -136,6 +153,11 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
             // Rounded up: less than a millisecond is a pin, too.
             let millis = ttl.as_nanos().div_ceil(1_000_000);
             put_present_u64(out, 10, u64::try_from(millis).unwrap_or(u64::MAX));
+        }
+        if !config.avoided_segments.is_empty() {
+            let ids: Vec<[u8; ID_LEN]> =
+                config.avoided_segments.iter().map(|id| id.to_bytes()).collect();
+            put_bytes(out, 11, ids.as_flattened());
         }
     });
 }

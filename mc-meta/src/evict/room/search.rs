@@ -91,7 +91,7 @@ impl Master {
             return Evicted { leased: 1, ..Evicted::default() };
         }
         let medium = self.segments.read().medium_for(config);
-        let wanted = Wanted { len, config, medium };
+        let wanted = Wanted::new(len, config, medium);
         let over_quota = self.quotas.over_quota();
         let over_quota = over_quota
             .filter(|&(tenant, excess)| excess > self.quotas.leaving(tenant))
@@ -124,7 +124,7 @@ impl Master {
             }
         }
         // With exclusions less was searched, which says nothing of other puts.
-        if is_searched && config.excluded_segments.is_empty() {
+        if is_searched && !config.leaves_out_any() {
             let (met_passing, until) = (outcome.leased > 0, now + HOPELESS);
             *self.hopeless.lock() = Some(Hopeless { len, medium, met_passing, until });
         }

@@ -205,22 +205,39 @@ fn segments_that_take_no_objects_are_not_doubted() {
     assert_eq!(put(&master, at(20), "a", 10).unwrap().placements.len(), 1);
 }
 
-/// What a put may be placed anew, as by clients.
-const PLACEMENTS: usize = 4;
-
-/// How long a client does without a peer that it could not reach, and how many it can name.
+/// How long an older client does without a peer that it could not reach.
 const AVOIDED: u64 = 5000;
-const NAMED: usize = 32;
 
 /// A writer, as the production client is: places a put anew that failed, without the segments
 /// that it could not reach lately.
 #[derive(Default)]
 struct Writer {
     source: u64,
+    /// The segments that it could not reach, and when.
     avoided: BTreeMap<u128, u64>,
+    /// Whether it asks its peers again in the background, avoids segments by their ids and places
+    /// a put anew as long as failures are quick. An older client does not.
+    is_new: bool,
 }
 
 impl Writer {
+    /// How often a put is placed.
+    fn placements(&self) -> usize {
+        if self.is_new { 64 } else { 4 }
+    }
+
+    /// What the next put leaves out.
+    fn config(&self, avoids: bool) -> ReplicateConfig {
+        let config = ReplicateConfig::default();
+        let avoided = self.avoided.keys().filter(|_| avoids);
+        if self.is_new {
+            avoided.fold(config, |config, &number| config.avoid(SegmentId::from_u128(number)))
+        } else {
+            let named = avoided.take(mc_meta::MAX_NAMED_SEGMENTS);
+            named.fold(config, |config, number| config.exclude(format!("segment-{number}")))
+        }
+    }
+
     /// Whether the put succeeded.
     fn put(
         &mut self,
@@ -230,15 +247,13 @@ impl Writer {
         dead: impl Fn(u128) -> bool,
         tells: bool,
     ) -> bool {
-        self.avoided.retain(|_, since| now - *since < AVOIDED);
+        if !self.is_new {
+            self.avoided.retain(|_, since| now - *since < AVOIDED);
+        }
         let mut avoids = true;
         let mut placed = 0;
-        while placed < PLACEMENTS {
-            let mut config = ReplicateConfig::default();
-            for number in self.avoided.keys().take(if avoids { NAMED } else { 0 }) {
-                config = config.exclude(format!("segment-{number}"));
-            }
-            let grant = match start_as(master, at(now), name, 64 << 10, &config) {
+        while placed < self.placements() {
+            let grant = match start_as(master, at(now), name, 64 << 10, &self.config(avoids)) {
                 Ok(grant) => grant,
                 Err(_) if avoids => {
                     avoids = false;
@@ -309,4 +324,73 @@ fn puts_find_the_living_when_a_third_of_the_nodes_is_killed() {
         assert!(before[2] > 0.2, "the cluster is not full: {before:?}");
         assert!(after[2..].iter().all(|share| *share == 0.0), "{after:?}");
     }
+}
+
+/// The share of puts that fail, in each second, at a client that alone cannot reach `dead` nodes
+/// with free room: their heartbeats are on time, so that the master believes the nodes.
+fn failed_at_one_client(live: u128, dead: u128, is_new: bool) -> Vec<f64> {
+    const FIRST_DEAD: u128 = 100_000;
+    let master = nodes(live, 1 << 20);
+    let mut writer = Writer { source: 1, is_new, ..Writer::default() };
+    let is_dead = |number: u128| number >= FIRST_DEAD;
+    for n in 0..live * 20 {
+        assert!(writer.put(&master, 0, &format!("before/{n}"), is_dead, true));
+    }
+    for number in FIRST_DEAD..FIRST_DEAD + dead {
+        let owner = ClientId::from_u128(1_000_000 + number);
+        master.mount_segment(at(0), owner, segment(number, 1 << 20)).unwrap();
+    }
+    let mut failed = Vec::new();
+    for second in 0..12 {
+        let mut lost = 0;
+        for step in 0..50 {
+            let now = second * 1000 + step * 20;
+            for number in 0..live {
+                master.ping(at(now), node(number));
+            }
+            for number in FIRST_DEAD..FIRST_DEAD + dead {
+                master.ping(at(now), ClientId::from_u128(1_000_000 + number));
+            }
+            let name = format!("{second}/{step}");
+            lost += u32::from(!writer.put(&master, now, &name, is_dead, true));
+            master.tick(at(now));
+        }
+        failed.push(f64::from(lost) / 50.0);
+    }
+    assert_eq!(master.report().suspicion.suspected, 0, "one source takes no node away");
+    failed
+}
+
+#[test]
+fn one_client_finds_the_living_among_any_number_that_it_cannot_reach() {
+    for dead in [30, 45, 500] {
+        let older = failed_at_one_client(40, dead, false);
+        let newer = failed_at_one_client(40, dead, true);
+        eprintln!("40 full, {dead} with room out of reach: older client {older:?}, {newer:?}");
+        // Those that are met at first cost attempts; 64 of them, one put.
+        let at_first = dead as f64 / 64.0 / 50.0;
+        assert!(newer[0] <= at_first, "{newer:?}");
+        assert!(newer[1..].iter().all(|share| *share == 0.0), "{newer:?}");
+        assert!(dead < 45 || older[1] > 0.2, "nothing tells the two apart: {older:?}");
+    }
+}
+
+#[test]
+fn what_a_put_avoids_is_left_out_as_what_it_excludes() {
+    let master = nodes(3, 100);
+    let id = |number| SegmentId::from_u128(number);
+    let avoiding = ReplicateConfig::default().avoid(id(0)).avoid(id(2)).avoid(id(77));
+    // Also when room has to be made, and when the segment is preferred.
+    let avoiding = avoiding.prefer("segment-2");
+    for name in ["a", "b", "c"] {
+        let grant = put_as(&master, at(100), name, 60, &avoiding).unwrap();
+        assert_eq!(grant.placements[0].segment.spec().id, id(1));
+    }
+    assert_eq!(master.report().objects, 1);
+    let error = start_as(&master, at(100), "d", 10, &avoiding.clone().avoid(id(1))).unwrap_err();
+    assert!(error.to_string().contains("excluded"), "{error}");
+    let mut too_many = ReplicateConfig::default();
+    too_many.avoided_segments = vec![id(1); mc_meta::MAX_AVOIDED_SEGMENTS + 1];
+    let error = start_as(&master, at(100), "e", 10, &too_many).unwrap_err();
+    assert!(error.to_string().contains("4097 segments avoided"), "{error}");
 }
