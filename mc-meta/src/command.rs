@@ -413,6 +413,9 @@ pub struct Renewed {
 pub struct Beat {
     /// Its own check finds its data path dead.
     pub is_cut_off: bool,
+    /// It has never had an answer from itself at the address that peers are told: the address may
+    /// be one that only others can reach, or one that nobody reaches.
+    pub is_unproven: bool,
     /// The segments that it takes for mounted, without those that are being unmounted; 0 if it does not
     /// say.
     pub segments: usize,

@@ -198,13 +198,15 @@ impl Master {
     }
 
     /// [`ping`](Self::ping) of a client that says more of itself. If it is cut off, nothing new is
-    /// placed in its segments until it pings otherwise.
+    /// placed in its segments until it pings otherwise. If it has never reached itself, its pings
+    /// end no doubts of others for a minute.
     pub fn beat(&self, now: Time, client: ClientId, beat: Beat) -> Pong {
         let mut clients = self.clients.lock();
         let is_attached = clients.heard(client, now);
-        match beat.is_cut_off {
-            true => self.doubt_all(client, now),
-            false => self.clear_doubts(client, now),
+        match beat {
+            Beat { is_cut_off: true, .. } => self.doubt_all(client, now),
+            Beat { is_unproven: true, .. } => self.keep_doubts(client, now),
+            Beat { .. } => self.clear_doubts(client, now),
         }
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         let table = self.segments.read();

@@ -7,13 +7,15 @@
 //! the node's heartbeat is late; its next heartbeat clears it. One reporter alone, whatever it
 //! says, takes nothing from a node whose heartbeat is on time, and the last segment that takes
 //! new objects is never taken away. A node that finds its own data path dead says so with
-//! its heartbeat, and is believed at once.
+//! its heartbeat, and is believed at once. One that has never reached itself may be at an address
+//! that nobody reaches: there, one reporter is believed for a minute, whatever the heartbeat.
 
 mod commands;
 
-use std::collections::BTreeMap;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use mc_types::{ClientId, SegmentId};
+use mc_types::{ClientId, SegmentId, Time};
 use smallvec::SmallVec;
 
 use crate::health::credits::Credits;
@@ -23,6 +25,10 @@ const MAX_DOUBTS: usize = 16_384;
 
 /// Segments that one tick takes from those that take new objects; the others wait for the next.
 const AT_A_TIME: usize = 64;
+
+/// How long a report about a node that has never reached itself is believed. Then one put may find
+/// out whether it still holds.
+const TRIAL_AFTER: Duration = Duration::from_secs(60);
 
 /// Most reporters of one segment that are remembered.
 const MAX_WITNESSES: usize = 4;
@@ -52,12 +58,13 @@ struct Doubt {
     is_suspect: bool,
     /// Its own node says that it cannot be reached.
     is_declared: bool,
+    since: Time,
 }
 
 impl Doubt {
-    fn of(client: ClientId) -> Self {
+    fn of(client: ClientId, since: Time) -> Self {
         let witnesses = SmallVec::new();
-        Self { client, witnesses, is_suspect: false, is_declared: false }
+        Self { client, witnesses, is_suspect: false, is_declared: false, since }
     }
 }
 
@@ -67,6 +74,8 @@ impl Doubt {
 pub(crate) struct Suspicion {
     doubts: BTreeMap<SegmentId, Doubt>,
     by_client: BTreeMap<ClientId, SmallVec<[SegmentId; 1]>>,
+    /// Nodes with segments that have never reached themselves, by their last heartbeats.
+    unproven: BTreeSet<ClientId>,
     credits: Credits,
     totals: SuspicionTotals,
 }

@@ -25,13 +25,19 @@ pub struct Heartbeat<'a> {
 impl<'a> Heartbeat<'a> {
     /// It lives.
     pub const fn new(client: ClientId) -> Self {
-        let beat = Beat { is_cut_off: false, segments: 0 };
+        let beat = Beat { is_cut_off: false, is_unproven: false, segments: 0 };
         Self { client, beat, takes_checks: false, outcomes: &[] }
     }
 
     /// Its own check finds that peers do not reach its segments.
     pub const fn cut_off(mut self) -> Self {
         self.beat.is_cut_off = true;
+        self
+    }
+
+    /// It has never had an answer from itself at the address that peers are told.
+    pub const fn unproven(mut self) -> Self {
+        self.beat.is_unproven = true;
         self
     }
 
@@ -82,6 +88,7 @@ impl PingRequest {
                 }
                 4 => outcomes.push(parse_outcome(field.bytes()?)?),
                 5 => beat.segments = field.u32()? as usize,
+                6 => beat.is_unproven = field.bool()?,
                 _ => {}
             }
         }
@@ -124,4 +131,5 @@ pub(crate) fn write_heartbeat(out: &mut BytesMut, heartbeat: &Heartbeat<'_>) {
         });
     }
     put_u64(out, 5, heartbeat.beat.segments as u64);
+    put_u64(out, 6, heartbeat.beat.is_unproven.into());
 }

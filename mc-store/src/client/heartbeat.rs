@@ -192,6 +192,7 @@ async fn beat_once(
     let beat = beat.segments(segments.attached());
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
+    let beat = if segments.is_unproven() { beat.unproven() } else { beat };
     let pong = master.heartbeat(&beat).await?;
     heard.again();
     checks.told();

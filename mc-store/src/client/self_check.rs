@@ -34,6 +34,8 @@ pub(super) struct SelfCheck {
     uses: u32,
     running: Option<JoinHandle<Looked>>,
     begun: Option<Instant>,
+    /// Where the last check looked.
+    endpoint: Option<Endpoint>,
     /// Some check had an answer. Where none ever had, as with an address that only others can
     /// reach, checks say nothing about peers.
     has_worked: bool,
@@ -46,8 +48,8 @@ type Looked = Result<Node, String>;
 impl SelfCheck {
     pub(super) const fn new(config: Option<NodeConfig>) -> Self {
         let (transport, uses, running, begun) = (None, 0, None, None);
-        let (has_worked, has_warned) = (false, false);
-        Self { config, transport, uses, running, begun, has_worked, has_warned }
+        let (endpoint, has_worked, has_warned) = (None, false, false);
+        Self { config, transport, uses, running, begun, endpoint, has_worked, has_warned }
     }
 
     /// Begins a check, unless one is under way or was a moment ago. The master's clock was at
@@ -67,6 +69,7 @@ impl SelfCheck {
         }
         let (config, transport) = (config.clone(), self.transport.take());
         self.begun = Some(Instant::now());
+        self.endpoint = Some(endpoint.clone());
         self.running = Some(tokio::spawn(async move {
             match look_in_time(&config, transport, &endpoint, sample).await {
                 Ok(transport) => Ok(transport),
@@ -93,7 +96,9 @@ impl SelfCheck {
 
     /// Takes note of what a check came to; true when that is news.
     fn take(&mut self, looked: Looked, segments: &Segments) -> bool {
-        let was_cut_off = segments.is_cut_off();
+        let was = (segments.is_cut_off(), segments.is_unproven());
+        let (was_cut_off, _) = was;
+        let endpoint = self.endpoint.as_ref().map(tracing::field::display);
         let is_cut_off = match looked {
             Ok(transport) => {
                 (self.transport, self.uses) = (Some(transport), self.uses + 1);
@@ -107,6 +112,7 @@ impl SelfCheck {
                 self.uses = 0;
                 if self.has_worked && !was_cut_off {
                     warn!(
+                        endpoint,
                         error,
                         "this node does not reach its own data port at the address that peers \
                          are told; nothing new is put here until it does"
@@ -114,16 +120,19 @@ impl SelfCheck {
                 } else if !self.has_worked && !self.has_warned {
                     self.has_warned = true;
                     warn!(
+                        endpoint,
                         error,
                         "this node does not reach its own data port at the address that peers \
-                         are told; if they do not either, set another address to advertise"
+                         are told; if they do not either, nothing is put here: set another \
+                         address with --host, local_hostname or the builder's advertise"
                     );
                 }
                 self.has_worked
             }
         };
         segments.set_cut_off(is_cut_off);
-        is_cut_off != was_cut_off
+        segments.set_unproven(!self.has_worked);
+        was != (is_cut_off, !self.has_worked)
     }
 }
 
@@ -162,6 +171,7 @@ async fn look(
     };
     match failure.filter(PeerError::is_silence) {
         None => Ok(transport),
+        Some(PeerError::Connect(error)) => Err(error.to_string()),
         Some(error) => Err(error.to_string()),
     }
 }

@@ -31,6 +31,8 @@ mod object_store;
 mod one_put;
 mod own_disk;
 mod reused_space;
+#[cfg(unix)]
+mod own_address;
 mod seam;
 mod segments;
 mod shared_tier;

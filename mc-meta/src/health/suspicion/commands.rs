@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
 
-use super::{AT_A_TIME, Doubt, MAX_DOUBTS, MAX_WITNESSES, Suspicion};
+use super::{AT_A_TIME, Doubt, MAX_DOUBTS, MAX_WITNESSES, Suspicion, TRIAL_AFTER};
 use crate::clients::Clients;
 use crate::health::damage::ReportOutcome;
 use crate::journal::effect::Effect;
@@ -33,7 +33,7 @@ impl Master {
         }) {
             return ReportOutcome::Noted;
         }
-        let is_new = doubt.is_none();
+        let (is_new, unproven) = (doubt.is_none(), suspicion.unproven.contains(&client));
         let is_full = is_new && suspicion.doubts.len() >= MAX_DOUBTS;
         if is_full || !suspicion.credits.take(source, now) {
             suspicion.totals.dropped += 1;
@@ -43,9 +43,9 @@ impl Master {
             suspicion.by_client.entry(client).or_default().push(segment);
         }
         let doubt = suspicion.doubts.entry(segment);
-        let doubt = doubt.or_insert(Doubt::of(client));
+        let doubt = doubt.or_insert(Doubt::of(client, now));
         doubt.witnesses.push(source);
-        if self.is_believed(doubt, &clients, now) {
+        if unproven || self.is_believed(doubt, &clients, now) {
             self.suspect(&mut suspicion, &mut table, segment, now);
         }
         ReportOutcome::Noted
@@ -88,7 +88,11 @@ impl Master {
 
     /// Ends the doubts about a node's segments, because the node was heard of. The reporters pay.
     pub(crate) fn clear_doubts(&self, client: ClientId, now: Time) {
-        let is_doubted = self.suspicion.lock().by_client.contains_key(&client);
+        let is_doubted = {
+            let mut suspicion = self.suspicion.lock();
+            suspicion.unproven.remove(&client);
+            suspicion.by_client.contains_key(&client)
+        };
         if !is_doubted {
             return;
         }
@@ -102,6 +106,32 @@ impl Master {
                 suspicion.credits.penalize(source);
             }
             self.trust(&mut table, id, now);
+        }
+    }
+
+    /// Keeps the doubts of others about a node that has never reached itself, for a while: its
+    /// heartbeat shows that it lives, not that anybody reaches it.
+    pub(crate) fn keep_doubts(&self, client: ClientId, now: Time) {
+        let over: Vec<SegmentId> = {
+            let table = self.segments.read();
+            let mut suspicion = self.suspicion.lock();
+            if !table.of_client(client).is_empty() {
+                suspicion.unproven.insert(client);
+            }
+            let is_over = |doubt: &Doubt| doubt.is_declared || doubt.since + TRIAL_AFTER <= now;
+            let own = suspicion.by_client.get(&client).into_iter().flatten().copied();
+            own.filter(|id| suspicion.doubts.get(id).is_some_and(is_over)).collect()
+        };
+        if over.is_empty() {
+            return;
+        }
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        for id in over {
+            if suspicion.take(id).is_some() {
+                suspicion.totals.cleared += 1;
+                self.trust(&mut table, id, now);
+            }
         }
     }
 
@@ -134,7 +164,7 @@ impl Master {
             if is_new {
                 suspicion.by_client.entry(client).or_default().push(id);
             }
-            let doubt = suspicion.doubts.entry(id).or_insert(Doubt::of(client));
+            let doubt = suspicion.doubts.entry(id).or_insert(Doubt::of(client, now));
             let was_suspect = doubt.is_suspect && !doubt.is_declared;
             doubt.is_declared = true;
             suspicion.totals.declared += u64::from(was_suspect);
@@ -153,8 +183,20 @@ impl Master {
     /// new objects any more. When nothing of a medium is left but suspects, they are better than
     /// nothing.
     pub(crate) fn run_doubts(&self, now: Time) {
-        if self.suspicion.lock().doubts.is_empty() {
+        let is_idle = {
+            let suspicion = self.suspicion.lock();
+            suspicion.doubts.is_empty() && suspicion.unproven.is_empty()
+        };
+        if is_idle {
             return;
+        }
+        {
+            let table = self.segments.read();
+            let mut suspicion = self.suspicion.lock();
+            suspicion.unproven.retain(|client| !table.of_client(*client).is_empty());
+            if suspicion.doubts.is_empty() {
+                return;
+            }
         }
         let clients = self.clients.lock();
         let (mut late, is_any_left) = {
@@ -165,7 +207,10 @@ impl Master {
                 let known = table.by_id(id);
                 if known.is_none_or(|known| known.status() != SegmentStatus::Ok) {
                     over.push(id);
-                } else if !doubt.is_suspect && self.is_believed(doubt, &clients, now) {
+                } else if !doubt.is_suspect
+                    && (suspicion.unproven.contains(&doubt.client)
+                        || self.is_believed(doubt, &clients, now))
+                {
                     late.push(id);
                 }
             }

@@ -35,7 +35,7 @@ fn suspects(master: &Master) -> Vec<u128> {
     numbers
 }
 
-const CUT_OFF: Beat = Beat { is_cut_off: true, segments: 0 };
+const CUT_OFF: Beat = Beat { is_cut_off: true, is_unproven: false, segments: 0 };
 
 #[test]
 fn nothing_is_placed_where_two_sources_found_nobody_until_the_node_is_heard_of() {
@@ -203,6 +203,41 @@ fn segments_that_take_no_objects_are_not_doubted() {
     assert!(suspects(&master).is_empty());
     master.unmount_segment(at(20), node(1), SegmentId::from_u128(1)).unwrap();
     assert_eq!(put(&master, at(20), "a", 10).unwrap().placements.len(), 1);
+}
+
+#[test]
+fn a_node_that_never_reached_itself_is_left_where_one_client_does_not_reach_it_either() {
+    const UNPROVEN: Beat = Beat { is_cut_off: false, is_unproven: true, segments: 0 };
+    let master = nodes(3, 100);
+    let beat = |now: u64| {
+        master.beat(at(now), node(0), UNPROVEN);
+        for number in 1..3 {
+            master.ping(at(now), node(number));
+        }
+        master.tick(at(now));
+    };
+    // Its own word alone takes nothing from it: others may reach it.
+    beat(100);
+    assert!(suspects(&master).is_empty());
+    unreachable(&master, at(200), 1, 0);
+    unreachable(&master, at(200), 1, 1);
+    for second in 1..60 {
+        beat(second * 1000);
+        assert_eq!(suspects(&master), [0], "for a minute, and its heartbeat ends nothing");
+    }
+    // Then it is tried again, and one failure is enough again.
+    beat(60_200);
+    assert!(suspects(&master).is_empty());
+    assert_eq!(unreachable(&master, at(60_300), 1, 0), ReportOutcome::Noted);
+    assert_eq!(suspects(&master), [0]);
+    // Once it has reached itself it is believed as any other.
+    master.ping(at(61_000), node(0));
+    assert!(suspects(&master).is_empty());
+    unreachable(&master, at(61_100), 2, 0);
+    assert!(suspects(&master).is_empty());
+    // A client without memory says nothing that counts.
+    master.beat(at(61_100), node(77), UNPROVEN);
+    assert_eq!(master.report().suspicion.suspects, 0);
 }
 
 /// How long an older client does without a peer that it could not reach.

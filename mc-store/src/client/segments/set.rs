@@ -51,6 +51,7 @@ pub(in crate::client) struct Segments {
     leaving: Notify,
     /// By the node's own check peers do not reach them.
     cut_off: AtomicBool,
+    unproven: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -157,6 +158,7 @@ impl Segments {
             changes: Mutex::new(false),
             leaving: Notify::new(),
             cut_off: AtomicBool::new(false),
+            unproven: AtomicBool::new(false),
         }
     }
 
@@ -222,6 +224,16 @@ impl Segments {
     /// Whether peers reach no segment, by the node's own check.
     pub(in crate::client) fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Takes note whether the node has looked for itself and never had an answer.
+    pub(in crate::client) fn set_unproven(&self, is_unproven: bool) {
+        self.unproven.store(is_unproven, Ordering::Relaxed);
+    }
+
+    /// Whether the node has never had an answer from itself, by its own check.
+    pub(in crate::client) fn is_unproven(&self) -> bool {
+        self.unproven.load(Ordering::Relaxed)
     }
 
     pub(in crate::client) fn list(&self) -> Vec<MountedSegment> {
