@@ -327,7 +327,10 @@ fn rdma(config: &ClientConfig, node: &NodeConfig) -> mc_transport::RdmaConfig {
     rdma.devices = discovery(config).filters;
     rdma.near_numa_node = config.numa_node;
     rdma.connect_timeout = node.tcp.connect_timeout;
-    rdma.stall_timeout = node.tcp.stall_timeout;
+    // This limits a whole request, not silence: it has a default of its own.
+    if let Some(time) = config.transfer_stall_timeout {
+        rdma.stall_timeout = time;
+    }
     rdma.max_connections = node.tcp.max_connections;
     rdma
 }

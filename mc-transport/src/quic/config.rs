@@ -16,7 +16,7 @@ use mc_types::ByteSize;
 /// use mc_transport::QuicConfig;
 /// let client = ClientTls::new("ca.pem").identity("node.pem", "node.key");
 /// let mut config = QuicConfig::connecting(client);
-/// config.stall_timeout = Duration::from_secs(5);
+/// config.stall_timeout = Duration::from_secs(10);
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -47,7 +47,7 @@ pub struct QuicConfig {
     /// 5 s.
     pub connect_timeout: Duration,
     /// Time that a stream of operations may go without 64 KiB of progress, or the end
-    /// of an operation, before the peer is given up. Default 10 s.
+    /// of an operation, before the peer is given up. Default 5 s.
     pub stall_timeout: Duration,
     /// Time after which a connection that receives nothing from the peer is lost.
     /// Clients send a keep-alive three times as often. Default 15 s, less than a NAT remembers a
@@ -104,7 +104,7 @@ impl QuicConfig {
             client: None,
             connections_per_peer: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
             connect_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(15),
             max_operation: ByteSize::gib(1),
             max_connections: 1024,

@@ -12,7 +12,7 @@ use mc_types::ByteSize;
 /// use mc_transport::{ShmConfig, shm::ShmListen};
 /// let mut config = ShmConfig::default();
 /// config.listen = ShmListen::Path("/run/mc-store/shm".into());
-/// config.stall_timeout = Duration::from_secs(5);
+/// config.stall_timeout = Duration::from_secs(10);
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -32,7 +32,7 @@ pub struct ShmConfig {
     pub connect_timeout: Duration,
     /// Time that a peer that owes something on a stream may go without 64 KiB of
     /// progress, or the end of an operation, before the stream is given up. Default
-    /// 10 s.
+    /// 5 s.
     pub stall_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.
     /// Default 1 GiB.
@@ -72,7 +72,7 @@ impl Default for ShmConfig {
             allow_users: Vec::new(),
             require_proof: false,
             connect_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(5),
             max_operation: ByteSize::gib(1),
             max_connections: 4096,
             max_mapped_regions: 4096,

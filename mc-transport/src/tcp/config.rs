@@ -19,7 +19,7 @@ use crate::bundle::BundleConfig;
 /// use std::time::Duration;
 /// use mc_transport::TcpConfig;
 /// let mut config = TcpConfig::listening("127.0.0.1:0".parse()?);
-/// config.stall_timeout = Duration::from_secs(5);
+/// config.stall_timeout = Duration::from_secs(10);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -50,7 +50,9 @@ pub struct TcpConfig {
     /// 5 s.
     pub connect_timeout: Duration,
     /// Time that a peer that owes something may go without 64 KiB of progress, or
-    /// the end of an operation, before the connection is given up. Default 10 s.
+    /// the end of an operation, before the connection is given up. Default 5 s: so long a
+    /// read waits for a node that is frozen. A slow link is not silent: the default lets 13 kB/s
+    /// pass.
     pub stall_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.
     /// Default 1 GiB.
@@ -128,7 +130,7 @@ impl Default for TcpConfig {
             breaker: BreakerConfig::default(),
             reroute_after: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(5),
             max_operation: ByteSize::gib(1),
             max_connections: 16_384,
             max_connections_per_address: 16_384,
