@@ -1,6 +1,7 @@
 //! Why a call of the client fails: one enum for each family of calls.
 
 use std::io;
+use std::time::Duration;
 
 use mc_meta::ConfigError;
 use mc_rpc::{BindError, Refusal, RpcError};
@@ -24,6 +25,20 @@ pub enum PeerError {
         /// What happened.
         source: TransferError,
     },
+    /// The peer let a whole time limit pass without an answer a moment ago, and was not asked
+    /// again: this call would have waited as long.
+    #[error(
+        "{endpoint} let a whole time limit pass without an answer {since:?} ago; it is asked again in \
+         {retry_in:?}"
+    )]
+    Silent {
+        /// The peer.
+        endpoint: Endpoint,
+        /// How long ago it was found silent.
+        since: Duration,
+        /// When it is asked again.
+        retry_in: Duration,
+    },
 }
 
 impl PeerError {
@@ -44,7 +59,16 @@ impl PeerError {
             ) | Self::Transfer {
                 source: TransferError::LinkLost { .. } | TransferError::TimedOut { .. },
                 ..
-            }
+            } | Self::Silent { .. }
+        )
+    }
+
+    /// Whether a whole time limit passed without an answer: the next caller would wait as long.
+    pub(crate) const fn is_whole_time_limit(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(ConnectError::TimedOut { .. })
+                | Self::Transfer { source: TransferError::TimedOut { .. }, .. }
         )
     }
 }
@@ -116,7 +140,7 @@ pub enum PutError {
     )]
     TimedOut {
         /// The time limit, with the time that the put may wait for room.
-        after: std::time::Duration,
+        after: Duration,
     },
     /// The client was [shut down](crate::Client::shutdown); the code is
     /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).

@@ -108,6 +108,10 @@ impl Core {
         if self.peers.is_back(endpoint, keys.iter().copied()) {
             self.transport.forgive(endpoint);
         }
+        if let Err(error) = self.admit(endpoint).await {
+            // Nothing was sent.
+            return vec![Err(Failed { error, late: None, moved_on: false }); count];
+        }
         let sizes: Vec<_> = operations.iter().map(size).collect();
         let load = self.loads.begin(endpoint, sizes.iter().map(|&(_, bytes)| bytes).sum());
         let stalled_after = may_move_on.then(|| load.stalls_after());
@@ -121,11 +125,12 @@ impl Core {
         let link = match connected {
             Ok(link) => link,
             Err(error) => {
-                self.peers.failed(endpoint, keys);
+                let error = PeerError::Connect(error);
+                let is_silent = !moved_on && error.is_whole_time_limit();
+                self.peers.failed(endpoint, keys, is_silent);
                 if moved_on {
                     load.stalled();
                 }
-                let error = PeerError::Connect(error);
                 // Nothing was sent.
                 return vec![Err(Failed { error, late: None, moved_on }); count];
             }
@@ -157,7 +162,8 @@ impl Core {
             }
         }
         if has_stalled || !link.is_healthy() {
-            self.peers.failed(endpoint, keys);
+            let is_late = |it: &Outcome| matches!(it, Err(TransferError::TimedOut { .. }));
+            self.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
         } else if outcomes.iter().any(Result::is_ok) {
             self.peers.answered(endpoint);
         }

@@ -1,17 +1,27 @@
 //! Which peers are worth trying.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mc_types::{Endpoint, RemoteKey};
+use mc_types::{Endpoint, RemoteKey, SegmentId};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long a peer that failed is tried last before it is probed. Each time that it fails again
 /// doubles this, up to the longest.
 const SUSPICION: Duration = Duration::from_secs(2);
 const LONGEST_SUSPICION: Duration = Duration::from_secs(16);
+
+/// The same for a peer that let a whole time limit pass. Callers are refused meanwhile, so this is
+/// shorter.
+const SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(4);
+
+/// How long a caller waits for a probe of a silent peer: one that is well again answers at once.
+const FOR_A_PROBE: Duration = Duration::from_millis(400);
 
 /// How long a failure is remembered, to know a peer that is back when the master names
 /// it, and one that fails again and again: longer than a transport leaves a peer alone.
@@ -20,7 +30,7 @@ const MEMORY: Duration = Duration::from_secs(30);
 /// Most peers remembered as failing, and most segments of one. Beyond that some
 /// are forgotten, which costs a try, not correctness.
 const MAX_SUSPECTS: usize = 1024;
-const MAX_SEGMENTS: usize = 8;
+const MAX_SEGMENTS: usize = 64;
 const MAX_KEYS: usize = 64;
 
 /// Most peers that are probed at a time.
@@ -34,6 +44,8 @@ pub(super) struct Peers {
     suspects: Mutex<BTreeMap<Endpoint, Suspect>>,
     /// How many these are: hardly ever any, and asked for each transfer.
     count: AtomicUsize,
+    /// Told when a peer has answered or a probe is over.
+    heard: Notify,
 }
 
 #[derive(Debug)]
@@ -45,8 +57,10 @@ struct Suspect {
     /// Failures in a row, those during one suspicion counted once.
     failures: u32,
     state: State,
+    /// When a whole time limit had passed without an answer, if nothing was heard of it since.
+    silent_since: Option<Instant>,
     /// Segments known to be there.
-    segments: Vec<Box<str>>,
+    segments: Vec<Avoided>,
     /// The keys that opened them when the peer failed.
     keys: Vec<RemoteKey>,
 }
@@ -61,6 +75,28 @@ enum State {
     Fine,
 }
 
+/// A segment at a peer that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Avoided {
+    pub(super) id: SegmentId,
+    pub(super) name: Box<str>,
+}
+
+/// Whether a peer may be asked for something.
+#[derive(Debug)]
+pub(super) enum Admission {
+    Granted,
+    /// It is silent, and is being asked.
+    Probed,
+    /// The same, and the caller is to probe it.
+    Due(Due),
+    /// It was silent this long ago, and is asked again after that time.
+    Refused {
+        since: Duration,
+        retry_in: Duration,
+    },
+}
+
 /// How good a choice a peer is.
 #[derive(Debug)]
 pub(super) enum Standing {
@@ -70,6 +106,16 @@ pub(super) enum Standing {
     Suspect,
     /// The same, and the caller is to probe it.
     Due(Due),
+}
+
+/// What a probe came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    Answered,
+    /// No answer in time.
+    Silent,
+    /// Nobody is there, as was told at once.
+    Refused,
 }
 
 /// A peer that is to be probed.
@@ -84,7 +130,8 @@ impl Suspect {
     fn new(now: Instant) -> Self {
         let until = now + SUSPICION;
         let (segments, keys) = (Vec::new(), Vec::new());
-        Self { since: now, until, failures: 1, state: State::Silent, segments, keys }
+        let state = State::Silent;
+        Self { since: now, until, failures: 1, state, silent_since: None, segments, keys }
     }
 
     fn fail(&mut self, now: Instant) {
@@ -96,9 +143,32 @@ impl Suspect {
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        let doublings = (self.failures - 1).min(8);
-        self.until = now + (SUSPICION * (1 << doublings)).min(LONGEST_SUSPICION);
+        self.until = now + self.pause();
         self.state = State::Silent;
+    }
+
+    /// A whole time limit has passed.
+    fn fell_silent(&mut self, now: Instant) {
+        self.since = now;
+        self.state = State::Silent;
+        if self.silent_since.is_none() {
+            (self.silent_since, self.failures) = (Some(now), 1);
+            self.until = now + self.pause();
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let (first, longest) = match self.silent_since.is_some() {
+            true => (SILENCE, LONGEST_SILENCE),
+            false => (SUSPICION, LONGEST_SUSPICION),
+        };
+        let doublings = self.failures.saturating_sub(1).min(8);
+        (first * (1 << doublings)).min(longest)
+    }
+
+    fn answered(&mut self) {
+        self.state = State::Fine;
+        self.silent_since = None;
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -132,12 +202,22 @@ impl Peers {
         result
     }
 
-    /// Notes that a peer just failed, whose memory these keys were to open.
-    pub(super) fn failed(&self, endpoint: &Endpoint, keys: impl IntoIterator<Item = RemoteKey>) {
+    /// Notes that a peer just failed, whose memory these keys were to open, and whether a whole
+    /// time limit passed until then.
+    pub(super) fn failed(
+        &self,
+        endpoint: &Endpoint,
+        keys: impl IntoIterator<Item = RemoteKey>,
+        is_silent: bool,
+    ) {
         let now = Instant::now();
+        let fail = |suspect: &mut Suspect| match is_silent {
+            true => suspect.fell_silent(now),
+            false => suspect.fail(now),
+        };
         self.change(|suspects| {
             if let Some(suspect) = suspects.get_mut(endpoint) {
-                suspect.fail(now);
+                fail(suspect);
                 suspect.learn(keys);
                 return;
             }
@@ -146,6 +226,7 @@ impl Peers {
             }
             if suspects.len() < MAX_SUSPECTS {
                 let mut suspect = Suspect::new(now);
+                fail(&mut suspect);
                 suspect.learn(keys);
                 suspects.insert(endpoint.clone(), suspect);
             }
@@ -158,21 +239,74 @@ impl Peers {
             return;
         }
         if let Some(suspect) = self.suspects.lock().get_mut(endpoint) {
-            suspect.state = State::Fine;
+            suspect.answered();
         }
+        self.heard.notify_waiters();
     }
 
     /// Notes what the probe of a peer came to.
-    pub(super) fn probed(&self, endpoint: &Endpoint, has_answered: bool) {
-        if has_answered {
-            self.answered(endpoint);
-        } else if let Some(suspect) = self.suspects.lock().get_mut(endpoint) {
-            suspect.fail(Instant::now());
+    pub(super) fn probed(&self, endpoint: &Endpoint, probed: Probed) {
+        if let Some(suspect) = self.suspects.lock().get_mut(endpoint) {
+            match probed {
+                Probed::Answered => suspect.answered(),
+                Probed::Silent => suspect.fail(Instant::now()),
+                Probed::Refused => {
+                    // Whoever asks it has the same answer at once.
+                    suspect.silent_since = None;
+                    suspect.fail(Instant::now());
+                }
+            }
+        }
+        self.heard.notify_waiters();
+    }
+
+    /// Whether a peer may be asked now: not while it is silent. When its time has come one caller
+    /// is asked to probe it.
+    pub(super) fn admit(&self, endpoint: &Endpoint) -> Admission {
+        if self.is_empty() {
+            return Admission::Granted;
+        }
+        let now = Instant::now();
+        let mut suspects = self.suspects.lock();
+        let Some(suspect) = suspects.get(endpoint) else { return Admission::Granted };
+        let Some(silent_since) = suspect.silent_since else { return Admission::Granted };
+        let (since, retry_in) = (now - silent_since, suspect.until.saturating_duration_since(now));
+        let (is_due, is_probed) = (suspect.is_due(now), suspect.state == State::Probed);
+        if is_probed {
+            return Admission::Probed;
+        }
+        match due_one(&mut suspects, endpoint, is_due) {
+            Some(due) => Admission::Due(due),
+            None => Admission::Refused { since, retry_in },
         }
     }
 
-    /// Whether a peer that failed must be back: it has mounted memory since, as a key
-    /// shows that was not known then. It is no suspect any more.
+    /// Waits until the probe of a silent peer is over, or the caller has waited long enough.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub(super) async fn probe_is_over(&self, endpoint: &Endpoint) {
+        let is_over = || {
+            let suspects = self.suspects.lock();
+            suspects.get(endpoint).is_none_or(|suspect| suspect.state != State::Probed)
+        };
+        let over = async {
+            loop {
+                let mut heard = pin!(self.heard.notified());
+                heard.as_mut().enable();
+                if is_over() {
+                    return;
+                }
+                heard.await;
+            }
+        };
+        // What is not heard in time is as good as nothing.
+        let _ = tokio::time::timeout(FOR_A_PROBE, over).await;
+    }
+
+    /// Whether a peer that failed may be back: it has mounted memory since, as a key shows that
+    /// was not known then. It is no suspect any more. Once for each key: it may be that of another
+    /// segment that was there all the time.
     pub(super) fn is_back(
         &self,
         endpoint: &Endpoint,
@@ -181,23 +315,30 @@ impl Peers {
         if self.is_empty() {
             return false;
         }
-        self.change(|suspects| {
-            let Some(suspect) = suspects.get(endpoint) else { return false };
-            let back = keys.into_iter().any(|key| !suspect.keys.contains(&key));
-            if back {
-                suspects.remove(endpoint);
-            }
-            back
-        })
+        let mut suspects = self.suspects.lock();
+        let Some(suspect) = suspects.get_mut(endpoint) else { return false };
+        let new: Vec<RemoteKey> =
+            keys.into_iter().filter(|key| !suspect.keys.contains(key)).collect();
+        if new.is_empty() {
+            return false;
+        }
+        suspect.learn(new);
+        if suspect.silent_since.is_some() {
+            // A probe finds out, and nobody waits for a whole time limit.
+            suspect.until = Instant::now();
+            return false;
+        }
+        suspect.answered();
+        true
     }
 
     /// Notes that `segment` is at a peer, if that is one that failed.
-    pub(super) fn holds(&self, endpoint: &Endpoint, segment: &str) {
+    pub(super) fn holds(&self, endpoint: &Endpoint, id: SegmentId, name: &str) {
         if let Some(suspect) = self.suspects.lock().get_mut(endpoint)
             && suspect.segments.len() < MAX_SEGMENTS
-            && !suspect.segments.iter().any(|known| **known == *segment)
+            && !suspect.segments.iter().any(|known| known.id == id)
         {
-            suspect.segments.push(segment.into());
+            suspect.segments.push(Avoided { id, name: name.into() });
         }
     }
 
@@ -209,18 +350,17 @@ impl Peers {
         }
         let now = Instant::now();
         let mut suspects = self.suspects.lock();
-        let is_due = suspects.get(endpoint).is_some_and(|suspect| suspect.is_due(now));
-        let may_probe = is_due && probes(&suspects) < MAX_PROBES;
-        match suspects.get_mut(endpoint) {
-            None | Some(Suspect { state: State::Fine, .. }) => Standing::Fine,
-            Some(suspect) if may_probe => Standing::Due(suspect.probe(endpoint)),
-            Some(_) => Standing::Suspect,
-        }
+        let is_due = match suspects.get(endpoint) {
+            None | Some(Suspect { state: State::Fine, .. }) => return Standing::Fine,
+            Some(suspect) => suspect.is_due(now),
+        };
+        let due = due_one(&mut suspects, endpoint, is_due);
+        due.map_or(Standing::Suspect, Standing::Due)
     }
 
     /// Up to `limit` segments at peers that are suspects, and those peers that the caller is to
     /// probe now.
-    pub(super) fn suspect_segments(&self, limit: usize) -> (Vec<Box<str>>, Vec<Due>) {
+    pub(super) fn suspect_segments(&self, limit: usize) -> (Vec<Avoided>, Vec<Due>) {
         if self.is_empty() {
             return Default::default();
         }
@@ -235,6 +375,17 @@ impl Peers {
             (segments.take(limit).cloned().collect(), due)
         })
     }
+}
+
+/// The peer, if it is due and one more can be probed.
+fn due_one(
+    suspects: &mut BTreeMap<Endpoint, Suspect>,
+    endpoint: &Endpoint,
+    is_due: bool,
+) -> Option<Due> {
+    let may_probe = is_due && probes(suspects) < MAX_PROBES;
+    let suspect = suspects.get_mut(endpoint).filter(|_| may_probe)?;
+    Some(suspect.probe(endpoint))
 }
 
 fn probes(suspects: &BTreeMap<Endpoint, Suspect>) -> usize {
@@ -259,12 +410,33 @@ mod tests {
         let [old, other, new] = [1, 2, 3].map(|n| RemoteKey::from_bytes([n; 16]));
         let peers = Peers::default();
         assert!(!peers.is_back(&endpoint, [old]), "it never failed");
-        peers.failed(&endpoint, [old, old]);
-        peers.failed(&endpoint, [other]);
+        peers.failed(&endpoint, [old, old], false);
+        peers.failed(&endpoint, [other], false);
         assert!(is_suspect(&peers));
         assert!(!peers.is_back(&endpoint, [old, other]));
         assert!(peers.is_back(&endpoint, [old, new]));
         assert!(!is_suspect(&peers));
+    }
+
+    #[test]
+    fn a_dead_peer_with_several_segments_is_tried_once_for_each() {
+        let endpoint = endpoint();
+        let peers = Peers::default();
+        let mut tries = 0;
+        for round in 0..3 {
+            for n in 1..=8 {
+                let key = RemoteKey::from_bytes([n; 16]);
+                let avoided = peers.suspect_segments(100).0;
+                if avoided.iter().any(|segment| segment.id == SegmentId::from_u128(n.into())) {
+                    continue;
+                }
+                assert_eq!(peers.is_back(&endpoint, [key]), n > 1, "in round {round}");
+                tries += 1;
+                peers.failed(&endpoint, [key], false);
+                peers.holds(&endpoint, SegmentId::from_u128(n.into()), "there");
+            }
+        }
+        assert_eq!(tries, 8);
     }
 
     #[test]
@@ -289,21 +461,61 @@ mod tests {
     fn a_suspect_is_probed_by_one_and_trusted_when_it_answers() {
         let peers = Peers::default();
         let key = RemoteKey::from_bytes([1; 16]);
-        peers.failed(&endpoint(), [key]);
-        peers.holds(&endpoint(), "there");
+        peers.failed(&endpoint(), [key], false);
+        peers.holds(&endpoint(), SegmentId::from_u128(1), "there");
         let end = |peers: &Peers| {
             peers.suspects.lock().values_mut().for_each(|one| one.until = Instant::now());
         };
         end(&peers);
         assert!(matches!(peers.standing(&endpoint()), Standing::Due(due) if due.key == key));
         assert!(matches!(peers.standing(&endpoint()), Standing::Suspect));
-        peers.probed(&endpoint(), false);
+        peers.probed(&endpoint(), Probed::Silent);
         assert!(matches!(peers.standing(&endpoint()), Standing::Suspect));
         end(&peers);
         let (segments, due) = peers.suspect_segments(10);
         assert_eq!((segments.len(), due.len()), (1, 1));
-        peers.probed(&endpoint(), true);
+        peers.probed(&endpoint(), Probed::Answered);
         assert!(!is_suspect(&peers));
         assert!(peers.suspect_segments(10).0.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_is_asked_by_one_and_refused_to_the_others() {
+        let peers = Peers::default();
+        let (endpoint, key) = (endpoint(), RemoteKey::from_bytes([1; 16]));
+        assert!(matches!(peers.admit(&endpoint), Admission::Granted));
+        peers.failed(&endpoint, [key], false);
+        assert!(matches!(peers.admit(&endpoint), Admission::Granted), "it failed at once");
+        for seconds in [1, 2, 4, 4, 4] {
+            match seconds {
+                1 => peers.failed(&endpoint, [key], true),
+                _ => peers.probed(&endpoint, Probed::Silent),
+            }
+            let Admission::Refused { retry_in, .. } = peers.admit(&endpoint) else {
+                panic!("asked again at once");
+            };
+            assert_eq!(retry_in, Duration::from_secs(seconds));
+            // What was under way before fails, too, and changes nothing.
+            peers.failed(&endpoint, [key], true);
+            tokio::time::advance(retry_in).await;
+            assert!(matches!(peers.admit(&endpoint), Admission::Due(due) if due.key == key));
+            assert!(matches!(peers.admit(&endpoint), Admission::Probed));
+        }
+        let begun = Instant::now();
+        peers.probe_is_over(&endpoint).await;
+        assert_eq!(begun.elapsed(), FOR_A_PROBE, "a caller waits no longer");
+        peers.probed(&endpoint, Probed::Answered);
+        peers.probe_is_over(&endpoint).await;
+        assert!(matches!(peers.admit(&endpoint), Admission::Granted));
+        // With another key it is probed at once.
+        peers.failed(&endpoint, [key], true);
+        assert!(matches!(peers.admit(&endpoint), Admission::Refused { .. }));
+        assert!(!peers.is_back(&endpoint, [RemoteKey::from_bytes([2; 16])]));
+        assert!(matches!(peers.admit(&endpoint), Admission::Due(_)));
+        peers.probed(&endpoint, Probed::Answered);
+        // Where nobody is there any more it says so at once.
+        peers.failed(&endpoint, [key], true);
+        peers.probed(&endpoint, Probed::Refused);
+        assert!(matches!(peers.admit(&endpoint), Admission::Granted));
     }
 }

@@ -8,7 +8,7 @@ use mc_types::{Endpoint, Extent};
 use tracing::{debug, info};
 
 use super::core::Core;
-use super::peers::{Due, Standing};
+use super::peers::{Admission, Avoided, Due, Probed, Standing};
 use crate::error::PeerError;
 
 /// How long a peer has for an answer.
@@ -27,8 +27,38 @@ impl Core {
         }
     }
 
+    /// Whether a peer may be asked for something now; while it is silent, why not. One caller has
+    /// it probed when its time has come, and those that ask meanwhile wait a moment for the answer.
+    ///
+    /// # Errors
+    /// [`PeerError::Silent`].
+    pub(super) async fn admit(&self, endpoint: &Endpoint) -> Result<(), PeerError> {
+        match self.peers.admit(endpoint) {
+            Admission::Granted => return Ok(()),
+            Admission::Refused { .. } => {}
+            Admission::Probed => self.peers.probe_is_over(endpoint).await,
+            Admission::Due(due) => {
+                self.probe(due);
+                self.peers.probe_is_over(endpoint).await;
+            }
+        }
+        let (since, retry_in) = match self.peers.admit(endpoint) {
+            Admission::Granted => return Ok(()),
+            Admission::Refused { since, retry_in } => (since, retry_in),
+            Admission::Probed => (PROBE_TIMEOUT, PROBE_TIMEOUT),
+            Admission::Due(due) => {
+                self.probe(due);
+                (PROBE_TIMEOUT, PROBE_TIMEOUT)
+            }
+        };
+        // People read them.
+        let [since, retry_in] =
+            [since, retry_in].map(|time| Duration::from_millis(time.as_millis() as u64));
+        Err(PeerError::Silent { endpoint: endpoint.clone(), since, retry_in })
+    }
+
     /// Up to `limit` segments at suspects.
-    pub(super) fn suspect_segments(&self, limit: usize) -> Vec<Box<str>> {
+    pub(super) fn suspect_segments(&self, limit: usize) -> Vec<Avoided> {
         let (segments, due) = self.peers.suspect_segments(limit);
         due.into_iter().for_each(|due| self.probe(due));
         segments
@@ -40,19 +70,23 @@ impl Core {
         let transport = Arc::clone(&self.transport);
         let task = async move {
             let answer = tokio::time::timeout(PROBE_TIMEOUT, ask(&transport, &due)).await;
-            let silence = match answer {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => error.is_silence().then(|| error.to_string()),
-                Err(elapsed) => Some(elapsed.to_string()),
+            let (probed, failure) = match answer {
+                Ok(Err(error)) if error.is_silence() => {
+                    let is_late = error.is_whole_time_limit();
+                    let probed = if is_late { Probed::Silent } else { Probed::Refused };
+                    (probed, error.to_string())
+                }
+                Ok(_) => (Probed::Answered, String::new()),
+                Err(elapsed) => (Probed::Silent, elapsed.to_string()),
             };
-            match &silence {
-                None => {
+            match probed {
+                Probed::Answered => {
                     loads.forget(&due.endpoint);
                     info!(endpoint = %due.endpoint, "a peer that failed answers again");
                 }
-                Some(error) => debug!(endpoint = %due.endpoint, error, "a peer is still silent"),
+                _ => debug!(endpoint = %due.endpoint, failure, "a peer is still silent"),
             }
-            peers.probed(&due.endpoint, silence.is_none());
+            peers.probed(&due.endpoint, probed);
         };
         let mut background = self.background.lock();
         while background.try_join_next().is_some() {}

@@ -64,6 +64,9 @@ struct Object<'a> {
     spans: Vec<Option<VerifiedSpan>>,
     attempts: u32,
     is_open: bool,
+    /// Why the last attempt failed, if a node gave no answer: the master may call the node's
+    /// objects not ready by now, which names neither.
+    silence: Option<GetError>,
 }
 
 /// One attempt to read an object, from one answer of the master.
@@ -182,7 +185,7 @@ impl<'a> Item<'a> {
 
 impl<'a> Object<'a> {
     fn new(key: KeyRef<'a>, items: Positions) -> Self {
-        Self { key, items, spans: Vec::new(), attempts: 0, is_open: true }
+        Self { key, items, spans: Vec::new(), attempts: 0, is_open: true, silence: None }
     }
 
     fn fail(&mut self, items: &mut [Item<'_>], error: &GetError) {
@@ -196,6 +199,7 @@ impl<'a> Object<'a> {
         self.attempts += 1;
         self.is_open = (read.lost || read.was_refused()) && self.attempts < ATTEMPTS;
         if self.is_open {
+            self.silence = read.silence();
             self.items.iter().for_each(|&at| items[at].outcome = None);
             return;
         }
@@ -252,7 +256,12 @@ impl Core {
                         reads.push(self.read(at, parts, list, asked));
                     }
                 }
-                Err(refusal) => object.fail(items, &GetError::refused(refusal)),
+                Err(refusal) => {
+                    let error = GetError::refused(refusal);
+                    let silence = object.silence.take();
+                    let is_away = matches!(error, GetError::NotReady);
+                    object.fail(items, &silence.filter(|_| is_away).unwrap_or(error));
+                }
             }
         }
         self.read_replicas(&mut reads, objects).await;
@@ -412,7 +421,7 @@ impl Core {
                 for ((n, nth), result) in open.into_iter().zip(results) {
                     if let Err(failed) = &result {
                         let segment = reads[n].segment(turn);
-                        self.peers.holds(&segment.endpoint, &segment.name);
+                        self.peers.holds(&segment.endpoint, segment.id, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         if failed.moved_on {
                             self.reports.moved_on();
@@ -600,6 +609,14 @@ impl Read {
     /// the one before, and what was under way by such.
     fn was_refused(&self) -> bool {
         self.failed_by(|source| matches!(source, TransferError::KeyRefused))
+    }
+
+    /// The failure of a part whose node gave no answer.
+    fn silence(&self) -> Option<GetError> {
+        let is_silence =
+            |error: &&GetError| matches!(error, GetError::Peer(error) if error.is_silence());
+        let unread = self.parts.iter().filter(|part| !part.verified);
+        unread.filter_map(|part| part.failure.as_ref()).find(is_silence).cloned()
     }
 
     fn failed_by(&self, is_it: impl Fn(&TransferError) -> bool) -> bool {

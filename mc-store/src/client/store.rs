@@ -8,7 +8,9 @@ mod patience;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
+use mc_meta::{
+    LateWrites, MAX_AVOIDED_SEGMENTS, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig,
+};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_tier::SliceInfo;
 use mc_transport::BootTime;
@@ -29,8 +31,14 @@ use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
 use crate::error::{PeerError, PutError};
 
-/// Placements tried when bytes cannot be written where the master said.
+/// Placements tried when bytes cannot be written where the master said: so many at least, and more
+/// as long as the put would wait for room. Where many nodes have died and say so at once, a client
+/// finds the others with one put.
 const PLACEMENTS: u32 = 4;
+const MOST_PLACEMENTS: u32 = 64;
+
+/// Most segments that a put avoids: 16 bytes each in every call, while they are silent.
+const AVOIDED: usize = 1024;
 
 /// The first pause of a put that waits for room; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -205,17 +213,27 @@ impl Core {
                 true => granted.into_iter().map(Granted::unwritten).collect(),
                 false => self.write(items, granted, limit).await,
             };
-            self.finish(items, written, mode, limit).await;
+            // Not where all other segments are known to have no room.
+            let is_early = avoid_suspects && Instant::now() < deadline;
+            let most = if is_early { MOST_PLACEMENTS } else { PLACEMENTS };
+            self.finish(items, written, mode, limit, most).await;
         }
     }
 
     /// `config` with the segments of peers that failed a moment ago excluded;
     /// `None` when there are none.
     fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
+        let suspects = self.suspect_segments(AVOIDED);
+        if suspects.is_empty() {
+            return None;
+        }
+        let mut config = config.clone();
+        // An older master knows names alone, and takes few.
         let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
-        let suspects = self.suspect_segments(free);
-        let exclude = |config: ReplicateConfig, name| config.exclude(name);
-        (!suspects.is_empty()).then(|| suspects.into_iter().fold(config.clone(), exclude))
+        config.excluded_segments.extend(suspects.iter().take(free).map(|it| it.name.clone()));
+        config.avoided_segments.extend(suspects.iter().map(|it| it.id));
+        config.avoided_segments.truncate(MAX_AVOIDED_SEGMENTS);
+        Some(config)
     }
 
     /// Asks for room. Items that are refused get their outcome here, unless they
@@ -340,7 +358,7 @@ impl Core {
                     }
                     Err(failed) => {
                         let segment = &replica.segment;
-                        self.peers.holds(&segment.endpoint, &segment.name);
+                        self.peers.holds(&segment.endpoint, segment.id, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         outcome = outcome.and(Err(Unfinished::Peer(failed.error)));
                         late.extend(failed.late);
@@ -360,13 +378,14 @@ impl Core {
     }
 
     /// Makes written items readable and gives the others up, to be placed anew if
-    /// they have not been too often.
+    /// they have not been placed `most` times.
     async fn finish(
         self: &Arc<Self>,
         items: &mut [Item],
         written: Vec<Written>,
         mode: Mode,
         limit: &Limit,
+        most: u32,
     ) {
         let is_whole = |written: &Written| written.outcome.is_ok();
         let (whole, broken): (Vec<_>, Vec<_>) = written.into_iter().partition(is_whole);
@@ -414,7 +433,7 @@ impl Core {
             }
             rest = later;
         }
-        self.give_up(items, broken, mode, limit).await;
+        self.give_up(items, broken, mode, limit, most).await;
     }
 
     /// The file that is to be written of an object; `None` where it gets none.
@@ -445,6 +464,7 @@ impl Core {
         broken: Vec<Written>,
         mode: Mode,
         limit: &Limit,
+        most: u32,
     ) {
         if broken.is_empty() {
             return;
@@ -476,7 +496,7 @@ impl Core {
             match outcome {
                 Err(Unfinished::Changed) => items[at].end(Err(PutError::MemoryChanged)),
                 Err(Unfinished::GivenUp) => items[at].end(Err(limit.error())),
-                Err(Unfinished::Peer(error)) if !revoked || items[at].placements >= PLACEMENTS => {
+                Err(Unfinished::Peer(error)) if !revoked || items[at].placements >= most => {
                     items[at].end(Err(PutError::Peer(error)));
                 }
                 Ok(()) | Err(Unfinished::Peer(_)) => {}

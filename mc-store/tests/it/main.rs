@@ -18,6 +18,8 @@ mod event_infos;
 #[cfg(feature = "events")]
 mod events;
 mod examples;
+#[cfg(unix)]
+mod frozen;
 mod given_up;
 mod grey;
 #[cfg(feature = "http")]
@@ -29,10 +31,10 @@ mod lost_answers;
 mod metrics;
 mod object_store;
 mod one_put;
-mod own_disk;
-mod reused_space;
 #[cfg(unix)]
 mod own_address;
+mod own_disk;
+mod reused_space;
 mod seam;
 mod segments;
 mod shared_tier;

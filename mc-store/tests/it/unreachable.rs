@@ -60,7 +60,7 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
         && begun.elapsed() < LOOKED_FOR
     {
         before += 1;
-        failed += u32::from(put().await.is_err());
+        failed += u32::from(put().await.inspect_err(|error| eprintln!("{error:?}")).is_err());
     }
     let found = begun.elapsed();
     let (mut after, mut failed_after) = (0_u32, 0_u32);
@@ -99,4 +99,75 @@ async fn a_node_that_answers_is_doubted_by_no_reports() {
     let three = ReplicateConfig::default().replicas(3);
     app.put_with("k", "value", &three).await.unwrap();
     assert_eq!(app.replicas("k").await.unwrap().len(), 3);
+}
+
+/// The heartbeats of the dead go on, as where only this client cannot reach them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_put_fails_among_any_number_of_nodes_that_one_client_cannot_reach() {
+    let cluster = Cluster::start(&[ByteSize::mib(4); 3]).await;
+    let app = cluster.app().await;
+    let value = Bytes::from(vec![7; VALUE]);
+    for n in 0..250 {
+        assert_eq!(app.put(&format!("k{n}"), value.clone()).await.unwrap(), PutOutcome::Stored);
+    }
+    for number in 0..DEAD {
+        mount_dead(&app, number).await;
+    }
+    // Longer than suspicion lasts, after which peers are asked again.
+    let (begun, mut pinged) = (Instant::now(), Instant::now());
+    let (mut puts, mut failed) = (0_u32, 0_u32);
+    while begun.elapsed() < LOOKED_FOR {
+        if pinged.elapsed() > Duration::from_millis(300) {
+            for number in 0..DEAD {
+                let beat = mc_rpc::Heartbeat::new(ClientId::from_u128(500 + number));
+                app.master().heartbeat(&beat).await.unwrap();
+            }
+            pinged = Instant::now();
+        }
+        puts += 1;
+        failed += u32::from(app.put(&format!("p{puts}"), value.clone()).await.is_err());
+    }
+    eprintln!("{failed} of {puts} puts failed");
+    assert_eq!(failed, 0, "of {puts}");
+    assert_eq!(cluster.master.report().suspicion.suspected, 0);
+    assert!(app.metrics().reports.unreachable >= DEAD as u64, "{:?}", app.metrics().reports);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_nobody_reaches_gets_no_second_put() {
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
+    let hidden = cluster.client().listen("127.0.0.1:0".parse().unwrap());
+    // Nobody listens where peers are told to find it.
+    let hidden = hidden.advertise("127.0.0.3".parse().unwrap()).segment_name("hidden");
+    let hidden = hidden.segment_size(ByteSize::mib(64));
+    let hidden = hidden.heartbeat_interval(Duration::from_millis(50)).connect().await.unwrap();
+    // Each client finds out once; it may be before the node has.
+    let put = async |n: u32| {
+        let app = cluster.app().await;
+        let key = format!("k{n}");
+        assert_eq!(app.put(&key, "value").await.unwrap(), PutOutcome::Stored);
+        let replicas = app.replicas(&key).await.unwrap();
+        assert_ne!(&*replicas[0].segment_name, "hidden");
+        app.shutdown().await;
+    };
+    let suspects = || cluster.master.report().suspicion.suspects;
+    let (begun, mut puts) = (Instant::now(), 0);
+    while suspects() == 0 {
+        put(puts).await;
+        puts += 1;
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody tells the master");
+    }
+    eprintln!("suspect after {:.1?} and {puts} puts", begun.elapsed());
+    // Its heartbeats do not end that, and clients that know nothing of it are not sent there.
+    for _ in 0..10 {
+        let fresh = cluster.app().await;
+        for n in 0..10 {
+            assert_eq!(fresh.put(&format!("n{n}"), "value").await.unwrap(), PutOutcome::Stored);
+            fresh.remove(&format!("n{n}"), true).await.unwrap();
+        }
+        assert_eq!(fresh.metrics().reports.unreachable, 0);
+        assert_eq!(suspects(), 1);
+        fresh.shutdown().await;
+    }
+    hidden.shutdown().await;
 }
