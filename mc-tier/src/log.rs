@@ -114,6 +114,15 @@ impl LogTier {
         recover::open(Box::new(backend), settings, &mut progress)
     }
 
+    /// The bytes that a medium must have for the log that is on it; `None` when none is. A log can be cut
+    /// to that before it is opened, and has then lost the objects behind.
+    ///
+    /// # Errors
+    /// What the medium says.
+    pub fn least_len(backend: &dyn StorageBackend) -> Result<Option<ByteSize>, TierError> {
+        recover::least_len(backend)
+    }
+
     /// What was found when the log was opened.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {

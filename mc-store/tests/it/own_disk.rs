@@ -218,12 +218,89 @@ async fn a_disk_that_is_full_keeps_the_newest_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_cannot_have_one_directory() {
+async fn nodes_with_one_path_have_a_directory_each_and_find_it_again() {
+    const NODES: usize = 3;
     let directory = tempfile::tempdir().unwrap();
     let cluster = start(config(false)).await;
-    let first = node(&cluster, directory.path(), ByteSize::mib(4)).connect().await.unwrap();
-    let refused = node(&cluster, directory.path(), ByteSize::mib(4)).connect().await.unwrap_err();
-    assert!(matches!(refused, mc_store::StartError::Disk(_)), "{refused}");
+    let join = async || {
+        let mut nodes = Vec::new();
+        for n in 0..NODES {
+            let node = node(&cluster, directory.path(), ByteSize::mib(8));
+            nodes.push(node.segment_name(format!("node-{n}")).connect().await.unwrap());
+        }
+        nodes
+    };
+    let first = join().await;
+    let app = cluster.app().await;
+    for n in 0..NODES {
+        let near = mc_store::ReplicateConfig::default().prefer(format!("node-{n}"));
+        let key = format!("k{n}");
+        app.put_with(&key, content(&key, 100_000), &near).await.unwrap();
+    }
+    eventually_async(DEADLINE, "all on disk", async || on_disks(&cluster.master) == 3).await;
+    let disks = |report: mc_store::MasterReport| report.local_disks.len();
+    assert_eq!(disks(cluster.master.report()), NODES);
+    for node in first {
+        node.shutdown().await;
+    }
+    let again = join().await;
+    for n in 0..NODES {
+        let is_back = async || app.get(&format!("k{n}")).await.is_ok();
+        eventually_async(DEADLINE, "an object to be back", is_back).await;
+    }
+    get_all(&app, NODES, 100_000).await;
+    let found = |name: &str| FileBackend::file_in(&cluster_directory(directory.path()).join(name));
+    let made: Vec<bool> =
+        ["", "rank-1", "rank-2", "rank-3"].map(|name| found(name).exists()).into();
+    assert_eq!(made, [true, true, true, false]);
+    for node in again {
+        node.shutdown().await;
+    }
+}
+
+/// The directory of the one cluster in a disk's path.
+fn cluster_directory(path: &Path) -> std::path::PathBuf {
+    std::fs::read_dir(path).unwrap().next().unwrap().unwrap().path()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_to_be_smaller_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let sized = |mib: u64| {
+        let disk = DiskOptions::new(directory.path()).size(ByteSize::mib(mib));
+        cluster.node().segment_size(ByteSize::mib(64)).segment_name("node").own_disk(disk)
+    };
+    let len =
+        || FileBackend::file_in(&cluster_directory(directory.path())).metadata().unwrap().len();
+    let first = sized(256).connect().await.unwrap();
+    let app = cluster.app().await;
+    put_all(&app, 40, MIB).await;
+    eventually_async(DEADLINE, "all on disk", async || on_disks(&cluster.master) == 40).await;
     first.shutdown().await;
-    drop(first);
+    assert_eq!(len(), 256 << 20);
+    // Its segments have 16 MiB.
+    for (wanted, now) in [(100, 100 << 20), (20, (64 << 20) + 4096)] {
+        let smaller = sized(wanted).connect().await.unwrap();
+        assert_eq!(len(), now);
+        let usage = async || {
+            cluster
+                .master
+                .report()
+                .local_disks
+                .iter()
+                .any(|disk| (1..=now).contains(&disk.usage.capacity) && disk.objects > 0)
+        };
+        eventually_async(DEADLINE, "the disk is known", usage).await;
+        let mut read = 0;
+        for n in 0..40 {
+            let key = format!("k{n}");
+            if let Ok(found) = app.get(&key).await {
+                assert!(found == content(&key, MIB), "{key}");
+                read += 1;
+            }
+        }
+        assert!(read > 0);
+        smaller.shutdown().await;
+    }
 }

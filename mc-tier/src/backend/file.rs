@@ -134,6 +134,27 @@ impl FileBackend {
         Ok(Self { queue, file, path, len, alignment, pool: BufferPool::default() })
     }
 
+    /// Makes the file shorter; one that has at most `len` bytes stays as it is. What was behind is lost, and
+    /// its space is free. To be called before a tier uses the file.
+    ///
+    /// # Errors
+    /// What the file system says; the file is as it was then.
+    pub fn cut(&mut self, len: ByteSize) -> Result<(), TierError> {
+        if len.as_u64() < self.len {
+            let cut = self.file.set_len(len.as_u64());
+            let failed = |source| TierError::from_io("set the length of", &self.path, source);
+            cut.map_err(failed)?;
+            self.len = len.as_u64();
+        }
+        Ok(())
+    }
+
+    /// The path of the file in a directory, whether it is there or not.
+    #[must_use]
+    pub fn file_in(directory: &Path) -> PathBuf {
+        directory.join(NAME)
+    }
+
     /// Returns whether reads and writes go past the page cache.
     #[must_use]
     pub const fn is_direct(&self) -> bool {

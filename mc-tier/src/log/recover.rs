@@ -80,6 +80,24 @@ pub(super) fn open(
     Ok(log)
 }
 
+/// The bytes of the fewest segments of the log that is on a medium, if one is.
+pub(super) fn least_len(backend: &dyn StorageBackend) -> Result<Option<ByteSize>, TierError> {
+    if backend.len() < BLOCK {
+        return Ok(None);
+    }
+    let mut block = BufferPool::default().take(BLOCK as usize);
+    let read = backend.read(0, &mut block);
+    read.map_err(|source| TierError::from_io("read", backend.path(), source))?;
+    Ok(match parse_log(&block) {
+        LogBlock::Log { segment_len } => {
+            let least =
+                segment_len.checked_mul(MIN_SEGMENTS).and_then(|len| len.checked_add(BLOCK));
+            least.map(ByteSize::bytes)
+        }
+        _ => None,
+    })
+}
+
 /// Reads the length of a log's segments. Makes the log where nothing was written yet.
 fn segment_len(
     backend: &dyn StorageBackend,

@@ -5,6 +5,7 @@
 //! [`work`] loop does it. After a restart, and whenever the master has forgotten the disk, everything
 //! on it is [reported](report).
 
+mod directory;
 mod options;
 mod places;
 mod promote;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use mc_meta::LocalDiskSpec;
 use mc_rpc::StorageConfig;
-use mc_tier::{FileBackend, LogSettings, LogTier, Tier};
+use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, DiskId};
 use parking_lot::{Mutex, RwLock};
@@ -69,10 +70,10 @@ impl OwnDisk {
         let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
         let OwnTier { tier, capacity, id } = match place {
             OwnPlace::Directory(options) => {
-                let directory = options.path.join(&*config.settings.cluster_id);
+                let root = options.path.join(&*config.settings.cluster_id);
                 let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
                 let fresh = DiskId::from_u128(fresh);
-                let opening = move || open_log(&directory, options.size, fresh);
+                let opening = move || open_log(&root, options.size, fresh);
                 let opened = environment.blocking(opening).await.and_then(Result::ok);
                 opened.ok_or(DiskError::Ending)??
             }
@@ -102,13 +103,17 @@ impl OwnDisk {
     }
 }
 
-/// Opens the log of a directory, and reads or makes the disk's id.
-fn open_log(directory: &Path, size: Option<ByteSize>, fresh: DiskId) -> Result<OwnTier, DiskError> {
-    let size = match size {
+/// Opens the log of a directory that no other process has, and reads or makes the disk's id.
+fn open_log(root: &Path, said: Option<ByteSize>, fresh: DiskId) -> Result<OwnTier, DiskError> {
+    let size = match said {
         Some(size) => size,
-        None => options::default_size(directory)?,
+        None => options::default_size(root)?,
     };
-    let backend = FileBackend::open(directory, size)?;
+    let (mut backend, directory) = directory::open_free(root, size)?;
+    if said.is_some() {
+        shrink(&mut backend, size)?;
+    }
+    directory::warn_of_sum(root);
     let mut settings = LogSettings::default();
     settings.segment_len = options::segment_len(size);
     let mut last = 0;
@@ -128,8 +133,27 @@ fn open_log(directory: &Path, size: Option<ByteSize>, fresh: DiskId) -> Result<O
             "parts of the own disk are damaged; their objects are lost"
         );
     }
-    let id = options::identity(directory, fresh)?;
+    let id = options::identity(&directory, fresh)?;
     info!(path = %directory.display(), disk = %id, "opened a log of objects");
     let capacity = ByteSize::bytes(tier.capacity());
     Ok(OwnTier::new(Arc::new(tier), capacity, id))
+}
+
+/// Cuts a log that was made for more than `size`. What is behind is lost, as if it had been evicted.
+fn shrink(backend: &mut FileBackend, size: ByteSize) -> Result<(), DiskError> {
+    let found = ByteSize::bytes(backend.len());
+    if found <= size {
+        return Ok(());
+    }
+    // No log that can be cut: opening it says what it is.
+    let Some(least) = LogTier::least_len(&*backend)? else { return Ok(()) };
+    if size < least {
+        tracing::warn!(
+            path = %backend.path().display(), was = %found, wanted = %size, now = %least,
+            "the own disk cannot be made as small as it is to be; remove the file to make a new one"
+        );
+    } else {
+        info!(path = %backend.path().display(), was = %found, now = %size, "the own disk is made smaller");
+    }
+    Ok(backend.cut(size.max(least))?)
 }

@@ -23,10 +23,13 @@ const USABLE_PERCENT: u64 = 90;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskOptions {
-    /// The directory; the objects are in `PATH/CLUSTER_ID/`. Made if it is missing.
+    /// The directory; the objects are in `PATH/CLUSTER_ID/`, and those of further clients with the same
+    /// path in `PATH/CLUSTER_ID/rank-1/` and so on. A client takes the first one that is free. Made if it
+    /// is missing.
     pub path: PathBuf,
-    /// The bytes that objects may take, at least 17 MiB. A disk that has more already keeps them. The
-    /// default is nine tenths of the file system's free space when the disk is first used. No object
+    /// The bytes that objects may take, at least 17 MiB. A disk that was made with more is cut to that, or
+    /// to four times its largest object, and loses what was behind. The default is nine tenths of the file
+    /// system's free space when the disk is first used; a disk that is there keeps its size then. No object
     /// may have more than a sixteenth of it, or 256 MiB.
     pub size: Option<ByteSize>,
 }
