@@ -25,6 +25,7 @@ mod transfer;
 pub use mc_lease::SoftPin;
 pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
 pub use query::report::MasterReport;
+pub use remove::{ObjectsLeft, RemovalCounts};
 pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use batch::Batch;

@@ -20,6 +20,45 @@ use crate::tenant::id::TenantId;
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;
 
+/// The outcome of a removal of many objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovalCounts {
+    /// Objects that are removed.
+    pub removed: u64,
+    /// Objects that were meant and are left.
+    pub left: ObjectsLeft,
+}
+
+/// Objects that a removal left, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectsLeft {
+    /// Objects under lease; a forced removal leaves none.
+    pub leased: u64,
+    /// Objects that are being copied or moved.
+    pub in_transfer: u64,
+    /// Objects that are being written, or whose writer has gone silent.
+    pub unfinished: u64,
+}
+
+/// Why an object stays that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemovalBlocker {
+    Leased,
+    InTransfer,
+    Unfinished,
+}
+
+impl RemovalCounts {
+    fn count_left(&mut self, blocker: RemovalBlocker) {
+        let counter = match blocker {
+            RemovalBlocker::Leased => &mut self.left.leased,
+            RemovalBlocker::InTransfer => &mut self.left.in_transfer,
+            RemovalBlocker::Unfinished => &mut self.left.unfinished,
+        };
+        *counter += 1;
+    }
+}
+
 impl Master {
     /// Removes an object and takes its space back. `force` disregards a lease: no client finds
     /// the object from now on, and those who read it may go on for as long as
@@ -52,11 +91,16 @@ impl Master {
     /// may not be among them. By force, clients are told to delete everything on their
     /// own disks, too; see [`poll_remove_all`](Self::poll_remove_all).
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
-        let removed = self.remove_matching(now, None, None, force);
+        self.remove_all_counted(now, force).removed
+    }
+
+    /// The same, and counts what is left.
+    pub(crate) fn remove_all_counted(&self, now: Time, force: bool) -> RemovalCounts {
+        let counts = self.remove_matching(now, None, None, force);
         if force {
             self.wipe_local_disks(now);
         }
-        removed
+        counts
     }
 
     /// Removes every object whose key the pattern matches, as
@@ -67,7 +111,7 @@ impl Master {
     /// Looks at every object; the longest that another command waits for it is the time
     /// to match some hundred keys.
     pub fn remove_by_regex(&self, now: Time, pattern: &Pattern, force: bool) -> u64 {
-        self.remove_matching(now, None, Some(pattern), force)
+        self.remove_matching(now, None, Some(pattern), force).removed
     }
 
     /// Removes an object; false when it had lost its segments, and goes for that.
@@ -91,7 +135,7 @@ impl Master {
         tenant: Option<&TenantId>,
         pattern: Option<&Pattern>,
         force: bool,
-    ) -> u64 {
+    ) -> RemovalCounts {
         let is_any = tenant.is_none() && pattern.is_none();
         let is_meant = |key: KeyRef<'_>| pattern.is_none_or(|p| p.is_match(key.as_str()));
         let emit = self.emit(now);
@@ -99,19 +143,22 @@ impl Master {
         if tells {
             emit.effect(&Effect::RemoveAllBegan);
         }
-        let mut removed = 0;
+        let mut counts = RemovalCounts::default();
         for shard in self.shards() {
             let mut from = 0;
             loop {
                 let mut shard = shard.lock();
                 let to = shard.end().min(from + BATCH);
                 for slot in ObjectSlot::range(from..to) {
-                    let goes = shard.object(slot).is_some_and(|object| {
-                        object.may_be_removed(&self.terms, now, force)
-                            && (is_any || shard.key_for(object, tenant).is_some_and(is_meant))
+                    let meant = shard.object(slot).filter(|object| {
+                        is_any || shard.key_for(object, tenant).is_some_and(is_meant)
                     });
-                    if goes && self.remove_requested(&mut shard, slot, emit) {
-                        removed += 1;
+                    match meant.map(|object| object.removal_blocker(&self.terms, now, force)) {
+                        Some(None) if self.remove_requested(&mut shard, slot, emit) => {
+                            counts.removed += 1;
+                        }
+                        Some(Some(blocker)) => counts.count_left(blocker),
+                        _ => {}
                     }
                     if tells && let Some(object) = shard.object(slot).filter(|o| o.is_stored()) {
                         emit.effect(&Effect::Spared { object: shard.view(object) });
@@ -128,6 +175,6 @@ impl Master {
         }
         // Objects that are gone already are not there to be removed.
         self.see_all();
-        removed
+        counts
     }
 }

@@ -52,6 +52,7 @@ pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
 pub use patterns::ReplicaPage;
 pub use promotion::PromotionGrant;
 pub use puts::PutRevokeItem;
+pub use removal::RemovedAll;
 pub use report::{ClusterReport, SegmentReport};
 pub use storage::{FileJobs, FileOutcome, StorageConfig};
 pub use tasks::{FetchedTasks, Task, TaskReport};

@@ -38,9 +38,9 @@ pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
     ClusterReport, DiskDeletions, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure,
     FetchedTasks, FileJobs, FileOutcome, FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription,
-    ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, ReplicaDescription,
-    ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport, TenantQuotas,
-    TransferGrant,
+    ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, RemovedAll,
+    ReplicaDescription, ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport,
+    TenantQuotas, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,

@@ -48,12 +48,13 @@ pub use ha::{
 };
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{
-    ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ReplicateConfig, SoftPinAction,
-    TaskStatus,
+    ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ObjectsLeft, ReplicateConfig,
+    SoftPinAction, TaskStatus,
 };
 pub use mc_rpc::{
-    C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription,
-    ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings, TaskReport,
+    C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, RemovedAll,
+    ReplicaDescription, ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings,
+    TaskReport,
 };
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,

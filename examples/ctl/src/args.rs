@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mc_cli::{CredentialArgs, PathArgs, TransferArgs, parse_duration};
 use mc_meta::TenantId;
-use mc_types::{ByteSize, MediaType};
+use mc_types::{ByteSize, MediaType, ParseByteSizeError};
 
 /// Puts, gets and shows the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
@@ -90,17 +90,38 @@ pub(crate) enum Quota {
         #[arg(long)]
         json: bool,
     },
-    /// Give a tenant a quota: a size such as 10GB.
+    /// Give a tenant a quota: a size such as 10GB, or none, which is as unset.
     Set {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: TenantId,
-        size: ByteSize,
+        #[arg(value_name = "SIZE|none", value_parser = parse_quota)]
+        size: NewQuota,
     },
     /// Remove a tenant's quota; the master's --default_tenant_quota applies then.
+    #[command(visible_alias = "delete")]
     Unset {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: TenantId,
     },
+}
+
+/// What becomes of a tenant's quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewQuota {
+    Bytes(ByteSize),
+    /// The tenant has none of its own any more.
+    Unset,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; write a size such as 10GB, or none")]
+struct BadQuota(ParseByteSizeError);
+
+fn parse_quota(text: &str) -> Result<NewQuota, BadQuota> {
+    match text {
+        "none" => Ok(NewQuota::Unset),
+        text => text.parse().map(NewQuota::Bytes).map_err(BadQuota),
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -219,6 +240,21 @@ mod tests {
         assert_eq!(put.value, Some("-5".into()));
         assert!(parse(&["put", "k", "v", "--file=f"]).is_err());
         assert!(parse(&["put"]).unwrap_err().to_string().contains("<KEY>"));
+    }
+
+    #[test]
+    fn a_quota_is_a_size_or_none() {
+        let set = |text| match parse(&["quota", "set", "a", text]).map(|args| args.verb) {
+            Ok(Verb::Quota(Quota::Set { size, .. })) => Ok(size),
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => Err(refusal.to_string()),
+        };
+        assert_eq!(set("2KB"), Ok(NewQuota::Bytes(ByteSize::kib(2))));
+        assert_eq!(set("none"), Ok(NewQuota::Unset));
+        let refused = set("much").unwrap_err();
+        assert!(refused.contains("10GB, or none"), "{refused}");
+        let unset = parse(&["quota", "delete", "a"]).unwrap().verb;
+        assert!(matches!(unset, Verb::Quota(Quota::Unset { .. })));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use mc_cli::visible;
+use mc_meta::ObjectsLeft;
 use mc_store::{Client, PutOutcome, ReplicateConfig, SoftPinAction};
 use mc_types::{ByteSize, ErrorCode, KeyRef};
 
@@ -153,14 +154,46 @@ pub(crate) async fn remove(client: &Client, remove: &args::Remove) -> Result<Exi
 }
 
 pub(crate) async fn remove_all(client: &Client, force: bool) -> Result<ExitCode, CtlError> {
-    let removed = client.remove_all(force).await?;
-    print(format!("removed {removed} objects\n").as_bytes())?;
+    let done = client.remove_all_counted(force).await?;
+    let mut text = format!("removed {} objects\n", done.removed);
+    if let Some(left) = done.left {
+        text += &what_is_left(left);
+    }
+    print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line about the objects that a removal left, each number with what removes them; empty when
+/// there are none.
+fn what_is_left(left: ObjectsLeft) -> String {
+    let reasons = [
+        (left.leased, "under lease (--force removes them, too)"),
+        (left.in_transfer, "being copied or moved (try again when that is done)"),
+        (left.unfinished, "being written (they end or expire by themselves)"),
+    ];
+    let all: u64 = reasons.iter().map(|(count, _)| count).sum();
+    let told: Vec<String> = reasons
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, reason)| format!("{count} {reason}"))
+        .collect();
+    if told.is_empty() { String::new() } else { format!("left {all}: {}\n", told.join(", ")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_told_with_its_reasons() {
+        let left = ObjectsLeft { leased: 2, in_transfer: 0, unfinished: 1 };
+        assert_eq!(
+            what_is_left(left),
+            "left 3: 2 under lease (--force removes them, too), \
+             1 being written (they end or expire by themselves)\n"
+        );
+        assert_eq!(what_is_left(ObjectsLeft::default()), "");
+    }
 
     #[test]
     fn a_file_is_written_whole_or_not_at_all() {

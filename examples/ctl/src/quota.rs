@@ -9,7 +9,7 @@ use mc_store::Client;
 use mc_types::ByteSize;
 use serde_json::json;
 
-use crate::args::Quota;
+use crate::args::{NewQuota, Quota};
 use crate::error::CtlError;
 use crate::text::print;
 
@@ -24,8 +24,12 @@ pub(crate) async fn quota(client: &Client, quota: &Quota) -> Result<ExitCode, Ct
             let text = if *json { lines(&usages) } else { human(&usages) };
             print(text.as_bytes())?;
         }
-        Quota::Set { whose, size } => master.set_tenant_quota(whose, size.as_u64()).await?,
-        Quota::Unset { whose } => master.delete_tenant_quota(whose).await?,
+        Quota::Set { whose, size: NewQuota::Bytes(size) } => {
+            master.set_tenant_quota(whose, size.as_u64()).await?;
+        }
+        Quota::Set { whose, size: NewQuota::Unset } | Quota::Unset { whose } => {
+            master.delete_tenant_quota(whose).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mc_cli::{table, visible};
-use mc_meta::{BufferStatus, ReplicaStatus, SegmentStatus};
+use mc_meta::{BufferStatus, LocalDiskInfo, ReplicaStatus, SegmentStatus};
 use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription, SegmentReport};
 use mc_store::{Client, ErrorCode};
 use mc_types::ByteSize;
@@ -17,7 +17,12 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
     let text = match &stat.key {
         None => {
             let report = client.cluster_report().await?;
-            if stat.json { cluster_json(&report).to_string() + "\n" } else { cluster_text(&report) }
+            let disks = disks(client).await?;
+            if stat.json {
+                cluster_json(&report, &disks).to_string() + "\n"
+            } else {
+                cluster_text(&report, &disks)
+            }
         }
         Some(key) => {
             let object = client.describe(key).await.map_err(|source| match source.code() {
@@ -35,7 +40,67 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-fn cluster_text(report: &ClusterReport) -> String {
+/// The nodes' own disks, all pages.
+async fn disks(client: &Client) -> Result<Vec<LocalDiskInfo>, CtlError> {
+    let (mut disks, mut after) = (Vec::new(), None);
+    loop {
+        let page = match client.master().local_disks(after, 0).await {
+            Ok(page) => page,
+            // A master without the function knows of none.
+            Err(error) if error.code() == ErrorCode::NotSupported => return Ok(disks),
+            Err(error) => return Err(error.into()),
+        };
+        disks.extend(page.disks);
+        match page.next_after {
+            // An id that does not advance would list for ever.
+            Some(next) if after < Some(next) => after = Some(next),
+            _ => return Ok(disks),
+        }
+    }
+}
+
+/// Bytes on all disks, and bytes that they can hold.
+fn disk_totals(disks: &[LocalDiskInfo]) -> (u64, u64) {
+    disks.iter().fold((0, 0), |(used, capacity), disk| {
+        (used.saturating_add(disk.usage.used), capacity.saturating_add(disk.usage.capacity))
+    })
+}
+
+fn disks_text(disks: &[LocalDiskInfo]) -> String {
+    if disks.is_empty() {
+        return String::new();
+    }
+    let size = |bytes| ByteSize::bytes(bytes).to_string();
+    let rows: Vec<[String; 5]> = disks
+        .iter()
+        .map(|disk| {
+            [
+                disk.endpoint.to_string(),
+                if disk.usage.enabled { "ok".into() } else { "takes no objects".into() },
+                // 0 before the node has said how much.
+                if disk.usage.capacity == 0 { "unknown".into() } else { size(disk.usage.capacity) },
+                size(disk.usage.used),
+                disk.objects.to_string(),
+            ]
+        })
+        .collect();
+    "\n".to_owned() + &table(["DISK AT", "STATE", ">SIZE", ">USED", ">OBJECTS"], &rows)
+}
+
+fn disk_json(disk: &LocalDiskInfo) -> Value {
+    json!({
+        "client": disk.client.to_string(),
+        "endpoint": disk.endpoint.as_str(),
+        "takes_objects": disk.usage.enabled,
+        "size": disk.usage.capacity,
+        "used": disk.usage.used,
+        "objects": disk.objects,
+        "queued": disk.usage.queued,
+        "writing": disk.usage.writing,
+    })
+}
+
+fn cluster_text(report: &ClusterReport, disks: &[LocalDiskInfo]) -> String {
     let (size, pool) = (ByteSize::bytes, Pool::of(report));
     let mut totals = vec![
         ("memory", format!("{} of {} used", size(pool.usable.used), size(pool.usable.size))),
@@ -85,6 +150,10 @@ fn cluster_text(report: &ClusterReport) -> String {
         );
         totals.insert(1, ("beside", told));
     }
+    if !disks.is_empty() {
+        let (used, capacity) = disk_totals(disks);
+        totals.insert(1, ("disks", format!("{} of {} used", size(used), size(capacity))));
+    }
     let mut text: String =
         totals.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
     let mut segments: Vec<_> = report.segments.iter().collect();
@@ -107,7 +176,7 @@ fn cluster_text(report: &ClusterReport) -> String {
     text.push('\n');
     let head =
         ["SEGMENT", "STATE", "MEDIUM", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"];
-    text + &table(head, &rows)
+    text + &table(head, &rows) + &disks_text(disks)
 }
 
 /// Lookups that found their key, those that did not, and the rate.
@@ -155,7 +224,7 @@ const fn segment_state(segment: &SegmentReport) -> &'static str {
     }
 }
 
-fn cluster_json(report: &ClusterReport) -> Value {
+fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
     let segments: Vec<Value> = report
         .segments
         .iter()
@@ -174,7 +243,8 @@ fn cluster_json(report: &ClusterReport) -> Value {
             })
         })
         .collect();
-    let pool = Pool::of(report);
+    let (pool, (disk_used, disk_capacity)) = (Pool::of(report), disk_totals(disks));
+    let disks: Vec<Value> = disks.iter().map(disk_json).collect();
     json!({
         "used": pool.usable.used,
         "capacity": pool.usable.size,
@@ -200,6 +270,9 @@ fn cluster_json(report: &ClusterReport) -> Value {
         "evicted_objects": report.evicted_objects,
         "evicted_bytes": report.evicted_bytes,
         "segments": segments,
+        "disk_used": disk_used,
+        "disk_capacity": disk_capacity,
+        "disks": disks,
     })
 }
 

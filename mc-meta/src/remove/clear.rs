@@ -3,6 +3,7 @@
 use mc_lease::Terms;
 use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
+use super::RemovalBlocker;
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::Master;
@@ -74,8 +75,23 @@ impl Shard {
 impl Object {
     /// Returns whether it may go on request. `force` disregards a lease.
     pub(crate) fn may_be_removed(&self, terms: &Terms, now: Time, force: bool) -> bool {
-        self.is_complete()
-            && self.transfer().is_none()
-            && (force || !self.protection().is_leased(terms, now))
+        self.removal_blocker(terms, now, force).is_none()
+    }
+
+    /// Why it may not go on request; `None` when it may.
+    pub(crate) fn removal_blocker(
+        &self,
+        terms: &Terms,
+        now: Time,
+        force: bool,
+    ) -> Option<RemovalBlocker> {
+        if !self.is_complete() {
+            return Some(RemovalBlocker::Unfinished);
+        }
+        if self.transfer().is_some() {
+            return Some(RemovalBlocker::InTransfer);
+        }
+        let is_held = !force && self.protection().is_leased(terms, now);
+        is_held.then_some(RemovalBlocker::Leased)
     }
 }

@@ -15,6 +15,7 @@ use crate::master::Master;
 use crate::object::Object;
 use crate::read::by_pattern::ReplicaPage;
 use crate::read::pattern::Pattern;
+use crate::remove::RemovalCounts;
 use crate::shard::Shard;
 use crate::tenant::id::{ScopeError, ScopedKey, TenantId};
 use crate::tenant::quota::{PolicyError, QuotaReport, TenantUsage};
@@ -141,10 +142,10 @@ impl Master {
     }
 
     /// [`remove_all`](Self::remove_all) of one tenant's objects; without tenants, of
-    /// everything.
-    pub fn remove_all_of(&self, now: Time, tenant: &TenantId, force: bool) -> u64 {
+    /// everything. Counts what it left, too.
+    pub fn remove_all_of(&self, now: Time, tenant: &TenantId, force: bool) -> RemovalCounts {
         if !self.quotas.is_on() {
-            return self.remove_all(now, force);
+            return self.remove_all_counted(now, force);
         }
         self.remove_matching(now, Some(self.quotas.acting(tenant)), None, force)
     }
@@ -158,7 +159,8 @@ impl Master {
         pattern: &Pattern,
         force: bool,
     ) -> u64 {
-        self.remove_matching(now, Some(self.quotas.acting(tenant)), Some(pattern), force)
+        let acting = Some(self.quotas.acting(tenant));
+        self.remove_matching(now, acting, Some(pattern), force).removed
     }
 }
 

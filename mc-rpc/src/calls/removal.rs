@@ -1,6 +1,7 @@
 //! The removal of objects.
 
 use bytes::BytesMut;
+use mc_meta::ObjectsLeft;
 use mc_types::{ClientId, KeyRef, ObjectKey};
 
 use super::{
@@ -12,6 +13,16 @@ use crate::proto;
 use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{self, write_batch_remove, write_remove};
+
+/// What a removal of all objects did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemovedAll {
+    /// Objects that are removed.
+    pub removed: u64,
+    /// Objects that are left; `None` when the master is too old to say.
+    pub left: Option<ObjectsLeft>,
+}
 
 calls! {
     /// Removes an object; with `force` even while it has a lease.
@@ -34,6 +45,20 @@ calls! {
         RemoveAll,
         message(proto::RemoveAllRequest { force }),
         reply(|answer: &proto::RemoveAllResponse| Ok(answer.removed)),
+    }
+
+    /// [`remove_all`](Self::remove_all), which also says how many objects are left.
+    fn remove_all_counted(&self, force: bool) -> RemovedAll {
+        RemoveAll,
+        message(proto::RemoveAllRequest { force }),
+        reply(|answer: &proto::RemoveAllResponse| {
+            let left = answer.left.map(|left| ObjectsLeft {
+                leased: left.leased,
+                in_transfer: left.in_transfer,
+                unfinished: left.unfinished,
+            });
+            Ok(RemovedAll { removed: answer.removed, left })
+        }),
     }
 
     /// Takes back the replicas of those of `keys` that `client` has put: all of them, and
@@ -74,8 +99,14 @@ impl CallContext<'_> {
         self,
         request: &proto::RemoveAllRequest,
     ) -> Result<proto::RemoveAllResponse, Refusal> {
-        let removed = self.master.remove_all_of(self.now, self.tenant, request.force);
-        Ok(proto::RemoveAllResponse { removed, ..Default::default() })
+        let counts = self.master.remove_all_of(self.now, self.tenant, request.force);
+        let left = proto::ObjectsLeft {
+            leased: counts.left.leased,
+            in_transfer: counts.left.in_transfer,
+            unfinished: counts.left.unfinished,
+        };
+        let removed = counts.removed;
+        Ok(proto::RemoveAllResponse { removed, left: Some(left), ..Default::default() })
     }
 
     pub(crate) fn batch_replica_clear(

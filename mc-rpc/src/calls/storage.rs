@@ -25,6 +25,8 @@ pub struct StorageConfig {
     pub tenant: TenantId,
     /// Bytes that the files may take together; `None` is no limit.
     pub quota: Option<u64>,
+    /// Whether the master does not keep tenants apart, whatever tenant callers name.
+    pub tenants_are_together: bool,
 }
 
 /// One object of [`MasterClient::batch_disk_put_end`](crate::MasterClient::batch_disk_put_end).
@@ -115,6 +117,7 @@ impl CallContext<'_> {
             tenant_id: self.tenant.as_str().into(),
             quota_bytes: disk.and_then(|disk| disk.capacity).unwrap_or_default(),
             enable_disk_eviction: *evicts,
+            tenants_are_together: !self.master.config().multi_tenant,
             ..Default::default()
         })
     }
@@ -179,7 +182,9 @@ impl StorageConfig {
         settings.root = Some(answer.fsdir.as_str()).filter(|root| !root.is_empty()).map(Box::from);
         settings.evicts = answer.enable_disk_eviction;
         let quota = Some(answer.quota_bytes).filter(|bytes| *bytes > 0);
-        Ok(Self { settings, tenant: tenant(&answer.tenant_id)?, quota })
+        let (tenant, tenants_are_together) =
+            (tenant(&answer.tenant_id)?, answer.tenants_are_together);
+        Ok(Self { settings, tenant, quota, tenants_are_together })
     }
 }
 

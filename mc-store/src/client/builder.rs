@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use mc_meta::TenantId;
 use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
 use mc_tier::{SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
@@ -512,6 +513,13 @@ impl ClientBuilder {
             None => None,
         };
         let storage = storage_config(&master).await?;
+        if storage.tenants_are_together && storage.tenant != TenantId::DEFAULT {
+            tracing::warn!(
+                tenant = %storage.tenant,
+                "the master does not keep tenants apart: this client shares its objects with those of \
+                 all tenants; start the master with --enable_multi_tenants"
+            );
+        }
         let (own_tier, root) = (self.shared_tier, self.storage_root);
         let shared_tier =
             SharedTier::open(&storage, &*environment, own_tier, root, self.file_sync).await;

@@ -1,6 +1,8 @@
 //! Calls about keys, which move no bytes.
 
-use mc_rpc::{MAX_BATCH, MasterClient, ObjectDescription, Refusal, ReplicaList, RpcError};
+use mc_rpc::{
+    MAX_BATCH, MasterClient, ObjectDescription, Refusal, RemovedAll, ReplicaList, RpcError,
+};
 use mc_types::{BoxFuture, Generation, KeyError, KeyRef};
 
 use super::{Client, ClientOperation};
@@ -299,10 +301,27 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn remove_all<'a>(&'a self, force: bool) -> BoxFuture<'a, Result<u64, CallError>> {
+        Box::pin(async move { Ok(self.remove_all_counted(force).await?.removed) })
+    }
+
+    /// [`remove_all`](Self::remove_all), which also says how many objects are left and why.
+    ///
+    /// # Errors
+    /// [`CallError`] when the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_cluster_testkit::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// client.get("a").await?;
+    /// let done = client.remove_all_counted(false).await?;
+    /// assert_eq!((done.removed, done.left.map(|left| left.leased)), (0, Some(1)));
+    /// # Ok(()) });
+    /// ```
+    pub fn remove_all_counted(&self, force: bool) -> BoxFuture<'_, Result<RemovedAll, CallError>> {
         Box::pin(async move {
             let timed = self.core.metrics.start(ClientOperation::RemoveAll);
             let outcome = async {
-                let removed = self.core.request()?.remove_all(force).await?;
+                let removed = self.core.request()?.remove_all_counted(force).await?;
                 self.core.remove_all_unlisted(None).await;
                 Ok(removed)
             };

@@ -337,6 +337,18 @@ fn tenants_that_are_not_kept_apart_are_warned_of() {
 }
 
 #[test]
+fn a_tenant_that_the_master_does_not_keep_apart_is_warned_of() {
+    let master = Master::start(0, &[]);
+    let warned = |flags: &[&str]| {
+        let mut flags = flags.to_vec();
+        flags.push("ls");
+        ctl(&master.address, &flags).assert_ok().err.contains("--enable_multi_tenants")
+    };
+    assert!(warned(&["--tenant=team-a"]));
+    assert!(!warned(&[]) && !warned(&["--tenant=default"]));
+}
+
+#[test]
 fn a_list_that_first_names_tenants_when_it_is_read_again_is_warned_of() {
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("access.list");

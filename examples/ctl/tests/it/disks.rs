@@ -10,7 +10,7 @@ use mc_testkit::{Random, Signal, content, eventually_blocking};
 use tokio::runtime::Runtime;
 
 use crate::end_to_end::library_client;
-use crate::support::{DEADLINE, Master, Node, page};
+use crate::support::{DEADLINE, Master, Node, ctl, page};
 
 /// Longest object.
 const MAX_LEN: usize = 300_000;
@@ -114,6 +114,21 @@ fn what_is_on_the_disk_of_a_node_that_is_killed_is_read_from_the_next_one() {
         }
     }
     let node = node(&master, directory.path(), kills);
+    eventually_blocking(DEADLINE, "stat shows the disk", || {
+        let stat: serde_json::Value =
+            serde_json::from_slice(&ctl(&master.address, &["stat", "--json"]).assert_ok().out)
+                .ok()?;
+        let disk = stat["disks"].as_array()?.first()?;
+        let is_shown = disk["size"].as_u64()? > 200 << 20
+            && disk["used"].as_u64()? > 0
+            && disk["objects"].as_u64()? > 0
+            && disk["endpoint"].as_str()?.ends_with(&node.address)
+            && (&disk["size"], &disk["used"]) == (&stat["disk_capacity"], &stat["disk_used"]);
+        is_shown.then_some(())
+    });
+    let shown = ctl(&master.address, &["stat"]).assert_ok();
+    let text = shown.text();
+    assert!(text.contains("\ndisks ") && text.contains("DISK AT"), "{text}");
     let last = rounds.values().flatten().next_back().expect("an object").0;
     eventually_blocking(DEADLINE, "the object is back", || get(last).ok());
     runtime.block_on(client.remove_all(true)).unwrap();

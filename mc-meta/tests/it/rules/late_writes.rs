@@ -249,7 +249,7 @@ fn what_was_removed_by_force_keeps_its_space_until_its_readers_are_done() {
     let by_regex =
         |master: &Master| master.remove_by_regex(secs(1), &Pattern::new("^a").unwrap(), true);
     let all = |master: &Master| master.remove_all(secs(1), true);
-    let all_of = |master: &Master| master.remove_all_of(secs(1), &TenantId::DEFAULT, true);
+    let all_of = |master: &Master| master.remove_all_of(secs(1), &TenantId::DEFAULT, true).removed;
     let ways: [&dyn Fn(&Master) -> u64; 4] = [&by_key, &by_regex, &all, &all_of];
     for remove in ways {
         let master = master(&[100]);

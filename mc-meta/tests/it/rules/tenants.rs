@@ -62,7 +62,7 @@ fn without_tenants_there_is_one_and_nothing_is_limited() {
     assert!(master.tenant_quotas().is_none() && master.tenant_quota(&tenant("a")).is_none());
     let page = master.list_tenant_keys(&tenant("a"), "", ListCursor::default(), 10);
     assert_eq!(page.keys[0].key.as_ref().as_str(), "k");
-    assert_eq!(master.remove_all_of(at(1), &tenant("a"), false), 1);
+    assert_eq!(master.remove_all_of(at(1), &tenant("a"), false).removed, 1);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_tenant_that_loses_its_quota_keeps_what_it_has_and_can_clean_up() {
     assert_eq!(usage(&master, "a").requested, None);
     assert!(master.tenant_quota(&tenant("b")).is_none(), "it had nothing");
     master.remove(at(3), key(&of("a", "l")), false).unwrap();
-    assert_eq!(master.remove_all_of(at(3), &tenant("a"), true), 1);
+    assert_eq!(master.remove_all_of(at(3), &tenant("a"), true).removed, 1);
     // What readers may still be using is charged until their leases end.
     assert_eq!(charged(&master, "a"), 100);
     master.tick(at(5002));
@@ -611,7 +611,7 @@ fn keys_are_listed_and_matched_as_their_tenant_knows_them() {
     assert_eq!(found("b")[0].0.as_ref().as_str(), "x2");
     assert_eq!(master.remove_by_regex_of(secs(10), &tenant("a"), &pattern, false), 1);
     assert_eq!(listed("a", ""), ["y"]);
-    assert_eq!(master.remove_all_of(secs(10), &tenant("default"), false), 2);
+    assert_eq!(master.remove_all_of(secs(10), &tenant("default"), false).removed, 2);
     assert_eq!((listed("a", ""), listed("b", "")), (vec!["y".into()], vec!["x2".into()]));
 }
 

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Effect, EffectSink, EvictionBlocker, GetError, Master, MasterConfig, ObjectView, RemoveError,
-    ReplicaStatus, ReplicateConfig, SegmentStatus, TransferError, TransferFinishError,
-    TransferGrant, TransferKind,
+    Effect, EffectSink, EvictionBlocker, GetError, Master, MasterConfig, ObjectView, ObjectsLeft,
+    RemovalCounts, RemoveError, ReplicaStatus, ReplicateConfig, SegmentStatus, TenantId,
+    TransferError, TransferFinishError, TransferGrant, TransferKind,
 };
 use mc_types::{Checksum, ClientId, ErrorCode, Generation, SegmentId, Sequence, Time};
 
@@ -598,4 +598,20 @@ fn what_changes_is_told_with_the_whole_object() {
     master.unmount_segment(secs(16), owner(2), id(2)).unwrap();
     while master.tick(secs(16)) {}
     assert_eq!(told.take(), ["kept: segment-0 for 590s", "removed: a"]);
+}
+
+#[test]
+fn a_removal_of_all_counts_what_it_leaves() {
+    let master = cluster(&[100, 100]);
+    for name in ["leased", "copied", "gone"] {
+        put_in_first(&master, name, 10);
+    }
+    start(&master, at(0), "open", 10).unwrap();
+    master.get_replica_list(at(0), key("leased")).unwrap();
+    copy(&master, at(0), "copied", &["segment-1"]).unwrap();
+    let counts = |force| master.remove_all_of(at(1), &TenantId::DEFAULT, force);
+    let left = |leased| ObjectsLeft { leased, in_transfer: 1, unfinished: 1 };
+    assert_eq!(counts(false), RemovalCounts { removed: 1, left: left(1) });
+    assert_eq!(counts(true), RemovalCounts { removed: 1, left: left(0) });
+    assert_eq!(counts(true), RemovalCounts { removed: 0, left: left(0) });
 }
