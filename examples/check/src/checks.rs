@@ -42,7 +42,8 @@ async fn the_master_answers(installation: &Installation) -> Result<String, Check
     let asking = "asking the master for its totals";
     let report = installation.owner.cluster_report().await;
     let report = report.map_err(CheckError::call(asking))?;
-    let others = report.segments.len().saturating_sub(1);
+    let own = usize::from(installation.segment_name().is_some());
+    let others = report.segments.len().saturating_sub(own);
     Ok(format!("the master at {} answers: {others} other segments", installation.master))
 }
 
@@ -50,7 +51,15 @@ async fn the_segment_is_mounted(installation: &Installation) -> Result<String, C
     let looking = "looking for the own segment";
     let report = installation.owner.cluster_report().await;
     let report = report.map_err(CheckError::call(looking))?;
-    let name = installation.segment_name();
+    let Some(name) = installation.segment_name() else {
+        let usable = report.segments.iter().filter(|segment| segment.is_usable());
+        let size = ByteSize::bytes(usable.map(|segment| segment.size).sum());
+        if size == ByteSize::bytes(0) {
+            let found = "there is none; start a node with mc-node, or contribute memory";
+            return Err(CheckError::unexpected("looking for segments that take objects", found));
+        }
+        return Ok(format!("no segment of its own: the nodes' segments have {size}"));
+    };
     let own = report.segments.iter().find(|segment| *segment.name == *name);
     let own = own.ok_or_else(|| {
         CheckError::unexpected(looking, format!("the master does not know '{name}'"))
@@ -122,7 +131,7 @@ async fn is_here(installation: &Installation, key: &str) -> Result<(), CheckErro
     let looking = "looking where a value is";
     let description = installation.owner.describe(key).await;
     let description = description.map_err(CheckError::call(looking))?;
-    let own = installation.segment_name();
+    let Some(own) = installation.segment_name() else { return Ok(()) };
     match description.replicas.as_slice() {
         [replica] if *replica.segment_name == *own => Ok(()),
         replicas => {

@@ -5,13 +5,14 @@ use mc_store::{ByteSize, Client, ClientBuilder, Protocol, ReplicateConfig};
 
 use crate::error::CheckError;
 
-/// A client with memory, and two clients that reach the memory by different transports.
+/// A client with memory, and two clients that reach the memory by different transports. Without memory of
+/// the client's own, they reach that of the cluster's nodes.
 pub(crate) struct Installation {
     /// The master's address.
     pub(crate) master: String,
-    /// Contributes the memory.
+    /// Contributes the memory, if any.
     pub(crate) owner: Client,
-    /// Clients that reach the memory as a process of this host, and as another host.
+    /// Clients that reach memory as a process of its host where they are on one, and as another host.
     pub(crate) readers: [Reader; 2],
     /// Distinguishes the keys of this run from all others.
     prefix: String,
@@ -28,7 +29,11 @@ impl Installation {
     pub(crate) async fn join(args: &MemberArgs) -> Result<Self, CheckError> {
         let owner = args.client()?.connect().await.map_err(CheckError::Join)?;
         let prefix = format!("check/{}", owner.id());
-        let near = Reader::join("shared memory", args.client()?).await?;
+        let carrier = match owner.segment_name() {
+            Some(_) => "shared memory",
+            None => "the fastest path to each node",
+        };
+        let near = Reader::join(carrier, args.client()?).await?;
         let settings = args.settings()?;
         let mut node = settings.node_config().map_err(MemberError::from)?;
         node.disable_shared_memory();
@@ -43,14 +48,18 @@ impl Installation {
         format!("{}/{name}", self.prefix)
     }
 
-    /// Returns a config that prefers the memory of this process.
+    /// Returns a config that prefers the memory of this process, if it has any.
     pub(crate) fn here(&self) -> ReplicateConfig {
-        ReplicateConfig::default().prefer(self.segment_name())
+        let config = ReplicateConfig::default();
+        match self.segment_name() {
+            Some(name) => config.prefer(name),
+            None => config,
+        }
     }
 
-    /// Returns the name of the owner's segment.
-    pub(crate) fn segment_name(&self) -> &str {
-        self.owner.segment_name().expect("the owner contributes memory")
+    /// Returns the name of the owner's segment; `None` when it contributes none.
+    pub(crate) fn segment_name(&self) -> Option<&str> {
+        self.owner.segment_name()
     }
 
     pub(crate) async fn leave(self) {

@@ -21,7 +21,8 @@ use crate::installation::Installation;
 /// Space for the largest value and its copies, with a margin.
 const LEAST_SEGMENT: ByteSize = ByteSize::mib(64);
 
-/// Checks an installation: joins a KV-cache store with memory, and puts, gets and removes objects.
+/// Checks an installation: joins a KV-cache store with memory, or without any, and puts, gets and removes
+/// objects.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-check", version)]
 struct Args {
@@ -34,9 +35,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     mc_cli::run(args, |args: Args| -> Result<(), Box<dyn Error>> {
         mc_cli::init_tracing(Level::WARN)?;
         let size = args.member.settings()?.global_segment_size.unwrap_or_default();
-        if size < LEAST_SEGMENT {
+        if size < LEAST_SEGMENT && size != ByteSize::bytes(0) {
             return Err(UsageError::new(format!(
-                "--global_segment_size: the checks need {LEAST_SEGMENT}; contribute as much"
+                "--global_segment_size: the checks need {LEAST_SEGMENT}; contribute as much, or 0 \
+                 to use the memory of the cluster's nodes"
             ))
             .into());
         }

@@ -9,8 +9,7 @@ use tokio::runtime::Runtime;
 
 fn check(master: &str, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mc-check"))
-        .arg("--global_segment_size=64MB")
-        .args(args)
+        .args(if args.is_empty() { &["--global_segment_size=64MB"] } else { args })
         .env("MASTER_SERVER", master)
         .env("LOCAL_HOSTNAME", "127.0.0.1")
         .env_remove("PROTOCOL")
@@ -43,6 +42,26 @@ fn an_installation_that_works_is_a_success_and_left_as_it_was() {
         assert_eq!(master.report().objects, 0);
         assert_eq!(master.report().segments.len(), 1);
     }
+    runtime.block_on(node.shutdown());
+}
+
+#[test]
+fn a_client_without_memory_checks_that_of_the_nodes() {
+    let runtime = Runtime::new().unwrap();
+    let master = runtime.block_on(Master::builder().start()).unwrap();
+    let address = master.local_addr().to_string();
+    let without = ["--global_segment_size=0"];
+    let output = check(&address, &without);
+    let err = text(&output.stderr);
+    assert!(!output.status.success() && err.contains("start a node with mc-node"), "{err}");
+    let node = Client::builder().master(&address).listen("127.0.0.1:0".parse().unwrap());
+    let node = runtime.block_on(node.segment_size(ByteSize::mib(64)).connect()).unwrap();
+    let output = check(&address, &without);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{err}");
+    assert!(out.starts_with("success: 7 of 7 checks passed in "), "{out}");
+    assert!(err.contains("no segment of its own") && err.contains("64.00 MB"), "{err}");
+    assert_eq!((master.report().objects, master.report().segments.len()), (0, 1));
     runtime.block_on(node.shutdown());
 }
 
