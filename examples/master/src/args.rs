@@ -20,6 +20,7 @@ use crate::c2c::C2cArgs;
 use crate::cluster::ClusterArgs;
 use crate::connections::ConnectionArgs;
 use crate::events::EventArgs;
+use crate::interface::{InterfaceAddress, parse_interface};
 use crate::journal::JournalArgs;
 use crate::storage::StorageArgs;
 
@@ -51,6 +52,16 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     rpc_address: IpAddr,
+    /// Network interface whose first address takes the place of --rpc_address [default: none].
+    #[arg(
+        long = "rpc_interface",
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = parse_interface,
+        help_heading = "General"
+    )]
+    rpc_interface: InterfaceAddress,
     /// Threads that answer calls (--max_threads is the same). Default: one for each CPU, at
     /// least 4.
     #[arg(
@@ -357,7 +368,7 @@ pub(crate) struct Args {
 impl Args {
     /// The address for calls.
     pub(crate) fn rpc_address(&self) -> SocketAddr {
-        SocketAddr::new(self.rpc_address, self.rpc_port)
+        SocketAddr::new(self.rpc_interface.0.unwrap_or(self.rpc_address), self.rpc_port)
     }
 
     /// The address for metrics.

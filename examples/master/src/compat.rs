@@ -10,11 +10,6 @@ pub(crate) const TABLES: &[&[CompatFlag]] = &[FLAGS, GLOG_FLAGS];
 /// value means.
 const FLAGS: &[CompatFlag] = &[
     // Calls.
-    value(
-        "rpc_interface",
-        &[""],
-        Refuse("give the address of the network interface to --rpc_address"),
-    ),
     value("rpc_conn_timeout_seconds", &["0"], Rename("rpc_idle_timeout")),
     switch("rpc_enable_tcp_no_delay", &["true"], Warn("calls are never delayed")),
     // Memory of the program.

@@ -196,9 +196,17 @@ fn health(shown: &Shown, started: Instant) -> Page {
         "service_ready": problem.is_none() && shown.master.is_some(),
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": started.elapsed().as_secs(),
+        // Mooncake's fields, which tools of its operators read.
+        "role": HaRole::Leader.as_str(),
+        "ha_state": ha_state(shown, HaRole::Leader),
     });
     if let Some(status) = shown.ha_status() {
         health["role"] = status.role.as_str().into();
+        health["ha_state"] = ha_state(shown, status.role).into();
+        if let Some(leader) = leader_view(shown) {
+            health["leader_address"] = (*leader.address).into();
+            health["view_version"] = leader.version.into();
+        }
         health["epoch"] = status.epoch.map(Epoch::as_u64).into();
         health["leader"] = status.leader.as_deref().into();
         health["election_outage"] = ha::outage_json(&status);
@@ -216,8 +224,39 @@ fn role(shown: &Shown, _: Instant) -> Page {
 }
 
 fn leader(shown: &Shown, _: Instant) -> Page {
-    let leader = shown.cluster.as_ref().and_then(|cluster| cluster.leader()).unwrap_or_default();
-    Page::text(format!("{leader}\n"))
+    let page = match leader_view(shown) {
+        None => serde_json::json!({ "present": false }),
+        Some(leader) => serde_json::json!({
+            "present": true,
+            "leader_address": leader.address,
+            "view_version": leader.version,
+        }),
+    };
+    Page::json(page.to_string())
+}
+
+/// The leader of several masters, as this one sees it.
+struct LeaderView {
+    address: Box<str>,
+    /// Its term.
+    version: u64,
+}
+
+/// The leader; `None` while none leads, and for the only master.
+fn leader_view(shown: &Shown) -> Option<LeaderView> {
+    let cluster = shown.cluster.as_ref()?;
+    let address = cluster.leader()?;
+    Some(LeaderView { address, version: cluster.ha_status().epoch.map_or(0, Epoch::as_u64) })
+}
+
+/// Mooncake's name of the state that a master with this role is in.
+fn ha_state(shown: &Shown, role: HaRole) -> &'static str {
+    match role {
+        HaRole::Standby => "standby",
+        HaRole::Recovering => "recovering",
+        _ if shown.master.is_some() => "serving",
+        _ => "leader_warmup",
+    }
 }
 
 fn ha_status(shown: &Shown, _: Instant) -> Page {

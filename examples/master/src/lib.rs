@@ -14,6 +14,7 @@ mod events;
 mod figures;
 mod ha;
 mod http;
+mod interface;
 mod journal;
 mod metadata;
 mod serve;

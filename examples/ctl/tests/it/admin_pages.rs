@@ -128,6 +128,19 @@ fn objects_and_segments_are_described_as_in_mooncake() {
         (&json!(used), &json!(node.address))
     );
     assert_eq!(get(&master, "/role").ok(), "leader");
+    assert_eq!(get(&master, "/leader").json(), json!({ "present": false }));
+    let health = get(&master, "/health").json();
+    for (field, value) in [
+        ("status", json!("ok")),
+        ("role", json!("leader")),
+        ("ha_state", json!("serving")),
+        ("service_ready", json!(true)),
+    ] {
+        assert_eq!(health[field], value, "{field} of {health}");
+    }
+    for field in ["leader_address", "view_version"] {
+        assert!(health.get(field).is_none(), "{health}");
+    }
 
     // Looking grants no lease, as reading does.
     for key in ["/query_key?key=a/1", "/batch_query_keys?keys=a/1"] {
@@ -295,8 +308,21 @@ fn a_standby_names_the_leader() {
     get(&first, "/query_key?key=k").assert_failed(404, -704, "OBJECT_NOT_FOUND");
     let second = Master::start(free_port(), &flags);
     eventually_blocking(DEADLINE, "a standby that knows its leader", || {
-        (get(&second, "/leader").ok().trim() == first.address).then_some(())
+        (get(&second, "/leader").json()["leader_address"] == *first.address).then_some(())
     });
+    let views = [&first, &second].map(|master| get(master, "/leader").json());
+    assert_eq!(views[0], views[1]);
+    assert!(
+        views[0]["present"] == true && views[0]["view_version"].as_u64() > Some(0),
+        "{views:?}"
+    );
+    for (master, state) in [(&first, "serving"), (&second, "standby")] {
+        let health = get(master, "/health").json();
+        assert_eq!(health["ha_state"], state, "{health}");
+        for field in ["leader_address", "view_version"] {
+            assert_eq!(health[field], views[0][field], "{health}");
+        }
+    }
     for target in ["/query_key?key=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail"]
     {
         let says = format!("service plane is not active; the leader is {}", first.address);

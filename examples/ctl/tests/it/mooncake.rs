@@ -82,7 +82,7 @@ fn functions_that_are_lacking_are_refused_with_what_to_use_instead() {
         ("--dynamic_replication_mode=enforce", "--dynamic_replication_mode", "copy task"),
         ("--ha_backend_type=redis", "--ha_backend_type", "--ha_backend_type=etcd"),
         ("--use_mmap_arena_allocator", "--use_mmap_arena_allocator", "MC_STORE_USE_HUGEPAGE=1"),
-        ("--rpc_interface=eth0", "--rpc_interface", "--rpc_address"),
+        ("--rpc_interface=no-such0", "--rpc_interface", "this host has"),
         (
             "--enable_metadata_cleanup_on_timeout",
             "--enable_metadata_cleanup_on_timeout",
