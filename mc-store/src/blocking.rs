@@ -618,6 +618,7 @@ impl Client {
             fn segments(&self) -> Vec<MountedSegment>;
             fn metrics(&self) -> ClientMetrics;
             fn http_addr(&self) -> Option<SocketAddr>;
+            fn keeps_files(&self) -> bool;
             fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf>;
         }
     }

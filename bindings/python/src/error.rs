@@ -7,13 +7,16 @@ use mc_rpc::{Refusal, RpcError};
 use mc_standalone::DummyError;
 use mc_store::{CallError, ErrorCode, SegmentError, StartError, StoreError};
 
+use crate::repeats;
+
 /// Success.
 pub(crate) const OK: i32 = 0;
 
 /// A failed call as one of Mooncake's negative error numbers.
 ///
 /// Converting an error of the store logs its text and its causes: at level debug for outcomes that
-/// callers expect, such as a missing object or a full pool, and as a warning otherwise.
+/// callers expect, such as a missing object or a full pool, and as a warning otherwise, which is
+/// [not repeated](repeats) for each object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(i32);
 
@@ -30,6 +33,8 @@ impl Failure {
     pub(crate) const TRANSFER: Self = Self::of(ErrorCode::TransferFail);
     /// The caller has stopped waiting.
     pub(crate) const GIVEN_UP: Self = Self::of(ErrorCode::Cancelled);
+    /// Mooncake's DFS_SERVICE_UNAVAILABLE: the cluster has no files.
+    pub(crate) const NO_FILES: Self = Self(-1601);
     /// This kind of client does not support the call.
     pub(crate) const NOT_SUPPORTED: Self = Self::of(ErrorCode::NotSupported);
 
@@ -45,7 +50,7 @@ impl Failure {
 
     /// Rejects arguments and logs the reason.
     pub(crate) fn refuse(why: impl fmt::Display) -> Self {
-        tracing::warn!("rejected: {why}");
+        repeats::warn(None, format!("rejected: {why}"));
         Self::INVALID_PARAMS
     }
 
@@ -64,7 +69,7 @@ impl Failure {
             | ErrorCode::Fragmented
             | ErrorCode::TooFewSegments
             | ErrorCode::AllLeased => tracing::debug!(%code, "{text}"),
-            _ => tracing::warn!(%code, "{text}"),
+            _ => repeats::warn(Some(code), text.to_string()),
         }
         // Mooncake reports an invalid key as an invalid argument.
         let code = if code == ErrorCode::InvalidKey { ErrorCode::InvalidParams } else { code };

@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 use pyo3::prelude::*;
 
+use crate::repeats;
+
 thread_local! {
     /// The exception that a signal's handler raised during this thread's call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
@@ -14,7 +16,7 @@ thread_local! {
 /// # Errors
 /// The exception that a signal's handler raised meanwhile; the result of `work` is dropped then.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
-    let result = py.detach(work);
+    let result = py.detach(|| repeats::one_call(work));
     match RAISED.take() {
         None => Ok(result),
         Some(raised) => Err(raised),

@@ -8,6 +8,7 @@ mod interrupt;
 mod items;
 mod logging;
 mod memory;
+mod repeats;
 mod store;
 
 use pyo3::prelude::*;

@@ -95,6 +95,11 @@ def test_bodies(connection: http.client.HTTPConnection) -> None:
     answer = connection.getresponse()
     assert answer.status == 413
     answer.read()
+    # Also of a body that is sent, whatever the sender has buffered of it.
+    for size in ((1 << 20) + 1, 16 << 20):
+        connection.close()
+        status, text = ask(connection, "PUT", "/metadata?key=b", bytes(size))
+        assert (status, text) == (413, "metadata is larger than 1048576 bytes")
     # The connection went; the next request takes a new one.
     assert ask(connection, "GET", "/metadata?key=a", b"ignored") == (200, largest.decode())
     assert ask(connection, "GET", "/metadata?key=a") == (200, largest.decode())

@@ -304,6 +304,9 @@ def test_configs_are_carried_out(
         ReplicateConfig(replica_num=0),
     ]:
         assert store.put(f"{key}refused", b"x", refused) == INVALID_PARAMS
+    # Mooncake's DFS_SERVICE_UNAVAILABLE: this cluster has no files.
+    assert store.put(f"{key}refused", b"x", ReplicateConfig(dfs_replica_num=1)) == -1601
+    assert store.is_exist(f"{key}refused") == 0
     memory = ctypes.create_string_buffer(b"x", 8)
     together = ReplicateConfig(prefer_alloc_in_same_node=True)
     assert store.put_from(f"{key}from", ctypes.addressof(memory), 8, together) == 0

@@ -67,7 +67,9 @@ def test_a_store_is_set_up_by_arguments_and_by_a_dict(cluster: Cluster, key: str
     assert store.close() == 0
     given["global_segment_size"] = 16 << 20
     assert store.setup(**given) == 0  # type: ignore[call-overload]
-    assert store.get_hostname().startswith("127.0.0.1:")
+    host, port = store.get_hostname().split(":")
+    assert host == "127.0.0.1"
+    assert 12300 <= int(port) <= 14300
     assert store.setup(*given.values(), None) == 0  # type: ignore[call-overload]
     assert store.health_check() == 0
     assert store.close() == 0
@@ -798,3 +800,34 @@ assert store.setup(sys.argv[1], "", 1 << 20, 1 << 20, "tcp", "", sys.argv[2]) ==
     for name, is_warned in [("localhost", True), ("127.0.0.1", True), (address, False)]:
         done = run_python(code, name, cluster.address)
         assert ("set local_hostname (--host" in done.stderr) == is_warned, done
+
+
+def test_a_failed_batch_is_one_line_of_the_log(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster(
+        nodes=1, master_flags=["--enable_multi_tenants", "--default_tenant_quota=64KB"]
+    )
+    done = run_python(
+        """
+import ctypes
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "", 0, 1 << 20, "tcp", "", sys.argv[1]) == 0
+memory = ctypes.create_string_buffer(4096)
+address = ctypes.addressof(memory)
+assert store.register_buffer(address, 4096) == 0
+count = 1000
+keys = [f"k{n}" for n in range(count)]
+codes = store.batch_put_from(keys, [address] * count, [4096] * count)
+assert codes.count(-1700) > 900, set(codes)
+for n in range(300):
+    assert store.put_from(f"more{n}", address, 4096) == -1700
+store.close()
+""",
+        cluster.address,
+    )
+    lines = [line for line in done.stderr.splitlines() if "WARN" in line]
+    assert "failures of this kind in this call" in lines[0], done
+    # The puts of one by one are told of at most once a second.
+    assert len(lines) < 20, done

@@ -94,6 +94,12 @@ impl Client {
         Some(DirectoryTier::path_in(directory, &id))
     }
 
+    /// Returns whether the client has a shared tier, on which objects may get files.
+    #[must_use]
+    pub fn keeps_files(&self) -> bool {
+        self.core.shared_tier.is_some()
+    }
+
     /// Takes back replicas of those of `keys` that this client itself has put: all of them,
     /// and so the object, or with a segment's name only the one there. Says which keys were
     /// cleared, in their order. Passed over are objects that are not there or not this

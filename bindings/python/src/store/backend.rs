@@ -176,6 +176,11 @@ impl Backend {
         self.own.as_ref()?.file_path(key, generation)
     }
 
+    /// Returns whether objects may get files on the shared tier; the agent of a thin client knows.
+    pub(super) fn may_keep_files(&self) -> bool {
+        self.own.as_ref().is_none_or(blocking::Client::keeps_files)
+    }
+
     pub(super) fn clear_replicas(
         &self,
         keys: &[&str],

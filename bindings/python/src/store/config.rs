@@ -11,6 +11,7 @@ use super::backend::Backend;
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use super::events::EventInfos;
 use crate::error::Failure;
+use crate::repeats;
 
 /// Options of a put: the number of replicas, their segments, and protection from eviction.
 ///
@@ -33,7 +34,7 @@ use crate::error::Failure;
 /// prefer_alloc_in_same_node, data_type: hints without effect. As in Mooncake, put, put_parts and
 ///     put_batch reject prefer_alloc_in_same_node.
 /// dfs_replica_num: 0 or 1. Whether an object gets a file on the shared tier the master decides
-///     (--root_fs_dir), for all objects alike.
+///     (--root_fs_dir), for all objects alike; 1 fails with -1601 when this client has no such files.
 /// nof_replica_num, preferred_nof_segments: a kind of storage that mc-store does not have; a put that
 ///     requests nof replicas is rejected.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
@@ -178,7 +179,8 @@ impl ReplicateConfig {
                 groups.len()
             )));
         }
-        Ok(Plan { config, groups: groups.to_vec(), infos: EventInfos::default() })
+        let wants_file = self.dfs_replica_num.0 > 0;
+        Ok(Plan { config, groups: groups.to_vec(), infos: EventInfos::default(), wants_file })
     }
 
     /// Returns whether Mooncake rejects the options for calls that take values, not addresses.
@@ -209,6 +211,8 @@ pub(super) struct Plan {
     /// One group for each object, or empty.
     groups: Vec<String>,
     infos: EventInfos,
+    /// Whether the objects must get files.
+    wants_file: bool,
 }
 
 impl Plan {
@@ -226,6 +230,14 @@ impl Plan {
         places: &[usize],
         mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
+        if self.wants_file && !backend.may_keep_files() {
+            repeats::warn(
+                None,
+                "dfs_replica_num=1: this cluster keeps no files; start the master with --root_fs_dir"
+                    .into(),
+            );
+            return vec![Err(Failure::NO_FILES); puts.len()];
+        }
         for (put, &place) in puts.iter_mut().zip(places) {
             put.event_info = self.infos.of(place);
         }

@@ -33,7 +33,9 @@ impl Store {
     /// Returns 0, or a negative number when the cluster cannot be joined; the store is then closed.
     ///
     /// local_hostname: the name or address by which other hosts reach this host; "host:port" sets
-    ///     the port, too. If the port is in use, a free port is used.
+    ///     the port, too. If the port is in use, a free port is used. Without one a client with memory
+    ///     takes a free port from 12300 to 14300, or from MC_STORE_CLIENT_MIN_PORT to
+    ///     MC_STORE_CLIENT_MAX_PORT.
     /// metadata_server: has no effect: the master knows where segments are.
     /// global_segment_size: bytes of memory to contribute to the pool; 0 for none.
     /// local_buffer_size: bytes of memory for values that get and get_batch read; with 0 the calls that

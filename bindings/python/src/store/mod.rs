@@ -20,6 +20,7 @@ mod host_memory;
 mod keys;
 mod lifecycle;
 mod numa;
+mod ports;
 mod put;
 mod ranges;
 mod segments;

@@ -16,6 +16,7 @@ use tokio::runtime;
 
 use super::backend::Backend;
 use super::exit::ShutDown;
+use super::ports::with_port;
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
@@ -49,6 +50,7 @@ const ALIGN: usize = 64;
 impl Session {
     /// Joins a cluster.
     pub(super) fn join(config: ClientConfig, handles_values: bool) -> Result<Self, StartError> {
+        let config = with_port(config);
         let client = connect(&config).or_else(|error| match with_any_port(&config) {
             // As Mooncake does, which chooses ports at random.
             Some(open) if is_taken(&error) => {

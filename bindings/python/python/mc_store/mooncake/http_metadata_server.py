@@ -24,6 +24,10 @@ from urllib.parse import parse_qs, urlsplit
 
 _MAX_VALUE_BYTES = 1 << 20
 
+# What is read of a value that is too large, and for how long, before its connection is closed.
+_MAX_PASSED_OVER_BYTES = 64 << 20
+_PASS_OVER_SECONDS = 5.0
+
 # All keys and values together, each key with what Python needs to keep it.
 _MAX_BYTES = 256 << 20
 _BYTES_PER_KEY = 512
@@ -261,8 +265,27 @@ class _Handler(BaseHTTPRequestHandler):
         if int(length) > _MAX_VALUE_BYTES:
             self.close_connection = True
             self._say(413, f"metadata is larger than {_MAX_VALUE_BYTES} bytes")
+            self._pass_over(int(length))
             return None
         return self.rfile.read(int(length))
+
+    def _pass_over(self, length: int) -> None:
+        """Read and drop a body, so that its sender gets to read the answer: closing a socket with
+        bytes that nobody has read resets the connection. Ends after some bytes and some time."""
+        left = min(length, _MAX_PASSED_OVER_BYTES)
+        ends = time.monotonic() + _PASS_OVER_SECONDS
+        try:
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (wait := ends - time.monotonic()) > 0:
+                self.connection.settimeout(wait)
+                got = len(self.rfile.read1(min(left, 1 << 16)))
+                if got == 0:
+                    return
+                left -= got
+        except OSError:
+            # The sender has left, or is slow.
+            return
 
     def _say(self, status: int, text: str) -> None:
         self._answer(status, text.encode(), "application/json; charset=utf-8")
