@@ -329,8 +329,10 @@ fn the_default_quota_holds_for_who_has_none() {
 #[test]
 fn tenants_that_are_not_kept_apart_are_warned_of() {
     let teams = Teams::start(&["--enable_multi_tenants=false"]);
-    teams.a(&["put", "secret", "of team a"]).assert_ok();
-    assert_eq!(teams.b(&["get", "secret"]).assert_ok().out, b"of team a");
+    // Clients are warned, too.
+    let put = teams.a(&["put", "secret", "of team a"]);
+    assert!(put.code == Some(0) && put.err.contains("--enable_multi_tenants"), "{}", put.err);
+    assert_eq!(teams.b(&["get", "secret"]).out, b"of team a");
     let ended = teams.master.program.end_by(Signal::TERM);
     let warned = |line: &&str| line.contains("WARN") && line.contains("keep them apart");
     assert_eq!(ended.err.lines().filter(warned).count(), 1, "{}", ended.err);
@@ -340,9 +342,9 @@ fn tenants_that_are_not_kept_apart_are_warned_of() {
 fn a_tenant_that_the_master_does_not_keep_apart_is_warned_of() {
     let master = Master::start(0, &[]);
     let warned = |flags: &[&str]| {
-        let mut flags = flags.to_vec();
-        flags.push("ls");
-        ctl(&master.address, &flags).assert_ok().err.contains("--enable_multi_tenants")
+        let done = ctl(&master.address, &[flags, &["ls"]].concat());
+        assert_eq!(done.code, Some(0), "{}", done.err);
+        done.err.contains("--enable_multi_tenants")
     };
     assert!(warned(&["--tenant=team-a"]));
     assert!(!warned(&[]) && !warned(&["--tenant=default"]));
