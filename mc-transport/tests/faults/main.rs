@@ -180,8 +180,28 @@ async fn nobody_is_there(node: &Node, endpoint: &Endpoint) {
     assert!(typed && error.is_retryable(), "{error:?}");
 }
 
-async fn an_owner_killed_mid_transfer(kind: Kind, files: &Path) {
+/// A node that has all that it keeps for its links: over shared memory that is a thread that hears of
+/// owners that go, from the first link on.
+async fn a_peer_that_had_a_link(kind: Kind, files: &Path) -> Node {
     let node = kind.peer(files).await;
+    if !matches!(kind, Kind::Shm | Kind::ShmStreams) {
+        return node;
+    }
+    let mut owner = Owner::start(kind, files);
+    let link = connected(&node, &owner.endpoint).await;
+    owner.player.kill();
+    eventually(DEADLINE, "the link is lost", || !link.is_healthy()).await;
+    drop(link);
+    eventually(DEADLINE, "nothing is left of it", || {
+        let open = node.open();
+        if open.links == 0 && open.connections == 0 { Ok(()) } else { Err(open) }
+    })
+    .await;
+    node
+}
+
+async fn an_owner_killed_mid_transfer(kind: Kind, files: &Path) {
+    let node = a_peer_that_had_a_link(kind, files).await;
     type Sizes = &'static [(usize, usize)];
     // Sizes and their number, and whether they are read and written.
     let loads: [(Sizes, bool, bool); 4] = [
@@ -241,7 +261,7 @@ async fn an_owner_killed_mid_transfer(kind: Kind, files: &Path) {
 
 async fn an_owner_killed_with_ten_thousand_operations_queued(kind: Kind, files: &Path) {
     const COUNT: usize = 10_000;
-    let node = kind.peer(files).await;
+    let node = a_peer_that_had_a_link(kind, files).await;
     let before = held(&node);
     let mut owner = Owner::start(kind, files);
     let link = connected(&node, &owner.endpoint).await;
@@ -303,7 +323,7 @@ async fn a_peer_killed_mid_write(kind: Kind, files: &Path) {
 }
 
 async fn a_stopped_owner(kind: Kind, files: &Path) {
-    let node = kind.peer(files).await;
+    let node = a_peer_that_had_a_link(kind, files).await;
     let before = held(&node);
     let owner = Owner::start(kind, files);
     let link = connected(&node, &owner.endpoint).await;
