@@ -5,7 +5,7 @@
 //! processes together find all of them.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_tier::{FileBackend, TierError};
 use mc_types::ByteSize;
@@ -16,45 +16,41 @@ const MAX_DIRECTORIES: usize = 256;
 
 /// How long to wait for a directory that is there already before another one is made: a process that
 /// ends frees its own in this time, and what is on it is found by the next one.
-const WAIT: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+pub(super) const WAIT: Duration = Duration::from_secs(2);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Opens the file of the first directory that no other process has, and returns the directory.
-///
-/// Blocks for up to two seconds while all directories that are there are taken.
+/// Opens the file of the first directory that no other process has, and returns the directory. `None`
+/// when all that are there are taken and the caller `may_wait` before another one is made, or when another
+/// process has made the same one.
 ///
 /// # Errors
-/// [`TierError::InUse`] when all of them are taken, and what the file system says.
-pub(super) fn open_free(root: &Path, len: ByteSize) -> Result<(FileBackend, PathBuf), TierError> {
-    let deadline = Instant::now() + WAIT;
-    loop {
-        let mut unmade = None;
-        for number in 0..MAX_DIRECTORIES {
-            let directory = numbered(root, number);
-            if number > 0 && !directory.is_dir() {
-                unmade.get_or_insert(directory);
-                continue;
-            }
-            if let Some(opened) = open_unless_taken(&directory, len)? {
-                return Ok((opened, directory));
-            }
-        }
-        if Instant::now() < deadline {
-            std::thread::sleep(LOOK_AGAIN);
+/// [`TierError::InUse`] when all that there can be are taken, and what the file system says.
+pub(super) fn open_free(
+    root: &Path,
+    len: ByteSize,
+    may_wait: bool,
+) -> Result<Option<(FileBackend, PathBuf)>, TierError> {
+    let mut unmade = None;
+    for number in 0..MAX_DIRECTORIES {
+        let directory = numbered(root, number);
+        if number > 0 && !directory.is_dir() {
+            unmade.get_or_insert(directory);
             continue;
         }
-        let Some(directory) = unmade else {
-            return Err(TierError::InUse { path: root.to_owned() });
-        };
-        // Another process may make the same one.
         if let Some(opened) = open_unless_taken(&directory, len)? {
-            info!(
-                path = %root.display(), taken = %directory.display(),
-                "other processes have the directories of this path; taking another one in it"
-            );
-            return Ok((opened, directory));
+            return Ok(Some((opened, directory)));
         }
     }
+    if may_wait {
+        return Ok(None);
+    }
+    let directory = unmade.ok_or_else(|| TierError::InUse { path: root.to_owned() })?;
+    let Some(opened) = open_unless_taken(&directory, len)? else { return Ok(None) };
+    info!(
+        path = %root.display(), taken = %directory.display(),
+        "other processes have the directories of this path; taking another one in it"
+    );
+    Ok(Some((opened, directory)))
 }
 
 fn open_unless_taken(directory: &Path, len: ByteSize) -> Result<Option<FileBackend>, TierError> {

@@ -22,6 +22,7 @@ use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, DiskId};
 use parking_lot::{Mutex, RwLock};
+use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use self::places::Places;
@@ -73,9 +74,17 @@ impl OwnDisk {
                 let root = options.path.join(&*config.settings.cluster_id);
                 let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
                 let fresh = DiskId::from_u128(fresh);
-                let opening = move || open_log(&root, options.size, fresh);
-                let opened = environment.blocking(opening).await.and_then(Result::ok);
-                opened.ok_or(DiskError::Ending)??
+                let deadline = Instant::now() + directory::WAIT;
+                loop {
+                    let (root, size) = (root.clone(), options.size);
+                    let may_wait = Instant::now() < deadline;
+                    let opening = move || open_log(&root, size, fresh, may_wait);
+                    let opened = environment.blocking(opening).await.and_then(Result::ok);
+                    match opened.ok_or(DiskError::Ending)?? {
+                        Some(opened) => break opened,
+                        None => sleep(directory::LOOK_AGAIN).await,
+                    }
+                }
             }
             OwnPlace::Tier(tier) => tier,
         };
@@ -103,13 +112,21 @@ impl OwnDisk {
     }
 }
 
-/// Opens the log of a directory that no other process has, and reads or makes the disk's id.
-fn open_log(root: &Path, said: Option<ByteSize>, fresh: DiskId) -> Result<OwnTier, DiskError> {
+/// Opens the log of a directory that no other process has, and reads or makes the disk's id; `None` when
+/// [another attempt](directory::open_free) is due.
+fn open_log(
+    root: &Path,
+    said: Option<ByteSize>,
+    fresh: DiskId,
+    may_wait: bool,
+) -> Result<Option<OwnTier>, DiskError> {
     let size = match said {
         Some(size) => size,
         None => options::default_size(root)?,
     };
-    let (mut backend, directory) = directory::open_free(root, size)?;
+    let Some((mut backend, directory)) = directory::open_free(root, size, may_wait)? else {
+        return Ok(None);
+    };
     if said.is_some() {
         shrink(&mut backend, size)?;
     }
@@ -136,7 +153,7 @@ fn open_log(root: &Path, said: Option<ByteSize>, fresh: DiskId) -> Result<OwnTie
     let id = options::identity(&directory, fresh)?;
     info!(path = %directory.display(), disk = %id, "opened a log of objects");
     let capacity = ByteSize::bytes(tier.capacity());
-    Ok(OwnTier::new(Arc::new(tier), capacity, id))
+    Ok(Some(OwnTier::new(Arc::new(tier), capacity, id)))
 }
 
 /// Cuts a log that was made for more than `size`. What is behind is lost, as if it had been evicted.
