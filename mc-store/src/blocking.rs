@@ -58,7 +58,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mc_rpc::blocking::in_place;
-use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
+use mc_rpc::{
+    ClusterReport, ObjectDescription, Refusal, RemovedAll, ReplicaDescription, ReplicaPage,
+};
 use mc_transport::cuda::VramBuffer;
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, StoreEventInfo, TaskId};
@@ -544,6 +546,7 @@ impl Client {
                 puts: Vec<Put<'_>>,
                 config: &ReplicateConfig,
             ) -> Vec<Result<PutOutcome, PutError>>;
+            fn remove_all_counted(&self, force: bool) -> Result<RemovedAll, CallError>;
             fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), PutError>;
             fn upsert_with(
                 &self,
