@@ -4,7 +4,9 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_ha::election::{Authority, ElectionError, LeaderElection, Leadership, MemberId, Standing};
+use mc_ha::election::{
+    Authority, ElectionError, LeaderElection, Leadership, MemberId, MemberStatus, Standing,
+};
 use mc_ha::replication::{FollowerState, Hub};
 use mc_ha::{HistoryId, Position};
 use parking_lot::Mutex;
@@ -26,6 +28,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// How long a standby that is to take over may need to get the rest of the journal.
 const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// How long one that has lost its connection may need to be there again: it pauses before it connects.
+const COMES_BACK: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether it has.
 const CATCH_UP_LOOK: Duration = Duration::from_millis(2);
@@ -264,10 +269,16 @@ impl Keeping {
     async fn successor(&mut self) -> Option<MemberId> {
         let Self { parts: TermParts { leadership, election, led, .. }, in_sync, .. } = self;
         let own = leadership.member().id().clone();
+        let begun = Instant::now();
+        let may_come = |status: &MemberStatus| {
+            let id = status.member.id();
+            let patience = if has_left(&led.hub, id) { COMES_BACK } else { CATCH_UP };
+            *id != own && begun.elapsed() < patience
+        };
         let is_alone = || {
             let view = election.view();
             let view = view.borrow();
-            !view.iter().flat_map(|view| &view.members).any(|status| *status.member.id() != own)
+            !view.iter().flat_map(|view| &view.members).any(may_come)
         };
         let has_ended = |foremost: &Option<_>| {
             foremost.is_some() || is_alone() || !leadership.authority().is_valid()
@@ -280,22 +291,11 @@ impl Keeping {
         if let Err(error) = in_sync.follow(leadership, &led.hub, Vec::new()).await {
             warn!(%error, "cannot record that no standby is in sync");
         }
-        let give_up = Instant::now() + CATCH_UP;
-        while !has_ended(&standby) && Instant::now() < give_up {
+        while !has_ended(&standby) {
             sleep(CATCH_UP_LOOK).await;
             standby = foremost(&led.hub);
         }
         standby
-    }
-
-    /// Returns whether a standby has ended, and not only lost its connection.
-    fn has_left(&self, standby: &MemberId) -> bool {
-        let is_it = |follower: &FollowerState| follower.id == standby.as_str();
-        let followers = self.parts.led.hub.followers();
-        let is_connected = followers.iter().any(|it| is_it(it) && it.is_connected);
-        let view = self.parts.election.view();
-        let is_member = view.borrow().as_ref().is_some_and(|view| view.member(standby).is_some());
-        !is_connected && !is_member
     }
 
     /// Records no standby as in sync that lacks anything up to `until`: this master may be about to end, and
@@ -392,13 +392,13 @@ impl Keeping {
             return Err((self, HandOverError::NobodyInSync));
         };
         info!(epoch = authority.epoch().as_u64(), %to, "handing over");
-        let give_up = Instant::now() + CATCH_UP;
+        let begun = Instant::now();
         while !hub.has(to.as_str(), until) && authority.is_valid() {
-            if Instant::now() > give_up {
+            if begun.elapsed() > CATCH_UP {
                 let changes = lacks(&hub, &to, until);
                 return Err((self, HandOverError::Behind { to, changes }));
             }
-            if self.has_left(&to) {
+            if has_left(&hub, &to) && begun.elapsed() > COMES_BACK {
                 let Some(next) = foremost(&hub) else {
                     return Err((self, HandOverError::NobodyInSync));
                 };
@@ -479,6 +479,12 @@ impl InSync {
         self.counted = near;
         Ok(())
     }
+}
+
+/// Returns whether a standby was connected in this term and is not any more.
+fn has_left(hub: &Hub, standby: &MemberId) -> bool {
+    let is_it = |follower: &FollowerState| follower.id == standby.as_str();
+    hub.followers().iter().any(|it| is_it(it) && !it.is_connected)
 }
 
 /// How many changes up to this one a standby lacks.
