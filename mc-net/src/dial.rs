@@ -26,29 +26,40 @@ pub async fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
     first_of(addresses, TcpStream::connect).await.unwrap_or_else(|| Err(nowhere()))
 }
 
-/// Makes an attempt with each address in turn, the next when one failed or [`NEXT_AFTER`] has passed,
-/// and returns the first success. Without one it returns what went wrong first; `None` without an
-/// address.
+/// Makes an attempt with each address as [`race`] does, the families in turn.
 ///
 /// # Cancellation
 /// Dropping the future ends all attempts.
 pub async fn first_of<T, E, F>(
     addresses: impl IntoIterator<Item = SocketAddr>,
-    mut attempt: impl FnMut(SocketAddr) -> F,
+    attempt: impl FnMut(SocketAddr) -> F,
 ) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let mut addresses = alternate(addresses).into_iter();
+    race(alternate(addresses), attempt).await
+}
+
+/// Makes an attempt with each of `ways` in turn, the next when one failed or [`NEXT_AFTER`] has
+/// passed, and returns the first success. Without one it returns what went wrong first; `None`
+/// without a way.
+///
+/// # Cancellation
+/// Dropping the future ends all attempts.
+pub async fn race<A, T, E, F>(ways: Vec<A>, mut attempt: impl FnMut(A) -> F) -> Option<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut ways = ways.into_iter();
     let (mut running, mut failure) = (Vec::new(), None);
     loop {
-        if let Some(address) = addresses.next() {
-            running.push(Box::pin(attempt(address)));
+        if let Some(way) = ways.next() {
+            running.push(Box::pin(attempt(way)));
         }
         if running.is_empty() {
             return failure.map(Err);
         }
-        let ended = match addresses.len() {
+        let ended = match ways.len() {
             0 => first_to_end(&mut running).await,
             _ => match tokio::time::timeout(NEXT_AFTER, first_to_end(&mut running)).await {
                 Ok(ended) => ended,
@@ -82,10 +93,10 @@ async fn first_to_end<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
 /// # Errors
 /// As those of [`connect`], and `TimedOut` at the deadline.
 pub fn connect_blocking(address: &str, deadline: Instant) -> io::Result<std::net::TcpStream> {
-    race(address.to_socket_addrs()?, deadline)
+    race_blocking(address.to_socket_addrs()?, deadline)
 }
 
-fn race(
+fn race_blocking(
     addresses: impl IntoIterator<Item = SocketAddr>,
     deadline: Instant,
 ) -> io::Result<std::net::TcpStream> {
@@ -233,10 +244,11 @@ mod tests {
         let silent = Silent::new();
         let (_listener, address) = listener();
         let deadline = Instant::now() + LIMIT;
-        let stream = race([silent.address, address], deadline).unwrap();
+        let stream = race_blocking([silent.address, address], deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);
         assert!(Instant::now() < deadline);
-        let error = race([silent.address; 2], Instant::now() + 2 * NEXT_AFTER).unwrap_err();
+        let error =
+            race_blocking([silent.address; 2], Instant::now() + 2 * NEXT_AFTER).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let error = connect_blocking("localhost:no-port", deadline).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

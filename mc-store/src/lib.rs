@@ -18,6 +18,7 @@ mod etcd;
 mod events;
 #[cfg(feature = "ha")]
 mod ha;
+mod local_host;
 mod master;
 mod object_store;
 mod ticker;
@@ -32,9 +33,7 @@ pub use client::{
     TierMetrics, VramError, VramStage,
 };
 #[cfg(feature = "config")]
-pub use config::{
-    ClientConfig, ConfigError, ConfigSource, HostError, LocalHost, ParseProtocolError, Protocol,
-};
+pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 #[cfg(feature = "etcd")]
@@ -46,6 +45,7 @@ pub use ha::{
     ClusterConfig, HaEnvironment, HandOverError, JournalConfig, JournalReport, JournalStartError,
     JournalTrouble, JournalWatch, LeaderSeat, SnapshotPolicy, Standby, StandbyError,
 };
+pub use local_host::{HostError, LocalHost};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{
     ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ObjectsLeft, ReplicateConfig,

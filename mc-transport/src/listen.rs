@@ -28,7 +28,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// Peers cannot connect to the unspecified address.
-    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
+    #[error("peers cannot reach {address}; advertise this node's name or address")]
     NoAdvertisedHost {
         /// The address listened at.
         address: SocketAddr,
@@ -52,22 +52,27 @@ impl ListenError {
     }
 }
 
-/// Returns the endpoint that peers are told of a transport that listens at `bound`.
+/// Returns the endpoint that peers are told of a transport that listens at `bound`: the first of
+/// `hosts`, with the others as further ways, or `bound` itself without one.
 pub(crate) fn advertise(
     scheme: &str,
-    host: Option<&str>,
+    hosts: &[String],
     bound: SocketAddr,
 ) -> Result<Endpoint, ListenError> {
-    let address = match host {
-        None if bound.ip().is_unspecified() => {
-            return Err(ListenError::NoAdvertisedHost { address: bound });
-        }
-        None => bound.to_string(),
-        Some(host) if host.contains(':') && !host.starts_with('[') => {
-            format!("[{host}]:{}", bound.port())
-        }
-        Some(host) => format!("{host}:{}", bound.port()),
+    let endpoint = |address: String| {
+        Endpoint::new(scheme, &address)
+            .map_err(|source| ListenError::BadAdvertisedHost { host: address, source })
     };
-    Endpoint::new(scheme, &address)
-        .map_err(|source| ListenError::BadAdvertisedHost { host: address, source })
+    let [first, others @ ..] = hosts else {
+        return match bound.ip().is_unspecified() {
+            true => Err(ListenError::NoAdvertisedHost { address: bound }),
+            false => endpoint(bound.to_string()),
+        };
+    };
+    let at = |host: &String| match host.contains(':') && !host.starts_with('[') {
+        true => endpoint(format!("[{host}]:{}", bound.port())),
+        false => endpoint(format!("{host}:{}", bound.port())),
+    };
+    let others = others.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+    Ok(at(first)?.with_others(others))
 }

@@ -64,7 +64,8 @@ pub(crate) struct Args {
     pub(crate) segment_device: Option<u32>,
 
     /// Name or address of this host to advertise to peers, with or without the port of --data_port;
-    /// 0.0.0.0, the default, selects the address that reaches the master.
+    /// 0.0.0.0, the default, selects the address that reaches the master. Peers are told all addresses
+    /// of a name, and look it up again when none of them answers.
     #[arg(long = "host", value_name = "HOST[:PORT]", help_heading = "Network")]
     pub(crate) host: Option<String>,
     /// Port where thin clients of this host connect; 0 means a free port.

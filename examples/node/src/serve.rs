@@ -54,13 +54,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
     let (host, listen) = local_host(host, args.data_port)?;
     if !is_said {
-        builder = builder.listen(listen);
-        if let Some(address) = host.advertise() {
-            builder = builder.advertise(address);
-        }
-        if let Some(name) = host.name() {
-            builder = builder.host_name(name);
-        }
+        builder = builder.listen(listen).host(&host);
     }
     let client = tokio::select! {
         joined = join(&builder, config) => joined?,

@@ -30,6 +30,7 @@ use super::tiers::own_disk::{DiskOptions, OwnDisk, OwnPlace, OwnTier};
 use super::tiers::shared::{SharedTier, storage_config};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
+use crate::local_host::LocalHost;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
 
@@ -65,6 +66,7 @@ pub struct ClientBuilder {
     segment_name: Option<String>,
     listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
+    advertise_also: Vec<String>,
     host_name: Option<String>,
     #[cfg(feature = "http")]
     http: Option<SocketAddr>,
@@ -92,6 +94,7 @@ impl Default for ClientBuilder {
             segment_name: None,
             listen: None,
             advertise: None,
+            advertise_also: Vec::new(),
             host_name: None,
             #[cfg(feature = "http")]
             http: None,
@@ -234,6 +237,18 @@ impl ClientBuilder {
     /// reached.
     pub fn advertise(mut self, address: IpAddr) -> Self {
         self.advertise = Some(address);
+        self.advertise_also.clear();
+        self
+    }
+
+    /// What to tell peers of a host that its user named: its [address](Self::advertise), its
+    /// [name](Self::host_name), and what peers try when that address does not answer, which are its
+    /// other addresses and then the name, looked up by them. Where to [listen](Self::listen) is said
+    /// apart.
+    pub fn host(mut self, host: &LocalHost) -> Self {
+        self.advertise = host.advertise();
+        self.advertise_also = host.advertise_also().collect();
+        self.host_name = host.name().map(str::to_owned);
         self
     }
 
@@ -479,7 +494,8 @@ impl ClientBuilder {
             let leader = master.preferred_addr();
             let towards = leader.as_deref().unwrap_or(&address);
             let host = advertised(&*environment, listen, self.advertise, towards)?;
-            node.accept_peers(listen, host.to_string());
+            let hosts = std::iter::once(host.to_string()).chain(self.advertise_also);
+            node.accept_peers(listen, hosts.collect());
         }
         #[cfg(target_os = "linux")]
         {

@@ -7,10 +7,11 @@ use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
 use mc_types::{BoxFuture, ByteSize, MediaType};
 use tracing::{info, warn};
 
-use super::{ClientConfig, ConfigError, LocalHost, Protocol};
+use super::{ClientConfig, ConfigError, Protocol};
 use crate::blocking;
 use crate::client::{Client, ClientBuilder, DiskOptions, HotCacheConfig};
 use crate::error::StartError;
+use crate::local_host::LocalHost;
 
 /// Where pages are served unless the settings say something else: the port is the reference
 /// system's.
@@ -52,11 +53,8 @@ impl ClientBuilder {
         builder = builder.segment_memory(memory(config)?);
         if let Some(reach) = reach(config)? {
             builder = builder.listen(reach.listen);
-            if let Some(name) = reach.name {
-                builder = builder.host_name(name);
-            }
-            if let Some(address) = reach.advertise {
-                builder = builder.advertise(address);
+            if let Some(host) = &reach.host {
+                builder = builder.host(host);
             }
         }
         if let Some(url) = config.metadata_server.as_ref().filter(|url| !url.is_empty()) {
@@ -473,19 +471,18 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
     Ok(memory)
 }
 
-/// Where to listen, what to tell peers, and how segments are called.
+/// Where to listen, and what to tell peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reach {
     listen: SocketAddr,
-    advertise: Option<IpAddr>,
-    name: Option<String>,
+    host: Option<LocalHost>,
 }
 
 fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
     let contributes = config.global_segment_size.is_some_and(|size| size > ByteSize::bytes(0));
     let host = config.local_hostname.as_deref().map(str::trim).filter(|host| !host.is_empty());
     let Some(host) = host.filter(|_| contributes) else {
-        return Ok(config.listen.map(|listen| Reach { listen, advertise: None, name: None }));
+        return Ok(config.listen.map(|listen| Reach { listen, host: None }));
     };
     let host = LocalHost::resolve(host)
         .map_err(|source| ConfigError::Host { host: super::shown(host), source })?;
@@ -500,8 +497,7 @@ fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
         (Some(listen), _) => listen,
         (None, port) => host.listen(port.unwrap_or(0)),
     };
-    let (advertise, name) = (host.advertise(), host.name().map(str::to_owned));
-    Ok(Some(Reach { listen, advertise, name }))
+    Ok(Some(Reach { listen, host: Some(host) }))
 }
 
 #[cfg(test)]
@@ -532,8 +528,8 @@ mod tests {
         let agreed = reach(&config).unwrap().unwrap();
         assert_eq!(agreed.listen.to_string(), "0.0.0.0:7");
         config.listen = None;
-        let (listen, advertise) = ("127.0.0.1:7".parse().unwrap(), "127.0.0.1".parse().ok());
-        let expected = Reach { listen, advertise, name: Some("127.0.0.1".into()) };
+        let (listen, host) = ("127.0.0.1:7".parse().unwrap(), LocalHost::resolve("127.0.0.1:7"));
+        let expected = Reach { listen, host: host.ok() };
         assert_eq!(reach(&config).unwrap(), Some(expected));
     }
 

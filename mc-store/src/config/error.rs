@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use mc_transport::topology::TopologyError;
 use thiserror::Error;
 
-use super::{HostError, MAX_FILE_LEN};
+use super::MAX_FILE_LEN;
+use crate::local_host::HostError;
 
 /// Where settings were written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 mod builder;
 mod error;
 mod etcd;
-mod host;
 mod settings;
 mod value;
 
@@ -15,7 +14,6 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::{ConfigError, ConfigSource};
-pub use host::{HostError, LocalHost};
 use serde_json::Value;
 pub use settings::ClientConfig;
 use settings::{SETTINGS, Setting};

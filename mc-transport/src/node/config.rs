@@ -90,21 +90,21 @@ impl NodeConfig {
         self
     }
 
-    /// Has the node accept peers at `address` and tells them `host`, a name or an address
-    /// without a port: over QUIC if that has a certificate to show, and over TCP if that has one,
+    /// Has the node accept peers at `address` and tells them `hosts`, names or addresses without a
+    /// port, the best one first: over QUIC if that has a certificate to show, and over TCP if that has one,
     /// too; else over TCP; over neither if a transport of the application's own accepts them.
-    pub fn accept_peers(&mut self, address: SocketAddr, host: String) {
+    pub fn accept_peers(&mut self, address: SocketAddr, hosts: Vec<String>) {
         if self.is_bare || self.primary_other().is_some() {
             return;
         }
         #[cfg(feature = "quic")]
         if let Some(quic) = self.quic.as_mut().filter(|quic| quic.server.is_some()) {
-            (quic.listen, quic.advertise_host) = (Some(address), Some(host.clone()));
+            (quic.listen, quic.advertise_hosts) = (Some(address), hosts.clone());
             if !self.tcp_is_encrypted() {
                 return;
             }
         }
-        (self.tcp.listen, self.tcp.advertise_host) = (Some(address), Some(host));
+        (self.tcp.listen, self.tcp.advertise_hosts) = (Some(address), hosts);
     }
 
     /// Returns the settings of a node that reaches this one as other hosts do, over one
@@ -115,12 +115,12 @@ impl NodeConfig {
             return None;
         }
         let mut peer = Self { tcp: self.tcp.clone(), ..Self::default() };
-        (peer.tcp.listen, peer.tcp.advertise_host) = (None, None);
+        (peer.tcp.listen, peer.tcp.advertise_hosts) = (None, Vec::new());
         peer.tcp.rails = Vec::new();
         peer.tcp.links_per_peer = NonZeroUsize::MIN;
         #[cfg(feature = "quic")]
         if let Some(mut quic) = self.quic.clone() {
-            (quic.listen, quic.advertise_host, quic.server) = (None, None, None);
+            (quic.listen, quic.advertise_hosts, quic.server) = (None, Vec::new(), None);
             quic.connections_per_peer = NonZeroUsize::MIN;
             peer.quic = Some(quic);
         }

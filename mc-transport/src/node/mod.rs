@@ -4,6 +4,7 @@
 //! link that takes the fastest way.
 
 mod config;
+mod detours;
 mod error;
 mod link;
 #[cfg(all(feature = "rdma", target_os = "linux"))]
@@ -19,6 +20,7 @@ use mc_types::{BoxFuture, Endpoint};
 
 pub use self::config::NodeConfig;
 use self::config::Other;
+use self::detours::Detours;
 pub use self::error::NodeError;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
@@ -33,7 +35,7 @@ use crate::quic::QuicTransport;
 use crate::region::{Region, RegionTable, ServedTotals, Tickets};
 use crate::staged::Staging;
 use crate::tcp::TcpTransport;
-use crate::transport::{DynTransport, PeerConnections, Transport};
+use crate::transport::{DynTransport, Link, PeerConnections, Transport};
 
 /// A node that peers reach over several transports, by one endpoint and with one key for each
 /// region.
@@ -77,6 +79,7 @@ pub struct Node {
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
     shortcuts: Shortcuts,
+    detours: Detours,
 }
 
 impl Node {
@@ -130,9 +133,13 @@ impl Node {
         // Those that open other regions are no ways to these.
         let ours =
             if shares_regions { &transports[others..] } else { &transports[primary..=primary] };
-        let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
-        let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
-        Self { regions, transports, primary, endpoint, shares_regions, shortcuts }
+        let endpoints = ours.iter().filter_map(|one| one.endpoint());
+        // Each transport is named before any is named at a second address.
+        let further = endpoints.clone().flat_map(Endpoint::others);
+        let mut ways = endpoints.clone().chain(further).cloned();
+        let endpoint = ways.next().map(|first| first.with_others(ways));
+        let detours = Detours::default();
+        Self { regions, transports, primary, endpoint, shares_regions, shortcuts, detours }
     }
 
     fn primary(&self) -> &dyn DynTransport {
@@ -247,15 +254,34 @@ impl Transport for Node {
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
+        if let Some(way) = self.detours.of(endpoint) {
+            let found = self.transports.iter().find(|one| one.scheme() == way.scheme());
+            if let Some(transport) = found
+                && let Ok(link) = transport.connect(&way).await
+            {
+                return Ok(self.shorten(&**transport, &way, link).await);
+            }
+            self.detours.forget(endpoint);
+        }
         let mut refused = None;
-        for (transport, way) in self.ways(endpoint) {
-            match transport.connect(way).await {
-                Ok(link) => {
-                    let shortcut = self.shortcuts.link(way, &link).await;
-                    return Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shortcut }));
+        for (at, (transport, first)) in self.ways(endpoint).enumerate() {
+            let is_same = |(_, way): (_, &Endpoint)| way.scheme() == first.scheme();
+            if self.ways(endpoint).take(at).any(is_same) {
+                continue;
+            }
+            let connected = match self.ways(endpoint).skip(at + 1).any(is_same) {
+                true => self.race(transport, endpoint).await,
+                false => transport.connect(first).await.map(|link| (first, link)),
+            };
+            match connected {
+                Ok((way, link)) => {
+                    if way != first {
+                        self.detours.found(endpoint, way);
+                    }
+                    return Ok(self.shorten(transport, way, link).await);
                 }
                 Err(error) => {
-                    tracing::debug!(endpoint = %way, %error, "no way to the peer");
+                    tracing::debug!(endpoint = %first, %error, "no way to the peer");
                     // That of the way that the peer prefers says most.
                     refused.get_or_insert(error);
                 }
@@ -289,6 +315,33 @@ impl Node {
             let found = self.transports.iter().find(|one| one.scheme() == way.scheme());
             found.map(|transport| (&**transport, way))
         })
+    }
+
+    /// Connects over `transport` at the first of a peer's addresses that answers.
+    async fn race<'a>(
+        &'a self,
+        transport: &'a dyn DynTransport,
+        endpoint: &'a Endpoint,
+    ) -> Result<(&'a Endpoint, Arc<dyn Link>), ConnectError> {
+        let ways = self.ways(endpoint).map(|(_, way)| way);
+        let ways = ways.filter(|way| way.scheme() == transport.scheme()).collect();
+        let attempt = |way| async move { Ok((way, transport.connect(way).await?)) };
+        let connected = mc_net::race(ways, attempt).await;
+        connected.unwrap_or_else(|| {
+            let (scheme, endpoint) = (transport.scheme(), endpoint.clone());
+            Err(ConnectError::WrongScheme { scheme, endpoint })
+        })
+    }
+
+    /// Returns the fastest link to the node that `link` leads to.
+    async fn shorten(
+        &self,
+        transport: &dyn DynTransport,
+        way: &Endpoint,
+        link: Arc<dyn Link>,
+    ) -> Arc<NodeLink> {
+        let shortcut = self.shortcuts.link(way, &link).await;
+        Arc::new(NodeLink { scheme: transport.scheme(), link, shortcut })
     }
 }
 

@@ -32,10 +32,10 @@ impl Rdma {
             rdma.listen = address.map(|address| SocketAddr::new(address.ip(), 0));
         }
         if rdma.advertise_host.is_none() {
-            rdma.advertise_host.clone_from(&config.tcp.advertise_host);
+            rdma.advertise_host = config.tcp.advertise_hosts.first().cloned();
             #[cfg(feature = "quic")]
-            if let Some(host) = config.quic.as_ref().and_then(|quic| quic.advertise_host.clone()) {
-                rdma.advertise_host = Some(host);
+            if let Some(host) = config.quic.as_ref().and_then(|quic| quic.advertise_hosts.first()) {
+                rdma.advertise_host = Some(host.clone());
             }
         }
         match RdmaTransport::start_with(rdma, regions.clone()).await {

@@ -24,10 +24,10 @@ pub struct QuicConfig {
     /// Where to accept peers; port 0 takes a free one. `None`, the default,
     /// accepts none: such a node can still reach others.
     pub listen: Option<SocketAddr>,
-    /// The host that peers are told, a name or an address without a port, which must
-    /// be in the certificate of `server`. By default the address of `listen`, which
-    /// must then be a specific one.
-    pub advertise_host: Option<String>,
+    /// The hosts that peers are told, names or addresses without a port: the first, and those that
+    /// peers try when it does not answer ([`Endpoint::others`](mc_types::Endpoint::others), which
+    /// bounds their number). By default the address of `listen`, which must then be a specific one.
+    pub advertise_hosts: Vec<String>,
     /// The certificate of a node that accepts peers, and the authorities whose
     /// certificates they may show. It may be shared with other listeners. Files that
     /// are renewed count from the next [`ServerTls::check`] on, which its
@@ -98,7 +98,7 @@ impl QuicConfig {
         let connections = if cpus <= 2 { 1 } else { 4 };
         Self {
             listen: None,
-            advertise_host: None,
+            advertise_hosts: Vec::new(),
             server: None,
             allow_anonymous_clients: false,
             client: None,

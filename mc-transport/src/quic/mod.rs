@@ -177,10 +177,13 @@ impl QuicTransport {
             let description = Description { node, connection: None, rails: Vec::new(), shortcuts };
             let server = Server::new(config.clone(), tls, regions.clone(), description, counters);
             let settings = (tuning::endpoint(&config), Some(server.settings()));
-            let open = sockets::open(&runtime, address, settings.0, settings.1)
-                .map_err(|source| ListenError::new(address, source))?;
+            let open = mc_net::bind_patiently(address.port(), || {
+                let (endpoint, server) = settings.clone();
+                sockets::open(&runtime, address, endpoint, server)
+            });
+            let open = open.await.map_err(|source| ListenError::new(address, source))?;
             let bound = open.local_addr().map_err(|source| ListenError::new(address, source))?;
-            endpoint = Some(advertise(SCHEME, config.advertise_host.as_deref(), bound)?);
+            endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
             local_address = Some(bound);
             let server = Arc::new(server);
             let places = Arc::clone(&server.places);

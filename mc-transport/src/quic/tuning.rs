@@ -1,7 +1,7 @@
 //! Parameters of QUIC and of UDP sockets.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,6 +143,10 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     }
     while room > 64 << 10 && socket.set_send_buffer_size(room).is_err() {
         room /= 2;
+    }
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        // Whatever the system's default: peers of both families are to reach it.
+        socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
     Ok(socket.into())

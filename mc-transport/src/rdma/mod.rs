@@ -192,7 +192,7 @@ impl RdmaTransport {
             let refused = |source| ListenError::new(address, source);
             let listener = TcpListener::bind(address).await.map_err(refused)?;
             let bound = listener.local_addr().map_err(refused)?;
-            let endpoint = advertise(SCHEME, config.advertise_host.as_deref(), bound)?;
+            let endpoint = advertise(SCHEME, config.advertise_host.as_slice(), bound)?;
             transport.endpoint = Some(endpoint);
             let max = config.max_connections;
             // Peers that have queue pairs stay; the others prove something within a minute.

@@ -28,9 +28,10 @@ pub struct TcpConfig {
     /// Where to accept peers; port 0 takes a free one. `None`, the default,
     /// accepts none: such a node can still reach others.
     pub listen: Option<SocketAddr>,
-    /// The host that peers are told, a name or an address without a port. By
-    /// default the address of `listen`, which must then be a specific one.
-    pub advertise_host: Option<String>,
+    /// The hosts that peers are told, names or addresses without a port: the first, and those that
+    /// peers try when it does not answer ([`Endpoint::others`](mc_types::Endpoint::others), which
+    /// bounds their number). By default the address of `listen`, which must then be a specific one.
+    pub advertise_hosts: Vec<String>,
     /// Addresses of the network cards to use together, of each its own; peers are told
     /// them and connect to each, and connections of this node leave from each. A card
     /// that fails is routed around. By default none: the system chooses.
@@ -123,7 +124,7 @@ impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             listen: None,
-            advertise_host: None,
+            advertise_hosts: Vec::new(),
             rails: Vec::new(),
             links_per_peer: NonZeroUsize::MIN,
             bundle: BundleConfig::default(),

@@ -17,7 +17,7 @@ pub(crate) mod tune;
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -145,9 +145,9 @@ impl TcpTransport {
             if config.tls.as_ref().is_some_and(|tls| tls.server.is_none()) {
                 return Err(StartError::NoServerCertificate);
             }
-            let (listeners, rails) = listeners(address, &config.rails)?;
+            let (listeners, rails) = listeners(address, &config.rails).await?;
             let bound = rails.0;
-            endpoint = Some(advertise(SCHEME, config.advertise_host.as_deref(), bound)?);
+            endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
             local_address = Some(bound);
             let description =
                 Description { node: random()?, connection: None, rails: rails.1, shortcuts };
@@ -365,41 +365,45 @@ fn random() -> Result<[u8; 16], StartError> {
 /// taken, and those of the rails.
 type Listening = (Vec<TcpListener>, (SocketAddr, Vec<SocketAddr>));
 
-fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, ListenError> {
+async fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, ListenError> {
     let bound_at = |listener: &TcpListener, address| {
         listener.local_addr().map_err(|source| ListenError::new(address, source))
     };
-    let first = listen(address)?;
+    let open_first = || open(address);
+    let first = mc_net::bind_patiently(address.port(), open_first).await;
+    let first = first.map_err(|source| ListenError::new(address, source))?;
     let bound = bound_at(&first, address)?;
     let (mut listeners, mut found) = (vec![first], Vec::new());
     for &rail in rails.iter().take(MAX_WAYS) {
         let at = SocketAddr::new(rail, bound.port());
-        let everywhere = bound.ip().is_unspecified() && bound.is_ipv4() == rail.is_ipv4();
+        let everywhere = bound.ip().is_unspecified() && (bound.is_ipv6() || rail.is_ipv4());
         if everywhere || bound.ip() == rail {
             found.push(at);
             continue;
         }
         // The port of the first is what an operator would open, but may be taken there.
-        let listener = listen(at).or_else(|_| listen(SocketAddr::new(rail, 0)))?;
+        let listener = open(at).or_else(|_| open(SocketAddr::new(rail, 0)));
+        let listener = listener.map_err(|source| ListenError::new(at, source))?;
         found.push(bound_at(&listener, at)?);
         listeners.push(listener);
     }
     Ok((listeners, (bound, found)))
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    let open = || -> io::Result<TcpListener> {
-        let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        // A restarted node must get its address back while old connections of it
-        // are still in TIME_WAIT.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    open().map_err(|source| ListenError::new(address, source))
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    // A restarted node must get its address back while old connections of it
+    // are still in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        // Whatever the system's default: peers of both families are to reach it.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
 }
 
 /// Why a [`TcpTransport`] did not start.

@@ -154,7 +154,7 @@ async fn a_transport_of_the_application_s_own_carries_a_node() {
     let with =
         |name: &str| config(true, true).with_transport(Arc::new(fabric.transport(name).unwrap()));
     let mut config = with("owner");
-    config.accept_peers("127.0.0.1:0".parse().unwrap(), "nowhere".to_owned());
+    config.accept_peers("127.0.0.1:0".parse().unwrap(), vec!["nowhere".to_owned()]);
     assert!(config.of_peer().is_none());
     let owner = Node::start(config).await.unwrap();
     assert_eq!(owner.endpoint().unwrap().as_str(), "mem://owner");

@@ -681,18 +681,33 @@ async fn the_advertised_host_is_what_peers_are_told() {
     assert!(matches!(error, StartError::Listen(ListenError::NoAdvertisedHost { .. })), "{error:?}");
     for (host, shown) in [("localhost", "localhost"), ("::1", "[::1]"), ("[::1]", "[::1]")] {
         let mut config = unspecified.clone();
-        config.advertise_host = Some(host.to_owned());
+        config.advertise_hosts = vec![host.to_owned()];
         let server = TcpTransport::start(config).await.unwrap();
         let port = server.local_address().unwrap().port();
         assert_eq!(server.endpoint().unwrap().as_str(), format!("tcp://{shown}:{port}"));
     }
     let mut config = unspecified;
-    config.advertise_host = Some("two words".to_owned());
+    config.advertise_hosts = vec!["two words".to_owned()];
     let error = TcpTransport::start(config).await.unwrap_err();
     assert!(
         matches!(error, StartError::Listen(ListenError::BadAdvertisedHost { .. })),
         "{error:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_port_that_is_taken_for_a_moment_is_tried_again() {
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap();
+    let error = TcpTransport::start(TcpConfig::listening(address)).await.unwrap_err();
+    let causes = format!("{:?}", std::error::Error::source(&error));
+    assert!(causes.contains(&format!("{}", std::process::id())), "{error}: {causes}");
+    let leave = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(holder);
+    };
+    let (started, ()) = tokio::join!(TcpTransport::start(TcpConfig::listening(address)), leave);
+    assert_eq!(started.unwrap().local_address(), Some(address));
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ fn small_stripes() -> BundleConfig {
 /// A node on two addresses of this host.
 async fn two_rails() -> TcpTransport {
     let mut config = TcpConfig::listening("0.0.0.0:0".parse().unwrap());
-    config.advertise_host = Some("127.0.0.1".to_owned());
+    config.advertise_hosts = vec!["127.0.0.1".to_owned()];
     config.rails = vec!["127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap()];
     TcpTransport::start(config).await.unwrap()
 }
@@ -216,7 +216,7 @@ const REGION: usize = 32 * MIB;
 
 async fn own_a_region() {
     let mut config = TcpConfig::listening("0.0.0.0:0".parse().unwrap());
-    config.advertise_host = Some("10.77.1.1".to_owned());
+    config.advertise_hosts = vec!["10.77.1.1".to_owned()];
     config.rails = vec!["10.77.1.1".parse().unwrap(), "10.77.2.1".parse().unwrap()];
     let owner = TcpTransport::start(config).await.unwrap();
     let memory = Memory::allocate(REGION).unwrap();

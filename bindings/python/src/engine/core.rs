@@ -347,12 +347,16 @@ impl Drop for Threads {
 
 async fn listen(settings: &Settings) -> Result<TcpListener, EngineError> {
     let Settings { bind, port, any_port_will_do, .. } = *settings;
-    let bound = match TcpListener::bind((bind, port)).await {
-        Err(error) if any_port_will_do && port != 0 => {
-            tracing::warn!("port {port} cannot be used ({error}); another one is");
-            TcpListener::bind((bind, 0)).await
+    let bound = if any_port_will_do {
+        match TcpListener::bind((bind, port)).await {
+            Err(error) if port != 0 => {
+                tracing::warn!("port {port} cannot be used ({error}); another one is");
+                TcpListener::bind((bind, 0)).await
+            }
+            bound => bound,
         }
-        bound => bound,
+    } else {
+        mc_net::listen((bind, port)).await
     };
     bound.map_err(|source| settings.not_listening(source))
 }

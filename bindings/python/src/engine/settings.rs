@@ -83,7 +83,7 @@ impl Settings {
     /// Returns the transports of the engine's node. Reads the files of certificates.
     pub(super) fn node_config(&self) -> Result<NodeConfig, EngineError> {
         let mut node = self.config.node_config()?;
-        node.accept_peers((self.bind, 0).into(), self.host.clone());
+        node.accept_peers((self.bind, 0).into(), vec![self.host.clone()]);
         Ok(node)
     }
 }

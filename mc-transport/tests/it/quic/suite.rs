@@ -67,7 +67,7 @@ async fn node(authority: &Authority, listens: bool, shares: bool) -> Node {
     config.quic = Some(quic);
     config.shm = shares.then(ShmConfig::default);
     if listens {
-        config.accept_peers("127.0.0.1:0".parse().unwrap(), "127.0.0.1".to_owned());
+        config.accept_peers("127.0.0.1:0".parse().unwrap(), vec!["127.0.0.1".to_owned()]);
     }
     Node::start(config).await.unwrap()
 }
@@ -106,7 +106,7 @@ async fn node_with_two_ways(authority: &Authority) -> Node {
     let mut quic = connecting(authority);
     quic.server = Some(authority.server());
     config.quic = Some(quic);
-    config.accept_peers("127.0.0.1:0".parse().unwrap(), "127.0.0.1".to_owned());
+    config.accept_peers("127.0.0.1:0".parse().unwrap(), vec!["127.0.0.1".to_owned()]);
     assert_eq!(config.tcp.listen, None, "without certificates it is not open to all");
     config.tcp.listen = Some("127.0.0.1:0".parse().unwrap());
     Node::start(config).await.unwrap()

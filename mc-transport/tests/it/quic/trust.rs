@@ -202,7 +202,7 @@ async fn what_cannot_start_says_why() {
         "{refused:?}"
     );
     let mut named = everywhere;
-    named.advertise_host = Some("localhost".to_owned());
+    named.advertise_hosts = vec!["localhost".to_owned()];
     let server = start(named.clone()).await;
     named.listen = server.local_address();
     let refused = QuicTransport::start(named).await.err().unwrap();

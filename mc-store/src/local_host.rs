@@ -3,13 +3,15 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use mc_types::MAX_OTHER_ENDPOINTS;
 use thiserror::Error;
 
-/// This host's name or address, as its user writes it, and the address that it stands for.
+/// This host's name or address, as its user writes it, and the addresses that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalHost {
     name: String,
     address: IpAddr,
+    others: Vec<IpAddr>,
     port: Option<u16>,
 }
 
@@ -39,13 +41,11 @@ impl LocalHost {
     /// ```
     pub fn resolve(host: &str) -> Result<Self, HostError> {
         let (name, port) = split_port(host.trim())?;
-        let address = (name, 0)
-            .to_socket_addrs()
-            .and_then(|mut found| found.next().ok_or(io::ErrorKind::NotFound.into()))
-            .map_err(HostError::Unknown)?
-            .ip();
+        let found = (name, 0).to_socket_addrs().map_err(HostError::Unknown)?;
+        let (address, others) = usable(found.map(|found| found.ip()))
+            .ok_or_else(|| HostError::Unknown(io::ErrorKind::NotFound.into()))?;
         let name = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
-        Ok(Self { name, address, port })
+        Ok(Self { name, address, others, port })
     }
 
     /// The port, if one is written.
@@ -56,22 +56,38 @@ impl LocalHost {
 
     /// The address to listen on, for [`ClientBuilder::listen`](crate::ClientBuilder::listen): a
     /// loopback address itself, since no other host could use it; otherwise every address, since the
-    /// one that peers use may be another host's that forwards to this one.
+    /// one that peers use may be another host's that forwards to this one. If any address of the
+    /// host is an IPv6 one, that is every address of both families.
     #[must_use]
-    pub const fn listen(&self, port: u16) -> SocketAddr {
+    pub fn listen(&self, port: u16) -> SocketAddr {
         let address = match self.address {
             address if address.is_loopback() => address,
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            IpAddr::V4(_) if self.others.iter().all(IpAddr::is_ipv4) => {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            }
+            _ => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         SocketAddr::new(address, port)
     }
 
-    /// The address for [`ClientBuilder::advertise`](crate::ClientBuilder::advertise); `None` of
+    /// The first address, for [`ClientBuilder::advertise`](crate::ClientBuilder::advertise); `None` of
     /// `0.0.0.0` and `::`, which leave it to the route to the master.
     #[must_use]
     pub fn advertise(&self) -> Option<IpAddr> {
         (!self.address.is_unspecified()).then_some(self.address)
+    }
+
+    /// What peers are to try when [that address](Self::advertise) does not answer: the name's other
+    /// addresses, at most two, and the name itself. Empty of an address, and of a name of this
+    /// host's loopback.
+    pub(crate) fn advertise_also(&self) -> impl Iterator<Item = String> + '_ {
+        let is_no_name = self.address.is_loopback() || self.bare_name().parse::<IpAddr>().is_ok();
+        let others = self.others.iter().map(ToString::to_string);
+        others.chain((!is_no_name).then(|| self.name.clone()))
+    }
+
+    fn bare_name(&self) -> &str {
+        self.name.trim_matches(['[', ']'])
     }
 
     /// The name for [`ClientBuilder::host_name`](crate::ClientBuilder::host_name), as it is written,
@@ -80,6 +96,25 @@ impl LocalHost {
     pub fn name(&self) -> Option<&str> {
         self.advertise().map(|_| &*self.name)
     }
+}
+
+/// The first address and the others to tell peers of it, each once: no loopback address if there is
+/// one of a network, and no other one if there is none.
+fn usable(found: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, Vec<IpAddr>)> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    match addresses.iter().any(|address| !address.is_loopback()) {
+        true => addresses.retain(|address| !address.is_loopback()),
+        false => addresses.truncate(1),
+    }
+    let mut addresses = addresses.into_iter();
+    let first = addresses.next()?;
+    // One place is the name's.
+    Some((first, addresses.take(MAX_OTHER_ENDPOINTS - 1).collect()))
 }
 
 /// The host, without brackets, and the port behind it. An IPv6 address without brackets has no port.
@@ -129,6 +164,32 @@ mod tests {
         }
         let local = LocalHost::resolve("localhost:7").unwrap();
         assert_eq!((local.port(), local.name()), (Some(7), Some("localhost")));
+        assert_eq!(local.advertise_also().count(), 0);
+    }
+
+    #[test]
+    fn peers_are_told_all_addresses_of_a_name_and_the_name() {
+        for (found, listen, advertise, also) in [
+            (&["192.0.2.1"][..], "0.0.0.0:7", "192.0.2.1", &["node-a"][..]),
+            (&["192.0.2.1", "192.0.2.1"], "0.0.0.0:7", "192.0.2.1", &["node-a"]),
+            (&["127.0.1.1", "192.0.2.1"], "0.0.0.0:7", "192.0.2.1", &["node-a"]),
+            (&["2001:db8::7", "192.0.2.1"], "[::]:7", "2001:db8::7", &["192.0.2.1", "node-a"]),
+            (
+                &["192.0.2.1", "2001:db8::7", "192.0.2.2", "192.0.2.3"],
+                "[::]:7",
+                "192.0.2.1",
+                &["2001:db8::7", "192.0.2.2", "node-a"],
+            ),
+            (&["::1", "127.0.0.1"], "[::1]:7", "::1", &[]),
+        ] {
+            let addresses = found.iter().map(|address| address.parse().unwrap());
+            let (address, others) = usable(addresses).unwrap();
+            let host = LocalHost { name: "node-a".into(), address, others, port: None };
+            assert_eq!(host.listen(7), listen.parse().unwrap(), "{found:?}");
+            assert_eq!(host.advertise(), Some(advertise.parse().unwrap()), "{found:?}");
+            assert_eq!(host.advertise_also().collect::<Vec<_>>(), also, "{found:?}");
+        }
+        assert_eq!(usable(std::iter::empty()), None);
     }
 
     #[test]
