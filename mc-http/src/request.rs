@@ -5,10 +5,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::EXPECT;
 use http::{Request, StatusCode};
 use http_body::Body;
 
 use crate::page::Page;
+
+/// Bytes of a body that is too large which are read and forgotten: many a client reads no answer before
+/// it has sent everything.
+const MAX_DISCARDED: usize = 64 << 20;
 
 /// Returns the request with all of its body; the page that refuses it when the body exceeds `max`
 /// bytes or does not arrive in time.
@@ -21,34 +26,43 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     let (head, body) = request.into_parts();
-    let body = tokio::time::timeout(timeout, collect(body, max)).await;
+    // Who waits for leave to send the body has sent nothing, and reads the answer.
+    let max_discarded = if head.headers.contains_key(EXPECT) { 0 } else { MAX_DISCARDED };
+    let body = tokio::time::timeout(timeout, collect(body, max, max_discarded)).await;
     let body = body.unwrap_or_else(|_| {
         Err(Page::text("the body took too long\n").status(StatusCode::REQUEST_TIMEOUT))
     })?;
     Ok(Request::from_parts(head, body))
 }
 
-async fn collect<B>(mut body: B, max: usize) -> Result<Bytes, Page>
+async fn collect<B>(mut body: B, max: usize, max_discarded: usize) -> Result<Bytes, Page>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let too_large = || {
-        let text = format!("the body is larger than {max} bytes\n");
-        Err(Page::text(text).status(StatusCode::PAYLOAD_TOO_LARGE))
-    };
-    if body.size_hint().lower() > max as u64 {
-        return too_large();
-    }
-    let mut whole = BytesMut::new();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+    let hint = body.size_hint();
+    let is_too_large = hint.lower() > max as u64;
+    let (mut whole, mut discarded) = (BytesMut::new(), 0);
+    // One that announces more than is discarded is not read at all.
+    while hint.lower() <= (max + max_discarded) as u64
+        && let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+    {
         let Ok(frame) = frame else {
             return Err(Page::text("the body broke off\n").status(StatusCode::BAD_REQUEST));
         };
         let Ok(data) = frame.into_data() else { continue };
-        if data.len() > max - whole.len() {
-            return too_large();
+        if !is_too_large && discarded == 0 && data.len() <= max - whole.len() {
+            whole.extend_from_slice(&data);
+            continue;
         }
-        whole.extend_from_slice(&data);
+        whole = BytesMut::new();
+        discarded += data.len();
+        if discarded > max_discarded {
+            break;
+        }
+    }
+    if is_too_large || discarded > 0 {
+        let text = format!("the body is larger than {max} bytes\n");
+        return Err(Page::text(text).status(StatusCode::PAYLOAD_TOO_LARGE));
     }
     Ok(whole.freeze())
 }

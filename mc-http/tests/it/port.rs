@@ -149,6 +149,35 @@ async fn requests_with_bodies() {
 
 /// Probes are answered at once while connections come and hold on, with nothing, with half a request,
 /// or after a whole one.
+#[tokio::test]
+async fn who_sends_a_large_body_to_its_end_reads_why_it_is_refused() {
+    let port = HttpPort::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = port.local_addr();
+    let no = |_: &Request<_>| Page::text("");
+    tokio::spawn(port.serve_requests(1 << 20, no, std::future::pending()));
+    let body = vec![b'x'; 1 << 20];
+    for head in ["content-length: 16777216\r\n", "transfer-encoding: chunked\r\n"] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("PUT / HTTP/1.1\r\nhost: x\r\n{head}\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..16 {
+            if head.contains("chunked") {
+                stream.write_all(b"100000\r\n").await.unwrap();
+            }
+            stream.write_all(&body).await.unwrap();
+            if head.contains("chunked") {
+                stream.write_all(b"\r\n").await.unwrap();
+            }
+        }
+        if head.contains("chunked") {
+            stream.write_all(b"0\r\n\r\n").await.unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_holds_up_no_probe() {
     for says in ["", "GET /health HTT", "GET /health HTTP/1.1\r\nhost: x\r\n\r\n"] {
