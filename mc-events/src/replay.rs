@@ -15,6 +15,9 @@ pub const MAX_CURSOR: usize = 255;
 pub enum ReplayRequest<'a> {
     /// Send the messages with this number and newer ones again.
     From(u64),
+    /// Send those of these numbers again, the last one excluded. Only where the answer to
+    /// [`Info`](Self::Info) has `ranges`.
+    Between(u64, u64),
     /// Send the incarnation and the numbers at hand.
     Info,
     /// Send a page of the live objects, after those that the cursor stands for.
@@ -30,6 +33,7 @@ impl ReplayRequest<'_> {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::From(number) => number.to_be_bytes().into(),
+            Self::Between(start, end) => [start.to_be_bytes(), end.to_be_bytes()].concat(),
             Self::Info => INFO.into(),
             Self::Snapshot { cursor } => [SNAPSHOT, cursor].concat(),
         }
@@ -57,6 +61,8 @@ impl<'a> ParsedRequest<'a> {
         };
         let request = if let Ok(number) = <[u8; 8]>::try_from(body) {
             ReplayRequest::From(u64::from_be_bytes(number))
+        } else if let Some((start, end)) = two_numbers(body) {
+            ReplayRequest::Between(start, end)
         } else if body == INFO {
             ReplayRequest::Info
         } else {
@@ -65,4 +71,12 @@ impl<'a> ParsedRequest<'a> {
         };
         Some(Self { request, delimiter })
     }
+}
+
+/// The numbers of a body of 16 bytes. A cursor's is never taken for one: `SNAPSHOT:` is no number that is
+/// ever reached.
+fn two_numbers(body: &[u8]) -> Option<(u64, u64)> {
+    let (start, end) = body.split_first_chunk::<8>()?;
+    let numbers = (u64::from_be_bytes(*start), u64::from_be_bytes(end.try_into().ok()?));
+    (!body.starts_with(SNAPSHOT)).then_some(numbers)
 }

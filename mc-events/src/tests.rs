@@ -212,6 +212,12 @@ fn requests_are_parsed_in_both_forms() {
     assert_eq!(parse(&[&number]), Some((from.clone(), false)));
     assert_eq!(parse(&[b"", &number]), Some((from, true)));
     assert_eq!(parse(&[b"", b"INFO"]), Some(("Info".into(), true)));
+    let between = ReplayRequest::Between(7, 9);
+    assert_eq!(parse(&[&between.to_bytes()]), Some((format!("{between:?}"), false)));
+    let cursor_of_seven = ReplayRequest::Snapshot { cursor: b"1234567" };
+    let sixteen = cursor_of_seven.to_bytes();
+    assert_eq!(sixteen.len(), 16);
+    assert_eq!(parse(&[&sixteen]), Some((format!("{cursor_of_seven:?}"), false)));
     let page = format!("{:?}", ReplayRequest::Snapshot { cursor: b"c" });
     assert_eq!(parse(&[b"SNAPSHOT:c"]), Some((page, false)));
     assert_eq!(parse(&[b"x", &number]), None);

@@ -40,6 +40,8 @@ pub struct Info {
     pub next: u64,
     /// Whether pages of a snapshot are served.
     pub snapshot: bool,
+    /// Whether [`Between`](crate::replay::ReplayRequest::Between) is answered.
+    pub ranges: bool,
 }
 
 impl Info {
@@ -55,7 +57,7 @@ impl Info {
         }
         let mut rest = Unpacker { rest: map.as_ref() };
         let (mut incarnation, mut encoding, mut oldest, mut next) = (None, None, None, None);
-        let mut snapshot = None;
+        let (mut snapshot, mut ranges) = (None, false);
         for _ in 0..decode::read_map_len(&mut rest.rest).map_err(|_| WRONG)? {
             match rest.str()? {
                 "incarnation" => incarnation = Some(rest.uint()?),
@@ -65,6 +67,7 @@ impl Info {
                 "snapshot" => {
                     snapshot = Some(decode::read_bool(&mut rest.rest).map_err(|_| WRONG)?);
                 }
+                "ranges" => ranges = decode::read_bool(&mut rest.rest).map_err(|_| WRONG)?,
                 _ => rest.skip(1)?,
             }
         }
@@ -75,6 +78,7 @@ impl Info {
             oldest: oldest.ok_or(WRONG)?,
             next: next.ok_or(WRONG)?,
             snapshot: snapshot.ok_or(WRONG)?,
+            ranges,
         })
     }
 }

@@ -59,6 +59,8 @@ pub struct Follower {
     listing: Option<Listing>,
     /// The number of the message that comes next.
     next: u64,
+    /// Whether the publisher sends no more messages again than it is asked for.
+    has_ranges: bool,
     phase: Phase,
     /// The number of this connection's latest message.
     latest: Option<u64>,
@@ -103,6 +105,7 @@ impl Follower {
             incarnation: None,
             listing: None,
             next: 0,
+            has_ranges: false,
             phase: Phase::Asking { routine: false },
             latest: None,
             waiting: VecDeque::new(),
@@ -185,6 +188,7 @@ impl Follower {
         if !info.snapshot {
             return Err(SubscribeError::NoSnapshot);
         }
+        self.has_ranges = info.ranges;
         if let Some(listing) = &self.listing {
             let goes_on = listing.incarnation == info.incarnation && info.oldest <= self.next;
             return Ok(if goes_on { self.ask_page() } else { self.list() });
@@ -214,7 +218,11 @@ impl Follower {
         self.apply_waiting(number)?;
         if self.next < number {
             self.phase = Phase::Holding(page);
-            return Ok(ask_for(ReplayRequest::From(self.next)));
+            // Whoever is behind would get all messages up to now again with each page.
+            return Ok(ask_for(match self.has_ranges {
+                true => ReplayRequest::Between(self.next, number),
+                false => ReplayRequest::From(self.next),
+            }));
         }
         self.take(page)
     }

@@ -1,6 +1,7 @@
 //! Who holds what.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use thiserror::Error;
 
@@ -90,19 +91,21 @@ impl Index {
         self.bytes = 0;
     }
 
+    /// One look-up for each event: most of its cost is memory that is in no cache.
     fn set(&mut self, key: String, replicas: Vec<Replica>) -> Result<(), IndexFull> {
-        if let Some((key, replicas)) = self.objects.remove_entry(&key) {
-            self.bytes -= size(&key, &replicas);
+        let entry = self.objects.entry(key);
+        let size_now = if replicas.is_empty() { 0 } else { size(entry.key(), &replicas) };
+        if let Entry::Occupied(before) = &entry {
+            self.bytes -= size(before.key(), before.get());
         }
-        if !replicas.is_empty() {
-            let size = size(&key, &replicas);
-            if self.bytes + size > self.max_bytes {
-                return Err(IndexFull { max_bytes: self.max_bytes });
-            }
-            self.bytes += size;
-            self.objects.insert(key, replicas);
+        let fits = self.bytes + size_now <= self.max_bytes;
+        if fits && size_now > 0 {
+            self.bytes += size_now;
+            entry.insert_entry(replicas);
+        } else if let Entry::Occupied(before) = entry {
+            before.remove();
         }
-        Ok(())
+        if fits { Ok(()) } else { Err(IndexFull { max_bytes: self.max_bytes }) }
     }
 }
 

@@ -106,18 +106,8 @@ impl ReplaySource {
         mut answer: Answer<'_, W>,
     ) -> io::Result<()> {
         match request {
-            ReplayRequest::From(start) => {
-                // What is published meanwhile comes from the other socket.
-                let end = self.stream.lock().next();
-                let mut next = start;
-                loop {
-                    let message = self.stream.lock().first_in(next..end);
-                    let Some(message) = message else { break };
-                    answer.send(&[&message.number().to_be_bytes(), message.payload()]).await?;
-                    next = message.number() + 1;
-                }
-                answer.send(&[&END_OF_REPLAY.to_be_bytes(), b""]).await
-            }
+            ReplayRequest::From(start) => self.replay(start, u64::MAX, answer).await,
+            ReplayRequest::Between(start, end) => self.replay(start, end, answer).await,
             ReplayRequest::Info => answer.send(&[INFO, &self.info()]).await,
             ReplayRequest::Snapshot { cursor } => match &self.snapshot {
                 Some(snapshot) => {
@@ -143,6 +133,24 @@ impl ReplaySource {
         }
     }
 
+    async fn replay<W: AsyncWrite + Unpin>(
+        &self,
+        start: u64,
+        end: u64,
+        mut answer: Answer<'_, W>,
+    ) -> io::Result<()> {
+        // What is published meanwhile comes from the other socket.
+        let end = end.min(self.stream.lock().next());
+        let mut next = start;
+        while next < end {
+            let message = self.stream.lock().first_in(next..end);
+            let Some(message) = message else { break };
+            answer.send(&[&message.number().to_be_bytes(), message.payload()]).await?;
+            next = message.number() + 1;
+        }
+        answer.send(&[&END_OF_REPLAY.to_be_bytes(), b""]).await
+    }
+
     fn info(&self) -> Vec<u8> {
         let (oldest, next, encoding) = {
             let stream = self.stream.lock();
@@ -150,9 +158,9 @@ impl ReplaySource {
         };
         let mut info = Vec::new();
         let mut packer = Packer::new(&mut info);
-        packer.map(5).str("incarnation").uint(self.incarnation).str("encoding").str(encoding);
+        packer.map(6).str("incarnation").uint(self.incarnation).str("encoding").str(encoding);
         packer.str("oldest").uint(oldest).str("next").uint(next);
-        packer.str("snapshot").bool(self.snapshot.is_some());
+        packer.str("snapshot").bool(self.snapshot.is_some()).str("ranges").bool(true);
         info
     }
 

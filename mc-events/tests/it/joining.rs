@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mc_events::replay::END_OF_REPLAY;
 use mc_events::subscribe::{EventSubscriber, Index, SubscriberConfig, Update};
 use mc_events::{
     BlockRemovedEvent, BlockStoreEvent, Encoding, Event, EventSystem, Limits, Medium, Parts,
@@ -187,6 +188,33 @@ async fn pages_are_shared_until_a_message_is_missing() {
     assert!(system.publish(stored(2, 1)).await);
     // Nobody gets the message that was left out.
     assert!(first_page(&system).await >= 2);
+}
+
+#[tokio::test]
+async fn messages_are_sent_again_up_to_the_number_asked_for() {
+    let system = EventSystem::start(config(Encoding::S4)).await.unwrap();
+    for nth in 0..9 {
+        assert!(system.publish(stored(nth, 1)).await);
+    }
+    let mut peer = Peer::connect(replay_endpoint(&system), "DEALER").await;
+    for (start, end, expected) in [
+        (3_u64, 5_u64, &[3, 4][..]),
+        (7, 100, &[7, 8]),
+        (5, 5, &[]),
+        (6, 2, &[]),
+        (u64::MAX, u64::MAX, &[]),
+    ] {
+        peer.send(&[&[start.to_be_bytes(), end.to_be_bytes()].concat()]).await;
+        let mut numbers = Vec::new();
+        loop {
+            let number = number(&peer.receive().await[0]);
+            if number == END_OF_REPLAY {
+                break;
+            }
+            numbers.push(number);
+        }
+        assert_eq!(numbers, expected, "from {start} to {end}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
