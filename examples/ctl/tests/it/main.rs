@@ -22,5 +22,8 @@ mod pages;
 mod restart;
 #[cfg(target_os = "linux")]
 mod standalone;
+mod strangers;
 mod support;
+#[cfg(target_os = "linux")]
+mod two_families;
 mod unread_log;
