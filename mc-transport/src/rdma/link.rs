@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
 
 use mc_types::{Endpoint, RemoteKey};
 use parking_lot::RwLock;
@@ -13,14 +12,14 @@ use super::control::{Control, RegionPath};
 use super::cut::{Limits, cut};
 use super::flow::Flow;
 use super::local::{Found, LocalMemory, Piece, SLOT};
+use super::summed::Summed;
 use super::transfer::{LocalSide, RemoteRegion, Slice, Transfer, Unregistered};
 use super::wire::{Answer, Request};
-use crate::completion::{Completion, Completions, Drive, Outcome, Transferred};
+use crate::completion::{Completion, Completions, Outcome, Transferred};
 use crate::error::{ProtocolViolation, TransferError};
 use crate::link_id::LinkId;
 use crate::operation::{Operation, Source, Sums};
 use crate::proven_links::Close;
-use crate::slice_sums::Summing;
 use crate::tasks::{Counted, Tasks};
 use crate::transport::{Capabilities, Link, MAX_BATCH};
 
@@ -131,7 +130,7 @@ impl Link for RdmaLink {
         self.state.submit(batch.into_iter().zip(to_complete));
         match to_sum {
             None => completions,
-            Some(to_sum) => Completions::driven(len, Summed { completions, to_sum }),
+            Some(to_sum) => Completions::driven(len, Summed::new(completions, to_sum)),
         }
     }
 
@@ -391,37 +390,4 @@ enum Located {
 fn complete(operation: Operation, completion: Completion, outcome: Outcome) {
     drop(operation);
     completion.complete(outcome);
-}
-
-/// Takes the checksums of operations that are done: a network card takes none.
-struct Summed {
-    completions: Completions,
-    to_sum: Vec<Option<Operation>>,
-}
-
-impl Drive for Summed {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)> {
-        let Some((index, outcome)) = ready!(self.completions.poll_next(cx)) else {
-            // As its contract says, this is not polled again.
-            return Poll::Pending;
-        };
-        let operation = self.to_sum[index].take();
-        let outcome = outcome.map(|plain| operation.map_or(plain, |operation| sum(&operation)));
-        Poll::Ready((index, outcome))
-    }
-}
-
-fn sum(operation: &Operation) -> Transferred {
-    let Some(mut summing) = Summing::of(operation) else { return Transferred::default() };
-    let mut add = |source: &Source| match source {
-        Source::Bytes(bytes) => summing.update(bytes),
-        Source::Memory(slice) => summing.update_part(slice, 0, slice.len()),
-    };
-    match operation {
-        Operation::Read { into, .. } => {
-            into.iter().for_each(|slice| add(&Source::Memory(slice.clone())));
-        }
-        Operation::Write { from, .. } => from.iter().for_each(add),
-    }
-    summing.finish()
 }

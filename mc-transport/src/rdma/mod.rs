@@ -48,6 +48,7 @@ mod ports;
 mod served;
 mod server;
 mod shared;
+mod summed;
 mod transfer;
 mod verbs;
 mod wire;
