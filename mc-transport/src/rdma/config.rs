@@ -1,10 +1,12 @@
 //! Settings of the transport.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
 use mc_types::ByteSize;
+
+use super::verbs::{Marks, Timing};
 
 /// Settings of an [`RdmaTransport`](super::RdmaTransport).
 ///
@@ -57,6 +59,24 @@ pub struct RdmaConfig {
     pub ack_timeout: u8,
     /// How often it sends a packet again, at most 6. Default 6.
     pub retries: u8,
+    /// The address of each port that packets leave from, by its index in the port's table; ports
+    /// without one there are not used. Default `None`: the best that carries data.
+    pub gid_index: Option<u8>,
+    /// The traffic class of packets. With RoCE v2 it is the byte of IP packets whose upper six bits
+    /// are the DSCP, by which switches choose a lossless class. Default 0.
+    pub traffic_class: u8,
+    /// The service level of packets, at most 15: the virtual lane on InfiniBand, the priority of
+    /// Ethernet frames with a VLAN. Default 0.
+    pub service_level: u8,
+    /// The place of the partition key in the table of each port; ports whose table is shorter are
+    /// not used. Default 0.
+    pub pkey_index: u16,
+    /// Routers that a packet may pass on InfiniBand; over Ethernet the kernel takes the number of the
+    /// route. Default 64.
+    pub hop_limit: NonZeroU8,
+    /// Lets devices write memory in any order until a request completes, where the library and the
+    /// device can. Nothing here looks at memory earlier. Default `true`.
+    pub relaxed_ordering: bool,
     /// Connections of peers at the same time. Default 4096.
     pub max_connections: usize,
 }
@@ -80,6 +100,12 @@ impl Default for RdmaConfig {
             spin: Duration::from_micros(20),
             ack_timeout: 14,
             retries: 6,
+            gid_index: None,
+            traffic_class: 0,
+            service_level: 0,
+            pkey_index: 0,
+            hop_limit: NonZeroU8::new(64).expect("it is not zero"),
+            relaxed_ordering: true,
             max_connections: 4096,
         }
     }
@@ -90,5 +116,18 @@ impl RdmaConfig {
     #[must_use]
     pub fn listening(address: SocketAddr) -> Self {
         Self { listen: Some(address), ..Self::default() }
+    }
+
+    pub(super) fn marks(&self) -> Marks {
+        Marks {
+            traffic_class: self.traffic_class,
+            service_level: self.service_level,
+            pkey_index: self.pkey_index,
+            hop_limit: self.hop_limit.get(),
+        }
+    }
+
+    pub(super) fn timing(&self) -> Timing {
+        Timing { timeout: self.ack_timeout, retries: self.retries }
     }
 }

@@ -11,9 +11,7 @@ use super::flow::{Flight, Flow, LaneSpec};
 use super::pairing::PortPair;
 use super::ports::MAX_GIDS;
 use super::shared::Shared;
-use super::verbs::{
-    CompletionQueue, Done, Path, PathAddress, QueuePair, SendQueue, Timing, VerbsError,
-};
+use super::verbs::{CompletionQueue, Done, Path, PathAddress, QueuePair, SendQueue, VerbsError};
 use super::wire::{Answer, LaneAnswer, LaneOffer, MAX_LANES, Request};
 
 /// Bytes that a write may carry inside of its request, where the device allows it.
@@ -225,6 +223,7 @@ impl Shared {
         let path = Path {
             port: port.number,
             gid_index: index.map_or(0, |&(index, _)| index),
+            gid: offer.address,
             is_infiniband: ports.peer.is_infiniband,
             mtu: mtu.min(offer.mtu),
             peer: PathAddress { gid: peer, lid: ports.peer.lid },
@@ -234,8 +233,8 @@ impl Shared {
             reads_in: 1,
             reads_out: offer.reads_out.min(ports.peer.reads_in).max(1),
         };
-        let timing = Timing { timeout: self.config.ack_timeout, retries: self.config.retries };
-        pair.connect(&path, timing).map_err(io::Error::other)
+        let (marks, timing) = (self.config.marks(), self.config.timing());
+        pair.connect(&path, &marks, timing).map_err(io::Error::other)
     }
 
     /// Connects the queue pairs, and sends something over each.

@@ -166,7 +166,7 @@ impl RdmaTransport {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let secret = NodeSecret::random().map_err(|source| StartError::NoRandomness { source })?;
-        let ports = Arc::new(Ports::open(&config.devices, config.near_numa_node)?);
+        let ports = Arc::new(Ports::open(&config)?);
         let poller = Poller::start(Arc::clone(&ports), config.spin);
         let poller = poller.map_err(|source| StartError::NoThread { source })?;
         let local = LocalMemory::new(Arc::clone(&ports), config.staging.as_u64());

@@ -1,15 +1,20 @@
 //! The ports that a transport uses.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::verbs::{Channel, CompletionQueue, Device, PathAddress, VerbsError, devices};
+use super::config::RdmaConfig;
+use super::verbs::{self, Channel, CompletionQueue, Device, PathAddress, VerbsError, devices};
 use super::wire::PortOffer;
 use crate::topology::{Discovery, SelectedRdmaPort, Topology};
 
 /// Ports of one transport; more are left out.
 pub(super) const MAX_PORTS: usize = 16;
+
+/// The highest service level of InfiniBand.
+const MAX_SERVICE_LEVEL: u8 = 15;
 
 /// GIDs of a port that peers are told.
 pub(super) const MAX_GIDS: usize = 4;
@@ -56,37 +61,74 @@ pub enum PortsError {
     /// No port has an address.
     #[error("no RDMA port has a GID: give its network interface an address and bring it up")]
     NoGid,
+    /// No port has an address at [`RdmaConfig::gid_index`].
+    #[error(
+        "no RDMA port has a GID at index {index}: see `show_gids` for those that there are, or name \
+         none, so that one is chosen"
+    )]
+    NoGidAt {
+        /// The index.
+        index: u8,
+    },
+    /// No port has a partition key at [`RdmaConfig::pkey_index`].
+    #[error(
+        "RDMA port {port} has {count} partition keys, so that none is at index {index}: see \
+         /sys/class/infiniband/*/ports/*/pkeys"
+    )]
+    NoPartition {
+        /// The last port that was looked at.
+        port: String,
+        /// Entries of its table.
+        count: u16,
+        /// The index.
+        index: u16,
+    },
+    /// [`RdmaConfig::service_level`] is above 15.
+    #[error("the RDMA service level is {given}; it must be from 0 to 15")]
+    ServiceLevel {
+        /// The level.
+        given: u8,
+    },
 }
 
 impl Ports {
-    /// Opens the devices that `names` names, or all; those near the NUMA node first.
-    pub(super) fn open(names: &[String], near: Option<u32>) -> Result<Self, PortsError> {
+    /// Opens the devices that the settings name, or all; those near their NUMA node first.
+    pub(super) fn open(config: &RdmaConfig) -> Result<Self, PortsError> {
+        if config.service_level > MAX_SERVICE_LEVEL {
+            return Err(PortsError::ServiceLevel { given: config.service_level });
+        }
         // The library's answer says most when there is none.
         devices()?;
         let topology = Topology::read()?;
         let mut all = Self { devices: Vec::new(), ports: Vec::new() };
-        let mut discovery = Discovery::of_devices(names);
-        discovery.near = near;
+        let mut discovery = Discovery::of_devices(&config.devices);
+        discovery.near = config.near_numa_node;
         let selected = discovery.select_rdma(&topology)?;
+        let mut obstacle = PortsError::NoGid;
         for port in selected.into_iter().take(MAX_PORTS) {
             let number = port.port.number;
-            let place = all.device(&port.device.name)?;
+            let place = all.device(&port.device.name, config.relaxed_ordering)?;
             let opened = &all.devices[place].device;
             let state = opened.port(number)?;
-            let gids = usable_gids(opened, &port);
-            if !gids.is_empty() || state.is_infiniband {
-                let is_active = AtomicBool::new(state.is_active);
-                all.ports.push(Port { device: place, number, gids, is_active });
+            match usable_gids(opened, &port, &state, config) {
+                Ok(gids) => {
+                    let is_active = AtomicBool::new(state.is_active);
+                    all.ports.push(Port { device: place, number, gids, is_active });
+                }
+                Err(error) => {
+                    tracing::warn!(%port, error = &error as &dyn Error, "an RDMA port is not used");
+                    obstacle = error;
+                }
             }
         }
-        if all.ports.is_empty() { Err(PortsError::NoGid) } else { Ok(all) }
+        if all.ports.is_empty() { Err(obstacle) } else { Ok(all) }
     }
 
-    fn device(&mut self, name: &str) -> Result<usize, VerbsError> {
+    fn device(&mut self, name: &str, relaxed_ordering: bool) -> Result<usize, VerbsError> {
         if let Some(known) = self.devices.iter().position(|one| **one.device.name() == *name) {
             return Ok(known);
         }
-        let device = Device::open(name)?;
+        let device = Device::open(name, relaxed_ordering)?;
         let channel = Channel::new(&device)?;
         let serving = CompletionQueue::new(&device, SERVING_COMPLETIONS, None)?;
         self.devices.push(OpenDevice { device, channel, serving, works: AtomicBool::new(true) });
@@ -154,10 +196,27 @@ impl fmt::Debug for Ports {
     }
 }
 
-/// The GIDs of the ranking that the device knows by the same index.
-fn usable_gids(device: &Device, port: &SelectedRdmaPort) -> Vec<(u8, [u8; 16])> {
-    let number = port.port.number;
-    let ranked = port.ranked_gids().into_iter();
-    let known = ranked.filter_map(|gid| Some((gid.index, device.gid(number, gid.index).ok()?)));
-    known.filter(|(_, gid)| *gid != [0; 16]).take(MAX_GIDS).collect()
+/// The GIDs of the ranking that the device knows by the same index, or the one that the settings
+/// name. An InfiniBand port may have none, as long as none is named.
+fn usable_gids(
+    device: &Device,
+    port: &SelectedRdmaPort,
+    state: &verbs::Port,
+    config: &RdmaConfig,
+) -> Result<Vec<(u8, [u8; 16])>, PortsError> {
+    let (number, index) = (port.port.number, config.pkey_index);
+    // The first is there on every port; some devices say that their table is empty.
+    if index > 0 && index >= state.partitions {
+        let (port, count) = (port.to_string(), state.partitions);
+        return Err(PortsError::NoPartition { port, count, index });
+    }
+    let known = |index: u8| Some((index, device.gid(number, index).ok()?));
+    let is_used = |(_, gid): &(u8, [u8; 16])| *gid != [0; 16];
+    if let Some(index) = config.gid_index {
+        let gid = known(index).filter(is_used).ok_or(PortsError::NoGidAt { index })?;
+        return Ok(vec![gid]);
+    }
+    let ranked = port.ranked_gids().into_iter().filter_map(|gid| known(gid.index));
+    let gids: Vec<_> = ranked.filter(is_used).take(MAX_GIDS).collect();
+    if gids.is_empty() && !state.is_infiniband { Err(PortsError::NoGid) } else { Ok(gids) }
 }

@@ -21,7 +21,7 @@ use super::config::RdmaConfig;
 use super::frames::receive;
 use super::ports::Ports;
 use super::served::{Notices, Outgoing, Serving};
-use super::verbs::{Path, PathAddress, QueuePair, Timing, VerbsError};
+use super::verbs::{Path, PathAddress, QueuePair, VerbsError};
 use super::wire::{
     Answer, CLIENT, Greeting, HELLO_LEN, Hello, LaneAnswer, LaneOffer, MAX_REQUEST, OWNER,
     PROOF_LEN, Request, VERSION, Verdict,
@@ -223,7 +223,7 @@ fn make_lane(
     let state = open.device.port(port.number).map_err(told)?;
     let limits = open.device.limits();
     let nth = usize::from(offer.gid);
-    let gid_index = port.gids.get(nth).map_or(0, |&(index, _)| index);
+    let (gid_index, gid) = port.gids.get(nth).copied().unwrap_or((0, [0; 16]));
     // It posts nothing, so its queue is as short as it can be.
     let pair = QueuePair::new(&open.serving, 1, 1, 0).map_err(told)?;
     let first = pair.random_packet_number().map_err(told)?;
@@ -231,6 +231,7 @@ fn make_lane(
     let path = Path {
         port: port.number,
         gid_index,
+        gid,
         is_infiniband: state.is_infiniband,
         mtu,
         peer: PathAddress { gid: offer.address, lid: offer.lid },
@@ -240,8 +241,7 @@ fn make_lane(
         reads_in: limits.reads_in.min(offer.reads_out).max(1),
         reads_out: 1,
     };
-    let timing = Timing { timeout: config.ack_timeout, retries: config.retries };
-    pair.connect(&path, timing).map_err(told)?;
+    pair.connect(&path, &config.marks(), config.timing()).map_err(told)?;
     let answer = LaneAnswer::Made { number: pair.number(), first, mtu };
     Ok((pair, answer))
 }

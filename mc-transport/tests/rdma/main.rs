@@ -8,6 +8,7 @@
 
 mod cable;
 mod faults;
+mod marks;
 mod node;
 mod rig;
 mod suite;

@@ -7,6 +7,7 @@ use std::mem::{self, MaybeUninit, offset_of};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{
     ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_mtu, ibv_pd, ibv_port_attr,
@@ -26,6 +27,7 @@ pub(in super::super) struct Device {
     pub(super) domain: NonNull<ibv_pd>,
     name: Arc<str>,
     limits: Limits,
+    relaxed_ordering: AtomicBool,
 }
 
 // SAFETY: the functions of libibverbs may be called from any thread at the same time ("thread
@@ -63,6 +65,8 @@ pub(in super::super) struct Port {
     pub(in super::super) mtu: u8,
     /// Bytes of the longest message.
     pub(in super::super) message: u32,
+    /// Entries of the table of partition keys.
+    pub(in super::super) partitions: u16,
 }
 
 /// Returns the names of the devices of this host.
@@ -74,11 +78,15 @@ pub(in super::super) fn devices() -> Result<Vec<String>, VerbsError> {
 }
 
 impl Device {
-    /// Opens the device `name`.
+    /// Opens the device `name`; `relaxed_ordering` lets it write memory in any order until a request
+    /// completes, where it can.
     ///
     /// # Errors
     /// [`VerbsError`] when it does not exist or cannot be opened.
-    pub(in super::super) fn open(name: &str) -> Result<Arc<Self>, VerbsError> {
+    pub(in super::super) fn open(
+        name: &str,
+        relaxed_ordering: bool,
+    ) -> Result<Arc<Self>, VerbsError> {
         let list = DeviceList::get()?;
         let library = list.library;
         let Some((_, device)) = list.iter().find(|(known, _)| known == name) else {
@@ -101,7 +109,8 @@ impl Device {
         let domain = NonNull::new(unsafe { (library.ibv_alloc_pd)(context.as_ptr()) })
             .ok_or_else(|| failed("ibv_alloc_pd"))?;
         mem::forget(open);
-        let device = Self { library, context, domain, name, limits };
+        let relaxed_ordering = AtomicBool::new(relaxed_ordering);
+        let device = Self { library, context, domain, name, limits, relaxed_ordering };
         device.set_nonblocking(device.async_fd())?;
         Ok(Arc::new(device))
     }
@@ -112,6 +121,16 @@ impl Device {
 
     pub(in super::super) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Whether memory is registered with relaxed ordering.
+    pub(super) fn relaxed_ordering(&self) -> bool {
+        self.relaxed_ordering.load(Ordering::Relaxed)
+    }
+
+    /// Registers memory without relaxed ordering from now on; returns whether it was with it.
+    pub(super) fn order_strictly(&self) -> bool {
+        self.relaxed_ordering.swap(false, Ordering::Relaxed)
     }
 
     /// The error of a call that returned `number`, an error number, or that set `errno`.
@@ -166,6 +185,7 @@ impl Device {
             lid: attributes.lid,
             mtu: attributes.active_mtu.clamp(ibv_mtu::IBV_MTU_256, ibv_mtu::IBV_MTU_4096) as u8,
             message: attributes.max_msg_sz,
+            partitions: attributes.pkey_tbl_len,
         })
     }
 

@@ -11,6 +11,10 @@ use super::{Device, VerbsError};
 use crate::access::Access;
 use crate::memory::MemorySlice;
 
+/// `IBV_ACCESS_RELAXED_ORDERING`, which older headers lack: the device's writes may reach the memory
+/// in any order until the completion of their request. Nothing here looks at the memory before that.
+const RELAXED_ORDERING: u32 = 1 << 20;
+
 /// What peers may do to a [`MemoryRegion`]; this side's device may read and write it in any case.
 pub(super) type RemoteAccess = Option<Access>;
 
@@ -46,29 +50,9 @@ impl MemoryRegion {
         memory: &MemorySlice,
         peers: RemoteAccess,
     ) -> Result<Self, VerbsError> {
-        let mut flags = ibv_access_flags(0);
-        if memory.is_writable() {
-            flags |= ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-        }
-        if peers.is_some_and(|peers| peers.allows(Access::Read)) {
-            flags |= ibv_access_flags::IBV_ACCESS_REMOTE_READ;
-        }
-        if peers.is_some_and(|peers| peers.allows(Access::Write)) {
-            flags |= ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        }
+        let flags = access_flags(memory.is_writable(), peers);
         let (address, len) = (memory.address(), memory.len());
-        // SAFETY: the slice keeps `len` bytes mapped during the call; the kernel pins their pages,
-        // so that the device never reaches others, whatever becomes of the mapping. Blocks of
-        // memory are accessed by raw copies only (`crate::memory`), so that a device that writes
-        // them breaks no reference.
-        let region = unsafe {
-            (device.library.ibv_reg_mr)(
-                device.domain.as_ptr(),
-                address.cast(),
-                len,
-                flags.0.cast_signed(),
-            )
-        };
+        let region = register_raw(device, address, len, flags);
         let region = device.made("ibv_reg_mr", region).map_err(|error| match &error {
             VerbsError::Failed { source, .. } if source.raw_os_error() == Some(libc::ENOMEM) => {
                 let device = Arc::clone(device.name());
@@ -115,8 +99,70 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
+/// The flags of a registration: what this side's device and peers may do to the memory.
+fn access_flags(is_writable: bool, peers: RemoteAccess) -> u32 {
+    let mut flags = ibv_access_flags(0);
+    if is_writable {
+        flags |= ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    }
+    if peers.is_some_and(|peers| peers.allows(Access::Read)) {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_READ;
+    }
+    if peers.is_some_and(|peers| peers.allows(Access::Write)) {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+    }
+    flags.0
+}
+
+/// Registers `len` mapped bytes, with relaxed ordering where the device takes it; null, and `errno`,
+/// if it fails.
+fn register_raw(device: &Device, address: *mut u8, len: usize, flags: u32) -> *mut ibv_mr {
+    let domain = device.domain.as_ptr();
+    if let Some(register) = device.library.ibv_reg_mr_iova2
+        && device.relaxed_ordering()
+    {
+        let (iova, flags) = (address.expose_provenance() as u64, flags | RELAXED_ORDERING);
+        // SAFETY: the caller's slice keeps `len` bytes mapped during the call; the kernel pins their
+        // pages, so that the device never reaches others, whatever becomes of the mapping. Blocks of
+        // memory are accessed by raw copies only (`crate::memory`), so that a device that writes
+        // them breaks no reference.
+        let region = unsafe { register(domain, address.cast(), len, iova, flags) };
+        let refused = || io::Error::last_os_error().raw_os_error();
+        if !region.is_null() || !matches!(refused(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
+            return region;
+        }
+    }
+    // SAFETY: as above.
+    let region =
+        unsafe { (device.library.ibv_reg_mr)(domain, address.cast(), len, flags.cast_signed()) };
+    if !region.is_null() && device.order_strictly() {
+        tracing::info!(device = %device.name(), "the device takes no relaxed ordering");
+    }
+    region
+}
+
 /// Bytes that this process may lock; `None` when there is no limit.
 fn memory_lock_limit() -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
     limit.current
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_may_do_what_a_region_allows() {
+        let (local, write, read) = (1, 2, 4);
+        for (is_writable, peers, flags) in [
+            (true, None, local),
+            (false, None, 0),
+            (false, Some(Access::Read), read),
+            (true, Some(Access::Read), local | read),
+            (true, Some(Access::Write), local | write),
+            (true, Some(Access::ReadWrite), local | write | read),
+        ] {
+            assert_eq!(access_flags(is_writable, peers), flags, "{is_writable} {peers:?}");
+        }
+    }
 }

@@ -12,12 +12,14 @@ mod events;
 mod library;
 mod memory;
 mod queue_pair;
+mod route;
 mod send_queue;
 
 pub(super) use self::completion::{Channel, CompletionQueue, Done};
-pub(super) use self::device::{Device, devices};
+pub(super) use self::device::{Device, Port, devices};
 pub use self::error::{VerbsError, WorkError, WorkStatus};
 pub(super) use self::events::DeviceEvent;
 pub(super) use self::memory::MemoryRegion;
-pub(super) use self::queue_pair::{Path, PathAddress, QueuePair, Timing};
+pub(super) use self::queue_pair::{QueuePair, Timing};
+pub(super) use self::route::{Marks, Path, PathAddress};
 pub(super) use self::send_queue::{Direction, Local, SendQueue, Work};

@@ -5,47 +5,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_access_flags, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_init_attr,
+    ibv_access_flags, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_init_attr,
     ibv_qp_state, ibv_qp_type,
 };
 
-use super::{CompletionQueue, VerbsError};
+use super::{CompletionQueue, Marks, Path, VerbsError};
 use crate::proof::nonce;
 
 /// How long a peer's queue pair may be unready, by the code of the specification: 0.64 ms. Peers
 /// post no receives, since all operations are one-sided, so this is never used.
 const RECEIVER_NOT_READY: u8 = 12;
-
-/// The address of one end of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct PathAddress {
-    pub(in super::super) gid: [u8; 16],
-    /// Of an InfiniBand port; zero on Ethernet.
-    pub(in super::super) lid: u16,
-}
-
-/// The way of a queue pair to its peer's.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Path {
-    /// This side's port.
-    pub(in super::super) port: u8,
-    /// This side's GID, by its index.
-    pub(in super::super) gid_index: u8,
-    pub(in super::super) is_infiniband: bool,
-    /// The smaller MTU of both sides, by its number.
-    pub(in super::super) mtu: u8,
-    pub(in super::super) peer: PathAddress,
-    /// The peer's queue pair.
-    pub(in super::super) peer_number: u32,
-    /// The number of the peer's first packet.
-    pub(in super::super) peer_first: u32,
-    /// The number of this side's first packet.
-    pub(in super::super) first: u32,
-    /// Reads that this side serves at the same time.
-    pub(in super::super) reads_in: u8,
-    /// Reads that this side may have under way.
-    pub(in super::super) reads_out: u8,
-}
 
 /// When a request that is not acknowledged counts as failed.
 #[derive(Clone, Copy, Debug)]
@@ -148,11 +117,17 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`VerbsError::Failed`]; the pair is of no use then.
-    pub(in super::super) fn connect(&self, path: &Path, timing: Timing) -> Result<(), VerbsError> {
+    pub(in super::super) fn connect(
+        &self,
+        path: &Path,
+        marks: &Marks,
+        timing: Timing,
+    ) -> Result<(), VerbsError> {
         // SAFETY: all zeros are valid for a structure of numbers.
         let mut to: ibv_qp_attr = unsafe { mem::zeroed() };
         to.qp_state = ibv_qp_state::IBV_QPS_INIT;
         to.port_num = path.port;
+        to.pkey_index = marks.pkey_index;
         let access = ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             | ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
@@ -171,12 +146,7 @@ impl QueuePair {
         to.rq_psn = path.peer_first;
         to.max_dest_rd_atomic = path.reads_in;
         to.min_rnr_timer = RECEIVER_NOT_READY;
-        to.ah_attr.port_num = path.port;
-        to.ah_attr.dlid = path.peer.lid;
-        to.ah_attr.is_global = u8::from(!path.is_infiniband);
-        to.ah_attr.grh.dgid = ibv_gid { raw: path.peer.gid };
-        to.ah_attr.grh.sgid_index = path.gid_index;
-        to.ah_attr.grh.hop_limit = 64;
+        to.ah_attr = path.address(marks);
         let set = mask::IBV_QP_STATE
             | mask::IBV_QP_AV
             | mask::IBV_QP_PATH_MTU
