@@ -330,6 +330,12 @@ fn rdma(config: &ClientConfig, node: &NodeConfig) -> mc_transport::RdmaConfig {
         rdma.stall_timeout = time;
     }
     rdma.max_connections = node.tcp.max_connections;
+    rdma.gid_index = config.rdma_gid_index;
+    rdma.traffic_class = config.rdma_traffic_class.unwrap_or(rdma.traffic_class);
+    rdma.service_level = config.rdma_service_level.unwrap_or(rdma.service_level);
+    rdma.pkey_index = config.rdma_pkey_index.unwrap_or(rdma.pkey_index);
+    rdma.hop_limit = config.rdma_hop_limit.unwrap_or(rdma.hop_limit);
+    rdma.relaxed_ordering = config.rdma_relaxed_ordering.unwrap_or(rdma.relaxed_ordering);
     rdma
 }
 
@@ -542,6 +548,21 @@ mod tests {
         assert_eq!(limits(""), (16_384, 16_384));
         let both = "transfer_max_connections = 7\ntransfer_max_connections_per_address = 3";
         assert_eq!(limits(both), (7, 3));
+    }
+
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    #[test]
+    fn marks_of_packets_reach_the_transport() {
+        let rdma = |toml: &str| {
+            let config = ClientConfig::from_toml(&format!("protocol = 'rdma'\n{toml}")).unwrap();
+            let rdma = node(&config).unwrap().rdma.unwrap();
+            let marks = (rdma.traffic_class, rdma.service_level, rdma.hop_limit.get());
+            (marks, rdma.gid_index, rdma.pkey_index, rdma.relaxed_ordering)
+        };
+        assert_eq!(rdma(""), ((0, 0, 64), None, 0, true));
+        let all = "rdma_traffic_class = 106\nrdma_service_level = 3\nrdma_hop_limit = 8\n\
+            rdma_gid_index = 3\nrdma_pkey_index = 1\nrdma_relaxed_ordering = false";
+        assert_eq!(rdma(all), ((106, 3, 8), Some(3), 1, false));
     }
 
     #[test]

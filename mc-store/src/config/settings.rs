@@ -2,7 +2,7 @@
 //! what reads its value.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -159,6 +159,19 @@ settings! {
     auto_discovery: bool = "auto_discovery", "MC_MS_AUTO_DISC", value::flag;
     /// The devices that may be found; all when empty.
     device_filters: Vec<String> = "device_filters", "MC_MS_FILTERS", value::names;
+    /// The address of RDMA ports, by its index in the port's table.
+    rdma_gid_index: u8 = "rdma_gid_index", "MC_GID_INDEX", value::gid_index;
+    /// The traffic class of RDMA packets: with RoCE v2 the DSCP times four.
+    rdma_traffic_class: u8 = "rdma_traffic_class", "MC_IB_TC", value::traffic_class;
+    /// The service level of RDMA packets.
+    rdma_service_level: u8 = "rdma_service_level", "MC_IB_SL", value::service_level;
+    /// The partition of RDMA, by its index in each port's table of keys.
+    rdma_pkey_index: u16 = "rdma_pkey_index", "MC_PKEY_INDEX", value::pkey_index;
+    /// Routers that an RDMA packet may pass on InfiniBand.
+    rdma_hop_limit: NonZeroU8 = "rdma_hop_limit", "MC_STORE_RDMA_HOP_LIMIT", value::hop_limit;
+    /// Whether RDMA devices may write memory in any order until a request completes.
+    rdma_relaxed_ordering: bool = "rdma_relaxed_ordering", "MC_IB_PCI_RELAXED_ORDERING",
+        value::relaxed_ordering;
     /// Connections to each peer.
     links_per_peer: NonZeroUsize = "links_per_peer", "MC_STORE_LINKS_PER_PEER",
         value::connections;

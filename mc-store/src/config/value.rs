@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -150,6 +150,41 @@ pub(super) fn node_number(value: &Value) -> Result<u32, Expected> {
     number(value).ok_or("the number of a NUMA node")
 }
 
+pub(super) fn gid_index(value: &Value) -> Result<u8, Expected> {
+    number(value).ok_or("an index from 0 to 255; leave it out to have the address chosen")
+}
+
+pub(super) fn traffic_class(value: &Value) -> Result<u8, Expected> {
+    unset(value).or_else(|| number(value)).ok_or("a traffic class from 0 to 255")
+}
+
+pub(super) fn service_level(value: &Value) -> Result<u8, Expected> {
+    let level = unset(value).or_else(|| number(value)).filter(|level| *level <= 15);
+    level.ok_or("a service level from 0 to 15")
+}
+
+/// The number that Mooncake's variables say for "unset", which it sends as 0.
+fn unset(value: &Value) -> Option<u8> {
+    let is_unset = value.as_i64() == Some(-1) || value.as_str() == Some("-1");
+    is_unset.then_some(0)
+}
+
+pub(super) fn pkey_index(value: &Value) -> Result<u16, Expected> {
+    number(value).ok_or("an index from 0 to 65535")
+}
+
+pub(super) fn hop_limit(value: &Value) -> Result<NonZeroU8, Expected> {
+    number(value).and_then(NonZeroU8::new).ok_or("a number of routers from 1 to 255")
+}
+
+/// A switch that Mooncake's variables also set to 2, which means: where it is supported.
+pub(super) fn relaxed_ordering(value: &Value) -> Result<bool, Expected> {
+    if number(value) == Some(2_u8) {
+        return Ok(true);
+    }
+    flag(value).map_err(|_| "true or false (in a variable also 1 or 2, or 0)")
+}
+
 pub(super) fn connections(value: &Value) -> Result<NonZeroUsize, Expected> {
     count(value, MAX_CONNECTIONS).ok_or("a number from 1 to 256")
 }
@@ -266,6 +301,18 @@ mod tests {
             assert!(places(&none).is_err(), "{none}");
         }
         assert!(node_number(&text("-1")).is_err());
+        for unset in [text("-1"), Value::from(-1), text("0")] {
+            assert_eq!((traffic_class(&unset), service_level(&unset)), (Ok(0), Ok(0)));
+        }
+        assert_eq!((traffic_class(&text("255")), service_level(&text("15"))), (Ok(255), Ok(15)));
+        assert_eq!((gid_index(&text("255")), pkey_index(&text("65535"))), (Ok(255), Ok(65535)));
+        assert!(traffic_class(&text("256")).is_err() && service_level(&text("16")).is_err());
+        assert!(gid_index(&text("256")).is_err() && pkey_index(&text("65536")).is_err());
+        assert!(gid_index(&text("-1")).is_err() && hop_limit(&text("0")).is_err());
+        for (said, meant) in [("0", false), ("1", true), ("2", true), ("off", false)] {
+            assert_eq!(relaxed_ordering(&text(said)), Ok(meant));
+        }
+        assert!(relaxed_ordering(&text("3")).is_err());
         assert!(names(&text(&"eth0,".repeat(65))).is_err());
         assert_eq!(names(&text(" a ,, b,")), Ok(vec!["a".to_owned(), "b".to_owned()]));
     }
