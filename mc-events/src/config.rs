@@ -36,6 +36,10 @@ pub struct PublisherConfig {
     pub encoding: Encoding,
     /// The only tenant whose events are published; all of them without one.
     pub tenant: Option<String>,
+    /// Whether removals tell their [reasons](crate::RemovalReason), in a field that the formats of
+    /// Mooncake and vLLM do not have. Not in the encoding
+    /// [`VllmPositional`](Encoding::VllmPositional).
+    pub removal_reasons: bool,
     /// Endpoints beside the first, each with numbers of its own.
     pub more_endpoints: Vec<EndpointConfig>,
     /// What memory and connections may be used.
@@ -54,6 +58,7 @@ impl Default for PublisherConfig {
             auto_port: true,
             encoding: Encoding::S4,
             tenant: None,
+            removal_reasons: false,
             more_endpoints: Vec::new(),
             limits: Limits::default(),
         }
@@ -73,6 +78,8 @@ pub struct EndpointConfig {
     pub encoding: Encoding,
     /// The only tenant whose events are published; all of them without one.
     pub tenant: Option<String>,
+    /// Whether removals tell their reasons.
+    pub removal_reasons: bool,
 }
 
 /// What memory and connections may be used.
@@ -116,6 +123,7 @@ impl PublisherConfig {
             topic: self.topic.clone(),
             encoding: self.encoding.clone(),
             tenant: self.tenant.clone(),
+            removal_reasons: self.removal_reasons,
         };
         std::iter::once(first).chain(self.more_endpoints.iter().cloned()).collect()
     }
@@ -133,7 +141,10 @@ impl PublisherConfig {
         if let Some((setting, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
             return Err(StartError::Zero { setting });
         }
-        for EndpointConfig { topic, .. } in self.endpoints() {
+        for EndpointConfig { topic, encoding, removal_reasons, .. } in self.endpoints() {
+            if removal_reasons && encoding == Encoding::VllmPositional {
+                return Err(StartError::NoRemovalReasons);
+            }
             if topic.len() > MAX_TOPIC || topic.contains(char::is_control) {
                 return Err(StartError::Topic { topic });
             }

@@ -1,7 +1,12 @@
 //! The payload of a message in each encoding.
 
-use crate::event::{BlockRemovedEvent, BlockStoreEvent, Event, Medium, fastest, tenant_name};
+use crate::event::{
+    BlockRemovedEvent, BlockStoreEvent, Event, Medium, RemovalReason, fastest, tenant_name,
+};
 use crate::pack::Packer;
+
+/// The key of a removal's reason, where events are maps.
+const REASON: &str = "removal_reason";
 
 /// The form in which an endpoint publishes. `docs/events.md` has the bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,15 +48,16 @@ impl Encoding {
     pub(crate) fn pack(&self, event: &Event, at: Stamp, packer: &mut Packer<'_>) -> bool {
         match self {
             Self::S4 => {
-                let has_form = !matches!(event, Event::MediumStored(_) | Event::MediumRemoved(_));
-                if has_form {
-                    event.pack(packer);
+                match event {
+                    Event::MediumStored(_) | Event::MediumRemoved(_) => return false,
+                    Event::Removed(removed) => removed.pack_with(at.reason_of(event), packer),
+                    _ => event.pack(packer),
                 }
-                has_form
+                true
             }
             Self::Mooncake { backend_id } => pack_mooncake(event, backend_id, at, packer),
             Self::Vllm | Self::VllmPositional => {
-                pack_vllm(event, *self == Self::Vllm, packer).is_some()
+                pack_vllm(event, at, *self == Self::Vllm, packer).is_some()
             }
         }
     }
@@ -81,6 +87,21 @@ pub(crate) struct Stamp {
     pub(crate) micros: u64,
     /// The event's number, in the encoding `mooncake`.
     pub(crate) event_id: u64,
+    /// Whether removals tell their reasons.
+    pub(crate) removal_reasons: bool,
+}
+
+impl Stamp {
+    /// The reason to write for an event; `None` for those that are no removals, and where none is
+    /// known or wanted.
+    fn reason_of(self, event: &Event) -> Option<RemovalReason> {
+        match event {
+            Event::Removed(event) | Event::MediumRemoved(event) => {
+                event.reason.filter(|_| self.removal_reasons)
+            }
+            _ => None,
+        }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "exact until the year 2255")]
@@ -99,7 +120,8 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
         Event::RemoveAll(_) => (12, "cleared", "AllBlocksCleared", "", None),
         Event::Update(_) | Event::Custom(_) => return false,
     };
-    packer.map(pairs);
+    let reason = at.reason_of(event);
+    packer.map(pairs + usize::from(reason.is_some()));
     packer.str("event_id").uint(at.event_id);
     packer.str("timestamp").uint(at.micros / 1_000);
     packer.str("event_type").str(event_type);
@@ -135,11 +157,14 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
     } else {
         packer.nil();
     }
+    if let Some(reason) = reason {
+        packer.str(REASON).str(reason.name());
+    }
     true
 }
 
 /// Returns nothing, and writes nothing, if vLLM has no form for the event.
-fn pack_vllm(event: &Event, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
+fn pack_vllm(event: &Event, at: Stamp, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
     let medium_name = |medium| match medium {
         Some(Medium::Memory) => "CPU",
         Some(Medium::Disk | Medium::LocalDisk) => "DISK",
@@ -187,14 +212,19 @@ fn pack_vllm(event: &Event, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
             name(packer, "lora_name");
             packer.nil();
         }
-        Event::Removed(event) | Event::MediumRemoved(event) => {
-            let BlockRemovedEvent { medium, block_hash, .. } = event;
+        Event::Removed(removed) | Event::MediumRemoved(removed) => {
+            let BlockRemovedEvent { medium, block_hash, .. } = removed;
             let hash = BlockHash::parse(block_hash)?;
-            begin(packer, 3, "BlockRemoved");
+            // Decoders of arrays may count the elements.
+            let reason = at.reason_of(event).filter(|_| maps);
+            begin(packer, 3 + usize::from(reason.is_some()), "BlockRemoved");
             name(packer, "block_hashes");
             hash.pack(packer.array(1));
             name(packer, "medium");
             packer.str_or_nil(medium_name(*medium));
+            if let Some(reason) = reason {
+                packer.str(REASON).str(reason.name());
+            }
         }
         Event::RemoveAll(_) => begin(packer, 1, "AllBlocksCleared"),
         Event::Update(_) | Event::Custom(_) => return None,

@@ -30,6 +30,12 @@ pub enum StartError {
         /// The topic.
         topic: String,
     },
+    /// The encoding has no place for the reasons of removals.
+    #[error(
+        "the encoding vllm-positional has no place for the reasons of removals; choose vllm, or publish \
+         none"
+    )]
+    NoRemovalReasons,
     /// A setting is zero.
     #[error("{setting} is 0; it must be at least 1")]
     Zero {

@@ -87,6 +87,57 @@ pub struct BlockUpdateEvent {
     pub tenant: String,
 }
 
+/// Why an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RemovalReason {
+    /// A client or an administrator removed it.
+    Removed,
+    /// It made room.
+    Evicted,
+    /// Its last segment is gone.
+    SegmentLost,
+    /// Another value was put in its place.
+    Replaced,
+    /// All that was left of it was on disks, and went.
+    DiskLost,
+    /// Its time after it was first read was over.
+    Expired,
+    /// Its last replica had bytes that were not put there.
+    Damaged,
+}
+
+impl RemovalReason {
+    const ALL: [Self; 7] = [
+        Self::Removed,
+        Self::Evicted,
+        Self::SegmentLost,
+        Self::Replaced,
+        Self::DiskLost,
+        Self::Expired,
+        Self::Damaged,
+    ];
+
+    /// Its name in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::Evicted => "evicted",
+            Self::SegmentLost => "segment_lost",
+            Self::Replaced => "replaced",
+            Self::DiskLost => "disk_lost",
+            Self::Expired => "expired",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// The reason of this name; `None` for one that this version does not know.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+}
+
 /// An object was removed or evicted, with all its replicas.
 ///
 /// The encoding `s4` has no such event and publishes a [`BlockUpdateEvent`] without replicas.
@@ -103,6 +154,9 @@ pub struct BlockRemovedEvent {
     pub tenant: String,
     /// The object's group; empty for an object without one.
     pub group: String,
+    /// Why it is gone, if known. Only endpoints with
+    /// [`removal_reasons`](crate::EndpointConfig::removal_reasons) publish it.
+    pub reason: Option<RemovalReason>,
 }
 
 /// All objects of all tenants were removed.
@@ -295,13 +349,24 @@ impl KvEvent for BlockUpdateEvent {
     }
 }
 
+impl BlockRemovedEvent {
+    /// Writes the event in the encoding `s4`, with a reason as its last element.
+    pub(crate) fn pack_with(&self, reason: Option<RemovalReason>, packer: &mut Packer<'_>) {
+        let fields = 3 + usize::from(reason.is_some());
+        packer.array(fields).str(self.type_tag()).str(&self.key).array(0);
+        if let Some(reason) = reason {
+            packer.str(reason.name());
+        }
+    }
+}
+
 impl KvEvent for BlockRemovedEvent {
     fn type_tag(&self) -> &'static str {
         "BlockUpdateEvent"
     }
 
     fn pack(&self, packer: &mut Packer<'_>) {
-        packer.array(3).str(self.type_tag()).str(&self.key).array(0);
+        self.pack_with(None, packer);
     }
 
     fn tenant(&self) -> Option<&str> {

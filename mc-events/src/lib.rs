@@ -25,7 +25,7 @@ pub use encoding::Encoding;
 pub use error::{SocketBusy, StartError};
 pub use event::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, KvEvent, MAX_EVENT_BYTES, Medium,
-    RemoveAllEvent, Replica,
+    RemovalReason, RemoveAllEvent, Replica,
 };
 #[cfg(feature = "libzmq")]
 pub use libzmq::{LibzmqError, LibzmqSocket};

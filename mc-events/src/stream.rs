@@ -48,6 +48,7 @@ pub(crate) struct Stream {
     topic: Bytes,
     /// The only tenant whose events are published.
     tenant: Option<String>,
+    removal_reasons: bool,
     next: u64,
     /// The number behind the latest that was left out.
     whole_since: u64,
@@ -74,8 +75,23 @@ impl Stream {
         ring: Ring,
     ) -> Self {
         let next = encoding.first_number();
-        let scratch = Vec::new();
-        Self { encoding, topic, tenant, next, whole_since: next, next_event: 1, ring, scratch }
+        Self {
+            encoding,
+            topic,
+            tenant,
+            removal_reasons: false,
+            next,
+            whole_since: next,
+            next_event: 1,
+            ring,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Sets whether removals tell their reasons.
+    pub(crate) const fn removal_reasons(mut self, are_told: bool) -> Self {
+        self.removal_reasons = are_told;
+        self
     }
 
     pub(crate) const fn encoding(&self) -> &Encoding {
@@ -151,7 +167,8 @@ impl Stream {
                 continue;
             }
             let start = self.scratch.len();
-            let stamp = Stamp { micros, event_id: first_event + count };
+            let event_id = first_event + count;
+            let stamp = Stamp { micros, event_id, removal_reasons: self.removal_reasons };
             if !self.encoding.pack(event, stamp, &mut Packer::new(&mut self.scratch)) {
                 continue;
             }

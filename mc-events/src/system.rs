@@ -106,15 +106,21 @@ impl EventSystem {
             let mut own_sockets = parts.sockets.into_iter();
             let (mut outputs, mut endpoints, mut replay) = (Vec::new(), Vec::new(), Vec::new());
             for endpoint in config.endpoints() {
-                let EndpointConfig { endpoint, replay_endpoint, topic, encoding, tenant } =
-                    endpoint;
+                let EndpointConfig {
+                    endpoint,
+                    replay_endpoint,
+                    topic,
+                    encoding,
+                    tenant,
+                    removal_reasons,
+                } = endpoint;
                 let ring = if replay_endpoint.is_empty() {
                     Ring::new(0, 0)
                 } else {
                     Ring::new(limits.replay_messages, limits.replay_bytes)
                 };
-                let stream =
-                    Arc::new(Mutex::new(Stream::new(encoding, topic.into(), tenant, ring)));
+                let stream = Stream::new(encoding, topic.into(), tenant, ring);
+                let stream = Arc::new(Mutex::new(stream.removal_reasons(removal_reasons)));
                 let (socket, endpoint) = match own_sockets.next() {
                     Some(socket) => (socket, endpoint),
                     None => {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::Encoding;
 use crate::event::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, MAX_EVENT_BYTES, Medium,
-    RemoveAllEvent, Replica,
+    RemovalReason, RemoveAllEvent, Replica,
 };
 use crate::queue::{Pushed, Queue};
 use crate::replay::{ParsedRequest, ReplayRequest};
@@ -106,6 +106,44 @@ fn payloads_equal_the_samples() {
          319192aa6c6f63616c5f6469736baf3132372e302e302e313a313335323791ae52656d6f7665416c6c457665\
          6e74"
     );
+}
+
+#[test]
+fn removals_tell_their_reasons_only_where_they_are_asked_for_and_there_is_a_place() {
+    let Event::Removed(event) = removed() else { panic!("not a removal") };
+    let reason = Some(RemovalReason::SegmentLost);
+    let told = Event::from(BlockRemovedEvent { reason, ..event.clone() });
+    let medium = Event::MediumRemoved(BlockRemovedEvent { reason, ..event });
+    for encoding in [Encoding::S4, mooncake(), Encoding::Vllm, Encoding::VllmPositional] {
+        let known = payload(&mut stream(encoding.clone()), TIME, &[removed()]);
+        let unasked = payload(&mut stream(encoding.clone()), TIME, std::slice::from_ref(&told));
+        assert_eq!(unasked, known, "subscribers of the formats get what they know");
+        let unknown =
+            payload(&mut stream(encoding.clone()).removal_reasons(true), TIME, &[removed()]);
+        assert_eq!(unknown, known, "nothing is made up");
+        let asked =
+            stream(encoding.clone()).removal_reasons(true).batch(TIME, std::slice::from_ref(&told));
+        let asked = rmpv::decode::read_value(&mut &asked.message.unwrap().payload()[..]).unwrap();
+        let event = &asked[1][0];
+        match &encoding {
+            Encoding::S4 => assert_eq!(event[3].as_str(), Some("segment_lost")),
+            Encoding::VllmPositional => assert_eq!(event.as_array().map(Vec::len), Some(3)),
+            _ => assert_eq!(event["removal_reason"].as_str(), Some("segment_lost")),
+        }
+        if encoding != Encoding::S4 {
+            let from_one = payload(
+                &mut stream(encoding.clone()).removal_reasons(true),
+                TIME,
+                std::slice::from_ref(&medium),
+            );
+            let from_all = payload(
+                &mut stream(encoding).removal_reasons(true),
+                TIME,
+                std::slice::from_ref(&told),
+            );
+            assert_eq!(from_one, from_all);
+        }
+    }
 }
 
 #[test]
@@ -275,9 +313,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         (".{0,40}", replicas, ".{0,3}").prop_map(|(key, replicas, tenant)| {
             BlockUpdateEvent { key, replicas, tenant }.into()
         }),
-        (".{0,40}", prop::option::of(medium), ".{0,9}").prop_map(|(key, medium, block_hash)| {
-            BlockRemovedEvent { key, medium, block_hash, ..Default::default() }.into()
-        }),
+        (".{0,40}", prop::option::of(medium), ".{0,9}", any::<bool>()).prop_map(
+            |(key, medium, block_hash, is_known)| {
+                let reason = is_known.then_some(RemovalReason::SegmentLost);
+                BlockRemovedEvent { key, medium, block_hash, reason, ..Default::default() }.into()
+            }
+        ),
         Just(RemoveAllEvent.into()),
     ]
 }
@@ -293,8 +334,12 @@ fn any_encoding() -> impl Strategy<Value = Encoding> {
 
 proptest! {
     #[test]
-    fn every_batch_decodes(encoding in any_encoding(), events in prop::collection::vec(any_event(), 0..6)) {
-        let mut stream = stream(encoding.clone());
+    fn every_batch_decodes(
+        encoding in any_encoding(),
+        events in prop::collection::vec(any_event(), 0..6),
+        reasons in any::<bool>(),
+    ) {
+        let mut stream = stream(encoding.clone()).removal_reasons(reasons);
         let Some(message) = stream.batch(TIME, &events).message else { return Ok(()) };
         let mut rest = &message.payload()[..];
         let batch = rmpv::decode::read_value(&mut rest).unwrap();

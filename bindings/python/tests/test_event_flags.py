@@ -150,6 +150,11 @@ def test_a_port_in_use_is_an_error_or_another_one_is_taken(new_cluster: NewClust
         ("send_interval_ms=61s", "choose at most 60s"),
         ("max_batch_size=many", "expected a whole number"),
         ("auto_port=maybe", "expected true or false"),
+        ("removal_reasons=maybe", "expected true or false"),
+        (
+            "also=encoding=vllm-positional,endpoint=tcp://*:0,removal_reasons=true",
+            "choose vllm",
+        ),
         ("encoding=json", "choose s4, mooncake, vllm or vllm-positional"),
         ("also=topic=x", "endpoint is missing"),
         ("info_memory=0", "at least one byte"),
@@ -170,6 +175,36 @@ def test_what_a_flag_cannot_be_is_refused(flag: str, refusal: str) -> None:
     )
     assert refused.returncode != 0
     assert refusal in refused.stderr
+
+
+def test_removals_tell_why_where_a_flag_asks_for_it(
+    new_cluster: NewCluster, new_store: NewStore
+) -> None:
+    cluster = new_cluster(
+        master_flags=[
+            "--enable_kv_event_publish",
+            ANY_PORT,
+            "--kv_event_publisher_removal_reasons",
+            "--kv_event_publisher_also=encoding=mooncake,endpoint=tcp://127.0.0.1:0,topic=m",
+            "--kv_event_publisher_also=encoding=vllm,endpoint=tcp://127.0.0.1:0,removal_reasons=true",
+        ]
+    )
+    with (
+        subscriber(cluster) as reasons,
+        subscriber(cluster, PUBLISHED.replace(r"(\S+)", "(mooncake)", 1)) as mooncake,
+        subscriber(cluster, PUBLISHED.replace(r"(\S+)", "(vllm)", 1)) as vllm,
+    ):
+        wait_until(lambda: figure(cluster, "subscribers") == 3, what="three subscriptions")
+        store = new_store(cluster)
+        info = StoreEventInfo(block_size=2, block_hash="17", token_ids=[1, 2])
+        assert store.put("k", b"x", store_event_infos=info) == 0
+        assert store.remove("k") == 0
+        _, removed = (event for batch in events(reasons, 2) for event in batch)
+        assert removed == ["BlockUpdateEvent", "k", [], "removed"]
+        _, removed = (event for batch in events(mooncake, 2) for event in batch)
+        assert "removal_reason" not in removed
+        _, removed = (event for batch in events(vllm, 2) for event in batch)
+        assert removed["removal_reason"] == "removed"
 
 
 def test_each_endpoint_has_its_encoding_and_its_tenant(

@@ -78,8 +78,18 @@ pub(crate) struct EventArgs {
     /// Publish the events of this tenant alone.
     #[arg(long = "kv_event_publisher_tenant", value_name = "NAME")]
     tenant: Option<String>,
+    /// Tell with each removal why the object is gone: one more element in messages of the form s4, the
+    /// key removal_reason in those of mooncake and vllm. Strict readers of these forms may refuse it.
+    #[arg(
+        long = "kv_event_publisher_removal_reasons",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    removal_reasons: bool,
     /// One more endpoint, such as encoding=vllm,endpoint=tcp://*:5557,replay=tcp://*:5558,
-    /// topic=kv-events,tenant=t without spaces; may be given several times.
+    /// topic=kv-events,tenant=t,removal_reasons=true without spaces; may be given several times.
     #[arg(
         long = "kv_event_publisher_also",
         value_name = "KEY=VALUE,…",
@@ -106,6 +116,7 @@ impl EventArgs {
             topic: also.topic.clone(),
             encoding: self.encoding(also.encoding),
             tenant: also.tenant.clone(),
+            removal_reasons: also.removal_reasons,
         };
         self.enabled.then(|| PublisherConfig {
             endpoint: self.endpoint.clone(),
@@ -117,6 +128,7 @@ impl EventArgs {
             auto_port: self.auto_port,
             encoding: self.encoding(self.encoding),
             tenant: self.tenant.clone(),
+            removal_reasons: self.removal_reasons,
             more_endpoints: self.also.iter().map(more).collect(),
             ..PublisherConfig::default()
         })
@@ -194,12 +206,14 @@ struct Also {
     topic: String,
     encoding: EncodingName,
     tenant: Option<String>,
+    removal_reasons: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum BadEndpoint {
     #[error(
-        "expected KEY=VALUE, separated by commas, with encoding, endpoint, replay, topic or tenant as KEY"
+        "expected KEY=VALUE, separated by commas, with encoding, endpoint, replay, topic, tenant or \
+         removal_reasons (true or false) as KEY"
     )]
     Malformed,
     #[error("endpoint is missing; write endpoint=tcp://HOST:PORT")]
@@ -217,6 +231,9 @@ fn parse_also(text: &str) -> Result<Also, BadEndpoint> {
             "replay" => also.replay = value.into(),
             "topic" => also.topic = value.into(),
             "tenant" => also.tenant = Some(value.into()),
+            "removal_reasons" => {
+                also.removal_reasons = value.parse().map_err(|_| BadEndpoint::Malformed)?;
+            }
             "encoding" => also.encoding = parse_encoding_name(value)?,
             _ => return Err(BadEndpoint::Malformed),
         }
@@ -264,7 +281,8 @@ mod tests {
             "--kv_event_publisher_backend_id=store-7",
             "--kv_event_publisher_tenant=a",
             "--kv_event_publisher_also=encoding=vllm,endpoint=tcp://*:5557,replay=tcp://*:5558,topic=kv-events",
-            "--kv_event_publisher_also=endpoint=tcp://*:5559,tenant=b",
+            "--kv_event_publisher_removal_reasons",
+            "--kv_event_publisher_also=endpoint=tcp://*:5559,tenant=b,removal_reasons=true",
         ])
         .config()
         .unwrap();
@@ -278,6 +296,7 @@ mod tests {
             auto_port: false,
             encoding: Encoding::Mooncake { backend_id: "store-7".into() },
             tenant: Some("a".into()),
+            removal_reasons: true,
             more_endpoints: vec![
                 EndpointConfig {
                     endpoint: "tcp://*:5557".into(),
@@ -285,10 +304,12 @@ mod tests {
                     topic: "kv-events".into(),
                     encoding: Encoding::Vllm,
                     tenant: None,
+                    removal_reasons: false,
                 },
                 EndpointConfig {
                     endpoint: "tcp://*:5559".into(),
                     tenant: Some("b".into()),
+                    removal_reasons: true,
                     ..EndpointConfig::default()
                 },
             ],
@@ -299,7 +320,14 @@ mod tests {
 
     #[test]
     fn further_endpoints_are_checked() {
-        for text in ["", "endpoint", "endpoint=tcp://*:1,colour=red", "topic=x", "endpoint="] {
+        for text in [
+            "",
+            "endpoint",
+            "endpoint=tcp://*:1,colour=red",
+            "topic=x",
+            "endpoint=",
+            "endpoint=tcp://*:1,removal_reasons=maybe",
+        ] {
             assert!(parse_also(text).is_err(), "{text}");
         }
         let refusal = parse_also("endpoint=tcp://*:1,encoding=json").unwrap_err().to_string();

@@ -4,10 +4,14 @@ use mc_types::StoreEventInfo;
 use rmp::{Marker, decode};
 
 use crate::error::Malformed;
-use crate::event::{BlockStoreEvent, BlockUpdateEvent, Event, Medium, RemoveAllEvent, Replica};
+use crate::event::{
+    BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, Medium, RemovalReason,
+    RemoveAllEvent, Replica,
+};
 use crate::replay::{INFO, MAX_CURSOR, SNAPSHOT};
 
-/// Decodes a batch in the encoding `s4`. A removed object is an update without replicas.
+/// Decodes a batch in the encoding `s4`. A removed object is an [`Event::Removed`] where the endpoint
+/// tells the [reasons](RemovalReason) of removals, and else an update without replicas.
 ///
 /// Events of other types, replicas of unknown kinds and additional fields are left out.
 ///
@@ -162,7 +166,15 @@ impl<'a> Unpacker<'a> {
             "BlockStoreEvent" if fields >= 8 => (Some(self.store()?.into()), 8),
             "BlockUpdateEvent" if fields >= 3 => {
                 let (key, replicas) = (self.str()?.into(), self.replicas()?);
-                (Some(BlockUpdateEvent { key, replicas, ..Default::default() }.into()), 3)
+                let reason = if replicas.is_empty() && fields > 3 { self.reason() } else { None };
+                match reason {
+                    Some(_) => {
+                        (Some(BlockRemovedEvent { key, reason, ..Default::default() }.into()), 4)
+                    }
+                    None => {
+                        (Some(BlockUpdateEvent { key, replicas, ..Default::default() }.into()), 3)
+                    }
+                }
             }
             "RemoveAllEvent" => (Some(RemoveAllEvent.into()), 1),
             "BlockStoreEvent" | "BlockUpdateEvent" => return Err(wrong("an event without fields")),
@@ -199,6 +211,14 @@ impl<'a> Unpacker<'a> {
             }
         }
         Ok(replicas)
+    }
+
+    /// Takes the next value if it is the name of a reason.
+    fn reason(&mut self) -> Option<RemovalReason> {
+        let mut ahead = Unpacker { rest: self.rest };
+        let reason = RemovalReason::of_name(ahead.str().ok()?)?;
+        self.rest = ahead.rest;
+        Some(reason)
     }
 
     /// Passes over values, with what is in them.
@@ -326,6 +346,28 @@ mod tests {
         let events = decode_batch(&payload).unwrap();
         let [Event::Update(update)] = &events[..] else { panic!("{events:?}") };
         assert_eq!(update.replicas, [Replica { medium: Medium::Disk, location: "path".into() }]);
+    }
+
+    #[test]
+    fn a_removal_with_its_reason_is_decoded_and_an_unknown_reason_is_left_out() {
+        let mut payload = Vec::new();
+        let mut packer = Packer::new(&mut payload);
+        packer.array(2).float(0.5).array(4);
+        for reason in ["evicted", "of a later version"] {
+            packer.array(4).str("BlockUpdateEvent").str("k").array(0).str(reason);
+        }
+        packer.array(4).str("BlockUpdateEvent").str("k").array(0).uint(7);
+        // It is there, so nothing removed it.
+        packer.array(4).str("BlockUpdateEvent").str("k").array(1);
+        packer.array(2).str("disk").str("path").str("evicted");
+        let events = decode_batch(&payload).unwrap();
+        let [Event::Removed(removed), Event::Update(a), Event::Update(b), Event::Update(c)] =
+            &events[..]
+        else {
+            panic!("{events:?}")
+        };
+        assert_eq!(removed.reason, Some(RemovalReason::Evicted));
+        assert!(a.replicas.is_empty() && b.replicas.is_empty() && c.replicas.len() == 1);
     }
 
     #[test]

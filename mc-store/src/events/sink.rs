@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use mc_events::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, EventSystem, Medium,
-    RemoveAllEvent, Replica, StoreEventInfo,
+    RemovalReason, RemoveAllEvent, Replica, StoreEventInfo,
 };
-use mc_meta::{Effect, EffectSink, ObjectView, ReplicaKind, ReplicaKinds, SegmentStatus, unscoped};
+use mc_meta::{
+    Effect, EffectSink, ObjectView, Removal, ReplicaKind, ReplicaKinds, SegmentStatus, unscoped,
+};
 use mc_types::{KeyRef, Sequence, Time};
 use parking_lot::Mutex;
 
@@ -140,14 +142,17 @@ impl Publishing {
         }
     }
 
-    fn removed(&self, object: &ObjectView<'_>, before: ReplicaKinds) {
+    fn removed(&self, object: &ObjectView<'_>, cause: Removal, before: ReplicaKinds) {
         let key = object.key().as_str();
         let info = if self.wanted.infos { self.infos.lock().remove(key) } else { None };
         if !self.removal.lock().removes(key) {
             return;
         }
         for (nth, kind) in before.iter().enumerate() {
-            let event = self.removed_event(object, kind, info.as_deref());
+            let event = BlockRemovedEvent {
+                reason: reason(cause),
+                ..self.removed_event(object, kind, info.as_deref())
+            };
             match nth {
                 0 => self.publish(event),
                 _ if self.wanted.media => self.publish(Event::MediumRemoved(event)),
@@ -169,8 +174,23 @@ impl Publishing {
             block_hash: info.map(|info| info.block_hash.clone()).unwrap_or_default(),
             tenant: tenant.into(),
             group: object.group().unwrap_or_default().into(),
+            reason: None,
         }
     }
+}
+
+/// The reason that subscribers are told; `None` for a cause that events have no name for.
+const fn reason(cause: Removal) -> Option<RemovalReason> {
+    Some(match cause {
+        Removal::Requested => RemovalReason::Removed,
+        Removal::Evicted => RemovalReason::Evicted,
+        Removal::SegmentLost => RemovalReason::SegmentLost,
+        Removal::Replaced => RemovalReason::Replaced,
+        Removal::DiskLost => RemovalReason::DiskLost,
+        Removal::Expired => RemovalReason::Expired,
+        Removal::Damaged => RemovalReason::Damaged,
+        _ => return None,
+    })
 }
 
 const fn medium(kind: ReplicaKind) -> Medium {
@@ -217,7 +237,9 @@ impl EffectSink for EventSink {
         match effect {
             Effect::Stored { object, event_info } => publishing.stored(object, *event_info),
             Effect::Changed { object, before } => publishing.changed(object, *before),
-            Effect::Removed { object, before, .. } => publishing.removed(object, *before),
+            Effect::Removed { object, cause, before, .. } => {
+                publishing.removed(object, *cause, *before);
+            }
             Effect::RemoveAllBegan => {
                 publishing.removal.lock().began();
                 publishing.publish(RemoveAllEvent);

@@ -86,7 +86,8 @@ fn in_words(event: &Value) -> String {
         }
         Value::Map(pairs) => {
             let of = |name: &str| pairs.iter().find(|(key, _)| key.as_str() == Some(name));
-            let shown = ["event_type", "type", "object_key", "block_hashes", "medium"];
+            let shown =
+                ["event_type", "type", "object_key", "block_hashes", "medium", "removal_reason"];
             let shown: Vec<_> =
                 shown.iter().filter_map(|name| of(name).map(|(_, value)| text(value))).collect();
             shown.join(" ")
@@ -97,14 +98,25 @@ fn in_words(event: &Value) -> String {
 
 /// A master that publishes in these encodings, and what its sockets get.
 async fn master(state: mc_meta::Master, encodings: &[Encoding]) -> (Master, Vec<Arc<Kept>>) {
+    master_at(state, encodings, &[]).await
+}
+
+/// The same; the endpoints with a number in the list tell the reasons of removals.
+async fn master_at(
+    state: mc_meta::Master,
+    encodings: &[Encoding],
+    tell_reasons: &[usize],
+) -> (Master, Vec<Arc<Kept>>) {
     let kept: Vec<Arc<Kept>> = encodings.iter().map(|_| Arc::default()).collect();
-    let endpoint = |encoding: &Encoding| EndpointConfig {
+    let endpoint = |(number, encoding): (usize, &Encoding)| EndpointConfig {
         encoding: encoding.clone(),
+        removal_reasons: tell_reasons.contains(&number),
         ..EndpointConfig::default()
     };
     let config = PublisherConfig {
         encoding: encodings[0].clone(),
-        more_endpoints: encodings[1..].iter().map(endpoint).collect(),
+        removal_reasons: tell_reasons.contains(&0),
+        more_endpoints: encodings.iter().enumerate().skip(1).map(endpoint).collect(),
         limits: mc_events::Limits { queue_events: 1 << 20, ..mc_events::Limits::default() },
         ..PublisherConfig::default()
     };
@@ -155,8 +167,17 @@ fn key(text: &str) -> KeyRef<'_> {
 
 /// Puts an object of 64 bytes into the first segment, or not if something is there.
 fn put(state: &mc_meta::Master, name: &str, info: Option<&StoreEventInfo>) -> Option<PutHandle> {
+    put_of(state, name, 64, info)
+}
+
+fn put_of(
+    state: &mc_meta::Master,
+    name: &str,
+    bytes: u64,
+    info: Option<&StoreEventInfo>,
+) -> Option<PutHandle> {
     let config = ReplicateConfig::default().prefer("segment-0");
-    let put = PutStart { key: key(name), slice_lengths: &[64], config: &config };
+    let put = PutStart { key: key(name), slice_lengths: &[bytes], config: &config };
     let handle = state.put_start(Time::ORIGIN, WRITER, &put).ok()?.handle;
     let end = PutEnd { event_info: info, ..PutEnd::new(key(name), handle) };
     state.put_end(Time::ORIGIN, WRITER, &end).ok()?;
@@ -238,6 +259,62 @@ async fn each_change_is_told_in_the_form_of_each_encoding() {
     assert_eq!(take(&kept[0]), ["BlockUpdateEvent a"]);
     assert_eq!(take(&kept[1]), ["removed BlockRemoved a disk"]);
     assert_eq!(take(&kept[2]), ["BlockRemoved 2 DISK"], "the hash is that of the put");
+    master.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removals_tell_why_at_the_endpoints_that_are_asked_to() {
+    let encodings = [Encoding::S4, Encoding::S4, mooncake(), Encoding::Vllm];
+    let (master, kept) = master_at(state(settings()), &encodings, &[1, 2, 3]).await;
+    let (state, now) = (master.state(), Time::ORIGIN);
+    let removals = |kept: &Kept| -> Vec<String> {
+        let told = kept.told().into_iter();
+        told.filter(|event| event.contains("Removed") || event.starts_with("BlockUpdateEvent "))
+            .collect()
+    };
+    put(state, "removed", Some(&info("0x1"))).unwrap();
+    state.remove(now, key("removed"), false).unwrap();
+
+    put(state, "replaced", Some(&info("0x2"))).unwrap();
+    let config = ReplicateConfig::default();
+    let again = PutStart { key: key("replaced"), slice_lengths: &[128], config: &config };
+    let handle = state.upsert_start(now, WRITER, &again).unwrap().handle;
+    state.upsert_end(now, WRITER, &PutEnd::new(key("replaced"), handle)).unwrap();
+    state.remove(now, key("replaced"), false).unwrap();
+
+    // The third has room in neither segment of 1 MiB.
+    for name in ["evicted", "lost", "new"] {
+        put_of(state, name, 600 << 10, Some(&info("0x3"))).unwrap();
+    }
+    state.remove(now, key("new"), false).unwrap();
+    for number in 0..2 {
+        state.unmount_segment(now, NODE, SegmentId::from_u128(number)).unwrap();
+    }
+    let told = eventually_async(DEADLINE, "the last object is gone", async || {
+        published(&master).await;
+        let told = removals(&kept[1]);
+        (told.len() == 6).then_some(told)
+    })
+    .await;
+    let expected = [
+        "removed removed",
+        "replaced replaced",
+        "replaced removed",
+        "evicted evicted",
+        "new removed",
+        "lost segment_lost",
+    ];
+    assert_eq!(told, expected.map(|event| format!("BlockUpdateEvent {event}")));
+    let unasked = expected.map(|event| event.split_once(' ').unwrap().0);
+    assert_eq!(removals(&kept[0]), unasked.map(|event| format!("BlockUpdateEvent {event}")));
+    let told: Vec<String> = removals(&kept[2]);
+    let of_maps = expected.map(|event| event.split_once(' ').unwrap());
+    assert_eq!(told, of_maps.map(|(key, why)| format!("removed BlockRemoved {key} cpu {why}")));
+    let told = removals(&kept[3]);
+    // The second value of its key was put without metadata.
+    let hashes =
+        ["1 CPU removed", "2 CPU replaced", "3 CPU evicted", "3 CPU removed", "3 CPU segment_lost"];
+    assert_eq!(told, hashes.map(|event| format!("BlockRemoved {event}")));
     master.shutdown().await;
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn more(encoding: Encoding, topic: &str) -> EndpointConfig {
         replay_endpoint: "tcp://127.0.0.1:0".into(),
         topic: topic.into(),
         encoding,
-        tenant: None,
+        ..EndpointConfig::default()
     }
 }
 
