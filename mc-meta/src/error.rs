@@ -430,6 +430,9 @@ pub enum RemoveError {
     /// It is being copied or moved. Force does not help.
     #[error("the object is being copied or moved; retry when that is over")]
     InTransfer,
+    /// Its key has the value of another put than the named one, which is gone.
+    #[error("the object was replaced by another put; look it up again and remove that one")]
+    Replaced,
 }
 
 impl RemoveError {
@@ -441,6 +444,7 @@ impl RemoveError {
             Self::Leased { .. } => ErrorCode::ObjectHasLease,
             Self::NotReady => ErrorCode::ReplicaIsNotReady,
             Self::InTransfer => ErrorCode::ObjectHasReplicationTask,
+            Self::Replaced => ErrorCode::LeaseExpired,
         }
     }
 

@@ -6,7 +6,7 @@
 pub(crate) mod clear;
 pub(crate) mod expiry;
 
-use mc_types::{KeyRef, Time};
+use mc_types::{Generation, KeyRef, Time};
 
 use crate::error::RemoveError;
 use crate::journal::effect::{Effect, Removal};
@@ -68,10 +68,38 @@ impl Master {
     /// # Errors
     /// [`RemoveError`] when there is no object, or it may not go now.
     pub fn remove(&self, now: Time, key: KeyRef<'_>, force: bool) -> Result<(), RemoveError> {
+        self.remove_one(now, key, None, force)
+    }
+
+    /// Removes the object that the put `generation` stored, and no other of its key, as a forced
+    /// [`remove`](Self::remove) does. Of several callers that name one put, one succeeds: it is how a
+    /// value is given to one reader.
+    ///
+    /// # Errors
+    /// [`RemoveError`] when there is no object, it is of another put, or it may not go now.
+    pub fn remove_generation(
+        &self,
+        now: Time,
+        key: KeyRef<'_>,
+        generation: Generation,
+    ) -> Result<(), RemoveError> {
+        self.remove_one(now, key, Some(generation), true)
+    }
+
+    fn remove_one(
+        &self,
+        now: Time,
+        key: KeyRef<'_>,
+        generation: Option<Generation>,
+        force: bool,
+    ) -> Result<(), RemoveError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let (slot, object) = shard.find_live(key, emit).ok_or(RemoveError::NotFound)?;
+        if generation.is_some_and(|wanted| wanted != object.generation) {
+            return Err(RemoveError::Replaced);
+        }
         if !object.is_complete() {
             return Err(RemoveError::NotReady);
         }

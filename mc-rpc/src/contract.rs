@@ -172,10 +172,10 @@ fn golden_put_start() {
 
 #[test]
 fn single_key_requests_are_the_messages() {
-    let bytes = written(|out| request::write_remove(out, key("a"), true));
+    let bytes = written(|out| request::write_flagged_key(out, key("a"), true));
     let message = proto::RemoveRequest { key: "a".into(), force: true };
     assert_eq!(proto::RemoveRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_remove(&message.encode_to_vec()).unwrap(), (key("a"), true));
+    assert_eq!(request::parse_flagged_key(&message.encode_to_vec()).unwrap(), (key("a"), true));
 
     let [checksums, prefixes] = [[7], [8]].map(|crcs| crcs.map(Checksum::from_crc32c));
     let handle = named(0, 9);

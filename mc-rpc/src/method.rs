@@ -257,6 +257,8 @@ methods! {
     ReportFiles = 95: Node, Harmless, Short => written report_files;
     /// The objects that a client is to delete from its disk.
     FetchDiskDeletions = 96: Node, Tracked, Short => cold fetch_disk_deletions;
+    /// Removes the objects of particular puts.
+    BatchRemoveGeneration = 97: Writer, Once, Short => written batch_remove_generation;
 }
 
 impl Method {

@@ -78,17 +78,6 @@ fn segment_name<'a>(field: Field<'a>, name: &'static str) -> Result<&'a str, Ref
     Ok(text)
 }
 
-/// A request that names one key and nothing else.
-pub(crate) fn parse_key(payload: &[u8]) -> Result<KeyRef<'_>, Refusal> {
-    let (mut fields, mut found) = (Fields::new(payload), None);
-    while let Some(field) = fields.next()? {
-        if field.number == 1 {
-            found = Some(key(field, "key")?);
-        }
-    }
-    found.ok_or_else(missing_key)
-}
-
 pub(crate) fn write_key(out: &mut BytesMut, key: KeyRef<'_>) {
     put_bytes(out, 1, key.as_str().as_bytes());
 }
@@ -159,39 +148,39 @@ pub(crate) fn write_keys(out: &mut BytesMut, keys: &[KeyRef<'_>]) {
     }
 }
 
-/// `RemoveRequest`.
-pub(crate) fn parse_remove(payload: &[u8]) -> Result<(KeyRef<'_>, bool), Refusal> {
-    let (mut fields, mut found, mut force) = (Fields::new(payload), None, false);
+/// `RemoveRequest` and `ExistKeyRequest`: a key, and whether by force or without a lease.
+pub(crate) fn parse_flagged_key(payload: &[u8]) -> Result<(KeyRef<'_>, bool), Refusal> {
+    let (mut fields, mut found, mut flag) = (Fields::new(payload), None, false);
     while let Some(field) = fields.next()? {
         match field.number {
             1 => found = Some(key(field, "key")?),
-            2 => force = field.bool()?,
+            2 => flag = field.bool()?,
             _ => {}
         }
     }
-    Ok((found.ok_or_else(missing_key)?, force))
+    Ok((found.ok_or_else(missing_key)?, flag))
 }
 
-pub(crate) fn write_remove(out: &mut BytesMut, key: KeyRef<'_>, force: bool) {
+pub(crate) fn write_flagged_key(out: &mut BytesMut, key: KeyRef<'_>, flag: bool) {
     write_key(out, key);
-    put_u64(out, 2, force.into());
+    put_u64(out, 2, flag.into());
 }
 
-/// `BatchRemoveRequest`.
-pub(crate) fn parse_batch_remove(payload: &[u8]) -> Result<(Items<'_>, bool), Refusal> {
-    let mut force = false;
+/// `BatchRemoveRequest` and `BatchExistKeyRequest`.
+pub(crate) fn parse_flagged_keys(payload: &[u8]) -> Result<(Items<'_>, bool), Refusal> {
+    let mut flag = false;
     let items = Items::parse(payload, 1, "keys", |field| {
         if field.number == 2 {
-            force = field.bool()?;
+            flag = field.bool()?;
         }
         Ok(())
     })?;
-    Ok((items, force))
+    Ok((items, flag))
 }
 
-pub(crate) fn write_batch_remove(out: &mut BytesMut, keys: &[KeyRef<'_>], force: bool) {
+pub(crate) fn write_flagged_keys(out: &mut BytesMut, keys: &[KeyRef<'_>], flag: bool) {
     write_keys(out, keys);
-    put_u64(out, 2, force.into());
+    put_u64(out, 2, flag.into());
 }
 
 pub(crate) fn write_ping(out: &mut BytesMut, client: ClientId) {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::described::{Described, Reported};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 6;
+pub(super) const VERSION: u16 = 7;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -158,6 +158,13 @@ pub(super) enum Call<'a> {
     Task {
         id: [u8; 16],
     },
+    Probe(Keys<'a>),
+    /// The puts of the keys, in their order.
+    RemoveGenerations {
+        keys: Keys<'a>,
+        #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
+        generations: Vec<u64>,
+    },
 }
 
 impl Call<'_> {
@@ -172,8 +179,10 @@ impl Call<'_> {
         match self {
             Call::Put(call) => FAILURE * call.puts.len().max(1),
             Call::Get { gets } => FAILURE * gets.len().max(1),
-            Call::Remove { keys, .. } | Call::Stat(keys) => FAILURE * keys.0.len().max(1),
-            Call::Exist(keys) => FAILURE + keys.0.len(),
+            Call::Remove { keys, .. } | Call::RemoveGenerations { keys, .. } | Call::Stat(keys) => {
+                FAILURE * keys.0.len().max(1)
+            }
+            Call::Exist(keys) | Call::Probe(keys) => FAILURE + keys.0.len(),
             Call::Find { limit, .. } => {
                 FAILURE + (*limit as usize).min(MAX_OBJECTS) * (MAX_KEY_LEN + KEY_HEAD)
             }

@@ -500,8 +500,12 @@ macro_rules! common_calls {
                 ) -> Result<u64, $get>;
                 fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, $get>>;
                 fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, $get>>;
+                fn get_and_remove(&self, key: &str) -> Result<Bytes, $get>;
+                fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, $get>>;
                 fn exist(&self, key: &str) -> Result<bool, $call>;
                 fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, $call>;
+                fn probe(&self, key: &str) -> Result<bool, $call>;
+                fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, $call>;
                 fn longest_prefix(&self, keys: &[&str]) -> Result<usize, $call>;
                 fn size(&self, key: &str) -> Result<u64, $call>;
                 fn stat(&self, key: &str) -> Result<Stat, $call>;
@@ -511,6 +515,15 @@ macro_rules! common_calls {
                     &self,
                     keys: &[&str],
                     force: bool,
+                ) -> Result<Vec<Result<(), $key>>, $call>;
+                fn remove_generation(
+                    &self,
+                    key: &str,
+                    generation: Generation,
+                ) -> Result<(), $call>;
+                fn batch_remove_generations(
+                    &self,
+                    objects: &[(&str, Generation)],
                 ) -> Result<Vec<Result<(), $key>>, $call>;
                 fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, $call>;
                 fn remove_all(&self, force: bool) -> Result<u64, $call>;

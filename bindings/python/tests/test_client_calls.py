@@ -153,6 +153,52 @@ def test_many_keys_at_once(store: mc_store.Client) -> None:
     assert store.get_many([]) == store.put_many({}) == store.exists_many(()) == []
 
 
+def test_a_value_is_taken_once(store: mc_store.Client) -> None:
+    store.put_many({"a": b"1", "b": b"2", "c": b"3"})
+    store.get("a")
+    assert bytes(store.get_and_remove("a")) == b"1"
+    with pytest.raises(mc_store.NotFound):
+        store.get_and_remove("a")
+    assert store.get_and_remove("a", None) is None
+    taken = store.get_and_remove_many(["b", "a", "b"])
+    assert [None if value is None else bytes(value) for value in taken] == [b"2", None, None]
+    value, invalid = store.get_and_remove_many(["c", ""], return_exceptions=True)
+    assert isinstance(value, mc_store.Buffer)
+    assert isinstance(invalid, mc_store.InvalidArgument)
+    assert store.get_and_remove_many([]) == []
+    assert store.find(".") == []
+
+    # Of many threads each value is one's.
+    values = {f"k{n}": n.to_bytes(4) for n in range(200)}
+    store.put_many(values)
+    taken_by: list[list[bytes]] = []
+
+    def take() -> None:
+        buffers = (store.get_and_remove(key, None) for key in values)
+        taken_by.append([bytes(buffer) for buffer in buffers if buffer is not None])
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(value for taken in taken_by for value in taken) == sorted(values.values())
+
+
+def test_a_probe_leases_nothing(store: mc_store.Client) -> None:
+    store.put_many({"a": b"1", "b": b"2"})
+    assert store.probe("a")
+    assert not store.probe("none")
+    assert store.probe_many(["a", "none", "b"]) == [True, False, True]
+    store.remove("a")
+    assert store.probe_many(iter(["a"])) == [False]
+    assert store.exists("b")
+    with pytest.raises(mc_store.Leased):
+        store.remove("b")
+    with pytest.raises(mc_store.InvalidArgument):
+        store.probe("")
+
+
 def test_what_fails_among_many_is_raised_or_returned(store: mc_store.Client) -> None:
     store["short"] = b"12"
     store["long"] = b"1234"

@@ -162,6 +162,26 @@ def test_a_probe_finds_what_is_there_and_leases_nothing(
     assert all(code < 0 for code in store.batch_probe_key(keys))
 
 
+def test_a_value_is_taken_once(store: MooncakeDistributedStore, key: str) -> None:
+    keys = [f"{key}{n}" for n in range(3)]
+    assert store.put_batch(keys, [b"0", b"1", b"2"]) == 0
+    assert store.get(keys[0]) == b"0"
+    assert store.get_and_remove(keys[0]) == b"0"
+    assert store.get_and_remove(keys[0]) == b""
+    assert store.batch_get_and_remove([keys[1], keys[0], keys[2], keys[1]]) == [
+        b"1",
+        b"",
+        b"2",
+        b"",
+    ]
+    assert store.batch_is_exist(keys) == [0, 0, 0]
+    assert store.batch_get_and_remove([]) == []
+    assert store.get_and_remove("") == b""
+    # The key is free again.
+    assert store.put(keys[0], b"new") == 0
+    assert store.get_and_remove(keys[0]) == b"new"
+
+
 def test_a_batch_has_one_answer_for_each_key(store: MooncakeDistributedStore, key: str) -> None:
     keys = [f"{key}{n}" for n in range(5)]
     assert store.put_batch(keys[:3], [b"0", b"11", b"222"]) == 0

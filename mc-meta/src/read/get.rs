@@ -151,6 +151,20 @@ impl Master {
         self.look_up(now, keys, |key| *key, |shard, found, _| shard.exist(found, now))
     }
 
+    /// Returns whether an object can be read. A yes grants no lease, and does not count as a use of
+    /// the object: it may be evicted or removed before a read that follows.
+    pub fn probe(&self, now: Time, key: KeyRef<'_>) -> bool {
+        let key = self.hashed(key);
+        let mut shard = self.shard_of(key);
+        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
+        shard.probe(found)
+    }
+
+    /// [`probe`](Self::probe) for each of `keys`, in their order.
+    pub fn batch_probe(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
+        self.look_up(now, keys, |key| *key, |shard, found, _| shard.probe(found))
+    }
+
     /// Asks `each` about every item, given the shard of its key and its object's slot there,
     /// and gives the answers in the order of the items.
     ///
@@ -263,6 +277,11 @@ impl Shard {
         let exists = found.is_some_and(|slot| {
             self.get_mut(slot).is_readable() && self.access(slot, Access::Asks, now)
         });
+        self.totals_mut().asked(exists)
+    }
+
+    fn probe(&mut self, found: Option<ObjectSlot>) -> bool {
+        let exists = found.is_some_and(|slot| self.get_mut(slot).is_readable());
         self.totals_mut().asked(exists)
     }
 

@@ -27,6 +27,14 @@ calls! {
         answer::read_exists,
     }
 
+    /// Returns whether an object can be read, without a lease, and without counting as a use of
+    /// it. A master of an older version grants a lease all the same.
+    fn probe(&self, key: KeyRef<'_>) -> bool {
+        ExistKey,
+        |out: &mut BytesMut| request::write_flagged_key(out, key, true),
+        answer::read_exists,
+    }
+
     /// Returns how many of the first keys exist, up to the first that does not. Grants
     /// no lease.
     fn longest_prefix(&self, keys: &[KeyRef<'_>]) -> usize {
@@ -61,6 +69,13 @@ calls! {
     fn batch_exist(&self, keys: &[KeyRef<'_>]) -> Vec<Result<bool, Refusal>> {
         BatchExistKey "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| request::write_keys(out, keys),
+        |message: &[u8]| answer::read_all_exist(message, keys.len()),
+    }
+
+    /// [`probe`](Self::probe) of many keys.
+    fn batch_probe(&self, keys: &[KeyRef<'_>]) -> Vec<Result<bool, Refusal>> {
+        BatchExistKey "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
+        |out: &mut BytesMut| request::write_flagged_keys(out, keys, true),
         |message: &[u8]| answer::read_all_exist(message, keys.len()),
     }
 }
@@ -114,15 +129,23 @@ impl CallContext<'_> {
     }
 
     pub(crate) fn exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let key = self.scoped(request::parse_key(self.payload)?)?;
-        reply::write_exists(out, self.master.exist(self.now, key.as_ref()));
+        let (key, probes) = request::parse_flagged_key(self.payload)?;
+        let key = self.scoped(key)?;
+        let exists = match probes {
+            false => self.master.exist(self.now, key.as_ref()),
+            true => self.master.probe(self.now, key.as_ref()),
+        };
+        reply::write_exists(out, exists);
         Ok(())
     }
 
     pub(crate) fn batch_exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let keys = request::parse_keys(self.payload)?;
+        let (keys, probes) = request::parse_flagged_keys(self.payload)?;
         let mut reply = ExistReply::new(out, keys.len(), self.max_reply)?;
-        let ask = |keys: &[KeyRef<'_>]| self.master.batch_exist(self.now, keys);
+        let ask = |keys: &[KeyRef<'_>]| match probes {
+            false => self.master.batch_exist(self.now, keys),
+            true => self.master.batch_probe(self.now, keys),
+        };
         self.in_key_batches(keys, ask, |exists| match exists {
             Ok(exists) => reply.exists(exists),
             Err(refusal) => reply.refused(&refusal),

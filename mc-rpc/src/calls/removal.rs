@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use mc_meta::ObjectsLeft;
-use mc_types::{ClientId, KeyRef, ObjectKey};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey};
 
 use super::{
     CallContext, MAX_BATCH, at_most, calls, client_id, key, message, object_key, reply,
@@ -12,7 +12,7 @@ use crate::answer::{read_all_done, read_done};
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::reply::BatchReply;
-use crate::request::{self, write_batch_remove, write_remove};
+use crate::request::{self, write_flagged_key, write_flagged_keys};
 
 /// What a removal of all objects did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,15 +28,31 @@ calls! {
     /// Removes an object; with `force` even while it has a lease.
     fn remove(&self, key: KeyRef<'_>, force: bool) -> () {
         Remove "Refused with the codes of [`mc_meta::RemoveError`].",
-        |out: &mut BytesMut| write_remove(out, key, force),
+        |out: &mut BytesMut| write_flagged_key(out, key, force),
         read_done,
     }
 
     /// [`remove`](Self::remove) of many keys.
     fn batch_remove(&self, keys: &[KeyRef<'_>], force: bool) -> Vec<Result<(), Refusal>> {
         BatchRemove "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
-        |out: &mut BytesMut| write_batch_remove(out, keys, force),
+        |out: &mut BytesMut| write_flagged_keys(out, keys, force),
         |message: &[u8]| read_all_done(message, keys.len()),
+    }
+
+    /// Removes the objects that these puts have stored, also while they have leases. Of several
+    /// calls that name one put, one is answered with `Ok`.
+    fn batch_remove_generations(&self, items: &[(KeyRef<'_>, Generation)]) -> Vec<Result<(), Refusal>> {
+        BatchRemoveGeneration
+            "As [`batch_get_replica_list`](Self::batch_get_replica_list); the code of an item is \
+             `LeaseExpired` when its key has the object of another put. A master that does not know the \
+             call refuses it with `NotSupported`.",
+        message(proto::BatchRemoveGenerationRequest {
+            items: items.iter().map(|(key, generation)| proto::RemoveGenerationItem {
+                key: key.as_str().into(),
+                generation: generation.as_u64(),
+            }).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, items.len()),
     }
 
     /// Removes every object without a lease, with `force` the others too, and returns how
@@ -83,14 +99,28 @@ calls! {
 
 impl CallContext<'_> {
     pub(crate) fn remove(self, _: &mut BytesMut) -> Result<(), Refusal> {
-        let (key, force) = request::parse_remove(self.payload)?;
+        let (key, force) = request::parse_flagged_key(self.payload)?;
         Ok(self.master.remove(self.now, self.scoped(key)?.as_ref(), force)?)
     }
 
     pub(crate) fn batch_remove(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let (keys, force) = request::parse_batch_remove(self.payload)?;
+        let (keys, force) = request::parse_flagged_keys(self.payload)?;
         BatchReply::new(out, 2, keys.len(), self.max_reply)?.all(keys.keys(), |key| {
             Ok(self.master.remove(self.now, self.scoped(key?)?.as_ref(), force)?)
+        });
+        Ok(())
+    }
+
+    pub(crate) fn batch_remove_generation(
+        self,
+        request: &proto::BatchRemoveGenerationRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let items = at_most(&request.items, MAX_BATCH, "items")?;
+        BatchReply::new(out, 2, items.len(), self.max_reply)?.all(items, |item| {
+            let key = self.scoped(key(&item.key, "key")?)?;
+            let generation = Generation::new(item.generation);
+            Ok(self.master.remove_generation(self.now, key.as_ref(), generation)?)
         });
         Ok(())
     }

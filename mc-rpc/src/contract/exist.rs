@@ -16,7 +16,7 @@ fn ask(
     max_reply: usize,
 ) -> Result<BytesMut, Refusal> {
     let keys = keys.iter().map(ToString::to_string).collect();
-    let payload = proto::BatchExistKeyRequest { keys }.encode_to_vec();
+    let payload = proto::BatchExistKeyRequest { keys, ..Default::default() }.encode_to_vec();
     let mut out = BytesMut::new();
     let caller = &Caller::ANYBODY;
     let call = Call {
@@ -37,6 +37,59 @@ fn golden_batch_exist() {
     let answer = ask(&service, &["k", "x", "k"], 1 << 16).unwrap();
     assert_eq!(&answer[..], b"\x12\x03\x01\x00\x01");
     assert!(ask(&service, &[], 1 << 16).unwrap().is_empty());
+}
+
+#[test]
+fn a_probe_is_answered_like_an_existence_check_and_grants_no_lease() {
+    let service = service();
+    put(&service, "k");
+    let remove = |force| {
+        let request = proto::RemoveRequest { key: "k".into(), force };
+        call::<proto::RemoveResponse>(&service, Method::Remove, &request)
+    };
+    for probe in [true, false] {
+        let one = proto::ExistKeyRequest { key: "k".into(), probe };
+        let found: proto::ExistKeyResponse = call(&service, Method::ExistKey, &one).unwrap();
+        let keys = ["k", "x", ""].map(String::from).to_vec();
+        let many = proto::BatchExistKeyRequest { keys, probe };
+        let all: proto::BatchExistKeyResponse =
+            call(&service, Method::BatchExistKey, &many).unwrap();
+        assert!(found.exists);
+        assert_eq!((all.exists, all.refusals.len()), (vec![true, false, false], 1));
+        match probe {
+            true => {
+                remove(false).unwrap();
+                put(&service, "k");
+            }
+            false => assert_eq!(remove(false).unwrap_err().code, ErrorCode::ObjectHasLease),
+        }
+    }
+    let bytes =
+        super::written(|out| crate::request::write_flagged_keys(out, &[super::key("k")], true));
+    let message = proto::BatchExistKeyRequest { keys: vec!["k".into()], probe: true };
+    assert_eq!(message.encode_to_vec(), &bytes[..]);
+}
+
+#[test]
+fn one_of_several_removals_that_name_a_put_is_answered_with_yes() {
+    let service = service();
+    let (old, other) = (put(&service, "k"), put(&service, "l"));
+    let items = [("k", old), ("k", old), ("l", other + 1), ("", 1), ("x", 1)];
+    let items =
+        items.map(|(key, generation)| proto::RemoveGenerationItem { key: key.into(), generation });
+    let request = proto::BatchRemoveGenerationRequest { items: items.to_vec() };
+    let done: proto::BatchRemoveGenerationResponse =
+        call(&service, Method::BatchRemoveGeneration, &request).unwrap();
+    let codes: Vec<i32> = done.items.iter().map(|item| item.status_code).collect();
+    assert_eq!(codes, [0, -704, -707, ErrorCode::InvalidKey.code(), -704]);
+    let items = vec![request.items[0].clone(); crate::request::MAX_BATCH + 1];
+    let many = proto::BatchRemoveGenerationRequest { items };
+    let refused = call::<proto::BatchRemoveGenerationResponse>(
+        &service,
+        Method::BatchRemoveGeneration,
+        &many,
+    );
+    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidParams);
 }
 
 #[test]
@@ -111,6 +164,7 @@ proptest! {
         let keys: Vec<&str> = there.iter().map(|there| if *there { "k" } else { "x" }).collect();
         let request = proto::BatchExistKeyRequest {
             keys: keys.iter().map(ToString::to_string).collect(),
+            ..Default::default()
         };
         let message: proto::BatchExistKeyResponse =
             call(&service, Method::BatchExistKey, &request).unwrap();

@@ -412,7 +412,7 @@ fn space_that_late_bytes_may_reach_is_kept_until_a_fence_answers() {
         call::<proto::PutRevokeResponse>(&service, Method::PutRevoke, &message)
     };
     revoke(LateWrites::Possible).unwrap();
-    let exist = proto::ExistKeyRequest { key: "k".into() };
+    let exist = proto::ExistKeyRequest { key: "k".into(), ..Default::default() };
     let found: proto::ExistKeyResponse = call(&service, Method::ExistKey, &exist).unwrap();
     assert!(!found.exists);
     // The key is free for another put, the space is not.

@@ -74,7 +74,7 @@ async fn put(raw: &mut Raw, key: &str) -> Result<(), Refusal> {
 }
 
 async fn exists(raw: &mut Raw, key: &str) -> bool {
-    let request = proto::ExistKeyRequest { key: key.into() };
+    let request = proto::ExistKeyRequest { key: key.into(), ..Default::default() };
     ask::<proto::ExistKeyResponse>(raw, Method::ExistKey, &request).await.unwrap().exists
 }
 

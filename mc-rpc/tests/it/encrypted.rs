@@ -260,7 +260,7 @@ async fn calls_over_grpc_go_encrypted_too() {
             Ok::<_, h2::Error>((status, message))
         }
     };
-    let exist = ExistKeyRequest { key: "k".into() }.encode_to_vec();
+    let exist = ExistKeyRequest { key: "k".into(), ..Default::default() }.encode_to_vec();
     let asked = tokio::time::timeout(DEADLINE, ask("ExistKey", exist)).await.unwrap();
     let (status, mut message) = asked.unwrap();
     message.advance(5);

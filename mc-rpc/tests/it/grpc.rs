@@ -81,7 +81,7 @@ fn put_start(name: &str) -> PutStartRequest {
 }
 
 async fn exists(channel: &Channel, name: &str) -> Result<bool, Status> {
-    let request = ExistKeyRequest { key: name.to_owned() };
+    let request = ExistKeyRequest { key: name.to_owned(), ..Default::default() };
     let answer: ExistKeyResponse = call(channel, "ExistKey", request).await?;
     Ok(answer.exists)
 }
@@ -131,7 +131,7 @@ async fn an_object_lives_its_life() {
     assert!(list.lease_ttl_ms > 0);
 
     let keys = ["block", "absent", ""].map(str::to_owned).to_vec();
-    let batch = BatchExistKeyRequest { keys };
+    let batch = BatchExistKeyRequest { keys, ..Default::default() };
     let batch: BatchExistKeyResponse = call(&channel, "BatchExistKey", batch).await.unwrap();
     assert_eq!(batch.exists, [true, false, false]);
     assert_eq!(batch.refusals[0].status_code, ErrorCode::InvalidKey.code());
@@ -203,7 +203,7 @@ async fn bad_messages_cost_one_call() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("field 1 has another type"), "{refused}");
 
-    let large = BatchExistKeyRequest { keys: vec!["k".repeat(1000); 1000] };
+    let large = BatchExistKeyRequest { keys: vec!["k".repeat(1000); 1000], ..Default::default() };
     let refused = call::<_, BatchExistKeyResponse>(&channel, "BatchExistKey", large).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
@@ -221,14 +221,15 @@ async fn metadata_that_makes_no_sense_is_refused() {
         ("mc-max-reply", "10", Code::InvalidArgument),
         ("authorization", "Basic eHg6eXk=", Code::Unauthenticated),
     ] {
-        let mut request = Request::new(ExistKeyRequest { key: "k".to_owned() });
+        let mut request =
+            Request::new(ExistKeyRequest { key: "k".to_owned(), ..Default::default() });
         request.metadata_mut().insert(name, value.parse().unwrap());
         let path = "/mc.store.v1.MasterService/ExistKey";
         let refused = call_at::<_, ExistKeyResponse>(&channel, path, request).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
         assert!(refused.message().contains(name), "{refused}");
     }
-    let mut request = Request::new(ExistKeyRequest { key: "k".to_owned() });
+    let mut request = Request::new(ExistKeyRequest { key: "k".to_owned(), ..Default::default() });
     request.metadata_mut().insert("mc-tenant", "no/name".parse().unwrap());
     let path = "/mc.store.v1.MasterService/ExistKey";
     let refused = call_at::<_, ExistKeyResponse>(&channel, path, request).await.unwrap_err();
@@ -348,7 +349,7 @@ async fn a_shutdown_answers_what_is_under_way() {
     let asked = tokio::spawn({
         let channel = channel.clone();
         async move {
-            let request = BatchExistKeyRequest { keys };
+            let request = BatchExistKeyRequest { keys, ..Default::default() };
             call::<_, BatchExistKeyResponse>(&channel, "BatchExistKey", request).await
         }
     });

@@ -255,7 +255,7 @@ async fn a_standby_does_not_serve_over_grpc() {
     assert_eq!(told.role(), ha_status_response::Role::Standby);
     client.ready().await.unwrap();
     let codec = ProstCodec::<_, ExistKeyResponse>::default();
-    let request = tonic::Request::new(ExistKeyRequest { key: "k".into() });
+    let request = tonic::Request::new(ExistKeyRequest { key: "k".into(), ..Default::default() });
     let refused = client.unary(request, path("ExistKey").unwrap(), codec).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     assert!(refused.message().contains("the leader is a:1"), "{refused}");

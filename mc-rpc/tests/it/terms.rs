@@ -29,7 +29,7 @@ fn request(id: u64, method: Method, message: &impl Message) -> Vec<u8> {
 }
 
 fn exist(id: u64) -> Vec<u8> {
-    request(id, Method::ExistKey, &ExistKeyRequest { key: "k".into() })
+    request(id, Method::ExistKey, &ExistKeyRequest { key: "k".into(), ..Default::default() })
 }
 
 #[tokio::test]
@@ -114,7 +114,10 @@ async fn an_answer_that_the_socket_did_not_take_is_not_sent_after_the_term() {
     let server = serve(&master(), config).await;
     let mut raw = Raw::connect(&server).await;
     // Answers that nobody reads, until some stay with the server.
-    let asked = mc_rpc::proto::BatchExistKeyRequest { keys: vec!["k".into(); 60_000] };
+    let asked = mc_rpc::proto::BatchExistKeyRequest {
+        keys: vec!["k".into(); 60_000],
+        ..Default::default()
+    };
     let frame = request(1, Method::BatchExistKey, &asked);
     let watch = server.watch();
     let executed = || watch.read().calls.iter().map(|of| of.calls).sum::<u64>();
@@ -254,7 +257,7 @@ mod grpc {
         let mut client = tonic::client::Grpc::new(channel.clone());
         client.ready().await.map_err(|lost| Status::unavailable(lost.to_string()))?;
         let path = PathAndQuery::from_str("/mc.store.v1.MasterService/ExistKey").unwrap();
-        let request = Request::new(ExistKeyRequest { key: "k".into() });
+        let request = Request::new(ExistKeyRequest { key: "k".into(), ..Default::default() });
         client.unary(request, path, ProstCodec::default()).await
     }
 

@@ -50,18 +50,11 @@ impl ObjectStore for DummyClient {
     }
 
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
-        check(keys)?;
-        let asked = async {
-            let mut flags = Vec::with_capacity(keys.len());
-            for keys in keys.chunks(MAX_OBJECTS) {
-                match self.ask(&Call::Exist(Keys::borrowed(keys))).await? {
-                    Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
-                    _ => return Err(self.core.shared.wrong_answer().into()),
-                }
-            }
-            Ok(flags)
-        };
-        self.core.shared.answer(asked).await
+        self.flags(keys, false).await
+    }
+
+    async fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        self.flags(keys, true).await
     }
 
     async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError> {
@@ -94,6 +87,26 @@ impl ObjectStore for DummyClient {
         let mut outcomes = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MAX_OBJECTS) {
             match self.ask(&Call::Remove { keys: Keys::borrowed(keys), force }).await? {
+                Reply::Each(answers) if answers.len() == keys.len() => {
+                    outcomes.extend(answers.into_iter().map(|answer| Ok(answer?)));
+                }
+                _ => return Err(self.core.shared.wrong_answer().into()),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn batch_remove_generations(
+        &self,
+        objects: &[(&str, Generation)],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let keys: Vec<&str> = objects.iter().map(|(key, _)| *key).collect();
+        check(&keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for (keys, objects) in keys.chunks(MAX_OBJECTS).zip(objects.chunks(MAX_OBJECTS)) {
+            let generations = objects.iter().map(|(_, generation)| generation.as_u64()).collect();
+            let call = Call::RemoveGenerations { keys: Keys::borrowed(keys), generations };
+            match self.ask(&call).await? {
                 Reply::Each(answers) if answers.len() == keys.len() => {
                     outcomes.extend(answers.into_iter().map(|answer| Ok(answer?)));
                 }
@@ -149,6 +162,27 @@ impl ObjectStore for DummyClient {
 }
 
 impl DummyClient {
+    /// Asks whether keys can be read; `probes` keeps nothing.
+    async fn flags(&self, keys: &[&str], probes: bool) -> Result<Vec<bool>, StoreError> {
+        check(keys)?;
+        let asked = async {
+            let mut flags = Vec::with_capacity(keys.len());
+            for keys in keys.chunks(MAX_OBJECTS) {
+                let named = Keys::borrowed(keys);
+                let call = match probes {
+                    false => Call::Exist(named),
+                    true => Call::Probe(named),
+                };
+                match self.ask(&call).await? {
+                    Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
+                    _ => return Err(self.core.shared.wrong_answer().into()),
+                }
+            }
+            Ok(flags)
+        };
+        self.core.shared.answer(asked).await
+    }
+
     async fn count(&self, call: &Call<'_>) -> Result<u64, StoreError> {
         match self.ask(call).await? {
             Reply::Count(count) => Ok(count),

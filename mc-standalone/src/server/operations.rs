@@ -23,10 +23,14 @@ pub(super) async fn execute(
         Call::Put(put) => put_objects(client, memories, put).await,
         Call::Get { gets } => get_objects(client, memories, &gets).await,
         Call::Exist(keys) => Ok(Reply::Flags(client.batch_exist(&keys.as_strs()).await?)),
+        Call::Probe(keys) => Ok(Reply::Flags(client.batch_probe(&keys.as_strs()).await?)),
         Call::LongestPrefix(keys) => {
             Ok(Reply::Count(client.longest_prefix(&keys.as_strs()).await? as u64))
         }
         Call::Remove { keys, force } => remove(client, &keys, force).await,
+        Call::RemoveGenerations { keys, generations } => {
+            remove_generations(client, &keys, &generations).await
+        }
         Call::RemoveAll { force } => Ok(Reply::Count(client.remove_all(force).await?)),
         Call::RemoveByRegex { pattern, force } => {
             Ok(Reply::Count(client.remove_by_regex(&pattern, force).await?))
@@ -103,6 +107,22 @@ async fn find(client: &Client, pattern: &str, cursor: u64, limit: u32) -> Result
 
 async fn remove(client: &Client, keys: &Keys<'static>, force: bool) -> Result<Reply, Failure> {
     let removed = client.batch_remove(&keys.as_strs(), force).await?;
+    Ok(Reply::Each(removed.into_iter().map(|outcome| outcome.map_err(Failure::from)).collect()))
+}
+
+async fn remove_generations(
+    client: &Client,
+    keys: &Keys<'static>,
+    generations: &[u64],
+) -> Result<Reply, Failure> {
+    let keys = keys.as_strs();
+    if keys.len() != generations.len() {
+        let text = "there are not as many generations as keys";
+        return Err(Failure::new(ErrorCode::InvalidParams, text, false));
+    }
+    let generations = generations.iter().copied().map(Generation::new);
+    let named: Vec<(&str, Generation)> = keys.into_iter().zip(generations).collect();
+    let removed = client.batch_remove_generations(&named).await?;
     Ok(Reply::Each(removed.into_iter().map(|outcome| outcome.map_err(Failure::from)).collect()))
 }
 

@@ -27,7 +27,7 @@ const GET: u32 = 3;
 const EXIST: u32 = 4;
 
 /// The version of the protocol.
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 
 /// No part of an object, but all of it.
 const WHOLE: Option<(u64, u64)> = None;

@@ -94,6 +94,64 @@ impl Client {
         })
     }
 
+    /// As [`ObjectStore::probe`](crate::ObjectStore::probe).
+    ///
+    /// # Errors
+    /// [`CallError`] when the key is not one or the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_cluster_testkit::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// assert!(client.probe("a").await?);
+    /// // No lease holds it.
+    /// client.remove("a", false).await?;
+    /// assert!(!client.probe("a").await?);
+    /// # Ok(()) });
+    /// ```
+    pub fn probe<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::Exist);
+            let outcome = async {
+                let key = KeyRef::new(key)?;
+                let mut exists = [self.core.request()?.probe(key).await?];
+                self.core.exist_unlisted(&[key], &mut exists).await;
+                Ok(exists[0])
+            };
+            timed.found(1, outcome.await, |exists| usize::from(!exists))
+        })
+    }
+
+    /// As [`ObjectStore::batch_probe`](crate::ObjectStore::batch_probe).
+    ///
+    /// # Errors
+    /// [`CallError`] when one of the keys is not one or the master cannot be
+    /// asked.
+    ///
+    /// ```
+    /// # mc_cluster_testkit::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// assert_eq!(client.batch_probe(&["a", "b", "a"]).await?, [true, false, true]);
+    /// # Ok(()) });
+    /// ```
+    pub fn batch_probe<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+    ) -> BoxFuture<'a, Result<Vec<bool>, CallError>> {
+        Box::pin(async move {
+            let timed = self.core.metrics.start(ClientOperation::BatchExist);
+            let outcome = async {
+                let keys = checked(keys)?;
+                let answers = self.in_parts(&keys, |master, part| master.batch_probe(part)).await?;
+                let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
+                let mut exist = unrefused.map_err(RpcError::Refused)?;
+                self.core.exist_unlisted(&keys, &mut exist).await;
+                Ok(exist)
+            };
+            let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
+            timed.found(keys.len(), outcome.await, absent)
+        })
+    }
+
     /// As [`ObjectStore::longest_prefix`](crate::ObjectStore::longest_prefix).
     ///
     /// # Errors

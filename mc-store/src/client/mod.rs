@@ -36,6 +36,7 @@ mod self_check;
 mod settings;
 mod settle;
 mod store;
+mod take;
 mod tasks;
 mod tiers;
 mod unstoppable;

@@ -54,6 +54,8 @@ pub(super) struct Item<'a> {
     generation: Option<Generation>,
     target: Target,
     outcome: Option<Result<u64, GetError>>,
+    /// The put that its bytes are of, when it has them.
+    read_of: Option<Generation>,
 }
 
 /// All items of one key. They are read together, so that their bytes are of one put.
@@ -96,7 +98,13 @@ impl<'a> Item<'a> {
             Ok(key) => (Some(key), None),
             Err(error) => (None, Some(Err(GetError::Key(error)))),
         };
-        Self { key, range, generation, target, outcome }
+        Self { key, range, generation, target, outcome, read_of: None }
+    }
+
+    /// The put that was read; `None` when nothing was.
+    pub(super) fn read_of(&self) -> Option<(KeyRef<'a>, Generation)> {
+        let is_read = matches!(self.outcome, Some(Ok(_)));
+        self.key.zip(self.read_of).filter(|_| is_read)
     }
 
     /// What is wanted of an object of `len` bytes: where it begins, and its length.
@@ -204,6 +212,7 @@ impl<'a> Object<'a> {
             return;
         }
         for part in &mut read.parts {
+            items[part.item].read_of = Some(read.list.generation);
             items[part.item].outcome = Some(match part.failure.take() {
                 _ if read.lost => Err(GetError::LeaseExpired),
                 _ if part.verified => Ok(part.len()),
@@ -322,6 +331,7 @@ impl Core {
             if item.generation.is_some_and(|wanted| wanted != list.generation) {
                 item.outcome = Some(Err(GetError::Replaced));
             } else if let Some(value) = &cached {
+                item.read_of = Some(list.generation);
                 item.outcome = Some(item.take_cached(value));
             } else {
                 match self.part(at, item, list, span) {

@@ -1,5 +1,7 @@
 //! What is read, and what is not.
 
+use std::sync::Arc;
+
 use mc_transport::Memory;
 use mc_types::ErrorCode;
 
@@ -128,4 +130,47 @@ pub(super) async fn registered_memory_is_read_into(store: Subject) {
     assert_eq!(store.get_into("key", &memory.whole()).await.expect("it is stored"), 15);
     assert_eq!(memory.slice(0, 15).expect("it lies inside").to_vec(), b"keys and values");
     store.unregister(&memory).await.expect("it was registered");
+}
+
+pub(super) async fn a_value_is_taken_by_one_reader(store: Subject) {
+    const READERS: usize = 8;
+    for round in 0..10 {
+        let value = content("a", 100_000 + round);
+        put(&*store, "a", value.clone()).await;
+        let readers = (0..READERS).map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.get_and_remove("a").await })
+        });
+        let readers: Vec<_> = readers.collect();
+        let mut taken = Vec::new();
+        for reader in readers {
+            match reader.await.expect("no panic") {
+                Ok(value) => taken.push(value),
+                Err(error) => assert!(matches!(error, StoreError::NotFound), "{error}"),
+            }
+        }
+        assert!(taken == [value], "{} of {READERS} readers have it", taken.len());
+        assert!(!store.exist("a").await.expect("an answer"));
+    }
+}
+
+pub(super) async fn a_batch_takes_what_is_there(store: Subject) {
+    put(&*store, "a", content("a", 5000)).await;
+    put(&*store, "b", content("b", 1)).await;
+    put(&*store, "c", content("c", 1)).await;
+    let keys = ["a", "none", "b", "a", ""];
+    let taken = store.batch_get_and_remove(&keys).await;
+    let [Ok(a), Err(StoreError::NotFound), Ok(b), Err(StoreError::NotFound), Err(refused)] =
+        &taken[..]
+    else {
+        panic!("{taken:?}")
+    };
+    assert!(*a == content("a", 5000) && *b == content("b", 1));
+    assert_eq!(refused.code(), ErrorCode::InvalidKey);
+    let there = store.batch_exist(&["a", "b", "c"]).await.expect("an answer");
+    assert_eq!(there, [false, false, true]);
+    // The key is free again.
+    put(&*store, "a", "another").await;
+    assert_eq!(store.get_and_remove("a").await.expect("it is stored"), "another");
+    assert!(store.batch_get_and_remove(&[]).await.is_empty());
 }

@@ -22,6 +22,35 @@ pub(super) async fn existence_is_told(store: Subject) {
     assert!(store.batch_exist(&[]).await.expect("an answer").is_empty());
 }
 
+pub(super) async fn a_probe_keeps_nothing(store: Subject) {
+    put(&*store, "a", "value").await;
+    assert!(store.probe("a").await.expect("an answer"));
+    let there = store.batch_probe(&["a", "b", "a"]).await.expect("an answer");
+    assert_eq!(there, [true, false, true]);
+    store.remove("a", false).await.expect("nothing holds it");
+    assert!(!store.probe("a").await.expect("an answer"));
+    assert!(store.batch_probe(&[]).await.expect("an answer").is_empty());
+    let refused = store.batch_probe(&["a", ""]).await.expect_err("no key");
+    assert_eq!(refused.code(), ErrorCode::InvalidKey);
+}
+
+pub(super) async fn a_put_is_removed_by_its_name_once(store: Subject) {
+    put(&*store, "a", "old").await;
+    let old = store.stat("a").await.expect("it is stored").generation;
+    store.upsert("a", "new".into()).await.expect("there is room");
+    let refused = store.remove_generation("a", old).await.expect_err("it is of another put");
+    assert!(matches!(refused, StoreError::Replaced), "{refused}");
+    assert_eq!(store.get("a").await.expect("it stays"), "new");
+    let new = store.stat("a").await.expect("it is stored").generation;
+    let named = [("a", new), ("a", new), ("none", new)];
+    let removed = store.batch_remove_generations(&named).await.expect("an answer");
+    let missing = |outcome: &Result<(), _>| matches!(outcome, Err(StoreError::NotFound));
+    assert!(removed[0].is_ok() && removed[1..].iter().all(missing), "{removed:?}");
+    assert!(!store.exist("a").await.expect("an answer"));
+    let refused = store.batch_remove_generations(&[("", new)]).await.expect_err("no key");
+    assert_eq!(refused.code(), ErrorCode::InvalidKey);
+}
+
 pub(super) async fn a_stat_tells_length_and_put(store: Subject) {
     put(&*store, "a", content("a", 5000)).await;
     let first = store.stat("a").await.expect("it is stored");

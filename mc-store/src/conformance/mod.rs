@@ -75,9 +75,13 @@ cases! {
     a_value_is_not_read_that_is_longer_than_its_reader_takes,
     values_are_scattered,
     a_batch_has_one_value_for_each_key,
-    registered_memory_is_read_into,;
+    registered_memory_is_read_into,
+    a_value_is_taken_by_one_reader,
+    a_batch_takes_what_is_there,;
     keys:
     existence_is_told,
+    a_probe_keeps_nothing,
+    a_put_is_removed_by_its_name_once,
     a_stat_tells_length_and_put,
     what_is_removed_is_gone,
     everything_is_removed,

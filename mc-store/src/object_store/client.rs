@@ -41,6 +41,14 @@ impl ObjectStore for Client {
         each(Client::batch_get(self, keys).await)
     }
 
+    async fn get_and_remove(&self, key: &str) -> Result<Bytes, StoreError> {
+        Ok(Client::get_and_remove(self, key).await?)
+    }
+
+    async fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
+        each(Client::batch_get_and_remove(self, keys).await)
+    }
+
     async fn batch_get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, StoreError>> {
         each(self.get_at_most(gets).await)
     }
@@ -79,6 +87,14 @@ impl ObjectStore for Client {
         Ok(Client::batch_exist(self, keys).await?)
     }
 
+    async fn probe(&self, key: &str) -> Result<bool, StoreError> {
+        Ok(Client::probe(self, key).await?)
+    }
+
+    async fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        Ok(Client::batch_probe(self, keys).await?)
+    }
+
     async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError> {
         Ok(Client::longest_prefix(self, keys).await?)
     }
@@ -101,6 +117,13 @@ impl ObjectStore for Client {
         force: bool,
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         Ok(each(Client::batch_remove(self, keys, force).await?))
+    }
+
+    async fn batch_remove_generations(
+        &self,
+        objects: &[(&str, Generation)],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        Ok(each(Client::batch_remove_generations(self, objects).await?))
     }
 
     async fn remove_all(&self, force: bool) -> Result<u64, StoreError> {

@@ -110,6 +110,8 @@ impl From<Refusal> for StoreError {
     fn from(refusal: Refusal) -> Self {
         match refusal.code {
             ErrorCode::ObjectNotFound => Self::NotFound,
+            // A master has this number for one cause: the put that a call named is gone.
+            ErrorCode::LeaseExpired => Self::Replaced,
             code => Self::failed(code, refusal.is_retryable(), refusal),
         }
     }

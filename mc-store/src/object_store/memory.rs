@@ -170,6 +170,10 @@ impl ObjectStore for MemoryStore {
         Ok(keys.iter().map(|key| objects.by_key.contains_key(key)).collect())
     }
 
+    async fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
+        self.batch_exist(keys).await
+    }
+
     async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError> {
         let keys = checked(keys)?;
         let objects = self.objects.lock();
@@ -195,6 +199,22 @@ impl ObjectStore for MemoryStore {
         let by_key = &mut self.objects.lock().by_key;
         let remove = |key| by_key.remove(key).map(drop).ok_or(StoreError::NotFound);
         Ok(keys.iter().map(remove).collect())
+    }
+
+    async fn batch_remove_generations(
+        &self,
+        named: &[(&str, Generation)],
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let keys = checked(&named.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
+        let by_key = &mut self.objects.lock().by_key;
+        let remove = |(key, &(_, generation)): (&ObjectKey, &(&str, Generation))| {
+            match by_key.get(key).ok_or(StoreError::NotFound)? {
+                object if object.generation == generation => _ = by_key.remove(key),
+                _ => return Err(StoreError::Replaced),
+            }
+            Ok(())
+        };
+        Ok(keys.iter().zip(named).map(remove).collect())
     }
 
     async fn remove_all(&self, _force: bool) -> Result<u64, StoreError> {

@@ -175,6 +175,30 @@ pub trait ObjectStore: Send + Sync {
     /// [`get`](Self::get) of many keys. A key that is named twice has one value.
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>>;
 
+    /// Returns the value of `key`, whole, and removes it: of several callers, one gets the value and
+    /// the others [`NotFound`](StoreError::NotFound). The value is removed when it has been read
+    /// and found to be whole, also while others may be reading it, and its memory is free as soon
+    /// as nobody reads it. A caller that fails before leaves it to the others.
+    ///
+    /// It is given out at most once: when the removal was asked for and its answer was lost, the call
+    /// fails, and the value may be gone.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get) and [`remove_generation`](Self::remove_generation).
+    async fn get_and_remove(&self, key: &str) -> Result<Bytes, StoreError> {
+        only(self.batch_get_and_remove(&[key]).await)
+    }
+
+    /// [`get_and_remove`](Self::get_and_remove) of many keys. Of a key that is named twice one place
+    /// has the value.
+    async fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            values.push(take(self, key).await);
+        }
+        values
+    }
+
     /// [`batch_get`](Self::batch_get) of values that have at most the number of bytes beside the key,
     /// for callers that have room for no more. A longer value is not read.
     ///
@@ -269,6 +293,21 @@ pub trait ObjectStore: Send + Sync {
     /// [`StoreError`] when one of the keys is invalid or the store cannot say.
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError>;
 
+    /// Returns whether `key` can be read. Keeps nothing: the object has no lease, and the question
+    /// does not count as a use of it, so that it may be evicted or removed before it is read.
+    ///
+    /// # Errors
+    /// As [`exist`](Self::exist).
+    async fn probe(&self, key: &str) -> Result<bool, StoreError> {
+        Ok(self.batch_probe(&[key]).await?[0])
+    }
+
+    /// [`probe`](Self::probe) of many keys.
+    ///
+    /// # Errors
+    /// As [`batch_exist`](Self::batch_exist).
+    async fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError>;
+
     /// Returns how many of the leading keys can be read: how much of a prompt need not be
     /// computed. What is found counts as used; nothing is protected from being removed.
     ///
@@ -318,6 +357,25 @@ pub trait ObjectStore: Send + Sync {
         &self,
         keys: &[&str],
         force: bool,
+    ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
+
+    /// Removes the object that the put `generation` has stored, as [`stat`](Self::stat) tells it, and
+    /// no other of its key. Disregards leases. Of several callers that name one put, one succeeds.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`NotFound`](StoreError::NotFound) when there is no such object, and
+    /// [`Replaced`](StoreError::Replaced) when the key has the object of another put.
+    async fn remove_generation(&self, key: &str, generation: Generation) -> Result<(), StoreError> {
+        only(self.batch_remove_generations(&[(key, generation)]).await?)
+    }
+
+    /// [`remove_generation`](Self::remove_generation) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_remove`](Self::batch_remove).
+    async fn batch_remove_generations(
+        &self,
+        objects: &[(&str, Generation)],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
 
     /// Removes every object but unfinished ones and, unless forced, those under lease; returns how
@@ -449,6 +507,25 @@ pub enum ReplicaTransfer<'a> {
         /// The name of the segment that gets it.
         target: &'a str,
     },
+}
+
+/// How often [`take`] reads again what another put has replaced before it was removed.
+const ATTEMPTS: u32 = 3;
+
+/// Reads a value and removes what was read.
+async fn take<S: ObjectStore + ?Sized>(store: &S, key: &str) -> Result<Bytes, StoreError> {
+    for _ in 0..ATTEMPTS {
+        let Stat { len, generation } = store.stat(key).await?;
+        let value = match store.get_range(key, 0..len, Some(generation)).await {
+            Err(StoreError::Replaced) => continue,
+            value => value?,
+        };
+        match store.remove_generation(key, generation).await {
+            Err(StoreError::Replaced) => {}
+            removed => return removed.map(|()| value),
+        }
+    }
+    Err(StoreError::Replaced)
 }
 
 /// The outcome of a batch of one request.

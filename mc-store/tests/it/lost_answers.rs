@@ -30,6 +30,7 @@ const METHOD: std::ops::Range<usize> = 12..14;
 const BATCH_PUT_START: u16 = 13;
 const BATCH_PUT_END: u16 = 14;
 const BATCH_UPSERT_END: u16 = 26;
+const BATCH_REMOVE_GENERATION: u16 = 97;
 
 /// More than a call has attempts.
 const ALL: usize = 100;
@@ -79,7 +80,7 @@ async fn pass_requests(
         let method = buffer[METHOD].try_into().map(u16::from_le_bytes).unwrap();
         let is_meant = match losses.starts.load(Ordering::SeqCst) {
             true => method == BATCH_PUT_START,
-            false => method == BATCH_PUT_END || method == BATCH_UPSERT_END,
+            false => [BATCH_PUT_END, BATCH_UPSERT_END, BATCH_REMOVE_GENERATION].contains(&method),
         };
         if len > METHOD.end && is_meant {
             lost |= takes_one(&losses.requests);
@@ -145,6 +146,26 @@ impl LossyCluster {
         .await;
         assert_eq!(self.other.get(key).await.unwrap(), "second");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_is_taken_once_though_an_answer_to_its_removal_is_lost() {
+    let cluster = LossyCluster::start().await;
+    for (part, losses) in
+        [("request", &cluster.losses.requests), ("answer", &cluster.losses.answers)]
+    {
+        cluster.other.put(part, "value").await.unwrap();
+        losses.store(1, Ordering::SeqCst);
+        assert_eq!(cluster.writer.get_and_remove(part).await.unwrap(), "value");
+        assert_eq!(losses.load(Ordering::SeqCst), 0, "it was lost");
+        assert!(!cluster.other.exist(part).await.unwrap());
+    }
+    // Without any answer the call fails: it hands nothing out that another reader may have got.
+    cluster.other.put("all", "value").await.unwrap();
+    cluster.losses.requests.store(ALL, Ordering::SeqCst);
+    cluster.writer.get_and_remove("all").await.unwrap_err();
+    cluster.heal();
+    assert_eq!(cluster.other.get_and_remove("all").await.unwrap(), "value");
 }
 
 #[tokio::test(flavor = "multi_thread")]

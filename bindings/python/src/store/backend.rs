@@ -116,6 +116,14 @@ impl Backend {
         self.wait_for_each(keys.len(), self.store().batch_get(keys))
     }
 
+    pub(super) fn get_and_remove(&self, key: &str) -> Result<Bytes, Failure> {
+        self.wait(self.store().get_and_remove(key))
+    }
+
+    pub(super) fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
+        self.wait_for_each(keys.len(), self.store().batch_get_and_remove(keys))
+    }
+
     pub(super) fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, Failure> {
         self.wait(self.store().get_into(key, target))
     }
@@ -130,6 +138,14 @@ impl Backend {
 
     pub(super) fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
         self.wait(self.store().batch_exist(keys))
+    }
+
+    pub(super) fn probe(&self, key: &str) -> Result<bool, Failure> {
+        self.wait(self.store().probe(key))
+    }
+
+    pub(super) fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
+        self.wait(self.store().batch_probe(keys))
     }
 
     pub(super) fn size(&self, key: &str) -> Result<u64, Failure> {

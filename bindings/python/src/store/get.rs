@@ -6,12 +6,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::arguments::{Items, Size, Texts, pair_up};
+use super::backend::Backend;
 use super::handle::{BufferHandle, bytes_object};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
 use crate::interrupt::detached;
 use crate::memory::{check_mapped, copy_out};
+
+/// Reads the values of many keys, and removes them or not.
+type ReadAll = fn(&Backend, &[&str]) -> Vec<Result<Bytes, Failure>>;
 
 #[pymethods]
 impl Store {
@@ -30,7 +34,36 @@ impl Store {
     ///
     /// Returns get(key) for each key.
     fn get_batch<'py>(&self, py: Python<'py>, keys: Texts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let values = self.read_all(py, &keys)?;
+        let values = self.read_all(py, &keys, Backend::batch_get)?;
+        values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
+    }
+
+    /// get_and_remove(self, key: str) -> bytes
+    ///
+    /// Returns the value of key and removes it: of several callers, one gets the value, the others
+    /// b"". The value is removed when it has been read, also while others read it; b"" when there is
+    /// none, or it cannot be read or removed.
+    fn get_and_remove<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
+        let taken = detached(py, || {
+            session.check_handles_values()?;
+            session.backend.get_and_remove(key)
+        })?;
+        match taken {
+            Ok(value) => bytes_object(py, &value),
+            Err(_) => Ok(PyBytes::new(py, b"")),
+        }
+    }
+
+    /// batch_get_and_remove(self, keys: list[str]) -> list[bytes]
+    ///
+    /// Returns get_and_remove(key) for each key.
+    fn batch_get_and_remove<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Texts,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let values = self.read_all(py, &keys, Backend::batch_get_and_remove)?;
         values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
     }
 
@@ -46,7 +79,7 @@ impl Store {
     ///
     /// Returns get_buffer(key) for each key.
     fn batch_get_buffer(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<Option<BufferHandle>>> {
-        let values = self.read_all(py, &keys)?;
+        let values = self.read_all(py, &keys, Backend::batch_get)?;
         Ok(values.into_iter().map(|value| value.ok().map(BufferHandle::new)).collect())
     }
 
@@ -111,7 +144,12 @@ impl Store {
 }
 
 impl Store {
-    fn read_all(&self, py: Python<'_>, keys: &Texts) -> PyResult<Vec<Result<Bytes, Failure>>> {
+    fn read_all(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        read: ReadAll,
+    ) -> PyResult<Vec<Result<Bytes, Failure>>> {
         let Some(session) = self.session()? else {
             return Ok(vec![Err(NOT_SET_UP); keys.len()]);
         };
@@ -119,7 +157,7 @@ impl Store {
             return Ok(vec![Err(Failure::INVALID_PARAMS); keys.len()]);
         }
         let keys = keys.as_strs();
-        detached(py, || session.backend.batch_get(&keys))
+        detached(py, || read(&session.backend, &keys))
     }
 }
 

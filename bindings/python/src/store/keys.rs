@@ -36,7 +36,30 @@ impl Store {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
         };
         let keys = keys.as_strs();
-        detached(py, || session.exist(&keys))
+        detached(py, || flags(&keys, |keys| session.backend.batch_exist(keys)))
+    }
+
+    /// probe_key(self, key: str) -> int
+    ///
+    /// is_exist without a lease: the value may be evicted or removed a moment later, and the lookup does
+    /// not count as a use of it.
+    fn probe_key(&self, py: Python<'_>, key: &str) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        if !is_valid(key) {
+            return Ok(0);
+        }
+        Ok(detached(py, || session.backend.probe(key))?.map_or_else(Failure::code, i32::from))
+    }
+
+    /// batch_probe_key(self, keys: list[str]) -> list[int]
+    ///
+    /// probe_key for many keys at once.
+    fn batch_probe_key(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<i32>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
+        };
+        let keys = keys.as_strs();
+        detached(py, || flags(&keys, |keys| session.backend.batch_probe(keys)))
     }
 
     /// get_size(self, key: str) -> int
@@ -119,18 +142,20 @@ impl Store {
     }
 }
 
-impl Session {
-    fn exist(&self, keys: &[&str]) -> Vec<i32> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
-        let found = match self.backend.batch_exist(&asked) {
-            Ok(found) => found,
-            Err(failure) => return vec![failure.code(); keys.len()],
-        };
-        let mut found = found.into_iter().map(i32::from);
-        let answer = |key: &&str| if is_valid(key) { found.next().unwrap_or(0) } else { 0 };
-        keys.iter().map(answer).collect()
-    }
+/// Asks a question that is answered with yes or no about each valid key; the answer about an invalid
+/// one is no.
+fn flags(keys: &[&str], ask: impl FnOnce(&[&str]) -> Result<Vec<bool>, Failure>) -> Vec<i32> {
+    let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
+    let found = match ask(&asked) {
+        Ok(found) => found,
+        Err(failure) => return vec![failure.code(); keys.len()],
+    };
+    let mut found = found.into_iter().map(i32::from);
+    let answer = |key: &&str| if is_valid(key) { found.next().unwrap_or(0) } else { 0 };
+    keys.iter().map(answer).collect()
+}
 
+impl Session {
     fn stat(&self, keys: &[&str]) -> Vec<Result<Stat, Failure>> {
         let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
         let found = match self.backend.batch_stat(&asked) {

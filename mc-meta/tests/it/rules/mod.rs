@@ -28,6 +28,7 @@ mod room;
 mod slabs;
 mod strategies;
 mod suspicion;
+mod taking;
 mod tasks;
 mod tenants;
 mod tiers;

@@ -136,6 +136,12 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         entry(Method::ListKeys, proto::ListKeysRequest { prefix: "p".into(), cursor: 0, limit: 5 }),
         entry(Method::BatchReplicaClear, clear),
         entry(
+            Method::BatchRemoveGeneration,
+            proto::BatchRemoveGenerationRequest {
+                items: vec![proto::RemoveGenerationItem { key: key(), generation: 3 }],
+            },
+        ),
+        entry(
             Method::GetReplicaListByRegex,
             proto::GetReplicaListByRegexRequest { key_regex: "^k".into(), cursor: 0, limit: 5 },
         ),
@@ -350,6 +356,7 @@ fn a_request_with_nothing_in_it_is_refused_where_something_is_missing() {
         Method::BatchGetReplicaList,
         Method::BatchExistKey,
         Method::BatchRemove,
+        Method::BatchRemoveGeneration,
         Method::BatchRenewLease,
         // No segment has no name.
         Method::ReopenSegment,

@@ -518,3 +518,36 @@ async fn a_client_that_says_nothing_is_waited_for() {
     assert_eq!(used().await, OLD as u64, "it may still be reading, for all the master knows");
     eventually_async(DEADLINE, "its space to come back", async || used().await == 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_fails_half_way_leaves_what_it_takes_to_another() {
+    let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(3600)).await;
+    let app = cluster.app().await;
+    app.put("old", content("old", OLD)).await.unwrap();
+    let reader = cluster.app().await;
+    let before = cluster.proxy.held();
+    cluster.proxy.hold(Hold::Answered(64 << 10));
+    let taking = tokio::spawn(async move { reader.get_and_remove("old").await });
+    let is_held = async || cluster.proxy.held() > before;
+    eventually_async(DEADLINE, "a read to be held up", is_held).await;
+    cluster.proxy.hold(Hold::Nothing);
+    taking.abort();
+    assert!(taking.await.unwrap_err().is_cancelled());
+    assert!(app.get_and_remove("old").await.unwrap() == content("old", OLD));
+    assert!(matches!(app.get_and_remove("old").await, Err(GetError::NotFound)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_frees_its_space_when_it_has_been_read() {
+    // The lease of a read outlasts the test, and the segment holds one value at a time.
+    let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(3600)).await;
+    let (writer, reader) = (cluster.hurried().await, cluster.app().await);
+    const LEN: usize = SEGMENT as usize / 2 + 4096;
+    for turn in 0..5 {
+        let key = format!("{turn}");
+        assert_eq!(writer.put(&key, content(&key, LEN)).await.unwrap(), PutOutcome::Stored);
+        assert!(reader.get_and_remove(&key).await.unwrap() == content(&key, LEN));
+    }
+    let removed = writer.cluster_report().await.unwrap();
+    assert_eq!((removed.objects, removed.removed_objects, removed.evicted_objects), (0, 5, 0));
+}

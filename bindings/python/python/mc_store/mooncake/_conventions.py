@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mc_store import _native
-from mc_store._native import ReplicaStatus
 
 _EVERY_KEY = "^"
 
 
 class ConventionMethods(_native.Store):
-    """Mooncake's results for values without bytes and for empty patterns, and its probes."""
+    """Mooncake's results for values without bytes and for empty patterns."""
 
     if not TYPE_CHECKING:  # Their types are those of the native class.
 
@@ -48,30 +46,6 @@ class ConventionMethods(_native.Store):
         """
         pattern = _EVERY_KEY if regex_pattern == "" else regex_pattern
         return super().remove_by_regex(pattern, force)
-
-    def probe_key(self, key: str) -> int:
-        """Return 1 if the key has a value, 0 if it has none, a negative number after a failure.
-
-        Unlike :meth:`is_exist`, the value gets no lease, so it may be gone a moment later.
-        """
-        return self.batch_probe_key([key])[0]
-
-    def batch_probe_key(self, keys: Sequence[str]) -> list[int]:
-        """:meth:`probe_key` for many keys, with a result for each."""
-        if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
-            raise TypeError("keys must be a list of str")
-        names = list(keys)
-        described = self.batch_get_replica_desc(names)
-        found = {
-            key
-            for key, replicas in described.items()
-            if any(replica.status == ReplicaStatus.COMPLETE for replica in replicas)
-        }
-        if found or not names:
-            return [int(key in found) for key in names]
-        # Either there is nothing, or the call failed, which this one tells. A key without a value
-        # gets no lease.
-        return self.batch_is_exist(names)
 
 
 def _from_first_empty(keys: object, values: object) -> tuple[object, object]:

@@ -100,6 +100,53 @@ calls! {
         gathered(&keys.0, each, return_exceptions)
     };
 
+    /// Returns the value of a key, whole and verified, and removes the object: of several callers, one
+    /// gets the value, and for the others it is missing. The object is removed when its value has
+    /// been read, also while others read it or a lease protects it; a caller that fails before leaves it
+    /// to the others. The value is given out at most once: if the answer to the removal is lost, the
+    /// call raises, and the value may be gone.
+    ///
+    /// :param default: The object to return when the key has no readable object. Without it that
+    ///     raises.
+    /// :raises NotFound: (a :class:`KeyError`) when there is no such object, or another caller has
+    ///     taken it.
+    #[pyo3(
+        signature = (key, default=Fallback::None),
+        text_signature = "($self, key, default=...)"
+    )]
+    example {
+        ///
+        /// >>> store["rollout"] = b"hidden states"
+        /// >>> bytes(store.get_and_remove("rollout"))
+        /// b'hidden states'
+        /// >>> store.get_and_remove("rollout", None) is None
+        /// True
+    }
+    fn get_and_remove(key: String, default: Fallback) -> Gotten = |client| async move {
+        let outcome = client.get_and_remove(&key).await;
+        Ok(Gotten { outcome: outcome.map(Buffer::new).about(&key), fallback: default })
+    };
+
+    /// :meth:`get_and_remove` for many keys, each independent of the others; ``None`` for keys without
+    /// a readable object.
+    ///
+    /// :param return_exceptions: Return the exception of a failed key in the key's place. By
+    ///     default the first exception is raised when all keys have ended, and the values of the others
+    ///     are lost.
+    #[pyo3(signature = (keys, *, return_exceptions=false))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.get_and_remove_many(["a", "b"])
+        /// [<mc_store.Buffer of 1 bytes>, None]
+    }
+    fn get_and_remove_many(keys: Texts, return_exceptions: bool) -> Vec<Each<Option<Buffer>>> = move |client| async move {
+        let values = client.batch_get_and_remove(&keys.refs()).await;
+        let values = values.into_iter();
+        let each = values.map(|value| found(value.map(Buffer::new).map_err(Failure::from)));
+        gathered(&keys.0, each, return_exceptions)
+    };
+
     /// Reads a value directly into a writable buffer, and returns the value's length. The rest of
     /// the buffer stays as it is.
     ///

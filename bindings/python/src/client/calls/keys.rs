@@ -30,6 +30,30 @@ calls! {
         Ok(client.batch_exist(&keys.refs()).await?)
     };
 
+    /// Returns whether the key has a readable object, without protecting it: it gets no lease, and the
+    /// question does not count as a use of it, so that it may be gone a moment later. A master of an
+    /// older version grants a lease all the same.
+    #[pyo3(signature = (key))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.probe("a"), store.probe("b")
+        /// (True, False)
+    }
+    fn probe(key: String) -> bool = |client| async move { client.probe(&key).await.about(&key) };
+
+    /// Returns :meth:`probe` for each key, in order.
+    #[pyo3(signature = (keys))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.probe_many(["a", "b"])
+        /// [True, False]
+    }
+    fn probe_many(keys: Texts) -> Vec<bool> = |client| async move {
+        Ok(client.batch_probe(&keys.refs()).await?)
+    };
+
     /// Returns the number of leading keys with a readable object: the part of a prompt that need
     /// not be computed. What is found counts as used, and gets no lease.
     #[pyo3(signature = (keys))]

@@ -135,6 +135,30 @@ impl Core {
         }
     }
 
+    /// [`remove_unlisted`](Self::remove_unlisted) after the removal of particular puts: of those that
+    /// the master has removed, and of those that only a file tells of.
+    pub(in crate::client) async fn remove_unlisted_of(
+        &self,
+        objects: &[(KeyRef<'_>, Generation)],
+        answers: &mut [Result<(), Refusal>],
+    ) {
+        if !self.has_unlisted() {
+            return;
+        }
+        let is_meant = |of: Generation, answer: &Result<(), Refusal>| match answer {
+            Ok(()) => true,
+            Err(refusal) => of == OF_ANY_PUT && is_not_found(refusal),
+        };
+        let meant: Vec<usize> =
+            (0..objects.len()).filter(|&at| is_meant(objects[at].1, &answers[at])).collect();
+        let keys: Vec<KeyRef<'_>> = meant.iter().map(|&at| objects[at].0).collect();
+        let mut of_files: Vec<_> = meant.iter().map(|&at| answers[at].clone()).collect();
+        self.remove_unlisted(&keys, &mut of_files).await;
+        for (at, answer) in meant.into_iter().zip(of_files) {
+            answers[at] = answer;
+        }
+    }
+
     /// Deletes the files of all objects whose keys match; of all without a pattern.
     pub(in crate::client) async fn remove_all_unlisted(&self, pattern: Option<&str>) {
         if !self.has_unlisted() {
