@@ -66,8 +66,8 @@ pub use space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec
 pub use tenant::id::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
 pub use tenant::ledger::TenantSlot;
 pub use tenant::quota::{
-    Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas,
-    TenantUsage, UNLIMITED,
+    Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
+    Quotas, TenantUsage, UNLIMITED,
 };
 pub use tier::adopt::{FoundError, FoundOnDisk};
 pub use tier::disk::{DiskIds, DiskPlacement, LocalDiskSpec};

@@ -96,6 +96,9 @@ pub(crate) enum Quota {
         whose: TenantId,
         #[arg(value_name = "SIZE|none", value_parser = parse_quota)]
         size: NewQuota,
+        /// Refuse puts beyond the quota. Without this, they evict objects of the tenant.
+        #[arg(long)]
+        refuse: bool,
     },
     /// Remove a tenant's quota; the master's --default_tenant_quota applies then.
     #[command(visible_alias = "delete")]
@@ -253,6 +256,12 @@ mod tests {
         assert_eq!(set("none"), Ok(NewQuota::Unset));
         let refused = set("much").unwrap_err();
         assert!(refused.contains("10GB, or none"), "{refused}");
+        let refuses = |args: &[&str]| match parse(args).unwrap().verb {
+            Verb::Quota(Quota::Set { refuse, .. }) => refuse,
+            other => panic!("{other:?}"),
+        };
+        assert!(refuses(&["quota", "set", "a", "1GB", "--refuse"]));
+        assert!(!refuses(&["quota", "set", "a", "1GB"]));
         let unset = parse(&["quota", "delete", "a"]).unwrap().verb;
         assert!(matches!(unset, Verb::Quota(Quota::Unset { .. })));
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mc_cli::LogError;
+use mc_meta::TenantId;
 use mc_rpc::RpcError;
 use mc_store::{CallError, GetError, PutError, StartError};
 use mc_types::ByteSize;
@@ -44,6 +45,11 @@ pub(crate) enum CtlError {
     NoObject { key: String, source: CallError },
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error(
+        "the quota of {tenant} is set, but this master is too old to refuse puts beyond it, and evicts \
+         objects of the tenant; start a newer one"
+    )]
+    NoQuotaModes { tenant: TenantId },
     #[error("no other master took over, and {leader} leads on; `ha status` shows the others")]
     NotHandedOver { leader: Box<str> },
     #[error("{leader} leads on: {reason}")]

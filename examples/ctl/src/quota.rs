@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mc_cli::table;
-use mc_meta::{TenantUsage, UNLIMITED};
+use mc_meta::{QuotaMode, TenantUsage, UNLIMITED};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
 use mc_types::ByteSize;
@@ -24,10 +24,14 @@ pub(crate) async fn quota(client: &Client, quota: &Quota) -> Result<ExitCode, Ct
             let text = if *json { lines(&usages) } else { human(&usages) };
             print(text.as_bytes())?;
         }
-        Quota::Set { whose, size: NewQuota::Bytes(size) } => {
-            master.set_tenant_quota(whose, size.as_u64()).await?;
+        Quota::Set { whose, size: NewQuota::Bytes(size), refuse } => {
+            let mode = if *refuse { QuotaMode::Refuse } else { QuotaMode::Evict };
+            master.set_tenant_quota_with(whose, size.as_u64(), mode).await?;
+            if *refuse && master.tenant_quota(whose).await?.mode != QuotaMode::Refuse {
+                return Err(CtlError::NoQuotaModes { tenant: whose.clone() });
+            }
         }
-        Quota::Set { whose, size: NewQuota::Unset } | Quota::Unset { whose } => {
+        Quota::Set { whose, size: NewQuota::Unset, .. } | Quota::Unset { whose } => {
             master.delete_tenant_quota(whose).await?;
         }
     }
@@ -49,7 +53,7 @@ async fn all(client: &Client) -> Result<Vec<TenantUsage>, CtlError> {
 
 fn human(usages: &[TenantUsage]) -> String {
     let size = |bytes| ByteSize::bytes(bytes).to_string();
-    let rows: Vec<[String; 7]> = usages
+    let rows: Vec<[String; 8]> = usages
         .iter()
         .map(|usage| {
             let limit = match usage.effective {
@@ -60,6 +64,7 @@ fn human(usages: &[TenantUsage]) -> String {
                 usage.tenant.to_string(),
                 usage.requested.map_or_else(|| "default".to_owned(), size),
                 limit,
+                if refuses(usage) { "refuse" } else { "evict" }.to_owned(),
                 size(usage.charged),
                 usage.objects.to_string(),
                 usage.rejected.to_string(),
@@ -67,7 +72,13 @@ fn human(usages: &[TenantUsage]) -> String {
             ]
         })
         .collect();
-    table(["TENANT", ">QUOTA", ">LIMIT", ">USED", ">OBJECTS", ">REFUSED", ">EVICTED"], &rows)
+    let columns =
+        ["TENANT", ">QUOTA", ">LIMIT", "BEYOND", ">USED", ">OBJECTS", ">REFUSED", ">EVICTED"];
+    table(columns, &rows)
+}
+
+fn refuses(usage: &TenantUsage) -> bool {
+    usage.mode == QuotaMode::Refuse
 }
 
 fn lines(usages: &[TenantUsage]) -> String {
@@ -77,6 +88,7 @@ fn lines(usages: &[TenantUsage]) -> String {
             "tenant": usage.tenant.as_str(),
             "quota": usage.requested,
             "limit": limit,
+            "refuses": refuses(usage),
             "used": usage.charged,
             "objects": usage.objects,
             "refused": usage.rejected,

@@ -26,7 +26,10 @@ const FLAGS: &[CompatFlag] = &[
     value(
         "tenant_eviction_high_watermark_ratio",
         &["0.9", "0.90", "0"],
-        Warn("it has no effect: a put beyond its tenant's quota evicts objects of the same tenant"),
+        Warn(
+            "it has no effect: a put beyond its tenant's quota evicts objects of the same tenant, or is \
+             refused; see mc-ctl quota set",
+        ),
     ),
     value("nof_eviction_ratio", &[], Ignore),
     value("nof_eviction_high_watermark_ratio", &[], Ignore),

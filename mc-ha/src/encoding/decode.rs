@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    DiskIds, Location, Locations, ObjectRecordRef, Record, RecordRef, ReplicaStatus, SegmentSpec,
-    SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
+    DiskIds, Location, Locations, ObjectRecordRef, QuotaMode, Record, RecordRef, ReplicaStatus,
+    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey,
@@ -15,7 +15,8 @@ use mc_types::{
 
 use super::fields::{
     COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
-    PREFIXES, QUOTA, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    PREFIXES, QUOTA, REFUSES, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED,
+    SPACE_KEPT,
 };
 use super::varint::{Reader, unzigzag};
 
@@ -247,7 +248,12 @@ impl<'a> Fields<'a, '_> {
     fn quota(&mut self) -> Option<Record> {
         let tenant = TenantId::new(self.reader.text()?).ok()?;
         let requested = if self.has()? { Some(self.reader.varint()?) } else { None };
-        Some(Record::TenantPolicy { tenant, requested })
+        let mode = match self.reader.byte() {
+            Some(REFUSES) => QuotaMode::Refuse,
+            // A version before modes, or a later one's.
+            _ => QuotaMode::Evict,
+        };
+        Some(Record::TenantPolicy { tenant, requested, mode })
     }
 
     fn segment(&mut self) -> Option<Record> {

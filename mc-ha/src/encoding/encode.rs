@@ -1,12 +1,13 @@
 //! One record as bytes.
 
 use bytes::BufMut;
-use mc_meta::{Location, ObjectRecordRef, RecordRef, SegmentSpec, SoftPin};
+use mc_meta::{Location, ObjectRecordRef, QuotaMode, RecordRef, SegmentSpec, SoftPin};
 use mc_types::{ClientId, Generation};
 
 use super::fields::{
     COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
-    PREFIXES, QUOTA, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
+    PREFIXES, QUOTA, REFUSES, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED,
+    SPACE_KEPT,
 };
 use super::table::Table;
 use super::varint::{put, zigzag};
@@ -47,12 +48,16 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
             out.push(SPACE_FREED);
             places(space, true, table, out);
         }
-        RecordRef::TenantPolicy { tenant, requested } => {
+        RecordRef::TenantPolicy { tenant, requested, mode } => {
             out.push(QUOTA);
             text(tenant.as_str(), out);
             out.push(requested.is_some().into());
             if let Some(bytes) = requested {
                 put(out, bytes);
+            }
+            // An older version passes it over: the quota evicts there.
+            if mode == QuotaMode::Refuse {
+                out.push(REFUSES);
             }
         }
         // An older version reads the generations, 0, which tell it nothing, and passes the rest over.

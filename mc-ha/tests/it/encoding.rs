@@ -12,8 +12,8 @@ use mc_ha::encoding::{
     PageOf, RecordVisitor,
 };
 use mc_meta::{
-    DiskIds, Location, Locations, ObjectRecord, Record, RecordRef, ReplicaStatus, SegmentSpec,
-    SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
+    DiskIds, Location, Locations, ObjectRecord, QuotaMode, Record, RecordRef, ReplicaStatus,
+    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
@@ -159,9 +159,12 @@ fn record() -> impl Strategy<Value = Record> {
         2 => (key(), generation()).prop_map(|(key, generation)| Record::Removed { key, generation }),
         1 => (locations(), millis()).prop_map(|(space, left)| Record::SpaceKept { space, left }),
         1 => locations().prop_map(|space| Record::SpaceFreed { space }),
-        1 => ("[a-z]{0,8}", proptest::option::of(any::<u64>())).prop_map(|(tenant, requested)| {
-            Record::TenantPolicy { tenant: TenantId::new(&tenant).unwrap(), requested }
-        }),
+        1 => ("[a-z]{0,8}", proptest::option::of(any::<u64>()), any::<bool>()).prop_map(
+            |(tenant, requested, refuses)| {
+                let mode = if refuses { QuotaMode::Refuse } else { QuotaMode::Evict };
+                Record::TenantPolicy { tenant: TenantId::new(&tenant).unwrap(), requested, mode }
+            }
+        ),
     ]
 }
 
@@ -491,8 +494,17 @@ fn batches_look_as_documented() {
             left: Duration::from_millis(5),
         },
         Record::SpaceFreed { space: Locations::new() },
-        Record::TenantPolicy { tenant: TenantId::new("ten").unwrap(), requested: Some(129) },
-        Record::TenantPolicy { tenant: TenantId::DEFAULT, requested: None },
+        Record::TenantPolicy {
+            tenant: TenantId::new("ten").unwrap(),
+            requested: Some(129),
+            mode: QuotaMode::Evict,
+        },
+        Record::TenantPolicy { tenant: TenantId::DEFAULT, requested: None, mode: QuotaMode::Evict },
+        Record::TenantPolicy {
+            tenant: TenantId::new("ten").unwrap(),
+            requested: Some(5),
+            mode: QuotaMode::Refuse,
+        },
         Record::Leased {
             before: 4096,
             objects: [999, 1001].map(Generation::new).into(),
@@ -532,6 +544,8 @@ fn batches_look_as_documented() {
             vec![7, 0],
             b"\x08\x03ten\x01\x81\x01".to_vec(),
             b"\x08\x07default\x00".to_vec(),
+            // An older version reads a quota that evicts.
+            b"\x08\x03ten\x01\x05\x01".to_vec(),
             // What an older version reads of it says that no generation was given out.
             vec![1, 0, 0x80, 0x20, 1, 2, 1, 2],
         ],

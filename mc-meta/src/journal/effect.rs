@@ -9,6 +9,7 @@ use crate::object::states::SegmentStatus;
 use crate::object::view::{ObjectView, SpaceView};
 use crate::space::segment::Segment;
 use crate::tenant::id::TenantId;
+use crate::tenant::quota::QuotaMode;
 use crate::tier::kinds::ReplicaKinds;
 use crate::transfer::drain::DrainJobInfo;
 use crate::transfer::tasks::TaskInfo;
@@ -199,6 +200,8 @@ pub enum Effect<'a> {
         tenant: &'a TenantId,
         /// Bytes; `None` when it has no quota any more.
         requested: Option<u64>,
+        /// What becomes of puts beyond the quota.
+        mode: QuotaMode,
     },
     /// A part of the list of objects that are leased: this master is about to hand over. A part with
     /// none `before` it begins a list, and ends the one there was.
@@ -215,6 +218,13 @@ pub enum Effect<'a> {
         /// The client.
         client: ClientId,
     },
+}
+
+impl<'a> Effect<'a> {
+    /// The tenant has no quota any more.
+    pub(crate) const fn no_policy(tenant: &'a TenantId) -> Self {
+        Self::TenantPolicy { tenant, requested: None, mode: QuotaMode::Evict }
+    }
 }
 
 impl Effect<'_> {

@@ -89,10 +89,11 @@ impl Master {
 
     fn export_policies(&self) -> impl Iterator<Item = Record> {
         let tenants = self.tenant_quotas().map_or_else(Vec::new, |report| report.tenants);
-        tenants
-            .into_iter()
-            .filter(|row| row.requested.is_some())
-            .map(|row| Record::TenantPolicy { tenant: row.tenant, requested: row.requested })
+        tenants.into_iter().filter(|row| row.requested.is_some()).map(|row| Record::TenantPolicy {
+            tenant: row.tenant,
+            requested: row.requested,
+            mode: row.mode,
+        })
     }
 
     fn export_segments(&self, after: Option<SegmentId>) -> ExportPage {

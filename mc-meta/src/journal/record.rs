@@ -14,6 +14,7 @@ use crate::object::replica::Replica;
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::space::segment::SegmentSpec;
 use crate::tenant::id::TenantId;
+use crate::tenant::quota::QuotaMode;
 use crate::tier::disk::DiskIds;
 
 /// One fact about the master's state, owned, to be encoded and kept by the caller.
@@ -89,6 +90,8 @@ pub enum Record {
         tenant: TenantId,
         /// Bytes.
         requested: Option<u64>,
+        /// What becomes of puts beyond the quota.
+        mode: QuotaMode,
     },
     /// A part of the list of objects that are leased by a master that hands over. It tells something
     /// to that master's direct successor alone, and only as a whole: see

@@ -13,6 +13,7 @@ use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
 use crate::space::segment::{Purpose, Segment, SegmentSpec};
 use crate::tenant::id::TenantId;
+use crate::tenant::quota::QuotaMode;
 use crate::tier::disk::DiskIds;
 
 /// A [`Record`] that borrows its texts and checksums.
@@ -80,6 +81,8 @@ pub enum RecordRef<'a> {
         tenant: &'a TenantId,
         /// Bytes.
         requested: Option<u64>,
+        /// What becomes of puts beyond the quota.
+        mode: QuotaMode,
     },
     /// See [`Record::Leased`].
     Leased {
@@ -198,7 +201,9 @@ impl<'a> RecordRef<'a> {
             Effect::SegmentMounted { segment } | Effect::SegmentChanged { segment, .. } => {
                 Self::of_segment(segment)
             }
-            Effect::TenantPolicy { tenant, requested } => Self::TenantPolicy { tenant, requested },
+            Effect::TenantPolicy { tenant, requested, mode } => {
+                Self::TenantPolicy { tenant, requested, mode }
+            }
             Effect::Leased { before, objects, is_last } => {
                 Self::Leased { before, objects, is_last }
             }
@@ -247,8 +252,8 @@ impl<'a> RecordRef<'a> {
             }
             Self::SpaceKept { ref space, left } => Record::SpaceKept { space: space.clone(), left },
             Self::SpaceFreed { ref space } => Record::SpaceFreed { space: space.clone() },
-            Self::TenantPolicy { tenant, requested } => {
-                Record::TenantPolicy { tenant: tenant.clone(), requested }
+            Self::TenantPolicy { tenant, requested, mode } => {
+                Record::TenantPolicy { tenant: tenant.clone(), requested, mode }
             }
             Self::Leased { before, objects, is_last } => {
                 Record::Leased { before, objects: objects.into(), is_last }
@@ -275,8 +280,8 @@ impl Record {
                 RecordRef::SpaceKept { space: space.clone(), left }
             }
             Self::SpaceFreed { ref space } => RecordRef::SpaceFreed { space: space.clone() },
-            Self::TenantPolicy { ref tenant, requested } => {
-                RecordRef::TenantPolicy { tenant, requested }
+            Self::TenantPolicy { ref tenant, requested, mode } => {
+                RecordRef::TenantPolicy { tenant, requested, mode }
             }
             Self::Leased { before, ref objects, is_last } => {
                 RecordRef::Leased { before, objects, is_last }

@@ -16,7 +16,7 @@ use crate::query::explain::KeyEventKind;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::space::place::{NoRoom, PlacementRequest};
-use crate::tenant::quota::{Charge, QuotaError};
+use crate::tenant::quota::{Charge, QuotaError, QuotaMode};
 
 /// Rounds of evicting before a put is refused. One is enough, unless other puts take the
 /// room that it made.
@@ -216,6 +216,9 @@ impl Master {
         // What goes is the tenant's own, and no more than what its quota lacks.
         let may = pressure.is_bearable();
         let evicted = match self.quotas.slot(tenant) {
+            Some(slot) if self.quotas.mode(slot) == QuotaMode::Refuse => {
+                return Some(refused.into());
+            }
             Some(slot) if may => self.evict_bytes_of_tenant(slot, now, missing),
             _ => Evicted::default(),
         };

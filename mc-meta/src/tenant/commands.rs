@@ -18,7 +18,7 @@ use crate::read::pattern::Pattern;
 use crate::remove::RemovalCounts;
 use crate::shard::Shard;
 use crate::tenant::id::{ScopeError, ScopedKey, TenantId};
-use crate::tenant::quota::{PolicyError, QuotaReport, TenantUsage};
+use crate::tenant::quota::{PolicyError, QuotaMode, QuotaReport, TenantUsage};
 
 impl Master {
     /// The key that an object of `tenant` is stored under, which every command takes, and
@@ -45,6 +45,8 @@ impl Master {
     /// nothing of it goes for that alone; it cannot put before it has less, and when room
     /// is needed its excess goes first.
     ///
+    /// Puts beyond the quota evict objects of the tenant ([`QuotaMode::Evict`]).
+    ///
     /// Takes time in the number of tenants.
     ///
     /// # Errors
@@ -55,14 +57,30 @@ impl Master {
         tenant: &TenantId,
         bytes: u64,
     ) -> Result<(), PolicyError> {
+        self.set_tenant_quota_with(now, tenant, bytes, QuotaMode::Evict)
+    }
+
+    /// [`set_tenant_quota`](Self::set_tenant_quota), and what becomes of puts beyond it.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing is changed then.
+    pub fn set_tenant_quota_with(
+        &self,
+        now: Time,
+        tenant: &TenantId,
+        bytes: u64,
+        mode: QuotaMode,
+    ) -> Result<(), PolicyError> {
         let _changing = self.policies.lock();
-        self.quotas.set_policy(tenant, bytes)?;
-        self.emit(now).effect(&Effect::TenantPolicy { tenant, requested: Some(bytes) });
+        self.quotas.set_policy_with(tenant, bytes, mode)?;
+        let requested = Some(bytes);
+        self.emit(now).effect(&Effect::TenantPolicy { tenant, requested, mode });
         Ok(())
     }
 
     /// Makes these the only quotas, as a server does that keeps them in a file. A tenant
-    /// that loses its own keeps its objects, and has the default quota from then on.
+    /// that loses its own keeps its objects, and has the default quota from then on; one that has a
+    /// quota still keeps its [mode](QuotaMode).
     ///
     /// Takes time in the number of tenants.
     ///
@@ -79,10 +97,12 @@ impl Master {
         let emit = self.emit(now);
         let lost = before.iter().filter(|row| row.requested.is_some());
         for TenantUsage { tenant, .. } in lost.filter(|row| !quotas.contains_key(&row.tenant)) {
-            emit.effect(&Effect::TenantPolicy { tenant, requested: None });
+            emit.effect(&Effect::no_policy(tenant));
         }
         for (tenant, requested) in quotas {
-            emit.effect(&Effect::TenantPolicy { tenant, requested: Some(*requested) });
+            let mode = self.quotas.slot(tenant).map_or(QuotaMode::Evict, |it| self.quotas.mode(it));
+            let requested = Some(*requested);
+            emit.effect(&Effect::TenantPolicy { tenant, requested, mode });
         }
         Ok(())
     }
@@ -98,7 +118,7 @@ impl Master {
     pub fn delete_tenant_quota(&self, now: Time, tenant: &TenantId) -> Result<(), PolicyError> {
         let _changing = self.policies.lock();
         self.quotas.delete_policy(tenant)?;
-        self.emit(now).effect(&Effect::TenantPolicy { tenant, requested: None });
+        self.emit(now).effect(&Effect::no_policy(tenant));
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::lock::{RwLock, rank};
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::{
-    DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, TenantUsage,
-    UNLIMITED,
+    DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
+    TenantUsage, UNLIMITED,
 };
 
 /// Accounts that are made at a time.
@@ -88,10 +88,15 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn set_policy(&self, tenant: &TenantId, requested: u64) -> Result<(), PolicyError> {
+    pub(crate) fn set_policy(
+        &self,
+        tenant: &TenantId,
+        requested: u64,
+        mode: QuotaMode,
+    ) -> Result<(), PolicyError> {
         let mut directory = self.directory.write();
         let slot = self.open(&mut directory, tenant)?;
-        set(&self.accounts.make(slot).requested, requested);
+        self.accounts.make(slot).set_policy(requested, mode);
         self.scale(&directory);
         Ok(())
     }
@@ -110,13 +115,14 @@ impl Ledger {
         }
         for (tenant, slot) in &directory.slots {
             if !policies.contains_key(tenant) {
-                set(&self.accounts.make(*slot).requested, 0);
+                self.accounts.make(*slot).set_policy(0, QuotaMode::Evict);
             }
         }
         self.vacate(&mut directory);
         for (tenant, requested) in policies {
             let slot = self.open(&mut directory, tenant)?;
-            set(&self.accounts.make(slot).requested, *requested);
+            let account = self.accounts.make(slot);
+            account.set_policy(*requested, account.mode());
         }
         self.scale(&directory);
         Ok(())
@@ -136,7 +142,7 @@ impl Ledger {
                 objects: get(&account.objects),
             });
         }
-        set(&account.requested, 0);
+        account.set_policy(0, QuotaMode::Evict);
         self.vacate(&mut directory);
         self.scale(&directory);
         Ok(())
@@ -211,6 +217,10 @@ impl Ledger {
         if !given || update(&account.objects, |count| count.checked_sub(objects)).is_err() {
             count(&self.mismatches, 1);
         }
+    }
+
+    pub(crate) fn mode(&self, slot: TenantSlot) -> QuotaMode {
+        self.accounts.get(slot).map_or(QuotaMode::Evict, Account::mode)
     }
 
     /// Bytes of the tenant that go as soon as they are on a disk.
@@ -309,6 +319,7 @@ impl Ledger {
         (account.is_registered() || !account.is_empty()).then(|| TenantUsage {
             tenant: tenant.clone(),
             requested: Some(get(&account.requested)).filter(|requested| *requested > 0),
+            mode: account.mode(),
             effective: get(&account.effective),
             charged: get(&account.charged),
             objects: get(&account.objects),
@@ -417,6 +428,8 @@ impl Accounts {
 struct Account {
     /// Zero without a policy.
     requested: AtomicU64,
+    /// Whether puts beyond the quota are refused, and evict nothing.
+    refuses: AtomicBool,
     effective: AtomicU64,
     charged: AtomicU64,
     /// Objects that are charged, those whose put is under way included.
@@ -430,6 +443,18 @@ struct Account {
 impl Account {
     fn is_registered(&self) -> bool {
         get(&self.requested) > 0
+    }
+
+    fn mode(&self) -> QuotaMode {
+        match self.refuses.load(Ordering::Relaxed) {
+            true => QuotaMode::Refuse,
+            false => QuotaMode::Evict,
+        }
+    }
+
+    fn set_policy(&self, requested: u64, mode: QuotaMode) {
+        set(&self.requested, requested);
+        self.refuses.store(mode == QuotaMode::Refuse, Ordering::Relaxed);
     }
 
     fn is_empty(&self) -> bool {

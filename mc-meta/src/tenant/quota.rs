@@ -34,6 +34,18 @@ pub enum DefaultQuota {
     Denied,
 }
 
+/// What becomes of a put that exceeds its tenant's quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaMode {
+    /// Objects of the tenant are evicted to make room for it.
+    #[default]
+    Evict,
+    /// It is refused, and nothing is evicted for it: objects stay until they are removed, or the
+    /// whole pool needs room.
+    Refuse,
+}
+
 /// Quotas of tenants and their current usage.
 ///
 /// Off, everything belongs to the default tenant, nothing is counted or limited, and
@@ -87,13 +99,26 @@ impl Quotas {
     /// # Errors
     /// [`PolicyError`]; nothing is changed then.
     pub fn set_policy(&self, tenant: &TenantId, requested: u64) -> Result<(), PolicyError> {
+        self.set_policy_with(tenant, requested, QuotaMode::Evict)
+    }
+
+    /// [`set_policy`](Self::set_policy), and what becomes of puts beyond the quota.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing is changed then.
+    pub fn set_policy_with(
+        &self,
+        tenant: &TenantId,
+        requested: u64,
+        mode: QuotaMode,
+    ) -> Result<(), PolicyError> {
         let ledger = self.ledger()?;
         check(requested)?;
-        ledger.set_policy(tenant, requested)
+        ledger.set_policy(tenant, requested, mode)
     }
 
     /// Makes these the only policies. A tenant that loses its own keeps what it has, and
-    /// has the [`DefaultQuota`] from then on.
+    /// has the [`DefaultQuota`] from then on; one that has a policy still keeps its mode.
     ///
     /// # Errors
     /// [`PolicyError`]; nothing is changed then.
@@ -169,6 +194,11 @@ impl Quotas {
     /// Where objects of the tenant are charged, if anything can be.
     pub(crate) fn slot(&self, tenant: &TenantId) -> Option<TenantSlot> {
         self.0.as_ref()?.slot(tenant)
+    }
+
+    /// What becomes of puts beyond the tenant's quota.
+    pub(crate) fn mode(&self, slot: TenantSlot) -> QuotaMode {
+        self.0.as_ref().map_or(QuotaMode::Evict, |ledger| ledger.mode(slot))
     }
 
     /// The tenant that exceeds its quota by most, because that has shrunk, and by how
@@ -290,6 +320,8 @@ pub struct TenantUsage {
     pub tenant: TenantId,
     /// Bytes that its policy gives it; `None` without a policy.
     pub requested: Option<u64>,
+    /// What becomes of puts beyond its quota.
+    pub mode: QuotaMode,
     /// Bytes that it may have, given what the others were promised; without a policy, those
     /// of the [`DefaultQuota`], [`UNLIMITED`] when there is no limit.
     pub effective: u64,
@@ -307,7 +339,8 @@ impl TenantUsage {
     /// A tenant that has neither a policy nor objects.
     pub(crate) const fn new(tenant: TenantId, effective: u64) -> Self {
         let (charged, objects, rejected, evicted_bytes) = (0, 0, 0, 0);
-        Self { tenant, requested: None, effective, charged, objects, rejected, evicted_bytes }
+        let (requested, mode) = (None, QuotaMode::Evict);
+        Self { tenant, requested, mode, effective, charged, objects, rejected, evicted_bytes }
     }
 
     /// Returns whether it has more than it may, because its quota has shrunk.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use mc_meta::{
-    DefaultQuota, MAX_QUOTA, PolicyError, QuotaError, Quotas, TenantId, TenantSlot, TenantUsage,
-    UNLIMITED,
+    DefaultQuota, MAX_QUOTA, PolicyError, QuotaError, QuotaMode, Quotas, TenantId, TenantSlot,
+    TenantUsage, UNLIMITED,
 };
 use proptest::prelude::*;
 
@@ -103,6 +103,7 @@ impl Model {
             .map(|at| TenantUsage {
                 tenant: TenantId::new(NAMES[at]).unwrap(),
                 requested: self.policies.get(&at).copied(),
+                mode: QuotaMode::Evict,
                 effective: self.effective(at),
                 charged: self.charged(at),
                 objects: self.objects(at),

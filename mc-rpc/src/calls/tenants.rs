@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mc_meta::{MAX_TENANT_LEN, MAX_TENANTS, PolicyError, TenantId, TenantUsage};
+use mc_meta::{MAX_TENANT_LEN, MAX_TENANTS, PolicyError, QuotaMode, TenantId, TenantUsage};
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, at_most, calls, count, message, missing, next_after,
@@ -16,7 +16,7 @@ use crate::request::MAX_PAGE;
 /// Most bytes that the totals and the mark of an unfinished page take together.
 const TOTALS_CEILING: usize = 64;
 
-/// Most bytes that one tenant takes: its name, six numbers, and their tags.
+/// Most bytes that one tenant takes: its name, seven numbers, and their tags.
 const USAGE_CEILING: usize = MAX_TENANT_LEN + 80;
 
 /// The quotas and usage of all tenants, and a page of the tenants.
@@ -43,7 +43,24 @@ calls! {
     /// Gives a tenant a quota of so many bytes, or another one.
     fn set_tenant_quota(&self, tenant: &TenantId, bytes: u64) -> () {
         SetTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
-        message(proto::SetTenantQuotaRequest { tenant_id: tenant.to_string(), requested: bytes }),
+        message(proto::SetTenantQuotaRequest {
+            tenant_id: tenant.to_string(),
+            requested: bytes,
+            refuse: false,
+        }),
+        read_done,
+    }
+
+    /// [`set_tenant_quota`](Self::set_tenant_quota), and what becomes of puts beyond the quota. A
+    /// master of an older version knows no mode but [`QuotaMode::Evict`]; the
+    /// [usage](Self::tenant_quota) has the mode that is set.
+    fn set_tenant_quota_with(&self, tenant: &TenantId, bytes: u64, mode: QuotaMode) -> () {
+        SetTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
+        message(proto::SetTenantQuotaRequest {
+            tenant_id: tenant.to_string(),
+            requested: bytes,
+            refuse: mode == QuotaMode::Refuse,
+        }),
         read_done,
     }
 
@@ -95,7 +112,8 @@ impl CallContext<'_> {
         request: &proto::SetTenantQuotaRequest,
     ) -> Result<(), Refusal> {
         let tenant = full_name(&request.tenant_id)?;
-        Ok(self.master.set_tenant_quota(self.now, &tenant, request.requested)?)
+        let mode = mode(request.refuse);
+        Ok(self.master.set_tenant_quota_with(self.now, &tenant, request.requested, mode)?)
     }
 
     pub(crate) fn replace_tenant_quotas(
@@ -173,6 +191,10 @@ fn full_name(name: &str) -> Result<TenantId, BadField> {
     tenant(name)
 }
 
+const fn mode(refuses: bool) -> QuotaMode {
+    if refuses { QuotaMode::Refuse } else { QuotaMode::Evict }
+}
+
 fn to_proto(usage: &TenantUsage) -> proto::TenantUsage {
     proto::TenantUsage {
         tenant_id: usage.tenant.to_string(),
@@ -182,6 +204,7 @@ fn to_proto(usage: &TenantUsage) -> proto::TenantUsage {
         objects: usage.objects,
         rejected: usage.rejected,
         evicted_bytes: usage.evicted_bytes,
+        refuses: usage.mode == QuotaMode::Refuse,
     }
 }
 
@@ -189,6 +212,7 @@ fn usage(usage: &proto::TenantUsage) -> Result<TenantUsage, BadField> {
     Ok(TenantUsage {
         tenant: tenant(&usage.tenant_id)?,
         requested: usage.requested,
+        mode: mode(usage.refuses),
         effective: usage.effective,
         charged: usage.charged,
         objects: usage.objects,

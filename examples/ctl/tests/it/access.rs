@@ -301,6 +301,17 @@ fn a_list_with_tenants_keeps_them_apart_and_puts_work_at_once() {
     let large = "x".repeat(70_000);
     teams.a(&["put", "large", &large]).assert_refused(1, "quota");
     teams.b(&["put", "large", &large]).assert_ok();
+    // With the mode that refuses, what is there stays.
+    teams.admin(&["quota", "set", "team-a", "64KB", "--refuse"]).assert_ok();
+    let line = teams.admin(&["quota", "show", "team-a", "--json"]).assert_ok();
+    assert!(line.text().contains("\"refuses\":true"), "{}", line.text());
+    let half = "x".repeat(40 << 10);
+    teams.a(&["put", "first", &half]).assert_ok();
+    teams.a(&["put", "second", &half]).assert_refused(1, "quota");
+    let line = teams.admin(&["quota", "show", "team-a", "--json"]).assert_ok();
+    assert!(line.text().contains("\"evicted_bytes\":0"), "{}", line.text());
+    teams.admin(&["quota", "set", "team-a", "64KB"]).assert_ok();
+    teams.a(&["put", "second", &half]).assert_ok();
     teams.admin(&["quota", "unset", "team-a"]).assert_ok();
     teams.a(&["put", "large", &large]).assert_ok();
 

@@ -194,8 +194,8 @@ impl Rebuild {
     fn set_policies(&mut self) -> u64 {
         let mut malformed = 0;
         let policies = self.parts.first_mut().map(|part| core::mem::take(&mut part.policies));
-        for (tenant, bytes) in policies.unwrap_or_default() {
-            match self.master.quotas.set_policy(&tenant, bytes) {
+        for (tenant, (bytes, mode)) in policies.unwrap_or_default() {
+            match self.master.quotas.set_policy_with(&tenant, bytes, mode) {
                 // Without tenants in the settings no tenant has a quota.
                 Ok(()) | Err(PolicyError::Off) => {}
                 Err(_) => malformed += 1,

@@ -31,6 +31,7 @@ use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Purpose, SegmentSpec};
 use crate::space::table::SegmentTable;
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
+use crate::tenant::quota::QuotaMode;
 use crate::tier::kinds::FileState;
 use crate::tier::offload_queue::MAX_DISKS;
 
@@ -65,7 +66,7 @@ pub(super) struct Part {
     pub(super) space: Space,
     /// What became of each mounting, when the last record is applied.
     pub(super) fates: Vec<Fate>,
-    pub(super) policies: BTreeMap<TenantId, u64>,
+    pub(super) policies: BTreeMap<TenantId, (u64, QuotaMode)>,
     /// What the first part alone keeps.
     pub(super) leased: LeasedObjects,
     /// One more than the largest generation seen.
@@ -157,10 +158,10 @@ impl RebuildPart<'_> {
                     }
                 }
             }
-            RecordRef::TenantPolicy { tenant, requested: Some(bytes) } => {
-                policies.insert(tenant.clone(), bytes);
+            RecordRef::TenantPolicy { tenant, requested: Some(bytes), mode } => {
+                policies.insert(tenant.clone(), (bytes, mode));
             }
-            RecordRef::TenantPolicy { tenant, requested: None } => {
+            RecordRef::TenantPolicy { tenant, requested: None, .. } => {
                 policies.remove(tenant);
             }
             RecordRef::Object(_) | RecordRef::Removed { .. } => {}

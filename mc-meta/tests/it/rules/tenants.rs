@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use mc_meta::{
     ConfigError, DefaultQuota, DiskConfig, ListCursor, Pattern, PolicyError, PromotionConfig,
-    PromotionStartError, QuotaError, TenantId, TenantUsage, TransferError, unscoped,
+    PromotionStartError, QuotaError, QuotaMode, TenantId, TenantUsage, TransferError, unscoped,
 };
 use mc_types::ErrorCode;
 
+use super::recovery::{Journal, export, rebuild_with};
 use super::*;
 
 const QUOTAS: [(&str, u64); 2] = [("a", 400), ("b", 400)];
@@ -215,6 +216,52 @@ fn a_tenant_makes_room_within_its_quota_out_of_its_own() {
     assert_eq!((charged(&master, "a"), charged(&master, "b")), (350, 400));
     assert_eq!(usage(&master, "a").evicted_bytes, 200);
     assert_eq!(usage(&master, "b").evicted_bytes, 0);
+}
+
+#[test]
+fn a_quota_that_refuses_evicts_nothing_for_a_put_beyond_it() {
+    let (recorder, journal) = (Recorder::default(), Journal::default());
+    let master = Master::new(with_tenants(), 1).unwrap().with_secret(SECRET);
+    let master = master.with_sink(recorder.clone()).with_sink(journal.clone());
+    master.mount_segment(at(0), NODE, segment(0, 1000)).unwrap();
+    for name in ["a", "b"] {
+        let mode = if name == "a" { QuotaMode::Refuse } else { QuotaMode::Evict };
+        master.set_tenant_quota_with(at(0), &tenant(name), 400, mode).unwrap();
+    }
+    for n in 0..4 {
+        put(&master, at(n), &of("a", &n.to_string()), 100).unwrap();
+        put(&master, at(n), &of("b", &n.to_string()), 100).unwrap();
+    }
+    let refused = put(&master, secs(60), &of("a", "4"), 100).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TenantQuotaExceeded);
+    let first = of("a", "0");
+    let upsert =
+        PutStart { key: key(&first), slice_lengths: &[200], config: &ReplicateConfig::default() };
+    let refused = master.upsert_start(secs(60), WRITER, &upsert).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TenantQuotaExceeded);
+    assert!(recorder.removals(Removal::Evicted).is_empty());
+    assert_eq!((charged(&master, "a"), usage(&master, "a").evicted_bytes), (400, 0));
+    assert_eq!(usage(&master, "a").mode, QuotaMode::Refuse);
+    // The other tenant's quota evicts.
+    put(&master, secs(60), &of("b", "4"), 100).unwrap();
+    assert_eq!(recorder.removals(Removal::Evicted), [of("b", "0")]);
+    // What is removed makes room.
+    master.remove(secs(61), key(&of("a", "0")), true).unwrap();
+    put(&master, secs(61), &of("a", "4"), 100).unwrap();
+
+    // A master that is rebuilt knows the mode, from the journal or from a snapshot.
+    let modes = |master: &Master| ["a", "b"].map(|name| usage(master, name).mode);
+    for records in [journal.records(), export(&master, secs(61))] {
+        let (rebuilt, _) = rebuild_with(with_tenants(), &records, secs(62));
+        assert_eq!(modes(&rebuilt), [QuotaMode::Refuse, QuotaMode::Evict]);
+    }
+    // Setting all quotas at once keeps modes, setting one anew does not.
+    let both = BTreeMap::from(["a", "b"].map(|name| (tenant(name), 500)));
+    master.replace_tenant_quotas(secs(62), &both).unwrap();
+    assert_eq!(modes(&master), [QuotaMode::Refuse, QuotaMode::Evict]);
+    master.set_tenant_quota(secs(62), &tenant("a"), 500).unwrap();
+    assert_eq!(modes(&master), [QuotaMode::Evict; 2]);
+    put(&master, secs(62), &of("a", "5"), 500).unwrap();
 }
 
 #[test]
@@ -622,7 +669,7 @@ fn changes_of_quotas_are_told() {
     struct Policies(Arc<Mutex<Told>>);
     impl EffectSink for Policies {
         fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
-            if let Effect::TenantPolicy { tenant, requested } = effect {
+            if let Effect::TenantPolicy { tenant, requested, .. } = effect {
                 self.0.lock().unwrap().push((tenant.to_string(), *requested));
             }
         }

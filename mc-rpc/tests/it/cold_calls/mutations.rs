@@ -166,7 +166,11 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         entry(Method::ReopenSegment, proto::ReopenSegmentRequest { segment_name: "node-1".into() }),
         entry(
             Method::SetTenantQuota,
-            proto::SetTenantQuotaRequest { tenant_id: tenant_id(), requested: 1 << 20 },
+            proto::SetTenantQuotaRequest {
+                tenant_id: tenant_id(),
+                requested: 1 << 20,
+                refuse: true,
+            },
         ),
         entry(Method::ReplaceTenantQuotas, proto::ReplaceTenantQuotasRequest { quotas }),
         entry(

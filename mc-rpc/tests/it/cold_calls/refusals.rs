@@ -136,6 +136,7 @@ fn bad_requests_about_quotas() {
     let set = |tenant_id: &str, requested| proto::SetTenantQuotaRequest {
         tenant_id: tenant_id.into(),
         requested,
+        refuse: false,
     };
     for (request, words) in [
         (set("", 1), "tenant_id is missing"),
@@ -230,7 +231,7 @@ fn bad_reports_of_failures() {
 fn what_a_master_does_not_have_is_refused() {
     let service =
         MasterService::new(Arc::new(Master::new(MasterConfig::default(), 5).unwrap()), Still);
-    let quota = proto::SetTenantQuotaRequest { tenant_id: "a".into(), requested: 1 };
+    let quota = proto::SetTenantQuotaRequest { tenant_id: "a".into(), requested: 1, refuse: false };
     for method in [
         Method::SetTenantQuota,
         Method::DeleteTenantQuota,
