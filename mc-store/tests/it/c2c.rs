@@ -311,3 +311,44 @@ fn conversions_go_on_between_blocking_calls() {
     app.put("A_2_0_k", SOURCE).unwrap();
     drop(app);
 }
+
+/// Two clients replace a value, and the one that converts the older value is slow: its weights arrive
+/// late, as they do when they are fetched for the first time.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_conversion_of_an_older_value_does_not_replace_that_of_a_newer_one() {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    const NONBLOCK: i32 = 0o4000;
+    let directory = tempfile::tempdir().unwrap();
+    let (weights, pipe) = (directory.path().join("projector.bin"), directory.path().join("pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&weights).status().unwrap().success());
+    let mut late = rule("A", "B");
+    late["projector_file"] = json!(weights);
+    // Its checksum is taken first, from a pipe that says nothing yet.
+    late["projector_sha256"] =
+        json!("5ec19029d20722ed7e9a4f3725a228488e360618676de4dce552fa483941cec8");
+    let cluster = cluster(&rules(&[late])).await;
+    let (slow, fast) = (cluster.app().await, cluster.app().await);
+    slow.upsert("A_1_0_k", SOURCE).await.unwrap();
+    let mut writer = eventually_async(DEADLINE, "the slow client waits for weights", async || {
+        std::fs::OpenOptions::new().write(true).custom_flags(NONBLOCK).open(&weights).ok()
+    })
+    .await;
+    std::fs::rename(&weights, &pipe).unwrap();
+    std::fs::copy(PROJECTOR, &weights).unwrap();
+
+    let token = SOURCE.len() / 5;
+    let reversed: Vec<u8> = SOURCE.chunks(token).rev().flatten().copied().collect();
+    fast.upsert("A_1_0_k", reversed).await.unwrap();
+    assert_eq!(idle(&fast).await.converted, 1);
+    let expected: Vec<u8> = KEYS.chunks(KEYS.len() / 5).rev().flatten().copied().collect();
+    assert_eq!(fast.get("B_1_0_k").await.unwrap(), expected);
+
+    writer.write_all(&std::fs::read(PROJECTOR).unwrap()).unwrap();
+    drop(writer);
+    let figures = idle(&slow).await;
+    assert_eq!((figures.converted, figures.skipped(C2cSkip::SourceGone)), (0, 1));
+    assert_eq!(fast.get("B_1_0_k").await.unwrap(), expected);
+}

@@ -13,7 +13,8 @@ pub enum C2cSkip {
     QueueFull,
     /// The target model's key had a value already.
     Existing,
-    /// The object was removed or evicted before it was read.
+    /// The object was removed or evicted before it was read, or replaced before what was made from it
+    /// was stored.
     SourceGone,
     /// The object could not be read.
     ReadFailed,

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use mc_c2c::{ConvertError, Part, Projector};
 use mc_meta::ReplicateConfig;
+use mc_rpc::{Refusal, ReplicaList};
 use mc_transport::{BufferPool, Memory};
-use mc_types::KeyRef;
+use mc_types::{Generation, KeyRef, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -22,7 +23,9 @@ const BATCH: usize = 32;
 
 /// A conversion of a batch.
 struct Task {
-    key: Box<str>,
+    key: ObjectKey,
+    /// The put that the source is of.
+    generation: Generation,
     source: Bytes,
     rule: usize,
     part: Part,
@@ -33,6 +36,9 @@ struct Task {
 
 /// A converted object.
 struct Converted {
+    /// What it was made from.
+    key: ObjectKey,
+    generation: Generation,
     target_key: String,
     value: Memory,
     source_len: usize,
@@ -83,7 +89,7 @@ impl Core {
             return 0;
         }
         let read: usize = tasks.iter().map(|task| task.source.len()).sum();
-        let (count, first) = (tasks.len(), tasks[0].key.clone());
+        let (count, first) = (tasks.len(), tasks[0].key.as_str().to_owned());
         let (own, pool) = (Arc::clone(conversions), self.pool.clone());
         let work = move || own.convert(tasks, &pool);
         let Some(Ok(converted)) = self.settings.environment.in_background(work).await else {
@@ -91,6 +97,7 @@ impl Core {
             return read;
         };
         conversions.give_way().await;
+        let converted = self.leave_out_replaced(conversions, converted).await;
         let stored: usize = converted.iter().map(|it| it.value.len()).sum();
         let (puts, upserts): (Vec<_>, Vec<_>) = converted.into_iter().partition(|it| !it.replaces);
         self.store_converted(conversions, puts, PutMode::Put).await;
@@ -130,13 +137,16 @@ impl Core {
         let mut items: Vec<Item<'_>> =
             keys.map(|key| Item::new(key, None, None, Target::OWNED)).collect();
         self.get_all(&mut items).await;
-        let values: Vec<_> = items.into_iter().map(Item::into_bytes).collect();
+        let generation = |item: &Item<'_>| item.read_of().map(|(_, generation)| generation);
+        let values: Vec<_> =
+            items.into_iter().map(|item| (generation(&item), item.into_bytes())).collect();
         let mut tasks = Vec::with_capacity(jobs.len());
-        for (job, value) in jobs.into_iter().zip(values) {
-            let key: Box<str> = job.key.as_str().into();
+        for (job, (generation, value)) in jobs.into_iter().zip(values) {
+            let key = job.key.clone();
             match value {
                 Ok(source) => tasks.extend(job.matches.into_iter().map(|found| Task {
                     key: key.clone(),
+                    generation: generation.expect("what was read is of a put"),
                     source: source.clone(),
                     rule: found.rule,
                     part: found.part,
@@ -150,11 +160,51 @@ impl Core {
                         GetError::Memory(_) => C2cSkip::NoMemory,
                         _ => C2cSkip::ReadFailed,
                     };
-                    conversions.skip(cause, job.matches.len(), &key, &error);
+                    conversions.skip(cause, job.matches.len(), key.as_str(), &error);
                 }
             }
         }
         tasks
+    }
+
+    /// Leaves out what was made from a value that another put has replaced: the newer value's own
+    /// conversion may be stored already.
+    async fn leave_out_replaced(
+        &self,
+        conversions: &Conversions,
+        converted: Vec<Converted>,
+    ) -> Vec<Converted> {
+        let replaced = self.are_replaced(converted.iter()).await;
+        let mut left = Vec::with_capacity(converted.len());
+        for (it, is_replaced) in converted.into_iter().zip(replaced) {
+            if is_replaced {
+                let why = "another value has replaced it";
+                conversions.skip(C2cSkip::SourceGone, 1, it.key.as_str(), &why);
+            } else {
+                left.push(it);
+            }
+        }
+        left
+    }
+
+    /// Says of each converted object whether its source has the value of another put now; no when
+    /// there is no source any more, or no answer.
+    async fn are_replaced(&self, converted: impl Iterator<Item = &Converted>) -> Vec<bool> {
+        let (keys, made_from): (Vec<KeyRef<'_>>, Vec<Generation>) =
+            converted.map(|it| (it.key.as_ref(), it.generation)).unzip();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let Ok(mut answers) = self.master.batch_get_replica_list(&keys).await else {
+            return vec![false; keys.len()];
+        };
+        self.find_unlisted(&keys, &mut answers).await;
+        let is_replaced =
+            |(answer, made_from): (Result<ReplicaList, Refusal>, Generation)| match answer {
+                Ok(list) => list.generation != made_from,
+                Err(_) => false,
+            };
+        answers.into_iter().zip(made_from).map(is_replaced).collect()
     }
 
     async fn store_converted(
@@ -168,6 +218,17 @@ impl Core {
         }
         let puts = converted.iter().map(|it| Put::new(&it.target_key, it.value.whole())).collect();
         let outcomes = self.store_own(puts, &ReplicateConfig::default(), mode).await;
+        let is_stored = |outcome: &Result<_, _>| matches!(outcome, Ok(PutOutcome::Stored));
+        let stored = converted.iter().zip(&outcomes).filter(|(_, outcome)| is_stored(outcome));
+        let stored: Vec<&Converted> = stored.map(|(it, _)| it).collect();
+        // Of two clients the one that stores last looks last, and converts what is there by then. So
+        // the last conversion that is stored is one of the last value.
+        for (it, is_replaced) in stored.iter().zip(self.are_replaced(stored.iter().copied()).await)
+        {
+            if is_replaced {
+                conversions.stored(&it.key, true);
+            }
+        }
         for (it, outcome) in converted.iter().zip(outcomes) {
             match outcome {
                 Ok(PutOutcome::Stored) => {
@@ -188,25 +249,36 @@ impl Conversions {
     fn convert(&self, tasks: Vec<Task>, pool: &BufferPool) -> Vec<Converted> {
         let mut scratch = Vec::new();
         let mut done = Vec::with_capacity(tasks.len());
-        for Task { key, source, rule, part, target_key, replaces, since } in tasks {
+        for task in tasks {
+            let Task { key, generation, source, rule, part, target_key, replaces, since } = task;
             let converter = match self.converter(rule) {
                 Ok(converter) => converter,
                 Err(error) => {
-                    self.skip(C2cSkip::Weights, 1, &key, &error);
+                    self.skip(C2cSkip::Weights, 1, key.as_str(), &error);
                     continue;
                 }
             };
             if matches!(**converter.projector(), Projector::Full(_)) {
                 let why = "the projector needs the target model's object; call convert";
-                self.skip(C2cSkip::NeedsTarget, 1, &key, &why);
+                self.skip(C2cSkip::NeedsTarget, 1, key.as_str(), &why);
                 continue;
             }
             match self.compute(&converter, part, (&source, None), &mut scratch, pool) {
                 Ok(value) => {
                     let source_len = source.len();
-                    done.push(Converted { target_key, value, source_len, replaces, since });
+                    done.push(Converted {
+                        key,
+                        generation,
+                        target_key,
+                        value,
+                        source_len,
+                        replaces,
+                        since,
+                    });
                 }
-                Err(Failure::Memory(error)) => self.skip(C2cSkip::NoMemory, 1, &key, &error),
+                Err(Failure::Memory(error)) => {
+                    self.skip(C2cSkip::NoMemory, 1, key.as_str(), &error);
+                }
                 Err(Failure::Convert(error)) => {
                     let cause = match error {
                         ConvertError::NotFinite { .. } | ConvertError::Overflow { .. } => {
@@ -214,7 +286,7 @@ impl Conversions {
                         }
                         _ => C2cSkip::WrongLength,
                     };
-                    self.skip(cause, 1, &key, &error);
+                    self.skip(cause, 1, key.as_str(), &error);
                 }
             }
         }
