@@ -31,6 +31,10 @@ use crate::tasks::Tasks;
 use crate::tls_failure::TlsFailure;
 use crate::transport::Link;
 
+/// Peers whose last link was lost that are remembered: they end that link when they are reached
+/// again. Nodes with random names do not come back.
+const MAX_REMEMBERED: usize = 1024;
+
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
     config: QuicConfig,
@@ -142,9 +146,7 @@ impl Pool {
             return Ok(Arc::clone(peer));
         }
         // A new peer is rare enough to look for those that are gone.
-        peers.retain(|_, peer| {
-            Arc::strong_count(peer) > 1 || peer.healthy().is_some() || peer.lost.lock().is_some()
-        });
+        forget_gone(&mut peers);
         let peer = Arc::<Peer>::default();
         peers.insert(endpoint.clone(), Arc::clone(&peer));
         Ok(peer)
@@ -283,6 +285,19 @@ impl Pool {
     }
 }
 
+/// Forgets the peers that nobody uses, but for some whose last link was lost.
+fn forget_gone(peers: &mut HashMap<Endpoint, Arc<Peer>>) {
+    let mut remembered = 0;
+    peers.retain(|_, peer| {
+        if Arc::strong_count(peer) > 1 || peer.healthy().is_some() {
+            return true;
+        }
+        let was_lost = peer.lost.lock().is_some();
+        remembered += usize::from(was_lost);
+        was_lost && remembered <= MAX_REMEMBERED
+    });
+}
+
 /// Makes the peer end the link that was lost before this one, so that nothing of it can
 /// arrive on top of what is written over this one.
 async fn fence(peer: &Peer, link: &QuicLink, endpoint: &Endpoint) -> Result<(), ConnectError> {
@@ -328,4 +343,36 @@ async fn greet(
 
 fn unreachable(endpoint: &Endpoint, source: io::Error) -> ConnectError {
     ConnectError::Unreachable { endpoint: endpoint.clone(), source: Arc::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer with a link that was lost.
+    fn lost(nth: usize) -> (Endpoint, Arc<Peer>) {
+        let peer = Peer::default();
+        *peer.lost.lock() = Some(LinkId::from_bytes([7; 16]));
+        (format!("quic://10.0.0.1:{}", nth + 1).parse().unwrap(), Arc::new(peer))
+    }
+
+    #[test]
+    fn a_client_that_outlives_many_nodes_remembers_some() {
+        let mut peers = HashMap::new();
+        let (endpoint, in_use) = lost(60_000);
+        peers.insert(endpoint.clone(), Arc::clone(&in_use));
+        for nth in 0..5_000 {
+            peers.extend([lost(nth)]);
+            forget_gone(&mut peers);
+            assert!(peers.len() <= MAX_REMEMBERED + 1, "{} peers", peers.len());
+        }
+        assert_eq!(peers.len(), MAX_REMEMBERED + 1);
+        assert!(peers.contains_key(&endpoint), "one that somebody connects to");
+        peers.values().for_each(|peer| *peer.lost.lock() = None);
+        forget_gone(&mut peers);
+        assert_eq!(peers.len(), 1, "nothing of the others is under way");
+        drop(in_use);
+        forget_gone(&mut peers);
+        assert!(peers.is_empty());
+    }
 }
