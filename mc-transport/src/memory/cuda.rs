@@ -168,8 +168,9 @@ impl VramBuffer {
         self.block.address
     }
 
-    /// Copies `source` over the bytes from `at` on; the bytes are there when this returns.
-    /// Blocks the thread; fast from [pinned](CudaDevice::pinned) memory only.
+    /// Copies `source` over the bytes from `at` on; the bytes are there when this returns, for
+    /// kernels of every stream. Blocks the thread; fast from [pinned](CudaDevice::pinned) memory
+    /// only: from other memory this also waits for what the default stream was given meanwhile.
     ///
     /// # Errors
     /// [`CudaError::OutOfRange`] when they do not lie inside, [`CudaError::Failed`].
@@ -339,6 +340,20 @@ mod tests {
         check(&cuda);
         drop(cuda);
         assert_eq!(emulated.live(), (0, 0, 0), "allocations, pinned blocks, contexts");
+    }
+
+    /// Also for a kernel that does not wait for the stream of the copy.
+    #[test]
+    fn bytes_of_any_memory_are_there_when_a_write_returns() {
+        let emulated = Emulated::lock();
+        let device = Cuda { driver: Arc::new(emulated.driver()) }.device(0).unwrap();
+        let vram = device.allocate(64).unwrap();
+        let (plain, pinned) = (Memory::allocate(64).unwrap(), device.pinned(64).unwrap());
+        for (byte, memory) in [(5, plain), (6, pinned)] {
+            memory.whole().copy_from(0, &[byte; 64]).unwrap();
+            vram.write(0, &memory.whole()).unwrap();
+            assert_eq!(emulated.seen_elsewhere(vram.address(), 64), [byte; 64]);
+        }
     }
 
     #[test]

@@ -78,7 +78,15 @@ functions! {
     to_device = "cuMemcpyHtoD_v2": fn(u64, *const c_void, usize);
     to_host = "cuMemcpyDtoH_v2": fn(*mut c_void, u64, usize);
     synchronize = "cuCtxSynchronize": fn();
+    synchronize_stream = "cuStreamSynchronize": fn(*mut c_void);
+    pointer_attribute = "cuPointerGetAttribute": fn(*mut c_void, c_int, u64);
 }
+
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+pub(super) const MEMORY_TYPE: c_int = 2;
+
+/// `CU_MEMORYTYPE_HOST`.
+pub(super) const MEMORY_TYPE_HOST: c_uint = 1;
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -267,7 +275,27 @@ impl Context {
             // SAFETY: the caller's promise. The driver reads the bytes outside of Rust's sight,
             // as a peer does, and has read them when it returns.
             unsafe { (driver.to_device)(target, source.cast(), len) }
+        })?;
+        if self.is_pinned(source) {
+            return Ok(());
+        }
+        // Bytes of other memory went through a buffer of the driver, and the GPU may be taking
+        // the last of them from there. Kernels of other streams do not wait for that.
+        self.call("cuStreamSynchronize", len, |driver| {
+            // SAFETY: null is the stream of the copy, the default one of this context.
+            unsafe { (driver.synchronize_stream)(ptr::null_mut()) }
         })
+    }
+
+    /// Returns whether the driver knows the memory at `address` as pinned.
+    fn is_pinned(&self, address: *const u8) -> bool {
+        let mut kind: c_uint = 0;
+        let asked = self.call("cuPointerGetAttribute", 0, |driver| {
+            let address = address.expose_provenance() as u64;
+            // SAFETY: the attribute is a number of this size, and any address may be asked for.
+            unsafe { (driver.pointer_attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) }
+        });
+        asked.is_ok() && kind == MEMORY_TYPE_HOST
     }
 
     /// # Safety

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
-use super::driver::{Driver, RawContext};
+use super::driver::{Driver, MEMORY_TYPE, MEMORY_TYPE_HOST, RawContext};
 
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
@@ -25,6 +25,8 @@ struct State {
     allocations: HashMap<u64, usize>,
     pinned: HashMap<usize, usize>,
     retained: usize,
+    /// Bytes from memory that is not pinned, on their way to device memory.
+    late: Vec<(u64, Vec<u8>)>,
 }
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -64,7 +66,16 @@ impl Emulated {
             to_device,
             to_host,
             synchronize,
+            synchronize_stream,
+            pointer_attribute,
         }
+    }
+
+    /// The bytes of device memory as a kernel of another stream sees them.
+    pub(super) fn seen_elsewhere(&self, address: u64, len: usize) -> Vec<u8> {
+        let base = host_of(address, len).expect("it lies in an allocation");
+        // SAFETY: lies in an allocation.
+        unsafe { std::slice::from_raw_parts(base, len) }.to_vec()
     }
 
     /// Allocations, pinned blocks and retained contexts that are left.
@@ -98,6 +109,20 @@ fn host_of(address: u64, len: usize) -> Option<*mut u8> {
     let is_inside = |(base, room): (&u64, &usize)| *base <= address && end <= base + *room as u64;
     let found = with(|state| state.allocations.iter().any(is_inside));
     found.then_some(ptr::with_exposed_provenance_mut((address ^ DEVICE) as usize))
+}
+
+/// Has the bytes arrive that are on their way.
+fn arrive() {
+    for (target, bytes) in with(|state| std::mem::take(&mut state.late)) {
+        let Some(base) = host_of(target, bytes.len()) else { continue };
+        // SAFETY: into an allocation, which no caller's bytes overlap.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), base, bytes.len()) };
+    }
+}
+
+fn is_pinned(address: usize) -> bool {
+    let is_inside = |(base, len): (&usize, &usize)| (*base..base + len).contains(&address);
+    with(|state| state.pinned.iter().any(is_inside))
 }
 
 unsafe extern "C" fn init(_: c_uint) -> c_int {
@@ -170,6 +195,7 @@ unsafe extern "C" fn allocate(address: *mut u64, len: usize) -> c_int {
 }
 
 unsafe extern "C" fn free(address: u64) -> c_int {
+    arrive();
     let Some(base) = host_of(address, 0) else { return INVALID_VALUE };
     let Some(len) = with(|state| state.allocations.remove(&address)) else { return INVALID_VALUE };
     // SAFETY: was taken with this layout, and is known no more.
@@ -178,6 +204,7 @@ unsafe extern "C" fn free(address: u64) -> c_int {
 }
 
 unsafe extern "C" fn fill(address: u64, byte: u8, len: usize) -> c_int {
+    arrive();
     let Some(base) = host_of(address, len) else { return INVALID_VALUE };
     // SAFETY: lies in an allocation.
     unsafe { ptr::write_bytes(base, byte, len) };
@@ -206,13 +233,20 @@ unsafe extern "C" fn unpin(base: *mut c_void) -> c_int {
 }
 
 unsafe extern "C" fn to_device(target: u64, source: *const c_void, len: usize) -> c_int {
-    let Some(base) = host_of(target, len) else { return INVALID_VALUE };
-    // SAFETY: the caller's bytes, into an allocation, which no caller's bytes overlap.
-    unsafe { ptr::copy_nonoverlapping(source.cast(), base, len) };
+    if host_of(target, len).is_none() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(source.cast::<u8>(), len) }.to_vec();
+    with(|state| state.late.push((target, bytes)));
+    if is_pinned(source.addr()) {
+        arrive();
+    }
     0
 }
 
 unsafe extern "C" fn to_host(target: *mut c_void, source: u64, len: usize) -> c_int {
+    arrive();
     let Some(base) = host_of(source, len) else { return INVALID_VALUE };
     // SAFETY: from an allocation, into the caller's bytes, which overlap none.
     unsafe { ptr::copy_nonoverlapping(base, target.cast(), len) };
@@ -220,5 +254,20 @@ unsafe extern "C" fn to_host(target: *mut c_void, source: u64, len: usize) -> c_
 }
 
 unsafe extern "C" fn synchronize() -> c_int {
+    arrive();
+    0
+}
+
+unsafe extern "C" fn synchronize_stream(_: *mut c_void) -> c_int {
+    arrive();
+    0
+}
+
+unsafe extern "C" fn pointer_attribute(value: *mut c_void, attribute: c_int, of: u64) -> c_int {
+    if attribute != MEMORY_TYPE || !is_pinned(of as usize) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's pointer.
+    unsafe { *value.cast::<c_uint>() = MEMORY_TYPE_HOST };
     0
 }
