@@ -232,11 +232,12 @@ async fn subscribers_that_join_together_all_become_current() {
     println!("all are current after {:?}", all_become_current(load).await);
 }
 
-/// The aim, which is not reached yet: no list begins anew, but pages come ever more slowly.
+/// The aim: on two processors, which publish and follow, all are current after 24 s. Before messages were
+/// sent again only as far as a page needs, none was after 200 s.
 ///
 /// `cargo test --release -p mc-events --test it -- --ignored --nocapture a_fleet`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes of two processors and 3 GB of memory, and misses its limit; the command is above"]
+#[ignore = "takes a minute of two processors and 3 GB of memory; the command is above"]
 async fn a_fleet_of_routers_becomes_current() {
     let defaults = (Limits::default(), SubscriberConfig::default());
     let load = Load {
