@@ -46,7 +46,7 @@ fn stops_and_goes_on(settings: WriterSettings, faults: Faults) {
     let (journal, life) = faulty(settings);
     let before = life.put("before");
     life.settle();
-    assert!(life.progress.acknowledged() >= before);
+    eventually_blocking(LONG, "it is acknowledged", || life.progress.acknowledged() >= before);
     journal.set(faults);
     let first = life.put("first");
     is_told(&life);
