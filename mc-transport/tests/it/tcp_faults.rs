@@ -703,7 +703,7 @@ async fn a_data_port_that_is_taken_for_a_moment_is_tried_again() {
     let causes = format!("{:?}", std::error::Error::source(&error));
     assert!(causes.contains(&format!("{}", std::process::id())), "{error}: {causes}");
     let leave = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         drop(holder);
     };
     let (started, ()) = tokio::join!(TcpTransport::start(TcpConfig::listening(address)), leave);
