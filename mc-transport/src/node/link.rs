@@ -16,6 +16,8 @@ pub struct NodeLink {
     pub(super) scheme: &'static str,
     pub(super) link: Arc<dyn Link>,
     pub(super) shortcut: Option<ShortLink>,
+    /// Whether it is certain that the peer is the one that was meant, if there is one at all.
+    pub(super) is_certain: bool,
 }
 
 impl NodeLink {
@@ -64,8 +66,14 @@ impl Link for NodeLink {
         self.link.ids().into_iter().chain(short).collect()
     }
 
+    /// Refused by a peer that was found by a name when its addresses did not answer: another node would
+    /// say of a link that it never had that it has ended.
     fn fence(&self, lost: LinkId) -> Completions {
-        self.best().fence(lost)
+        if self.is_certain {
+            return self.best().fence(lost);
+        }
+        let what = "a fence by a node that was found by its name";
+        Completions::ready(vec![Err(TransferError::Unsupported { what })])
     }
 
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {

@@ -17,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use mc_types::{BoxFuture, Endpoint};
+use parking_lot::Mutex;
 
 pub use self::config::NodeConfig;
 use self::config::Other;
-use self::detours::Detours;
+use self::detours::{Detours, is_certain};
 pub use self::error::NodeError;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
@@ -259,7 +260,7 @@ impl Transport for Node {
             if let Some(transport) = found
                 && let Ok(link) = transport.connect(&way).await
             {
-                return Ok(self.shorten(&**transport, &way, link).await);
+                return Ok(self.shorten(&**transport, endpoint, &way, link).await);
             }
             self.detours.forget(endpoint);
         }
@@ -278,7 +279,7 @@ impl Transport for Node {
                     if way != first {
                         self.detours.found(endpoint, way);
                     }
-                    return Ok(self.shorten(transport, way, link).await);
+                    return Ok(self.shorten(transport, endpoint, way, link).await);
                 }
                 Err(error) => {
                     tracing::debug!(endpoint = %first, %error, "no way to the peer");
@@ -317,31 +318,42 @@ impl Node {
         })
     }
 
-    /// Connects over `transport` at the first of a peer's addresses that answers.
+    /// Connects over `transport` at the first of a peer's addresses that answers. The error is that of
+    /// the address that the peer prefers, which says most.
     async fn race<'a>(
         &'a self,
         transport: &'a dyn DynTransport,
         endpoint: &'a Endpoint,
     ) -> Result<(&'a Endpoint, Arc<dyn Link>), ConnectError> {
         let ways = self.ways(endpoint).map(|(_, way)| way);
-        let ways = ways.filter(|way| way.scheme() == transport.scheme()).collect();
-        let attempt = |way| async move { Ok((way, transport.connect(way).await?)) };
-        let connected = mc_net::race(ways, attempt).await;
-        connected.unwrap_or_else(|| {
-            let (scheme, endpoint) = (transport.scheme(), endpoint.clone());
-            Err(ConnectError::WrongScheme { scheme, endpoint })
-        })
+        let ways: Vec<_> = ways.filter(|way| way.scheme() == transport.scheme()).collect();
+        let (preferred, failures) = (ways[0], Mutex::new(Vec::new()));
+        let attempt = |way: &'a Endpoint| {
+            let failures = &failures;
+            async move {
+                let connected = transport.connect(way).await.map(|link| (way, link));
+                connected.map_err(|error| failures.lock().push((way != preferred, error)))
+            }
+        };
+        if let Some(Ok(connected)) = mc_net::race(ways, attempt).await {
+            return Ok(connected);
+        }
+        let failures = failures.into_inner().into_iter();
+        let (_, error) = failures.min_by_key(|(is_other, _)| *is_other).expect("one for each way");
+        Err(error)
     }
 
-    /// Returns the fastest link to the node that `link` leads to.
+    /// Returns the fastest link to the node that `link` leads to, for the peer of `endpoint`.
     async fn shorten(
         &self,
         transport: &dyn DynTransport,
+        endpoint: &Endpoint,
         way: &Endpoint,
         link: Arc<dyn Link>,
     ) -> Arc<NodeLink> {
         let shortcut = self.shortcuts.link(way, &link).await;
-        Arc::new(NodeLink { scheme: transport.scheme(), link, shortcut })
+        let (scheme, is_certain) = (transport.scheme(), is_certain(endpoint, way));
+        Arc::new(NodeLink { scheme, link, shortcut, is_certain })
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use mc_testkit::{Input, Program, SilentAddress, role, where_a_name_has_two_addresses};
 use mc_transport::{
-    Access, Link, Memory, Node, NodeConfig, Operation, RemoteSpan, TcpConfig, TcpTransport,
-    Transport,
+    Access, ConnectError, Link, LinkId, Memory, Node, NodeConfig, Operation, RemoteSpan, TcpConfig,
+    TcpTransport, Transport,
 };
 use mc_types::{Endpoint, Extent};
 
@@ -91,4 +91,22 @@ async fn read_at_the_next_address() {
         fastest = fastest.min(read().await);
     }
     assert!(fastest < NEXT_AFTER, "the address that answered is tried first: {fastest:?}");
+
+    // Another node may answer by the name: what it says of lost links is not believed.
+    let by_name = endpoint.clone().with_others([Endpoint::new("tcp", &silent.name()).unwrap()]);
+    let named = Node::start(NodeConfig::new(TcpConfig::default())).await.unwrap();
+    for (peer, endpoint, fences) in [(&peer, &endpoint, true), (&named, &by_name, false)] {
+        let link = peer.connect(endpoint).await.unwrap();
+        let fenced = link.fence(LinkId::from_bytes([7; 16])).await.remove(0);
+        assert_eq!(fenced.is_ok(), fences, "{fenced:?}");
+    }
+
+    // The error is that of the address that the peer likes best, although others fail sooner.
+    owner.shutdown().await;
+    let mut tcp = TcpConfig::default();
+    tcp.connect_timeout = 4 * NEXT_AFTER;
+    let late = Node::start(NodeConfig::new(tcp)).await.unwrap();
+    let error = late.connect(&endpoint).await.unwrap_err();
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error:?}");
+    assert!(error.to_string().contains(&silent.address().to_string()), "{error}");
 }
