@@ -74,8 +74,8 @@ pub struct RdmaConfig {
     /// Routers that a packet may pass on InfiniBand; over Ethernet the kernel takes the number of the
     /// route. Default 64.
     pub hop_limit: NonZeroU8,
-    /// Lets devices write memory in any order until a request completes, where the library and the
-    /// device can. Nothing here looks at memory earlier. Default `true`.
+    /// Lets devices write memory of this side's own requests in any order until the request completes,
+    /// where the library and the device can. What peers write keeps its order. Default `true`.
     pub relaxed_ordering: bool,
     /// Connections of peers at the same time. Default 4096.
     pub max_connections: usize,

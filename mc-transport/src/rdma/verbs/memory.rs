@@ -12,7 +12,7 @@ use crate::access::Access;
 use crate::memory::MemorySlice;
 
 /// `IBV_ACCESS_RELAXED_ORDERING`, which older headers lack: the device's writes may reach the memory
-/// in any order until the completion of their request. Nothing here looks at the memory before that.
+/// in any order until the completion of their request.
 const RELAXED_ORDERING: u32 = 1 << 20;
 
 /// What peers may do to a [`MemoryRegion`]; this side's device may read and write it in any case.
@@ -114,13 +114,19 @@ fn access_flags(is_writable: bool, peers: RemoteAccess) -> u32 {
     flags.0
 }
 
-/// Registers `len` mapped bytes, with relaxed ordering where the device takes it; null, and `errno`,
-/// if it fails.
+/// Returns whether all that the device writes to memory of these flags ends with a completion on this
+/// side. What a peer writes does not: this side hears of it from somebody else, who may be faster than
+/// writes that need not wait for each other.
+fn is_completed_here(flags: u32) -> bool {
+    flags & ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 == 0
+}
+
+/// Registers `len` mapped bytes, with relaxed ordering where that is safe and the device takes it; null,
+/// and `errno`, if it fails.
 fn register_raw(device: &Device, address: *mut u8, len: usize, flags: u32) -> *mut ibv_mr {
     let domain = device.domain.as_ptr();
-    if let Some(register) = device.library.ibv_reg_mr_iova2
-        && device.relaxed_ordering()
-    {
+    let may_relax = is_completed_here(flags) && device.relaxed_ordering();
+    if may_relax && let Some(register) = device.library.ibv_reg_mr_iova2 {
         let (iova, flags) = (address.expose_provenance() as u64, flags | RELAXED_ORDERING);
         // SAFETY: the caller's slice keeps `len` bytes mapped during the call; the kernel pins their
         // pages, so that the device never reaches others, whatever becomes of the mapping. Blocks of
@@ -135,7 +141,7 @@ fn register_raw(device: &Device, address: *mut u8, len: usize, flags: u32) -> *m
     // SAFETY: as above.
     let region =
         unsafe { (device.library.ibv_reg_mr)(domain, address.cast(), len, flags.cast_signed()) };
-    if !region.is_null() && device.order_strictly() {
+    if !region.is_null() && may_relax && device.order_strictly() {
         tracing::info!(device = %device.name(), "the device takes no relaxed ordering");
     }
     region
@@ -163,6 +169,7 @@ mod tests {
             (true, Some(Access::ReadWrite), local | write | read),
         ] {
             assert_eq!(access_flags(is_writable, peers), flags, "{is_writable} {peers:?}");
+            assert_eq!(is_completed_here(flags), flags & write == 0, "{is_writable} {peers:?}");
         }
     }
 }
