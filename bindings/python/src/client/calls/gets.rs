@@ -128,23 +128,20 @@ calls! {
     };
 
     /// :meth:`get_and_remove` for many keys, each independent of the others; ``None`` for keys without
-    /// a readable object.
-    ///
-    /// :param return_exceptions: Return the exception of a failed key in the key's place. By
-    ///     default the first exception is raised when all keys have ended, and the values of the others
-    ///     are lost.
-    #[pyo3(signature = (keys, *, return_exceptions=false))]
+    /// a readable object, and the exception of a failed key in the key's place: raised, it would cost
+    /// the values that the call has taken.
+    #[pyo3(signature = (keys))]
     example {
         ///
         /// >>> store["a"] = b"1"
         /// >>> store.get_and_remove_many(["a", "b"])
         /// [<mc_store.Buffer of 1 bytes>, None]
     }
-    fn get_and_remove_many(keys: Texts, return_exceptions: bool) -> Vec<Each<Option<Buffer>>> = move |client| async move {
+    fn get_and_remove_many(keys: Texts) -> Vec<Each<Option<Buffer>>> = |client| async move {
         let values = client.batch_get_and_remove(&keys.refs()).await;
         let values = values.into_iter();
         let each = values.map(|value| found(value.map(Buffer::new).map_err(Failure::from)));
-        gathered(&keys.0, each, return_exceptions)
+        gathered(&keys.0, each, true)
     };
 
     /// Reads a value directly into a writable buffer, and returns the value's length. The rest of
