@@ -39,6 +39,15 @@ impl GivenBack {
     }
 }
 
+/// A while in which most calls end where nothing is stopped, or one in which few do: some give up while
+/// bytes are on their way.
+fn patience(random: &mut Random) -> Duration {
+    match random.below(16) {
+        0 => millis(random, 0, 3),
+        _ => millis(random, 100, 2000),
+    }
+}
+
 fn memory_of(value: &[u8]) -> Memory {
     let memory = Memory::allocate(value.len()).unwrap();
     memory.whole().copy_from(0, value).unwrap();
@@ -62,7 +71,7 @@ pub(crate) async fn put(
             false => client.put_from(key, &whole, &config).await.map(drop),
         }
     };
-    let outcome = timeout(millis(random, 100, 2000), put).await;
+    let outcome = timeout(patience(random), put).await;
     match outcome {
         Err(_) => {
             given_back.take(memory);
@@ -84,7 +93,7 @@ pub(crate) async fn get(
 ) -> Option<Result<Vec<u8>, GetError>> {
     let memory = Memory::allocate(len).unwrap();
     let whole = memory.whole();
-    let outcome = timeout(millis(random, 100, 2000), client.get_into(key, &whole)).await;
+    let outcome = timeout(patience(random), client.get_into(key, &whole)).await;
     if outcome.is_err() {
         given_back.take(memory);
     }

@@ -29,6 +29,9 @@ struct Port {
     most: AtomicUsize,
 }
 
+/// Where strangers come from: an address of their own, whose ports no other test listens at.
+const ABROAD: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 1);
+
 /// Connects from another address than the clients', holds what it gets and comes back.
 async fn stranger(port: Arc<Port>, nth: usize) {
     let opening = OPENINGS[nth % OPENINGS.len()];
@@ -50,7 +53,7 @@ async fn stranger(port: Arc<Port>, nth: usize) {
 
 async fn connect(port: u16) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into())?;
+    socket.bind((ABROAD, 0).into())?;
     socket.connect((Ipv4Addr::LOCALHOST, port).into()).await
 }
 
