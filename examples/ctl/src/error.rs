@@ -46,6 +46,10 @@ pub(crate) enum CtlError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(
+        "without a quota there is nothing to refuse puts for; write a size, or leave --refuse out"
+    )]
+    NothingToRefuse,
+    #[error(
         "the quota of {tenant} is set, but this master is too old to refuse puts beyond it, and evicts \
          objects of the tenant; start a newer one"
     )]

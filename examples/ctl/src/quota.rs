@@ -31,6 +31,9 @@ pub(crate) async fn quota(client: &Client, quota: &Quota) -> Result<ExitCode, Ct
                 return Err(CtlError::NoQuotaModes { tenant: whose.clone() });
             }
         }
+        Quota::Set { size: NewQuota::Unset, refuse: true, .. } => {
+            return Err(CtlError::NothingToRefuse);
+        }
         Quota::Set { whose, size: NewQuota::Unset, .. } | Quota::Unset { whose } => {
             master.delete_tenant_quota(whose).await?;
         }

@@ -303,6 +303,9 @@ fn a_list_with_tenants_keeps_them_apart_and_puts_work_at_once() {
     teams.b(&["put", "large", &large]).assert_ok();
     // With the mode that refuses, what is there stays.
     teams.admin(&["quota", "set", "team-a", "64KB", "--refuse"]).assert_ok();
+    teams
+        .admin(&["quota", "set", "team-a", "none", "--refuse"])
+        .assert_refused(1, "nothing to refuse");
     let line = teams.admin(&["quota", "show", "team-a", "--json"]).assert_ok();
     assert!(line.text().contains("\"refuses\":true"), "{}", line.text());
     let half = "x".repeat(40 << 10);
