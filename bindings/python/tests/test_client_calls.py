@@ -161,8 +161,8 @@ def test_a_value_is_taken_once(store: mc_store.Client) -> None:
         store.get_and_remove("a")
     assert store.get_and_remove("a", None) is None
     taken = store.get_and_remove_many(["b", "a", "b"])
-    values = [bytes(it) if isinstance(it, mc_store.Buffer) else it for it in taken]
-    assert values == [b"2", None, None]
+    found = [bytes(it) if isinstance(it, mc_store.Buffer) else it for it in taken]
+    assert found == [b"2", None, None]
     value, invalid = store.get_and_remove_many(["c", ""])
     assert isinstance(value, mc_store.Buffer)
     assert isinstance(invalid, mc_store.InvalidArgument)
