@@ -1,6 +1,6 @@
 //! From settings to a client.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use mc_transport::topology::{Discovery, Topology};
 use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
@@ -16,7 +16,7 @@ use crate::local_host::LocalHost;
 /// Where pages are served unless the settings say something else: the port is the reference
 /// system's.
 #[cfg(feature = "http")]
-const HTTP_HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+const HTTP_HOST: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 #[cfg(feature = "http")]
 const HTTP_PORT: u16 = 9300;
 
