@@ -7,11 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 /// Bytes of a chunk, at most.
 const CHUNK: usize = 64 << 10;
+
+/// Bytes that the kernel keeps of what a client sends. Left to itself it takes more and more of a fast
+/// connection, up to 32 MiB, and large values would pass a relay that stands still.
+const RECEIVED: u32 = 128 << 10;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// A direction through a [`Relay`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +61,7 @@ impl Relay {
         node: SocketAddr,
         waiting: usize,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = listen(address)?;
         let address = listener.local_addr()?;
         let open = || watch::Sender::new(true);
         let relay = Self { address, to_node: open(), from_node: open(), passed: Arc::default() };
@@ -110,6 +117,14 @@ impl Relay {
     pub fn passed(&self) -> u64 {
         self.passed.load(Ordering::SeqCst)
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_recv_buffer_size(RECEIVED)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn take(mut from: OwnedReadHalf, chunks: mpsc::Sender<Vec<u8>>) {
