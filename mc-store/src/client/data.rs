@@ -23,12 +23,36 @@ use crate::error::PeerError;
 /// one operation may move.
 const MAX_TRANSFER: u64 = 256 << 20;
 
+/// How many times as long a peer may make no progress when the others are suspects.
+const LONG_PATIENCE: u32 = 4;
+
 /// One operation and the peer it is for.
 pub(super) struct Job {
     pub(super) endpoint: Endpoint,
     pub(super) operation: Operation,
-    /// Whether it fails soon when the peer stalls: there is somebody else to ask.
-    pub(super) may_move_on: bool,
+    pub(super) patience: Patience,
+}
+
+/// When a transfer fails although its peer may only be slow: there is somebody else to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Patience {
+    /// Soon after its peer has stalled.
+    Short,
+    /// After several times that: the others are suspects, which may answer again.
+    Long,
+    /// Not before the whole time limit has passed: there is nobody else.
+    Whole,
+}
+
+impl Patience {
+    /// How long a peer may make no progress that counts as stalled after `stalls_after`.
+    fn limit(self, stalls_after: Duration) -> Option<Duration> {
+        match self {
+            Self::Short => Some(stalls_after),
+            Self::Long => Some(stalls_after * LONG_PATIENCE),
+            Self::Whole => None,
+        }
+    }
 }
 
 /// What a job came to. The checksums that the operation asked for are there, unless the bytes
@@ -53,20 +77,22 @@ pub(super) struct LostLinks {
     pub(super) ids: Vec<LinkId>,
 }
 
+/// The operations for each peer, and the places of their jobs. Ordered, so that a simulation repeats.
+type Batches = BTreeMap<(Endpoint, Patience), (Vec<usize>, Vec<Operation>)>;
+
 impl Core {
     /// Carries the jobs out and gives one result for each. Jobs for one peer
     /// travel as one batch; peers are served at the same time. Bytes in this
     /// client's own segments are copied without a socket.
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
         let mut results: Vec<Moved> = vec![Ok(Transferred::default()); jobs.len()];
-        // Ordered, so that a simulation repeats.
-        let mut batches: BTreeMap<(Endpoint, bool), (Vec<usize>, Vec<Operation>)> = BTreeMap::new();
-        for (at, Job { endpoint, operation, may_move_on }) in jobs.into_iter().enumerate() {
+        let mut batches: Batches = BTreeMap::new();
+        for (at, Job { endpoint, operation, patience }) in jobs.into_iter().enumerate() {
             if let Some(moved) = self.copy_locally(&endpoint, &operation) {
                 results[at] = moved;
                 continue;
             }
-            let (places, operations) = batches.entry((endpoint, may_move_on)).or_default();
+            let (places, operations) = batches.entry((endpoint, patience)).or_default();
             if operation.remote().extent.len() <= MAX_TRANSFER {
                 places.push(at);
                 operations.push(operation);
@@ -78,8 +104,8 @@ impl Core {
             }
         }
         let batches = batches.into_iter().map(|(to, (places, operations))| async move {
-            let (endpoint, may_move_on) = to;
-            (places, self.submit(&endpoint, operations, may_move_on).await)
+            let (endpoint, patience) = to;
+            (places, self.submit(&endpoint, operations, patience).await)
         });
         for (places, outcomes) in join_all(batches).await {
             for (n, (&at, outcome)) in places.iter().zip(outcomes).enumerate() {
@@ -101,7 +127,7 @@ impl Core {
         &self,
         endpoint: &Endpoint,
         operations: Vec<Operation>,
-        may_move_on: bool,
+        patience: Patience,
     ) -> Vec<Moved> {
         let count = operations.len();
         let keys = keys(&operations);
@@ -114,7 +140,7 @@ impl Core {
         }
         let sizes: Vec<_> = operations.iter().map(size).collect();
         let load = self.loads.begin(endpoint, sizes.iter().map(|&(_, bytes)| bytes).sum());
-        let stalled_after = may_move_on.then(|| load.stalls_after());
+        let stalled_after = patience.limit(load.stalls_after());
         let timer = pin!(stalled_after.map(sleep));
         let stalls = timer.as_pin_mut().zip(stalled_after);
         let mut stalls = stalls.map(|(timer, after)| Stalls { after, timer });

@@ -17,7 +17,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::checksums::{Pieces, prefix, scatter};
 use super::core::Core;
-use super::data::{Job, Moved};
+use super::data::{Job, Moved, Patience};
 use super::part::Part;
 use super::ranges::ask_for_ranges;
 use crate::by_key::{Positions, by_key};
@@ -534,8 +534,8 @@ impl Read {
         let replica = &self.list.replicas[self.order[turn]];
         let from = RemoteSpan::new(replica.segment.remote_key, replica.extent);
         let from = from.with_ticket(replica.ticket);
-        let may_move_on = self.may_move_on(turn);
-        self.job_from(nth, replica.segment.endpoint.clone(), from, may_move_on)
+        let patience = self.patience(turn);
+        self.job_from(nth, replica.segment.endpoint.clone(), from, patience)
     }
 
     /// Reads a part from a place of the whole object.
@@ -544,7 +544,7 @@ impl Read {
         nth: usize,
         endpoint: Endpoint,
         mut from: RemoteSpan,
-        may_move_on: bool,
+        patience: Patience,
     ) -> Job {
         let part = &self.parts[nth];
         let read = part.read();
@@ -555,15 +555,20 @@ impl Read {
             1 => Operation::read(from, pieces.remove(0)),
             _ => Operation::read(from, pieces.into_vec()),
         };
-        Job { endpoint, operation: part.summed(operation), may_move_on }
+        Job { endpoint, operation: part.summed(operation), patience }
     }
 
-    /// Whether the replica of this turn is left when its node stalls: not for a suspect alone,
-    /// and not when all had their turn.
-    fn may_move_on(&self, turn: usize) -> bool {
+    /// When the replica of this turn is left because its node stalls: later for suspects alone, and
+    /// never when all had their turn.
+    fn patience(&self, turn: usize) -> Patience {
         let count = self.list.replicas.len();
         let has_stalled = self.order.len() > count;
-        turn < count && (turn + 1 < self.trusted || has_stalled)
+        match turn {
+            _ if turn >= count => Patience::Whole,
+            _ if turn + 1 < self.trusted || has_stalled => Patience::Short,
+            _ if turn + 1 < count => Patience::Long,
+            _ => Patience::Whole,
+        }
     }
 
     /// Has the replica of this turn tried once more, after all others.

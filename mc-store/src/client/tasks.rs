@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use super::checksums::match_checksums;
 use super::core::Core;
-use super::data::{Job, LostLinks};
+use super::data::{Job, LostLinks, Patience};
 use crate::error::PeerError;
 
 /// Tasks at work at a time.
@@ -278,7 +278,7 @@ impl Core {
 }
 
 fn write(endpoint: Endpoint, from: MemorySlice, to: RemoteSpan) -> Job {
-    Job { endpoint, operation: Operation::write(from, to), may_move_on: false }
+    Job { endpoint, operation: Operation::write(from, to), patience: Patience::Whole }
 }
 
 async fn start(

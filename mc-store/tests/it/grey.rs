@@ -169,6 +169,33 @@ async fn readers_leave_a_node_that_accepts_and_never_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_leave_a_node_for_one_that_failed_a_moment_ago() {
+    let cluster = Cluster::start().await;
+    let client = cluster.client().await;
+    let reads = async || {
+        for key in 0..KEYS {
+            client.get(&name(key)).await.unwrap();
+        }
+    };
+    let first = cluster.way_used_by(reads).await;
+    first.pause();
+    eventually_async(DEADLINE, "its node to be a suspect", async || {
+        reads().await;
+        client.metrics().reports.moved_on > 0
+    })
+    .await;
+    // The suspect is well again, which nobody knows yet, and the other node stands still.
+    first.resume();
+    let others = cluster.proxies.iter().filter(|proxy| !std::ptr::eq(*proxy, first));
+    others.for_each(Relay::pause);
+    let begun = Instant::now();
+    reads().await;
+    let took = begun.elapsed();
+    assert!(took < BLOCKED_AT_MOST, "{KEYS} gets took {took:.1?}");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_that_moved_on_leaves_its_buffer_alone() {
     let cluster = Cluster::start().await;
     let buffers: Vec<Memory> = (0..KEYS).map(|_| Memory::allocate(VALUE).unwrap()).collect();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{CHUNK, Object, Read};
 use crate::client::checksums::{Pieces, prefix, scatter};
 use crate::client::core::Core;
-use crate::client::data::CancelOnDrop;
+use crate::client::data::{CancelOnDrop, Patience};
 use crate::client::tiers::TierCounters;
 use crate::error::GetError;
 
@@ -109,7 +109,7 @@ impl Core {
         let jobs = open.iter().map(|&(n, nth)| {
             let disk = &reads[n].list.local_disks[turn];
             let from = RemoteSpan::new(disk.remote_key, disk.extent).with_ticket(disk.ticket);
-            reads[n].job_from(nth, disk.endpoint.clone(), from, false)
+            reads[n].job_from(nth, disk.endpoint.clone(), from, Patience::Whole)
         });
         let jobs = jobs.collect();
         let results = self.transfer_under_lease(jobs, reads, objects).await;

@@ -8,6 +8,7 @@ use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Sourc
 use mc_types::{Checksum, ErrorCode, ObjectKey, StoreEventInfo};
 
 use super::{Job, Put, PutOutcome, checksums_of};
+use crate::client::data::Patience;
 use crate::error::PutError;
 
 /// An object on its way.
@@ -144,7 +145,7 @@ impl Item {
             true => operation.checkpointed(),
             false => operation,
         };
-        Job { endpoint: replica.segment.endpoint.clone(), operation, may_move_on: false }
+        Job { endpoint: replica.segment.endpoint.clone(), operation, patience: Patience::Whole }
     }
 }
 

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::OwnDisk;
 use crate::client::core::Core;
-use crate::client::data::Job;
+use crate::client::data::{Job, Patience};
 use crate::client::tiers::objects::id_of;
 
 impl Core {
@@ -93,7 +93,7 @@ impl Core {
         let sources: Vec<Source> = sources.collect();
         let operation = Operation::write(sources, to);
         let endpoint = replica.segment.endpoint.clone();
-        let job = Job { endpoint, operation, may_move_on: false };
+        let job = Job { endpoint, operation, patience: Patience::Whole };
         match self.transfer(vec![job]).await.pop() {
             Some(Ok(_)) => Ok(()),
             Some(Err(failed)) if failed.late.is_some() => Err(LateWrites::Possible),
