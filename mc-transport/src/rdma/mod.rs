@@ -200,7 +200,7 @@ impl RdmaTransport {
             let places = Places::new(max, max, Duration::MAX);
             let swept = Arc::clone(&places);
             let serving = transport.serving.clone();
-            let server = Arc::new(Server { config, secret, ports, serving });
+            let server = Arc::new(Server::new(config, secret, ports, serving));
             let refusal = server.refusal(Verdict::Busy).encode();
             let door = Arc::new(Door { places, counters, tasks: Arc::downgrade(&tasks), refusal });
             let serve = move |stream, seat| Arc::clone(&server).serve(stream, seat);

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_places::{Seat, Stage};
+use mc_places::{Place, Places, Seat, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,7 +24,7 @@ use super::served::{Notices, Outgoing, Serving};
 use super::verbs::{Path, PathAddress, QueuePair, VerbsError};
 use super::wire::{
     Answer, CLIENT, Greeting, HELLO_LEN, Hello, LaneAnswer, LaneOffer, MAX_REQUEST, OWNER,
-    PROOF_LEN, Request, VERSION, Verdict,
+    PROOF_LEN, RegionAnswer, Request, VERSION, Verdict,
 };
 use crate::first::{First, first};
 use crate::link_id::LinkId;
@@ -35,12 +35,28 @@ use crate::tcp::tune;
 /// Answers that a peer may leave unread.
 const MAX_UNREAD: usize = 4;
 
+/// Connections that may have queue pairs before they have named a region's key, and those of one
+/// host. Whoever reaches the node's other port learns the secret that admits it here.
+const MAX_UNPROVED: usize = 64;
+const MAX_UNPROVED_OF_HOST: usize = 16;
+
 /// State that all connections of a server share.
 pub(super) struct Server {
-    pub(super) config: RdmaConfig,
-    pub(super) secret: NodeSecret,
-    pub(super) ports: Arc<Ports>,
-    pub(super) serving: Serving,
+    config: RdmaConfig,
+    secret: NodeSecret,
+    ports: Arc<Ports>,
+    serving: Serving,
+    /// Of connections that have queue pairs and have named no key. The oldest yields.
+    unproved: Arc<Places>,
+}
+
+/// What a connection has shown, for its place.
+struct Standing<'a> {
+    place: &'a Place,
+    /// Has it named the key of a region?
+    is_proved: bool,
+    /// Taken with its first queue pair; free again when it names a key.
+    unproved: Option<Seat>,
 }
 
 /// Why a connection ended.
@@ -60,7 +76,51 @@ pub(super) enum End {
     Ended,
 }
 
+impl Standing<'_> {
+    /// Notes that the connection has named a key. It may use what it was given at any time, so that
+    /// it keeps its place.
+    fn prove(&mut self) {
+        self.is_proved = true;
+        self.unproved = None;
+        self.place.reached(Stage::Proved);
+        self.place.set_busy(true);
+    }
+
+    /// Notes that the connection is given queue pairs; `false` when it must not have any.
+    fn take_queue_pairs(&mut self, unproved: &Arc<Places>) -> bool {
+        if self.is_proved || self.unproved.is_some() {
+            return true;
+        }
+        self.unproved = unproved.take(self.place.source()).0;
+        let Some(seat) = &self.unproved else { return false };
+        // It is told to go, and not cut off.
+        seat.place().reached(Stage::Shaken);
+        // Its place is not wanted as long as it has this one.
+        self.place.reached(Stage::Proved);
+        self.place.set_busy(true);
+        true
+    }
+
+    /// Resolves when the connection has to give its queue pairs up.
+    async fn yielded(&mut self) {
+        match &mut self.unproved {
+            Some(seat) => drop((&mut seat.go).await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl Server {
+    pub(super) fn new(
+        config: RdmaConfig,
+        secret: NodeSecret,
+        ports: Arc<Ports>,
+        serving: Serving,
+    ) -> Self {
+        let unproved = Places::new(MAX_UNPROVED, MAX_UNPROVED_OF_HOST, Duration::MAX);
+        Self { config, secret, ports, serving, unproved }
+    }
+
     /// The greeting of a peer that is not served.
     pub(super) fn refusal(&self, verdict: Verdict) -> Greeting {
         Greeting {
@@ -146,23 +206,33 @@ impl Server {
         &self,
         mut reader: OwnedReadHalf,
         notices: &Notices,
-        place: &mc_places::Place,
+        place: &Place,
         open: &Arc<OpenLink>,
     ) -> Result<(), End> {
         let unread = Arc::new(Semaphore::new(MAX_UNREAD));
         let mut lanes = HashMap::new();
+        let mut standing = Standing { place, is_proved: false, unproved: None };
         loop {
-            let frame = receive(&mut reader, MAX_REQUEST).await?;
+            let frame = match first(receive(&mut reader, MAX_REQUEST), standing.yielded()).await {
+                First::Left(frame) => frame?,
+                First::Right(()) => return Err(End::Ended),
+            };
             let (id, request) = Request::decode(&frame).ok_or(End::Malformed)?;
             let permit = Arc::clone(&unread).acquire_owned().await;
             let answer = match request {
                 Request::Lanes(offers) => {
-                    // What it was given it may be using at any time.
-                    place.reached(Stage::Proved);
-                    place.set_busy(true);
+                    if !standing.take_queue_pairs(&self.unproved) {
+                        return Err(End::Ended);
+                    }
                     Answer::Lanes(self.make_lanes(&mut lanes, offers, open).await)
                 }
-                Request::Region(key) => Answer::Region(self.serving.answer(key, notices)),
+                Request::Region(key) => {
+                    let region = self.serving.answer(key, notices);
+                    if region != RegionAnswer::Refused {
+                        standing.prove();
+                    }
+                    Answer::Region(region)
+                }
                 Request::Fence(lost) => {
                     self.serving.regions.links().end(lost).await;
                     Answer::Fenced

@@ -36,6 +36,11 @@ const BATCH: usize = 128 << 10;
 /// Bytes received at once, and plaintext handed over at once.
 const INCOMING: usize = 64 << 10;
 
+/// Bytes received at once, and plaintext of a record, until a peer has sent or been sent so much at
+/// once: one that has proved nothing costs little.
+const FIRST_INCOMING: usize = 4 << 10;
+const FIRST_RECORD: usize = 1 << 10;
+
 /// A socket whose bytes are encrypted, by TLS 1.3.
 pub(crate) struct TlsStream {
     socket: PlainSocket,
@@ -55,7 +60,7 @@ pub(crate) struct Left {
 
 struct Session {
     connection: Connection,
-    /// Plaintext of the next record.
+    /// Plaintext of the next record. Longer once it was filled.
     chunk: Box<[u8]>,
     /// Plaintext in records that have not all left.
     leaving: usize,
@@ -65,6 +70,7 @@ struct Session {
 
 /// Records received and not yet decrypted.
 struct Incoming {
+    /// Longer once it was filled.
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
@@ -74,10 +80,14 @@ impl TlsStream {
     fn new(socket: PlainSocket, connection: Connection) -> Self {
         Self {
             socket,
-            incoming: Mutex::new(Incoming { bytes: vec![0; INCOMING].into(), start: 0, end: 0 }),
+            incoming: Mutex::new(Incoming {
+                bytes: vec![0; FIRST_INCOMING].into(),
+                start: 0,
+                end: 0,
+            }),
             session: Mutex::new(Session {
                 connection,
-                chunk: vec![0; RECORD].into(),
+                chunk: vec![0; FIRST_RECORD].into(),
                 leaving: 0,
                 broken: None,
             }),
@@ -158,6 +168,9 @@ impl Session {
             if filled < self.chunk.len() {
                 break;
             }
+            if self.chunk.len() < RECORD {
+                self.chunk = vec![0; RECORD].into();
+            }
         }
         Ok(())
     }
@@ -237,6 +250,10 @@ impl Incoming {
     /// Receives behind what waits; zero at the end of the stream.
     fn receive(&mut self, socket: &PlainSocket) -> io::Result<usize> {
         if self.is_empty() {
+            let was_filled = self.end == self.bytes.len();
+            if was_filled && self.bytes.len() < INCOMING {
+                self.bytes = vec![0; INCOMING].into();
+            }
             (self.start, self.end) = (0, 0);
         }
         let received = socket.try_receive_into(&mut self.bytes[self.end..])?;

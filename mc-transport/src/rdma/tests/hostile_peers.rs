@@ -229,6 +229,44 @@ async fn on_device_lanes_asked_for_again_and_again_do_not_add_up() {
     rig.shutdown().await;
 }
 
+/// Peers that were admitted, and have shown no key of a region, take queue pairs from each other, not
+/// from those that have.
+#[tokio::test]
+async fn on_device_peers_without_a_key_share_few_queue_pairs() {
+    const CONNECTIONS: usize = 40;
+    const LANES: usize = 4;
+    let Some(_alone) = on_device() else { return };
+    let rig = rig().await;
+    let gid = rig.peer.shared.ports.ports[0].gids[0].1;
+    let offers = || (0..LANES as u16).map(|lane| somewhere(lane, gid)).collect::<Vec<_>>();
+    rig.works().await;
+    let before = objects()["qp"];
+    let mut proved = Raw::connect(&rig.owner).await;
+    assert_eq!(proved.lanes(offers()).await.unwrap().len(), LANES);
+    let answer = proved.ask(&Request::Region(rig.region.key())).await.unwrap();
+    assert!(matches!(answer, Answer::Region(RegionAnswer::Open(_))), "{answer:?}");
+    let mut strangers = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stranger = Raw::connect(&rig.owner).await;
+        let unknown = RemoteKey::from_bytes([9; 16]);
+        let answer = stranger.ask(&Request::Region(unknown)).await.unwrap();
+        assert_eq!(answer, Answer::Region(RegionAnswer::Refused));
+        assert_eq!(stranger.lanes(offers()).await.unwrap().len(), LANES, "others make room");
+        strangers.push(stranger);
+    }
+    // The one that has shown a key, and sixteen of this host that have not.
+    eventually(DEADLINE, "strangers have given their queue pairs up", || {
+        objects()["qp"] <= before + 17 * LANES
+    })
+    .await;
+    assert_eq!(strangers[0].hear().await, None, "the first had to go");
+    assert_eq!(proved.lanes(offers()).await.unwrap().len(), LANES);
+    rig.works().await;
+    drop((strangers, proved));
+    only_the_good_peer_is_left(&rig).await;
+    rig.shutdown().await;
+}
+
 #[tokio::test]
 async fn on_device_a_peer_that_asks_and_does_not_read_is_hung_up_on() {
     let Some(_alone) = on_device() else { return };
