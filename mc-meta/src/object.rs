@@ -25,6 +25,7 @@ use crate::shard::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
 use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds};
+use crate::tier::offload_queue::PROMPT;
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 
@@ -109,6 +110,8 @@ pub(crate) struct Offload {
     pub(crate) client: ClientId,
     /// Bytes of memory that come free then.
     pub(crate) promised: u64,
+    /// When that was decided, or the client came for it.
+    pub(crate) since: Time,
 }
 
 impl Extra {
@@ -599,6 +602,21 @@ impl Object {
 
     pub(crate) fn set_offload(&mut self, offload: Offload) {
         self.change_under_way(|under_way| under_way.offload = Some(offload));
+    }
+
+    /// The client that is to write it to a disk has come for it.
+    pub(crate) fn offload_fetched(&mut self, now: Time) {
+        self.change_under_way(|under_way| {
+            if let Some(offload) = &mut under_way.offload {
+                offload.since = now;
+            }
+        });
+    }
+
+    /// Returns until when whoever wants its memory waits, because it is about to be written to a disk.
+    /// A disk that does not come to it in time is not waited for.
+    pub(crate) fn awaits_disk(&self, now: Time) -> Option<Time> {
+        self.offload().map(|offload| offload.since + PROMPT).filter(|until| now < *until)
     }
 
     pub(crate) fn take_offload(&mut self) -> Option<Offload> {

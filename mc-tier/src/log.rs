@@ -157,6 +157,11 @@ impl LogTier {
 }
 
 impl Tier for LogTier {
+    /// What a segment of the log has room for.
+    fn max_object_len(&self) -> u64 {
+        self.usable()
+    }
+
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
         let parts: Vec<_> = object.slices().iter().map(|slice| &slice.bytes()[..]).collect();
         self.append(&StoredObject::of(id.clone(), object), &parts)

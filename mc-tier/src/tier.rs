@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mc_types::{ByteSize, Generation};
 
 use crate::error::TierError;
-use crate::object::{ObjectBytes, ObjectId, StoredObject};
+use crate::object::{MAX_OBJECT_LEN, ObjectBytes, ObjectId, StoredObject};
 use crate::oldest::Oldest;
 
 /// Objects that one page of an eviction's scan has.
@@ -124,6 +124,12 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// What the medium says.
     fn clean_up(&self) -> Result<u64, TierError> {
         Ok(0)
+    }
+
+    /// Returns the length of the longest object that it can take, in bytes. Those a little shorter may
+    /// still be refused as too long.
+    fn max_object_len(&self) -> u64 {
+        MAX_OBJECT_LEN.as_u64()
     }
 
     /// Returns the bytes of the medium; `None` where it has no limit of its own, or none that is known.

@@ -124,7 +124,7 @@ impl Master {
     /// excess up before others lose anything.
     fn evict_bytes(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
         // Some may be on their way out already, and go when they are on a disk.
-        let bytes = bytes.saturating_sub(self.local.promised());
+        let bytes = bytes.saturating_sub(self.local.promised(now));
         if bytes == 0 {
             return Evicted { leased: 1, ..Evicted::default() };
         }

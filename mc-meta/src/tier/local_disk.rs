@@ -3,7 +3,6 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_types::{ClientId, DiskId, Endpoint, KeyRef, Time};
 
@@ -88,8 +87,6 @@ pub(crate) struct LocalDisks {
     pub(crate) config: Option<LocalDiskConfig>,
     pub(crate) promotes: bool,
     pub(crate) book: Mutex<Book, { rank::DISKS }>,
-    /// Bytes of memory that will be free when what is to be evicted is written.
-    promised: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -123,7 +120,6 @@ impl LocalDisks {
                 offloads: Offloads::new(offload),
                 promotions: Promotions::new(promotion.unwrap_or_default(), seed),
             }),
-            promised: AtomicU64::new(0),
         }
     }
 
@@ -138,17 +134,12 @@ impl LocalDisks {
         self.config.filter(|config| config.on_evict).map(|config| config.force_evict)
     }
 
-    pub(crate) fn promised(&self) -> u64 {
-        self.promised.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn promise(&self, bytes: u64) {
-        self.promised.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn keep_promise(&self, bytes: u64) {
-        let before = self.promised.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(before >= bytes, "only what was promised is kept");
+    /// Bytes of memory that will be free when what is to be evicted is written.
+    pub(crate) fn promised(&self, now: Time) -> u64 {
+        match self.writes_at_eviction() {
+            Some(_) => self.book.lock().offloads.promised(now),
+            None => 0,
+        }
     }
 }
 

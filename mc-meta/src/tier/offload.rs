@@ -38,6 +38,8 @@ pub struct OffloadOutcome<'a> {
     pub generation: Generation,
     /// Whether it is on the disk now.
     pub written: bool,
+    /// If not, whether the disk can take no object of this length.
+    pub too_long: bool,
     /// Where it begins in the disk's region then.
     pub address: u64,
 }
@@ -177,7 +179,8 @@ impl Master {
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let slot = shard.find_of_put(key, job.generation, emit)?;
-        let object = shard.object(slot)?;
+        let object = shard.get_mut(slot);
+        object.offload_fetched(now);
         let is_own = |replica: &&Replica| replica.segment.client() == client;
         if let Some(replica) = object.replicas().find(is_own) {
             let (segment, extent) = (replica.segment.spec().id, replica.allocation.extent());
@@ -185,8 +188,8 @@ impl Master {
             return Some(OffloadJob { job, slices, source: Location { segment, extent } });
         }
         // It is not pending when its time is up.
-        let _ = self.local.book.lock().offloads.failed(client, job.generation);
-        shard.not_written(slot, emit);
+        let _ = self.local.book.lock().offloads.failed(now, client, job.generation);
+        shard.not_written(slot, false, emit);
         None
     }
 
@@ -223,16 +226,16 @@ impl Master {
             return Err(OffloadError::NotPending);
         };
         if !outcome.written {
-            book.offloads.failed(client, outcome.generation)?;
+            let again = book.offloads.failed(now, client, outcome.generation)?;
             drop(book);
-            shard.not_written(slot, emit);
+            shard.not_written(slot, again || outcome.too_long, emit);
             return Ok(());
         }
-        let len = book.offloads.written(client, outcome.generation)?.len;
+        let len = book.offloads.written(now, client, outcome.generation)?.len;
         let place = Extent::new(outcome.address, len).map(|extent| OnDisk::new(disk, extent));
         drop(book);
         let Some(place) = place else {
-            shard.not_written(slot, emit);
+            shard.not_written(slot, false, emit);
             return Err(OffloadError::NotPending);
         };
         shard.get_mut(slot).add_local_disk(place);
@@ -347,7 +350,7 @@ impl Master {
             let key = self.hashed(job.key.as_ref());
             let mut shard = self.shard_of(key);
             if let Some(slot) = shard.find_of_put(key, job.generation, emit) {
-                shard.not_written(slot, emit);
+                shard.not_written(slot, false, emit);
             }
         };
         unseen(|| jobs.into_iter().for_each(stop));
@@ -376,13 +379,13 @@ impl Shard {
                     writer = Some(client);
                     break;
                 }
-                Err(OffloadError::NoDisk | OffloadError::Disabled) => {}
+                Err(OffloadError::NoDisk | OffloadError::Disabled | OffloadError::Silent) => {}
                 Err(error) => refusal = error,
             }
         }
         drop(book);
         let client = writer.ok_or(refusal)?;
-        self.get_mut(slot).set_offload(Offload { client, promised: 0 });
+        self.get_mut(slot).set_offload(Offload { client, promised: 0, since: now });
         Ok(client)
     }
 
@@ -406,8 +409,9 @@ impl Shard {
                 let object = self.get_mut(slot);
                 let others = object.take_replicas_if(|r| r.segment.client() != client);
                 let promised = object.replicas().fold(0, |sum, r| sum + r.len());
-                object.set_offload(Offload { client, promised });
-                self.config().local.promise(promised);
+                let generation = object.generation;
+                object.set_offload(Offload { client, promised, since: emit.now });
+                self.config().local.book.lock().offloads.promise(client, generation, promised);
                 self.config().quotas.leaves(self.tenant(slot), promised);
                 if !others.is_empty() {
                     self.emit_changed(slot, emit);
@@ -429,7 +433,6 @@ impl Shard {
             self.eviction().remove(slot);
         }
         if let Some(Offload { promised, .. }) = self.get_mut(slot).take_offload() {
-            self.config().local.keep_promise(promised);
             self.config().quotas.leaves_no_more(self.tenant(slot), promised);
         }
         evicting
@@ -448,8 +451,9 @@ impl Shard {
         self.emit_changed(slot, emit);
     }
 
-    /// An object is not written to the disk that it was to be written to.
-    fn not_written(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+    /// An object is not written to the disk that it was to be written to, and with `never` is not to
+    /// be tried again.
+    fn not_written(&mut self, slot: ObjectSlot, never: bool, emit: Emit<'_>) {
         if self.object(slot).is_none_or(|object| object.offload().is_none()) {
             return;
         }
@@ -457,11 +461,25 @@ impl Shard {
             return;
         }
         let force = self.config().local.writes_at_eviction() == Some(true);
-        if force && !self.is_in_use(slot, emit.now) {
+        if (force || never) && !self.is_in_use(slot, emit.now) {
             self.evict_from_memory(slot, emit);
         } else {
             self.back_in_order(slot);
         }
+    }
+
+    /// Evicts an object whose memory is wanted at once, though it was to be written to a disk before.
+    /// Returns the bytes that are free then; zero when it is used, or does not wait for a disk.
+    pub(crate) fn drop_waiting(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> u64 {
+        let object = self.get(slot);
+        let (queue, generation) = (object.queue(), object.generation);
+        let Some(Offload { client, .. }) = object.offload() else { return 0 };
+        if queue != Queue::Offloading || self.is_in_use(slot, emit.now) {
+            return 0;
+        }
+        self.config().local.book.lock().offloads.cancel(client, generation);
+        self.offload_over(slot);
+        self.evict_from_memory(slot, emit).bytes
     }
 
     /// Returns whether a client may be reading the memory of an object.
@@ -472,9 +490,8 @@ impl Shard {
 
     /// An object goes: no client is to write it any more.
     pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
-        let Some(Offload { client, promised }) = object.offload() else { return };
+        let Some(Offload { client, promised, .. }) = object.offload() else { return };
         self.config().local.book.lock().offloads.cancel(client, object.generation);
-        self.config().local.keep_promise(promised);
         self.config().quotas.leaves_no_more(self.tenant(slot), promised);
     }
 }

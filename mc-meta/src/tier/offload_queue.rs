@@ -6,7 +6,7 @@
 //! replica in place until it ends, so whatever ends one hands it back.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mc_lease::{TimerKey, TimerWheel};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, Time};
@@ -17,6 +17,20 @@ mod tests;
 
 /// Most clients that have a local disk.
 pub const MAX_DISKS: usize = 1 << 16;
+
+/// How long a client may have something to write and say nothing of it, and is still given more. What
+/// it was given counts as room to come for as long.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a put waits for a disk: for one whose client is as silent, or where something has waited
+/// for as long to be fetched, it does not wait.
+pub(crate) const PROMPT: Duration = Duration::from_millis(500);
+
+/// Most bytes that a client fetches at a time, unless a single object has more.
+const MAX_FETCHED: u64 = 256 << 20;
+
+/// Objects that failed once and are remembered, of one disk.
+const MAX_FAILED: usize = 4096;
 
 /// Limits of the way to local disks and back. The defaults are Mooncake's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +113,18 @@ struct Disk {
     capacity: u64,
     /// Whether its client is to be told to wipe it.
     wipe: bool,
+    /// Since when its client has had something to write and has neither asked for it nor told what it
+    /// wrote. What is given up meanwhile, because it takes too long, changes nothing.
+    owing: Option<Time>,
+    /// Bytes of memory that come free when it has written what it is to write.
+    promised: u64,
+    /// Objects that it could not write once.
+    failed: BTreeSet<Generation>,
     pending: BTreeMap<Generation, Pending>,
     /// Those of `pending` that are not fetched yet, in the order of their arrival.
     queue: BTreeMap<u64, Generation>,
+    /// Those that are, with the time when they were.
+    fetched: BTreeSet<(Time, Generation)>,
 }
 
 #[derive(Debug)]
@@ -110,6 +133,45 @@ struct Pending {
     /// Its place in the queue, until it is fetched.
     turn: Option<u64>,
     deadline: TimerKey,
+    /// When it was queued or fetched.
+    since: Time,
+    /// Bytes of memory that come free when it is written.
+    promised: u64,
+}
+
+impl Disk {
+    /// How long its client has been silent though it has something to write.
+    fn silence(&self, now: Time) -> Duration {
+        self.owing.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// Its client has asked what to write, or told what it wrote.
+    fn heard(&mut self, now: Time) {
+        self.owing = (!self.pending.is_empty()).then_some(now);
+    }
+
+    /// Returns whether its client writes, as far as is known.
+    fn writes(&self, now: Time) -> bool {
+        let fetched = self.fetched.first();
+        self.silence(now) < PATIENCE && fetched.is_none_or(|(since, _)| now - *since < PATIENCE)
+    }
+
+    /// Returns whether what it is to write will soon be written.
+    fn keeps_up(&self, now: Time) -> bool {
+        let first = self.queue.values().next().and_then(|first| self.pending.get(first));
+        let waits = first.is_some_and(|first| now - first.since >= PROMPT);
+        self.writes(now) && self.silence(now) < PROMPT && !waits
+    }
+
+    fn take(&mut self, generation: Generation) -> Option<Pending> {
+        let pending = self.pending.remove(&generation)?;
+        match pending.turn {
+            Some(turn) => _ = self.queue.remove(&turn),
+            None => _ = self.fetched.remove(&(pending.since, generation)),
+        }
+        self.promised -= pending.promised;
+        Some(pending)
+    }
 }
 
 impl Offloads {
@@ -215,6 +277,9 @@ impl Offloads {
         if !disk.enabled {
             return Err(OffloadError::Disabled);
         }
+        if disk.silence(now) >= PATIENCE {
+            return Err(OffloadError::Silent);
+        }
         if disk.pending.contains_key(&generation) {
             return Err(OffloadError::AlreadyPending);
         }
@@ -227,13 +292,15 @@ impl Offloads {
         let deadline =
             self.deadlines.schedule(now + self.config.task_timeout, (client, generation));
         let job = DiskJob { key: key.to_owned(), generation, len };
-        disk.pending.insert(generation, Pending { job, turn: Some(turn), deadline });
+        disk.owing.get_or_insert(now);
+        let pending = Pending { job, turn: Some(turn), deadline, since: now, promised: 0 };
+        disk.pending.insert(generation, pending);
         disk.queue.insert(turn, generation);
         self.totals.queued += 1;
         Ok(())
     }
 
-    /// Hands a client up to `max` objects to write, oldest first. Each is handed out
+    /// Hands a client up to `max` objects to write, and so many bytes, oldest first. Each is handed out
     /// once; if the answer is lost, it comes back when its time is up.
     ///
     /// # Errors
@@ -245,15 +312,19 @@ impl Offloads {
         max: usize,
     ) -> Result<Vec<DiskJob>, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
-        let mut jobs = Vec::with_capacity(max.min(disk.queue.len()));
+        disk.heard(now);
+        let (mut jobs, mut bytes) = (Vec::with_capacity(max.min(disk.queue.len())), 0_u64);
         while jobs.len() < max
+            && bytes < MAX_FETCHED
             && let Some((_, generation)) = disk.queue.pop_first()
         {
             let pending = disk.pending.get_mut(&generation).expect("what is queued is pending");
-            pending.turn = None;
+            (pending.turn, pending.since) = (None, now);
+            disk.fetched.insert((now, generation));
             self.deadlines.cancel(pending.deadline);
             let due = now + self.config.task_timeout;
             pending.deadline = self.deadlines.schedule(due, (client, generation));
+            bytes = bytes.saturating_add(pending.job.len);
             jobs.push(pending.job.clone());
         }
         Ok(jobs)
@@ -266,36 +337,83 @@ impl Offloads {
     /// its time was up. What was written is of no use.
     pub(crate) fn written(
         &mut self,
+        now: Time,
         client: ClientId,
         generation: Generation,
     ) -> Result<DiskJob, OffloadError> {
-        let job = self.end(client, generation)?;
+        let job = self.end(now, client, generation)?;
         self.totals.written += 1;
         self.totals.written_bytes = self.totals.written_bytes.saturating_add(job.len);
         Ok(job)
     }
 
-    /// Notes that a client could not write an object that it fetched.
+    /// Notes that a client could not write an object that it fetched. Returns whether that was so
+    /// before.
     ///
     /// # Errors
     /// [`OffloadError::NoDisk`] or [`OffloadError::NotPending`].
     pub(crate) fn failed(
         &mut self,
+        now: Time,
         client: ClientId,
         generation: Generation,
-    ) -> Result<DiskJob, OffloadError> {
-        let job = self.end(client, generation)?;
+    ) -> Result<bool, OffloadError> {
+        self.end(now, client, generation)?;
         self.totals.failed += 1;
-        Ok(job)
+        let failed = &mut self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?.failed;
+        if failed.remove(&generation) {
+            return Ok(true);
+        }
+        if failed.len() == MAX_FAILED {
+            failed.clear();
+        }
+        failed.insert(generation);
+        Ok(false)
+    }
+
+    /// Notes that memory comes free when an object is written.
+    pub(crate) fn promise(&mut self, client: ClientId, generation: Generation, bytes: u64) {
+        let Some(disk) = self.disks.get_mut(&client) else { return };
+        let Some(pending) = disk.pending.get_mut(&generation) else { return };
+        disk.promised = disk.promised - pending.promised + bytes;
+        pending.promised = bytes;
+    }
+
+    /// The bytes that come free soon: a put may wait for them.
+    pub(crate) fn promised_soon(&self, now: Time) -> u64 {
+        self.promised_if(|disk| disk.keeps_up(now))
+    }
+
+    /// The bytes that come free, leaving out disks of whose clients nothing is heard.
+    pub(crate) fn promised(&self, now: Time) -> u64 {
+        self.promised_if(|disk| disk.writes(now))
+    }
+
+    fn promised_if(&self, counts: impl Fn(&Disk) -> bool) -> u64 {
+        let disks = self.disks.values().filter(|disk| disk.promised > 0 && counts(disk));
+        disks.fold(0, |sum, disk| sum.saturating_add(disk.promised))
+    }
+
+    /// Objects that were to be written before their memory goes, on disks that do not keep up: for so
+    /// many bytes, at most `max`, those that have waited for longest first.
+    pub(crate) fn late(&self, now: Time, bytes: u64, max: usize) -> Vec<DiskJob> {
+        let late = self.disks.values().filter(|disk| disk.promised > 0 && !disk.keeps_up(now));
+        let jobs = late.flat_map(|disk| {
+            let fetched = disk.fetched.iter().map(|(_, generation)| generation);
+            disk.queue.values().chain(fetched).filter_map(|waiting| disk.pending.get(waiting))
+        });
+        let mut found = 0;
+        let jobs = jobs.filter(|pending| pending.promised > 0).take(max).take_while(|pending| {
+            let is_wanted = found < bytes;
+            found += pending.promised;
+            is_wanted
+        });
+        jobs.map(|pending| pending.job.clone()).collect()
     }
 
     /// Gives an object up that is not written yet, because it has gone.
     pub(crate) fn cancel(&mut self, client: ClientId, generation: Generation) -> Option<DiskJob> {
-        let disk = self.disks.get_mut(&client)?;
-        let pending = disk.pending.remove(&generation)?;
-        if let Some(turn) = pending.turn {
-            disk.queue.remove(&turn);
-        }
+        let pending = self.disks.get_mut(&client)?.take(generation)?;
         self.deadlines.cancel(pending.deadline);
         self.totals.given_up += 1;
         Some(pending.job)
@@ -317,7 +435,9 @@ impl Offloads {
         let mut dropped = Vec::new();
         for (client, disk) in &mut self.disks {
             disk.wipe = true;
+            disk.promised = 0;
             disk.queue.clear();
+            disk.fetched.clear();
             for pending in core::mem::take(&mut disk.pending).into_values() {
                 self.deadlines.cancel(pending.deadline);
                 dropped.push((*client, pending.job));
@@ -332,13 +452,18 @@ impl Offloads {
         self.disks.get_mut(&client).is_some_and(|disk| core::mem::take(&mut disk.wipe))
     }
 
-    fn end(&mut self, client: ClientId, generation: Generation) -> Result<DiskJob, OffloadError> {
+    fn end(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        generation: Generation,
+    ) -> Result<DiskJob, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
         // No client can have written what no client has fetched.
-        if disk.pending.get(&generation).is_none_or(|pending| pending.turn.is_some()) {
-            return Err(OffloadError::NotPending);
-        }
-        let pending = disk.pending.remove(&generation).ok_or(OffloadError::NotPending)?;
+        let is_fetched = disk.pending.get(&generation).is_some_and(|it| it.turn.is_none());
+        let pending = if is_fetched { disk.take(generation) } else { None };
+        disk.heard(now);
+        let pending = pending.ok_or(OffloadError::NotPending)?;
         self.deadlines.cancel(pending.deadline);
         Ok(pending.job)
     }
@@ -354,6 +479,9 @@ pub enum OffloadError {
     /// The client takes no objects now.
     #[error("the client takes no objects for its local disk")]
     Disabled,
+    /// The client has something to write, and has said nothing of it for a while.
+    #[error("the client has said nothing of what it is to write for {PATIENCE:?}")]
+    Silent,
     /// The client has as much to write as it may.
     #[error("{limit} objects wait to be written to this disk, which is the limit")]
     QueueFull {
@@ -377,7 +505,7 @@ impl OffloadError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::NoDisk => ErrorCode::SegmentNotFound,
-            Self::Disabled => ErrorCode::UnableOffloading,
+            Self::Disabled | Self::Silent => ErrorCode::UnableOffloading,
             Self::QueueFull { .. } => ErrorCode::OffloadQueueFull,
             Self::AlreadyPending => ErrorCode::ObjectHasReplicationTask,
             Self::NotPending => ErrorCode::ObjectNoReplicationTask,
@@ -388,6 +516,6 @@ impl OffloadError {
     /// Returns whether the same call may succeed later: the client writes what it has.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::QueueFull { .. })
+        matches!(self, Self::QueueFull { .. } | Self::Silent)
     }
 }

@@ -91,6 +91,8 @@ pub struct OffloadItem<'a> {
     pub generation: Generation,
     /// Where it begins in the disk's region, if it is on the disk now.
     pub written_at: Option<u64>,
+    /// If it is not, whether the disk can take no object of this length.
+    pub too_long: bool,
 }
 
 /// One object of [`MasterClient::report_local_disk`](crate::MasterClient::report_local_disk).
@@ -269,8 +271,13 @@ impl CallContext<'_> {
         BatchReply::new(out, 2, outcomes.len(), self.max_reply)?.all(outcomes, |item| {
             let key = self.stored(&item.key, &item.tenant_id)?;
             let generation = Generation::new(item.generation);
-            let (written, address) = (item.written, item.offset);
-            let outcome = OffloadOutcome { key: key.as_ref(), generation, written, address };
+            let outcome = OffloadOutcome {
+                key: key.as_ref(),
+                generation,
+                written: item.written,
+                too_long: item.too_long,
+                address: item.offset,
+            };
             only(self.master.notify_offload(self.now, client, &[outcome]))
         });
         Ok(())
@@ -415,6 +422,7 @@ impl From<&OffloadItem<'_>> for proto::OffloadOutcome {
             generation: item.generation.as_u64(),
             written: item.written_at.is_some(),
             offset: item.written_at.unwrap_or_default(),
+            too_long: item.too_long,
         }
     }
 }

@@ -265,6 +265,7 @@ async fn objects_go_to_disks_and_come_back() {
     let in_memory = (list.replicas[0].segment.id, list.replicas[0].extent);
     assert_eq!((jobs[0].source.segment, jobs[0].source.extent), in_memory);
     let outcome = |at: usize, written_at| OffloadItem {
+        too_long: false,
         object: jobs[at].job.object(),
         generation: jobs[at].job.generation,
         written_at,

@@ -1,4 +1,4 @@
-//! A leader whose disk does not answer any more.
+//! A leader or a node whose disk does not answer any more.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use mc_store::{Client, NodeConfig, PutOutcome};
 use mc_testkit::{EtcdCluster, content, eventually_blocking};
 use tokio::runtime::Runtime;
 
-use crate::support::{Cluster, DEADLINE, Node};
+use crate::support::{Cluster, DEADLINE, Master, Node};
 
 /// Puts go on within this time, on a machine that is not busy within four seconds.
 const GOES_ON: Duration = Duration::from_secs(15);
@@ -104,4 +104,58 @@ fn puts_go_on_when_the_leaders_disk_hangs() {
     }
     runtime.block_on(client.shutdown());
     fs::remove_file(&hangs).unwrap();
+}
+
+/// Two nodes with disks and full memory, of which one disk hangs: what it was to write goes without it.
+#[test]
+fn puts_go_on_when_the_disk_of_a_node_hangs() {
+    const VALUE: usize = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (library, hangs) = (directory.path().join("hang.so"), directory.path().join("hangs"));
+    compile(&library);
+    let master = Master::start(0, &["--enable_offload", "--offload_on_evict"]);
+    let node = |name: &str, environment: &[_]| {
+        let path = directory.path().join(name);
+        fs::create_dir(&path).unwrap();
+        let path = format!("--ssd_offload_path={}", path.display());
+        let flags = ["--enable_offload", &path, "--ssd_offload_size=256MB"];
+        Node::start_in(&master.address, name, 0, "32MB", &flags, environment)
+    };
+    let _hung = node(
+        "hung",
+        &[
+            ("LD_PRELOAD", library.into_os_string()),
+            ("MC_HANG_UNDER", directory.path().join("hung").into_os_string()),
+            ("MC_HANG_WHILE", hangs.clone().into_os_string()),
+        ],
+    );
+    let _well = node("well", &[]);
+    let runtime = Runtime::new().unwrap();
+    let client = Client::builder().master(&master.address).node(NodeConfig::default());
+    let client = runtime.block_on(client.connect()).unwrap();
+    let put = |number: usize| {
+        let key = number.to_string();
+        let begun = Instant::now();
+        let outcome = runtime.block_on(client.put(&key, content(&key, VALUE)));
+        (outcome, begun.elapsed())
+    };
+    for number in 0..100 {
+        put(number).0.unwrap();
+    }
+    fs::write(&hangs, "").unwrap();
+    let mut longest = Duration::ZERO;
+    for number in 100..300 {
+        let (outcome, took) = put(number);
+        assert_eq!(outcome.unwrap(), PutOutcome::Stored, "{number}");
+        longest = longest.max(took);
+    }
+    println!("the longest put took {longest:?}");
+    // Those that were put last are read, from memory or from the disk that is well.
+    for number in 280..300 {
+        let key = number.to_string();
+        let found = runtime.block_on(client.get(&key)).unwrap();
+        assert!(found == content(&key, VALUE), "{key}");
+    }
+    fs::remove_file(&hangs).unwrap();
+    runtime.block_on(client.shutdown());
 }

@@ -297,8 +297,11 @@ fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -
         return Judgement::Stays { until: later, leased: false };
     }
     // What is being copied stays until that is over.
-    if object.transfer().is_some() || object.offload().is_some() {
+    if object.transfer().is_some() {
         return Judgement::Stays { until: later, leased: true };
+    }
+    if let Some(until) = object.awaits_disk(now) {
+        return Judgement::Stays { until, leased: true };
     }
     if room.is_some_and(|room| !room.is_made_by(object, now)) {
         return Judgement::Unfit;

@@ -13,6 +13,7 @@ use crate::evict::order::common::List;
 use crate::evict::order::{Class, Pool, class_of};
 use crate::master::Master;
 use crate::object::Queue;
+use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::hash::mix;
@@ -38,6 +39,9 @@ const ENOUGH: usize = 1 << 14;
 
 /// Neighbours looked at before the search for any run is given up.
 const MOST: usize = 1 << 17;
+
+/// Objects that wait for a disk and are dropped at a time, at most.
+const DROPPED: usize = 64;
 
 /// Neighbours seen under one hold of an allocator's lock.
 const CHUNK: usize = 256;
@@ -86,12 +90,11 @@ impl Master {
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
     pub(crate) fn evict_to_fit(&self, now: Time, len: u64, config: &ReplicateConfig) -> Evicted {
-        // Some may be on their way out already, and go when they are on a disk.
-        if self.local.promised() >= len {
-            return Evicted { leased: 1, ..Evicted::default() };
-        }
         let medium = self.segments.read().medium_for(config);
         let wanted = Wanted::new(len, config, medium);
+        if let Some(outcome) = self.room_from_disks(now, &wanted) {
+            return outcome;
+        }
         let over_quota = self.quotas.over_quota();
         let over_quota = over_quota
             .filter(|&(tenant, excess)| excess > self.quotas.leaving(tenant))
@@ -129,6 +132,33 @@ impl Master {
             *self.hopeless.lock() = Some(Hopeless { len, medium, met_passing, until });
         }
         outcome
+    }
+
+    /// Some may be on their way out already, and go when they are on a disk. A disk that keeps up is
+    /// waited for; what waits for another one goes without it.
+    fn room_from_disks(&self, now: Time, wanted: &Wanted<'_>) -> Option<Evicted> {
+        self.local.writes_at_eviction()?;
+        let late = {
+            let book = self.local.book.lock();
+            if book.offloads.promised_soon(now) >= wanted.len {
+                return Some(Evicted { leased: 1, ..Evicted::default() });
+            }
+            book.offloads.late(now, wanted.len, DROPPED)
+        };
+        let mut outcome = Evicted::default();
+        let emit = self.emit(now);
+        for job in late {
+            let key = self.hashed(job.key.as_ref());
+            let mut shard = self.shard_of(key);
+            let Some(slot) = shard.find_of_put(key, job.generation, emit) else { continue };
+            let is_usable = |replica: &Replica| wanted.is_usable(&replica.segment);
+            if shard.get(slot).replicas().any(is_usable) {
+                let bytes = shard.drop_waiting(slot, emit);
+                outcome.bytes += bytes;
+                outcome.objects += u64::from(bytes > 0);
+            }
+        }
+        (outcome.bytes > 0).then_some(outcome)
     }
 
     /// `Some` when a search for no more room found none just now, and then whether leases or
@@ -353,7 +383,7 @@ impl Shard {
         if !may_go {
             return Err(Obstacle::Lasting);
         }
-        let is_busy = object.transfer().is_some() || object.offload().is_some();
+        let is_busy = object.transfer().is_some() || object.awaits_disk(now).is_some();
         if is_busy || object.protection().is_leased(&self.config().terms, now) {
             return Err(Obstacle::Passing);
         }

@@ -246,7 +246,13 @@ impl Cluster {
     fn offload(&self, client: ClientId, written: bool) {
         let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
         for DiskJob { key, generation, .. } in jobs.into_iter().map(|job| job.job) {
-            let outcome = OffloadOutcome { key: key.as_ref(), generation, written, address: 0 };
+            let outcome = OffloadOutcome {
+                key: key.as_ref(),
+                generation,
+                written,
+                too_long: false,
+                address: 0,
+            };
             self.master.notify_offload(self.now, client, &[outcome]);
         }
     }

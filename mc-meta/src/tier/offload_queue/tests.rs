@@ -39,9 +39,9 @@ fn objects_are_handed_out_once_in_order() {
     assert_eq!(book.drain(at(0), A, 2), Ok(vec![job(2)]));
     assert_eq!(book.drain(at(0), A, 2), Ok(Vec::new()));
     assert_eq!(queue(&mut book, A, 3), Err(OffloadError::AlreadyPending), "being written");
-    assert_eq!(book.written(A, Generation::new(3)), Ok(job(3)));
-    assert_eq!(book.written(A, Generation::new(3)), Err(OffloadError::NotPending));
-    assert_eq!(book.failed(A, Generation::new(1)), Ok(job(1)));
+    assert_eq!(book.written(at(0), A, Generation::new(3)), Ok(job(3)));
+    assert_eq!(book.written(at(0), A, Generation::new(3)), Err(OffloadError::NotPending));
+    assert_eq!(book.failed(at(0), A, Generation::new(1)), Ok(false));
     assert_eq!(queue(&mut book, A, 1), Ok(()), "it may be tried again");
     let usage = book.usage(A).unwrap();
     assert_eq!((usage.queued, usage.writing), (1, 1));
@@ -52,10 +52,10 @@ fn nobody_reports_what_nobody_fetched() {
     let mut book = book(10);
     book.mount(B, true).unwrap();
     queue(&mut book, A, 1).unwrap();
-    assert_eq!(book.written(A, Generation::new(1)), Err(OffloadError::NotPending));
+    assert_eq!(book.written(at(0), A, Generation::new(1)), Err(OffloadError::NotPending));
     book.drain(at(0), A, 1).unwrap();
-    assert_eq!(book.written(B, Generation::new(1)), Err(OffloadError::NotPending));
-    assert_eq!(book.written(A, Generation::new(1)), Ok(job(1)));
+    assert_eq!(book.written(at(0), B, Generation::new(1)), Err(OffloadError::NotPending));
+    assert_eq!(book.written(at(0), A, Generation::new(1)), Ok(job(1)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_limit_counts_what_is_being_written() {
     assert_eq!(refused.code(), ErrorCode::OffloadQueueFull);
     book.drain(at(0), A, 2).unwrap();
     assert!(queue(&mut book, A, 3).is_err());
-    book.written(A, Generation::new(1)).unwrap();
+    book.written(at(0), A, Generation::new(1)).unwrap();
     assert_eq!(queue(&mut book, A, 3), Ok(()));
     assert_eq!(book.totals().refused, 2);
 }
@@ -83,7 +83,7 @@ fn a_disk_that_takes_nothing_hands_its_queue_back() {
     queue(&mut book, A, 3).unwrap();
     assert_eq!(book.enable(A, false), Ok(vec![job(2), job(3)]));
     assert_eq!(queue(&mut book, A, 4), Err(OffloadError::Disabled));
-    assert_eq!(book.written(A, Generation::new(1)), Ok(job(1)), "it was fetched before");
+    assert_eq!(book.written(at(0), A, Generation::new(1)), Ok(job(1)), "it was fetched before");
     assert_eq!(book.mount(A, true), Ok(Vec::new()));
     assert_eq!(queue(&mut book, A, 4), Ok(()));
 }
@@ -112,7 +112,7 @@ fn each_step_has_its_time() {
     assert!(book.expire(at(99), 10).is_empty());
     assert_eq!(book.expire(at(100), 10), vec![(A, job(2))]);
     assert_eq!(book.expire(at(190), 10), vec![(A, job(1))]);
-    assert_eq!(book.written(A, Generation::new(1)), Err(OffloadError::NotPending));
+    assert_eq!(book.written(at(0), A, Generation::new(1)), Err(OffloadError::NotPending));
 }
 
 #[test]
@@ -135,6 +135,55 @@ fn a_disks_capacity_is_noted() {
     assert_eq!(book.usage(A).unwrap().capacity, 1000);
     assert_eq!(book.usage(B), None);
     assert_eq!(book.set_capacity(B, 1), Err(OffloadError::NoDisk));
+}
+
+#[test]
+fn a_client_that_says_nothing_is_given_nothing_and_not_waited_for() {
+    let mut book = book(10);
+    let promised = |book: &Offloads, now| (book.promised_soon(at(now)), book.promised(at(now)));
+    book.queue(at(1000), A, key(1).as_ref(), Generation::new(1), 7).unwrap();
+    book.promise(A, Generation::new(1), 7);
+    assert_eq!(promised(&book, 1000), (7, 7));
+    assert_eq!(promised(&book, 1500), (0, 7), "a put waits no longer");
+    assert_eq!(book.late(at(1499), 7, 9), []);
+    let first = DiskJob { len: 7, ..job(1) };
+    assert_eq!(book.late(at(1500), 7, 9), [first]);
+    assert_eq!(promised(&book, 4000), (0, 0));
+    let later = |book: &mut Offloads, number, now| {
+        book.queue(at(now), A, key(number).as_ref(), Generation::new(number), number)
+    };
+    assert_eq!(later(&mut book, 2, 3999), Ok(()));
+    assert_eq!(later(&mut book, 3, 4000), Err(OffloadError::Silent));
+    // It is there again.
+    book.drain(at(4000), A, 1).unwrap();
+    assert_eq!(later(&mut book, 3, 4000), Ok(()));
+    assert_eq!(promised(&book, 4000), (7, 7));
+    assert_eq!(promised(&book, 4499), (0, 7), "the second has waited too long");
+    book.drain(at(4499), A, 9).unwrap();
+    assert_eq!(promised(&book, 4499), (7, 7));
+    book.written(at(4499), A, Generation::new(1)).unwrap();
+    assert_eq!(promised(&book, 4499), (0, 0));
+}
+
+#[test]
+fn what_failed_once_is_known_when_it_fails_again() {
+    let mut book = book(10);
+    for again in [false, true, false] {
+        queue(&mut book, A, 1).unwrap();
+        book.drain(at(0), A, 1).unwrap();
+        assert_eq!(book.failed(at(0), A, Generation::new(1)), Ok(again));
+    }
+}
+
+#[test]
+fn a_client_fetches_so_many_bytes_at_a_time() {
+    let mut book = book(10);
+    for number in 1..4 {
+        let len = MAX_FETCHED / 2;
+        book.queue(at(0), A, key(number).as_ref(), Generation::new(number), len).unwrap();
+    }
+    assert_eq!(book.drain(at(0), A, 9).unwrap().len(), 2);
+    assert_eq!(book.drain(at(0), A, 9).unwrap().len(), 1);
 }
 
 #[derive(Clone, Debug)]
@@ -175,6 +224,10 @@ struct Model {
     /// Whether each mounted disk takes objects.
     disks: BTreeMap<ClientId, bool>,
     entries: Vec<Entry>,
+    /// Since when each has had something to write and was not heard.
+    owing: BTreeMap<ClientId, u64>,
+    /// What failed once.
+    failed: BTreeSet<(ClientId, u64)>,
     /// Steps begun so far: what is due at one time comes in their order.
     steps: u64,
 }
@@ -203,17 +256,28 @@ impl Model {
         self.entries.extract_if(.., |entry| which(entry)).collect()
     }
 
+    fn heard(&mut self, client: ClientId) {
+        self.owing.remove(&client);
+        if self.entries.iter().any(|entry| entry.client == client) {
+            self.owing.insert(client, self.now);
+        }
+    }
+
     fn queue(&mut self, client: ClientId, number: u64) -> Result<(), OffloadError> {
         self.has(client)?;
         let of_client: Vec<&Entry> =
             self.entries.iter().filter(|entry| entry.client == client).collect();
+        let silent = self.now - self.owing.get(&client).copied().unwrap_or(self.now);
         if !self.disks[&client] {
             Err(OffloadError::Disabled)
+        } else if silent >= PATIENCE.as_millis() as u64 {
+            Err(OffloadError::Silent)
         } else if of_client.iter().any(|entry| entry.number == number) {
             Err(OffloadError::AlreadyPending)
         } else if of_client.len() == LIMIT {
             Err(OffloadError::QueueFull { limit: LIMIT })
         } else {
+            self.owing.entry(client).or_insert(self.now);
             let due = self.due();
             self.entries.push(Entry { client, number, fetched: false, due });
             Ok(())
@@ -222,6 +286,7 @@ impl Model {
 
     fn drain(&mut self, client: ClientId, max: usize) -> Result<Vec<DiskJob>, OffloadError> {
         self.has(client)?;
+        self.heard(client);
         let mut jobs = Vec::new();
         for place in 0..self.entries.len() {
             let entry = self.entries[place].clone();
@@ -238,6 +303,7 @@ impl Model {
         self.has(client)?;
         let ended =
             self.remove(|entry| entry.client == client && entry.number == number && entry.fetched);
+        self.heard(client);
         ended.first().map(|entry| job(entry.number)).ok_or(OffloadError::NotPending)
     }
 
@@ -274,6 +340,8 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
         Op::Unmount(c) => {
             let c = client(c);
             model.disks.remove(&c);
+            model.owing.remove(&c);
+            model.failed.retain(|(client, _)| *client != c);
             let back = model.remove(|entry| entry.client == c);
             assert_eq!(sorted(book.unmount(c)), sorted(jobs(&back)));
         }
@@ -286,10 +354,18 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
         }
         Op::Written(c, n) => {
             let ended = model.end(client(c), n);
-            assert_eq!(book.written(client(c), Generation::new(n)), ended);
+            assert_eq!(book.written(now, client(c), Generation::new(n)), ended);
         }
         Op::Failed(c, n) => {
-            assert_eq!(book.failed(client(c), Generation::new(n)), model.end(client(c), n));
+            let c = client(c);
+            let ended = model.end(c, n).map(|_| {
+                let is_first = model.failed.insert((c, n));
+                if !is_first {
+                    model.failed.remove(&(c, n));
+                }
+                !is_first
+            });
+            assert_eq!(book.failed(now, c, Generation::new(n)), ended);
         }
         Op::Cancel(c, n) => {
             let c = client(c);

@@ -56,6 +56,16 @@ pub(crate) fn notify(
     jobs: &[DiskJob],
     written: bool,
 ) -> Vec<Result<(), OffloadError>> {
+    notify_as(master, now, NODE, jobs, written)
+}
+
+fn notify_as(
+    master: &Master,
+    now: Time,
+    client: ClientId,
+    jobs: &[DiskJob],
+    written: bool,
+) -> Vec<Result<(), OffloadError>> {
     let outcome = |job: &'_ DiskJob| (job.key.clone(), job.generation);
     let jobs: Vec<_> = jobs.iter().map(outcome).collect();
     let outcomes: Vec<_> = jobs
@@ -64,10 +74,11 @@ pub(crate) fn notify(
             key: key.as_ref(),
             generation: *generation,
             written,
+            too_long: false,
             address: 4096,
         })
         .collect();
-    master.notify_offload(now, NODE, &outcomes)
+    master.notify_offload(now, client, &outcomes)
 }
 
 /// Writes everything that waits to be written.
@@ -265,11 +276,10 @@ fn above_the_watermark_a_tick_has_written_what_it_would_evict() {
     for n in 0..10 {
         put(&master, at(n), &n.to_string(), 10).unwrap();
     }
-    (0..100)
-        .for_each(|now| assert!(!master.tick(secs(now)), "nothing to do until they are written"));
-    let jobs = fetch(&master, secs(100));
+    (0..3).for_each(|now| assert!(!master.tick(secs(now)), "nothing to do until they are written"));
+    let jobs = fetch(&master, secs(3));
     assert_eq!(names(&jobs), ["0", "1", "2", "3", "4", "5"]);
-    notify(&master, secs(100), &jobs, true);
+    notify(&master, secs(3), &jobs, true);
     assert_eq!((master.report().used, master.report().disk_only_objects), (40, 6));
 }
 
@@ -318,6 +328,97 @@ fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
         assert_eq!(start(&master, at(2), "b", 1).is_ok(), force);
         assert_eq!(fetch(&master, at(2)).len(), usize::from(!force));
     }
+}
+
+/// Two clients with disks, of which this one has fetched what to write and says nothing more.
+fn with_a_hung_disk() -> (Master, Vec<DiskJob>) {
+    let master = with_disk(with_disks(true), 100);
+    master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
+    master.mount_local_disk(at(0), OTHER, disk(OTHER), true).unwrap();
+    for (at_segment, name) in [(0, "a"), (0, "b"), (1, "c"), (1, "d")] {
+        let near = ReplicateConfig::default().prefer(format!("segment-{at_segment}"));
+        put_as(&master, at(0), name, 50, &near).unwrap();
+    }
+    assert!(start(&master, at(1), "e", 50).is_err());
+    let jobs = fetch(&master, at(1));
+    assert_eq!(names(&jobs), ["a"]);
+    (master, jobs)
+}
+
+#[test]
+fn a_put_does_not_wait_for_a_disk_that_hangs() {
+    let (master, jobs) = with_a_hung_disk();
+    assert!(start(&master, at(500), "e", 50).is_err(), "it may be written any time now");
+    // Its memory is taken without a copy.
+    put(&master, at(501), "e", 50).unwrap();
+    assert!(!has(&master, "a"));
+    // The others are written by the disk that answers, as long as it does.
+    for (n, name) in ["f", "g", "h", "i"].into_iter().enumerate() {
+        let now = at(5000 + n as u64 * 10);
+        if start(&master, now, name, 50).is_err() {
+            let jobs = master.offload_heartbeat(now, OTHER, true, usize::MAX).unwrap();
+            let jobs: Vec<_> = jobs.into_iter().map(|job| job.job).collect();
+            assert_eq!(jobs.len(), 1);
+            notify_as(&master, now, OTHER, &jobs, true)[0].unwrap();
+            start(&master, now, name, 50).unwrap();
+        }
+    }
+    assert_eq!(notify(&master, at(6000), &jobs, true), [Err(OffloadError::NotPending)]);
+}
+
+#[test]
+fn the_watermark_counts_on_no_disk_that_hangs() {
+    let mut config = with_disks(true);
+    config.eviction_high_watermark_ratio = 0.5;
+    config.eviction_ratio = 0.1;
+    let master = with_disk(config, 100);
+    for n in 0..10 {
+        put(&master, at(n), &n.to_string(), 10).unwrap();
+    }
+    while master.tick(at(1000)) {}
+    assert_eq!(fetch(&master, at(1000)).len(), 6);
+    while master.tick(secs(3)) {}
+    assert_eq!(master.report().used, 100, "they are being written");
+    while master.tick(secs(4)) {}
+    assert_eq!(master.report().used, 60, "others go without a disk");
+}
+
+#[test]
+fn what_a_disk_never_takes_is_evicted_without_it() {
+    // Too long for the disk, or failed twice.
+    for (too_long, tries) in [(true, 1), (false, 2)] {
+        let master = with_disk(with_disks(true), 100);
+        put(&master, at(0), "a", 100).unwrap();
+        for n in 1..=tries {
+            assert!(start(&master, at(n), "b", 1).is_err(), "try {n}");
+            let jobs = fetch(&master, at(n));
+            let outcome = OffloadOutcome {
+                key: key("a"),
+                generation: jobs[0].generation,
+                written: false,
+                too_long,
+                address: 0,
+            };
+            assert_eq!(master.notify_offload(at(n), NODE, &[outcome]), [Ok(())]);
+        }
+        assert!(!has(&master, "a"));
+        put(&master, at(9), "b", 100).unwrap();
+    }
+}
+
+#[test]
+fn what_waits_for_a_disk_that_is_slow_gives_way_to_puts() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 60).unwrap();
+    put(&master, at(300), "b", 40).unwrap();
+    assert!(start(&master, at(400), "c", 50).is_err(), "it may be fetched any time now");
+    let grant = start(&master, at(500), "c", 50).unwrap();
+    end(&master, at(500), "c", grant.handle.generation).unwrap();
+    assert!(!has(&master, "a"));
+    assert_eq!(names(&fetch(&master, at(501))), ["b", "c"]);
+    // What was fetched has as long to be written.
+    assert!(start(&master, at(900), "d", 50).is_err());
+    put(&master, at(1001), "d", 50).unwrap();
 }
 
 #[test]

@@ -130,7 +130,13 @@ impl World {
             let (node, job) = self.offloads.swap_remove(at);
             let (key, written) = (job.key.as_ref(), self.random.u8(0..4) > 0);
             let address = self.random.u64(0..1 << 40);
-            let outcome = OffloadOutcome { key, generation: job.generation, written, address };
+            let outcome = OffloadOutcome {
+                key,
+                generation: job.generation,
+                written,
+                too_long: false,
+                address,
+            };
             let _ = self.master.notify_offload(self.now, node, &[outcome]);
         }
     }

@@ -30,6 +30,7 @@ fn an_object_goes_to_a_disk() {
         tenant_id: tenant_id.into(),
         generation,
         written: true,
+        too_long: false,
         offset: 8192,
     };
     let outcomes =

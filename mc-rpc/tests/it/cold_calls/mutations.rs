@@ -90,6 +90,7 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
         tenant_id: tenant_id(),
         generation: 3,
         written: true,
+        too_long: false,
         offset: 6,
     };
     let promotion = proto::PromotionAllocStartRequest {

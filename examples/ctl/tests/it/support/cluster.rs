@@ -1,5 +1,6 @@
 //! A cluster of real programs.
 
+use std::ffi::OsString;
 use std::process::Command;
 
 use mc_testkit::{Finished, Input, Program, binary};
@@ -61,6 +62,18 @@ impl Node {
         size: &str,
         flags: &[&str],
     ) -> Self {
+        Self::start_in(master, name, port, size, flags, &[])
+    }
+
+    /// Starts one as [`start_with`](Self::start_with) does, in this environment.
+    pub(crate) fn start_in(
+        master: &str,
+        name: &str,
+        port: u16,
+        size: &str,
+        flags: &[&str],
+        environment: &[(&str, OsString)],
+    ) -> Self {
         let common = [
             "--host=127.0.0.1",
             "--port=0",
@@ -69,7 +82,9 @@ impl Node {
             &format!("--segment_name={name}"),
             &format!("--global_segment_size={size}"),
         ];
-        let program = start("mc-node", &[&common[..], flags].concat());
+        let mut command = Command::new(binary("mc-node"));
+        command.args([&common[..], flags].concat()).envs(environment.iter().cloned());
+        let program = Program::start(DEADLINE, &mut command, Input::None);
         let (address, dummies) = program.wait_out(|line| {
             assert!(
                 line.starts_with(&format!(

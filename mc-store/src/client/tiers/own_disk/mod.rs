@@ -6,6 +6,7 @@
 //! on it is [reported](report).
 
 mod directory;
+mod fitness;
 mod options;
 mod places;
 mod promote;

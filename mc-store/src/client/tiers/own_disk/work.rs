@@ -8,12 +8,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_meta::ReplicaKind;
 use mc_rpc::{DiskJob, OffloadItem, OffloadJob};
-use mc_tier::{ObjectId, TierError, Watermarks};
+use mc_tier::{ObjectId, Tier, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::OwnDisk;
+use super::fitness::Fitness;
 use crate::client::core::Core;
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
 use crate::client::tiers::work::{DELETIONS, WorkError};
@@ -58,6 +59,7 @@ impl Core {
 /// Asks the master for work and does it, until the client has gone.
 async fn work(core: Weak<Core>) {
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
+    let mut fitness = Fitness::default();
     loop {
         let Some(core) = core.upgrade() else { return };
         let Some(disk) = core.own_disk.as_ref() else { return };
@@ -66,7 +68,7 @@ async fn work(core: Weak<Core>) {
                 core.mount_own_disk(disk).await?;
                 is_mounted = true;
             }
-            core.work_once(disk).await
+            core.work_once(disk, &mut fitness).await
         };
         match done.await {
             Ok(has_worked) => {
@@ -99,7 +101,7 @@ async fn work(core: Weak<Core>) {
 
 impl Core {
     /// Does what there is to do now. Returns whether there was anything.
-    async fn work_once(&self, disk: &OwnDisk) -> Result<bool, WorkError> {
+    async fn work_once(&self, disk: &OwnDisk, fitness: &mut Fitness) -> Result<bool, WorkError> {
         let deletions = self.master.fetch_disk_deletions(self.id, 0).await?;
         if deletions.remove_all {
             self.empty_disk(disk).await?;
@@ -109,9 +111,10 @@ impl Core {
         if deletions.report_all {
             self.report_own_disk(disk).await?;
         }
-        let jobs = self.master.offload_heartbeat(self.id, true, JOBS).await?;
+        let is_fit = fitness.is_fit(Instant::now());
+        let jobs = self.master.offload_heartbeat(self.id, is_fit, JOBS).await?;
         has_worked |= !jobs.is_empty();
-        self.offload(disk, jobs).await?;
+        self.offload(disk, jobs, fitness).await?;
         let promotions = self.master.promotion_heartbeat(self.id).await?;
         has_worked |= !promotions.is_empty();
         let promote = |job: DiskJob| async move { self.promote(&job).await };
@@ -120,21 +123,37 @@ impl Core {
         Ok(has_worked)
     }
 
-    /// Writes objects to the disk and tells the master.
-    async fn offload(&self, disk: &OwnDisk, jobs: Vec<OffloadJob>) -> Result<(), WorkError> {
-        if jobs.is_empty() {
-            return Ok(());
-        }
+    /// Writes objects to the disk, and tells the master of each as it ends: its memory is wanted.
+    async fn offload(
+        &self,
+        disk: &OwnDisk,
+        jobs: Vec<OffloadJob>,
+        fitness: &mut Fitness,
+    ) -> Result<(), WorkError> {
         let write = |job: OffloadJob| async move {
-            let written_at = self.write_to_disk(disk, &job).await;
-            (job, written_at)
+            let written = self.write_to_disk(disk, &job).await;
+            (job, written)
         };
-        let written: Vec<(OffloadJob, Option<u64>)> =
-            stream::iter(jobs).map(write).buffered(WIDTH).collect().await;
-        let outcomes = written.iter().map(|(job, written_at)| OffloadItem {
+        let written = stream::iter(jobs).map(write).buffer_unordered(WIDTH).ready_chunks(JOBS);
+        let mut written = std::pin::pin!(written);
+        while let Some(written) = written.next().await {
+            fitness.note(Instant::now(), written.iter().map(|(_, written)| written));
+            self.tell_written(disk, &written).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the master what was written, and deletes what it has no use for.
+    async fn tell_written(
+        &self,
+        disk: &OwnDisk,
+        written: &[(OffloadJob, Written)],
+    ) -> Result<(), WorkError> {
+        let outcomes = written.iter().map(|(job, written)| OffloadItem {
             object: job.job.object(),
             generation: job.job.generation,
-            written_at: *written_at,
+            written_at: written.address(),
+            too_long: matches!(written, Written::TooLong),
         });
         let outcomes: Vec<OffloadItem<'_>> = outcomes.collect();
         // If this is lost, the objects are found by the next report.
@@ -142,55 +161,65 @@ impl Core {
         let useless = written
             .iter()
             .zip(answers)
-            .filter(|((_, written_at), answer)| written_at.is_some() && answer.is_err());
+            .filter(|((_, written), answer)| written.address().is_some() && answer.is_err());
         let ids = useless.filter_map(|((job, _), _)| id_of(&job.job).ok()).collect();
         self.delete_from_disk(disk, ids).await
     }
 
-    /// Writes an object to the disk. Returns where it is there; `None` when it could not be written.
-    async fn write_to_disk(&self, disk: &OwnDisk, job: &OffloadJob) -> Option<u64> {
+    /// Writes an object to the disk.
+    async fn write_to_disk(&self, disk: &OwnDisk, job: &OffloadJob) -> Written {
         let begun = Instant::now();
-        let own = self.segments.held(job.source.segment, job.source.extent)?;
-        let (id, tier, slices) = (id_of(&job.job).ok()?, disk.tier()?, job.slices.clone());
-        let capacity = disk.capacity;
-        let places = Arc::clone(&disk.places);
+        let Some(tier) = disk.tier() else { return Written::Gone };
+        if job.job.len > tier.max_object_len() {
+            return self.not_written(disk, job, Written::TooLong, "it is too long for this disk");
+        }
+        let Some(own) = self.segments.held(job.source.segment, job.source.extent) else {
+            return Written::Gone;
+        };
+        let Ok(id) = id_of(&job.job) else { return Written::Gone };
+        let (slices, capacity, places) =
+            (job.slices.clone(), disk.capacity, Arc::clone(&disk.places));
         let write = move || {
-            let bytes = own.on_host().map_err(|error| error.to_string())?;
+            let Ok(bytes) = own.on_host() else { return (Err(Written::Gone), Vec::new()) };
             let slices = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
             // A command that removed the object gave its memory away.
-            let object = object_of(Bytes::from(bytes.to_vec()), slices)
-                .ok_or("the object has changed in memory")?;
-            let mut evicted = Vec::new();
-            let put = match tier.put(&id, &object) {
-                Err(TierError::Full { .. }) => {
-                    let used = tier.usage().map_err(|error| error.to_string())?.bytes;
-                    // A tenth of what there is.
-                    let low = ByteSize::bytes(used.saturating_sub(capacity.as_u64() / 10));
-                    let watermarks = Watermarks { high: low, low };
-                    let freed = tier.evict(watermarks, &mut |id| evicted.push(id));
-                    freed.and_then(|_| tier.put(&id, &object))
-                }
-                put => put,
+            let Some(object) = object_of(Bytes::from(bytes.to_vec()), slices) else {
+                return (Err(Written::Gone), Vec::new());
             };
-            let len = slices_len(&object);
-            let address = put.map(|()| places.address(&id, len)).map_err(|error| error.to_string());
-            Ok::<_, String>((address, evicted))
+            let mut evicted = Vec::new();
+            let put = put_making_room(&*tier, &id, &object, capacity, &mut evicted);
+            let written = put.map(|()| places.address(&id, slices_len(&object)));
+            (written.map_err(Written::from), evicted)
         };
-        let written = self.settings.environment.blocking(write).await?.ok()?;
-        let written = match written {
-            Ok((address, evicted)) => {
-                self.evicted(disk, evicted).await;
-                address
+        let Some(Ok((written, evicted))) = self.settings.environment.blocking(write).await else {
+            return Written::Gone;
+        };
+        self.evicted(disk, evicted).await;
+        match written {
+            Ok(address) => {
+                disk.counters.written(begun.elapsed(), Ok(job.job.len));
+                Written::At(address)
             }
-            Err(error) => Err(error),
-        };
-        disk.counters.written(begun.elapsed(), written.as_ref().map(|_| job.job.len).map_err(drop));
-        if let Err(error) = &written {
-            disk.counters.complain(|failures| {
-                warn!(key = %job.job.key, %error, failures, "an object could not be written to the own disk");
-            });
+            Err(Written::Failed(error)) => {
+                disk.counters.written(begun.elapsed(), Err(()));
+                let text = error.clone();
+                self.not_written(disk, job, Written::Failed(error), &text)
+            }
+            Err(other) => self.not_written(disk, job, other, "it has gone from memory"),
         }
-        written.ok()
+    }
+
+    fn not_written(
+        &self,
+        disk: &OwnDisk,
+        job: &OffloadJob,
+        written: Written,
+        error: &str,
+    ) -> Written {
+        disk.counters.complain(|failures| {
+            warn!(key = %job.job.key, error, failures, "an object could not be written to the own disk");
+        });
+        written
     }
 
     /// Makes room when the disk is nearly full.
@@ -251,6 +280,56 @@ impl Core {
             }
             self.delete_from_disk(disk, ids).await?;
         }
+    }
+}
+
+/// What became of an object that was to be written.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is on the disk, where peers read it at this address.
+    At(u64),
+    /// It is not in this client's memory any more.
+    Gone,
+    /// The disk can take none of this length.
+    TooLong,
+    /// The disk did not take it.
+    Failed(String),
+}
+
+impl Written {
+    const fn address(&self) -> Option<u64> {
+        match self {
+            Self::At(address) => Some(*address),
+            _ => None,
+        }
+    }
+}
+
+impl From<TierError> for Written {
+    fn from(error: TierError) -> Self {
+        match error {
+            TierError::ObjectTooLong { .. } => Self::TooLong,
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Stores an object; where the tier is full, in place of a tenth of what it may hold.
+fn put_making_room(
+    tier: &dyn Tier,
+    id: &ObjectId,
+    object: &mc_tier::ObjectBytes,
+    capacity: ByteSize,
+    evicted: &mut Vec<ObjectId>,
+) -> Result<(), TierError> {
+    match tier.put(id, object) {
+        Err(TierError::Full { .. }) => {
+            let used = tier.usage()?.bytes;
+            let low = ByteSize::bytes(used.saturating_sub(capacity.as_u64() / 10));
+            tier.evict(Watermarks { high: low, low }, &mut |id| evicted.push(id))?;
+            tier.put(id, object)
+        }
+        put => put,
     }
 }
 
