@@ -456,13 +456,16 @@ pub struct Pong {
     /// Tasks that wait for the client to [fetch](crate::Master::fetch_tasks) them; no
     /// more than [`MAX_FETCHED_TASKS`](crate::MAX_FETCHED_TASKS) are counted.
     pub tasks: usize,
+    /// Whether a client with a disk has something to do for it: objects to write, to delete or to
+    /// bring back, or the disk to mount again. Without this it need not ask.
+    pub disk_work: bool,
 }
 
 impl Pong {
     /// An answer that knows of no tasks.
     #[must_use]
     pub const fn new(view: u64, status: ClientStatus) -> Self {
-        Self { view, status, tasks: 0 }
+        Self { view, status, tasks: 0, disk_work: false }
     }
 }
 

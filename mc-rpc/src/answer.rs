@@ -90,6 +90,10 @@ pub struct ClockReading {
     pub now: Time,
 }
 
+/// `disk_work` of a `PingResponse` that has some, and of one that has none.
+pub(crate) const DISK_WORK: u32 = 2;
+pub(crate) const NO_DISK_WORK: u32 = 1;
+
 /// The answer to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -101,6 +105,9 @@ pub struct Pong {
     /// Tasks that wait for the client, at most
     /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
     pub tasks: usize,
+    /// Whether there is something to do for the client's own disk; `None` of a master that does not
+    /// say it.
+    pub disk_work: Option<bool>,
     /// The master's clock.
     pub clock: ClockReading,
     /// Replicas that the client is to check, if it said that it

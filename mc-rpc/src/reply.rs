@@ -14,8 +14,9 @@ use mc_meta::{
     Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
-use mc_types::{Endpoint, ErrorCode, Extent, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS};
+use mc_types::{Endpoint, ErrorCode, Extent, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS, SegmentId};
 
+use crate::answer::{DISK_WORK, NO_DISK_WORK};
 use crate::proto::ping_response;
 use crate::refusal::Refusal;
 use crate::wire::{
@@ -251,13 +252,17 @@ pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, checks: &[ReplicaCheck]
     put_enum(out, 3, status.into());
     put_u64(out, 4, pong.tasks as u64);
     put_clock(out, [5, 6], clock);
+    let disk_work = if pong.disk_work { DISK_WORK } else { NO_DISK_WORK };
+    put_u64(out, 8, disk_work.into());
     for check in checks {
         put_message(out, 7, |out| {
             put_u64(out, 1, check.id);
-            put_bytes(out, 2, &check.segment.to_bytes());
+            let segment = check.segment.unwrap_or(SegmentId::from_u128(0));
+            put_bytes(out, 2, &segment.to_bytes());
             put_u64(out, 3, check.extent.offset());
             put_u64(out, 4, check.extent.len());
             put_slices(out, 5, check.slices.as_slice());
+            put_u64(out, 6, check.segment.is_none().into());
         });
     }
 }

@@ -63,6 +63,11 @@ impl PeerError {
         )
     }
 
+    /// Whether the peer's device could not read the bytes, or an object is missing on its disk.
+    pub(crate) const fn is_of_device(&self) -> bool {
+        matches!(self, Self::Transfer { source: TransferError::DeviceFailed, .. })
+    }
+
     /// Whether a whole time limit passed without an answer: the next caller would wait as long.
     pub(crate) const fn is_whole_time_limit(&self) -> bool {
         matches!(

@@ -209,12 +209,14 @@ impl Master {
             Beat { .. } => self.clear_doubts(client, now),
         }
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
+        let has_disks = self.local.config.is_some();
+        let disk_work = has_disks && self.local.book.lock().has_work(client);
         let table = self.segments.read();
         // After a restart of the master a client may have mounted one anew, and not know of the restart.
         let has_all = beat.segments == 0 || table.attached(client) >= beat.segments;
         let status =
             if is_attached && has_all { ClientStatus::Ok } else { ClientStatus::NeedRemount };
-        Pong { view: table.view(), status, tasks }
+        Pong { view: table.view(), status, tasks, disk_work }
     }
 
     /// Returns whether this client has a segment or a local disk here, away or not.

@@ -2,8 +2,8 @@
 //! second time, and what is damaged goes.
 //!
 //! One reader that is wrong, by a fault of its own or on purpose, removes nothing. The client
-//! that holds a replica in memory compares its bytes with the checksums of the put. Where that
-//! client does not answer, and for replicas on disks, a report from another source counts
+//! that holds a replica in memory or on its disk compares its bytes with the checksums of the put.
+//! Where that client does not answer, and for files, a report from another source counts
 //! instead.
 
 mod commands;
@@ -88,9 +88,9 @@ pub enum ReportOutcome {
 pub struct ReplicaCheck {
     /// Names the question.
     pub id: u64,
-    /// The segment.
-    pub segment: SegmentId,
-    /// The range inside it.
+    /// The segment; `None` for a replica on the client's own disk.
+    pub segment: Option<SegmentId>,
+    /// The range inside it, or inside the disk's region.
     pub extent: Extent,
     /// The lengths and checksums that the bytes must have.
     pub slices: Slices,
@@ -124,14 +124,21 @@ pub struct DamageTotals {
     pub removed: u64,
 }
 
+/// The client that holds a replica, and where in its segment or its disk's region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    client: ClientId,
+    extent: Extent,
+}
+
 /// A second look that is open.
 #[derive(Debug)]
 struct Check {
     key: ObjectKey,
     generation: Generation,
     place: ReplicaPlace,
-    /// The client whose memory it is, and which can check it.
-    owner: Option<ClientId>,
+    /// The client that can check it.
+    owner: Option<Owner>,
     slices: Slices,
     begun: Time,
     handed: Option<Time>,
@@ -172,7 +179,7 @@ impl Damage {
     fn insert(&mut self, id: u64, check: Check) {
         self.places.insert((check.generation, check.place), id);
         if let Some(owner) = check.owner {
-            self.owners.entry(owner).or_default().insert(id);
+            self.owners.entry(owner.client).or_default().insert(id);
         }
         self.checks.insert(id, check);
     }
@@ -180,12 +187,12 @@ impl Damage {
     fn take(&mut self, id: u64) -> Option<Check> {
         let check = self.checks.remove(&id)?;
         self.places.remove(&(check.generation, check.place));
-        if let Some(owner) = check.owner
-            && let Some(own) = self.owners.get_mut(&owner)
+        if let Some(Owner { client, .. }) = check.owner
+            && let Some(own) = self.owners.get_mut(&client)
         {
             own.remove(&id);
             if own.is_empty() {
-                self.owners.remove(&owner);
+                self.owners.remove(&client);
             }
         }
         Some(check)

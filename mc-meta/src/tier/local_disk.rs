@@ -250,6 +250,14 @@ impl Book {
         DiskDeletions { objects, report_all, remove_all }
     }
 
+    /// Returns whether a client's disk has something to do, or has to be mounted again.
+    pub(crate) fn has_work(&self, client: ClientId) -> bool {
+        !self.mounted.contains_key(&client)
+            || self.dead.contains_key(&client)
+            || self.offloads.has_work(client)
+            || self.promotions.waits_for(client)
+    }
+
     /// Notes that a client has reported everything on its disk. Returns whether it has one.
     pub(crate) fn settle(&self, client: ClientId) -> bool {
         self.mounted.get(&client).inspect(|disk| disk.settle()).is_some()

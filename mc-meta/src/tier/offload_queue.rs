@@ -300,6 +300,11 @@ impl Offloads {
         Ok(())
     }
 
+    /// Returns whether a client has something to fetch, or its disk to wipe.
+    pub(crate) fn has_work(&self, client: ClientId) -> bool {
+        self.disks.get(&client).is_some_and(|disk| disk.wipe || !disk.queue.is_empty())
+    }
+
     /// Hands a client up to `max` objects to write, and so many bytes, oldest first. Each is handed out
     /// once; if the answer is lost, it comes back when its time is up.
     ///

@@ -254,6 +254,11 @@ impl Promotions {
         queued
     }
 
+    /// Returns whether there is something for a client to fetch.
+    pub(crate) fn waits_for(&self, owner: ClientId) -> bool {
+        self.queues.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
+    }
+
     /// Hands a client the next objects to bring back from its disk, oldest first. Each
     /// is handed out once.
     pub(crate) fn drain(&mut self, now: Time, owner: ClientId) -> Vec<DiskJob> {

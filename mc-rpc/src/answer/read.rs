@@ -8,7 +8,7 @@ use mc_meta::{ClientStatus, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS, ReplicaCheck};
 use mc_ticket::ClockEpoch;
 use mc_types::{Endpoint, Extent, MAX_OTHER_ENDPOINTS, RemoteKey, SegmentId, Time};
 
-use super::{ClockReading, Pong, SegmentLocation};
+use super::{ClockReading, DISK_WORK, Pong, SegmentLocation};
 use crate::check;
 use crate::error::MalformedReply;
 use crate::proto::ping_response;
@@ -160,7 +160,7 @@ pub(crate) fn read_exists(message: &[u8]) -> Answer<bool> {
 /// `PingResponse`.
 pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut view, mut client_status, mut tasks) = (0, 0, 0);
+    let (mut view, mut client_status, mut tasks, mut disk_work) = (0, 0, 0, 0);
     let (mut clock, mut checks) = (ClockParts::default(), Vec::new());
     while let Some(field) = fields.next()? {
         match field.number {
@@ -173,6 +173,7 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
                 return Err(problem("checks", "has too many checks"));
             }
             7 => checks.push(read_check(field.bytes()?)?),
+            8 => disk_work = field.u32()?,
             _ => status.read(field)?,
         }
     }
@@ -183,14 +184,15 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             _ => return Err(problem("client_status", "is unknown")),
         };
         let tasks = (tasks as usize).min(MAX_FETCHED_TASKS);
-        Ok(Pong { view, status, tasks, clock: clock.finish(), checks })
+        let disk_work = (disk_work != 0).then_some(disk_work == DISK_WORK);
+        Ok(Pong { view, status, tasks, disk_work, clock: clock.finish(), checks })
     })
 }
 
 /// `ReplicaCheck`.
 fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     let (mut fields, mut slices) = (Fields::new(message), SliceList::default());
-    let (mut id, mut segment, mut offset, mut len) = (0, None, 0, 0);
+    let (mut id, mut segment, mut offset, mut len, mut on_disk) = (0, None, 0, 0, false);
     while let Some(field) = fields.next()? {
         match field.number {
             1 => id = field.u64()?,
@@ -198,6 +200,7 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
             3 => offset = field.u64()?,
             4 => len = field.u64()?,
             5 => slices.push(field.bytes()?)?,
+            6 => on_disk = field.u64()? != 0,
             _ => {}
         }
     }
@@ -205,9 +208,10 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     if total != len {
         return Err(problem("slices", "are not as long as the replica"));
     }
+    let segment = segment.ok_or(problem("segment_id", "is missing"))?;
     Ok(ReplicaCheck {
         id,
-        segment: segment.ok_or(problem("segment_id", "is missing"))?,
+        segment: (!on_disk).then_some(segment),
         extent: Extent::new(offset, len).ok_or(problem("offset", "is too large"))?,
         slices,
     })

@@ -1,11 +1,13 @@
-//! The second look at replicas that somebody reported as damaged: this client holds them, and
-//! compares their bytes with the checksums that the master has.
+//! The second look at replicas that somebody reported as damaged: this client holds them in its memory
+//! or on its disk, and compares their bytes with the checksums that the master has.
 
 use mc_meta::{ReplicaCheck, Slices, Verdict};
+use mc_types::Extent;
 use tracing::warn;
 
 use super::checksums::match_checksums;
 use super::segments::{Held, Segments};
+use super::tiers::DiskLook;
 use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
@@ -37,11 +39,19 @@ impl Checks {
         if checks.is_empty() || !self.is_idle() {
             return;
         }
-        let held = checks
-            .into_iter()
-            .map(|check| (check.id, segments.held(check.segment, check.extent), check.slices));
-        let held: Vec<_> = held.collect();
-        self.running = Some(segments.environment().blocking(move || look_at_all(&held)));
+        let looks = checks.into_iter().map(|ReplicaCheck { id, segment, extent, slices }| {
+            let at = match segment {
+                Some(segment) => segments.held(segment, extent).map(At::Memory),
+                None => segments.disk().map(|disk| At::Disk(disk, extent)),
+            };
+            Look { id, at, slices }
+        });
+        let looks: Vec<Look> = looks.collect();
+        self.running = Some(
+            segments
+                .environment()
+                .blocking(move || looks.iter().map(|look| (look.id, look.verdict())).collect()),
+        );
     }
 
     /// Waits until checks that are under way have ended; for ever when there are none.
@@ -56,20 +66,33 @@ impl Checks {
     }
 }
 
-fn look_at_all(held: &[(u64, Option<Held>, Slices)]) -> Vec<(u64, Verdict)> {
-    let looks = held.iter().map(|(id, held, slices)| {
+/// A replica to look at.
+struct Look {
+    id: u64,
+    /// `None` when this client does not hold it.
+    at: Option<At>,
+    slices: Slices,
+}
+
+enum At {
+    Memory(Held),
+    Disk(DiskLook, Extent),
+}
+
+impl Look {
+    fn verdict(&self) -> Verdict {
+        let memory = match &self.at {
+            Some(At::Memory(held)) => held.on_host().ok(),
+            Some(At::Disk(disk, extent)) => return disk.look(*extent, &self.slices),
+            None => None,
+        };
         // What cannot be looked at, because its device fails, may be intact.
-        let memory = held.as_ref().and_then(|held| held.on_host().ok());
-        let Some(memory) = memory else { return (*id, Verdict::Unknown) };
-        let sums = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
-        let intact = match_checksums(std::slice::from_ref(&memory), sums);
-        if !intact {
-            warn!(
-                bytes = memory.len(),
-                "this client holds a damaged replica; its memory may be bad"
-            );
+        let Some(memory) = memory else { return Verdict::Unknown };
+        let sums = self.slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
+        if match_checksums(std::slice::from_ref(&memory), sums) {
+            return Verdict::Intact;
         }
-        (*id, if intact { Verdict::Intact } else { Verdict::Damaged })
-    });
-    looks.collect()
+        warn!(bytes = memory.len(), "this client holds a damaged replica; its memory may be bad");
+        Verdict::Damaged
+    }
 }

@@ -32,16 +32,25 @@ pub(super) struct Heard {
     origin: BootTime,
     /// Milliseconds since then.
     last: AtomicU64,
+    /// Whether there is something to do for the own disk, if it says that.
+    disk_work: watch::Sender<Option<bool>>,
 }
 
 impl Heard {
     /// It has just answered.
     pub(super) fn now(clock: BootClock) -> Self {
-        Self { origin: clock.now(), last: AtomicU64::new(0) }
+        let disk_work = watch::Sender::new(None);
+        Self { origin: clock.now(), last: AtomicU64::new(0), disk_work }
     }
 
     fn again(&self) {
         self.last.store(self.millis(), Ordering::Relaxed);
+    }
+
+    /// Whether the master says that there is something to do for the own disk; `None` as long as it
+    /// does not say it.
+    pub(super) fn disk_work(&self) -> watch::Receiver<Option<bool>> {
+        self.disk_work.subscribe()
     }
 
     /// How long ago that was.
@@ -195,6 +204,7 @@ async fn beat_once(
     let beat = if segments.is_unproven() { beat.unproven() } else { beat };
     let pong = master.heartbeat(&beat).await?;
     heard.again();
+    heard.disk_work.send_replace(pong.disk_work);
     checks.told();
     checks.begin(segments, pong.checks);
     segments.observe(asked, pong.clock);

@@ -2,6 +2,7 @@
 //! back into memory, and outlast their node.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use mc_cluster_testkit::Cluster;
 use mc_meta::{LocalDiskConfig, PromotionConfig};
 use mc_store::{
     ByteSize, Client, ClientBuilder, DiskOptions, GetError, GetInto, Master, MasterConfig, Memory,
-    OwnTier,
+    OwnTier, PutOutcome,
 };
 use mc_testkit::eventually_async;
-use mc_tier::{FileBackend, LogSettings, LogTier};
+use mc_tier::{FileBackend, LogSettings, LogTier, MemoryTier, ObjectBytes, SliceBytes, Tier as _};
 use mc_types::DiskId;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -195,6 +196,59 @@ async fn a_tier_of_the_applications_own_outlasts_its_node() {
         eventually_async(DEADLINE, "an object to be back", is_back).await;
     }
     get_all(&app, 20, 100_000).await;
+}
+
+/// One reader finds out; the node looks for itself, and nothing stands in the way of the next put.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_missing_or_damaged_on_a_disk_is_not_listed_for_long() {
+    let cluster = start(config(true)).await;
+    let tier = Arc::new(MemoryTier::new());
+    let own = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), DiskId::from_u128(7));
+    let node = cluster.node().segment_size(ByteSize::mib(16)).own_tier(own);
+    let _node = node.connect().await.unwrap();
+    let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
+    put_all(&app, 32, MIB).await;
+    let is_below = async || on_disks(&cluster.master) >= 4;
+    eventually_async(DEADLINE, "objects on the disk", is_below).await;
+    let page = tier.scan(None, NonZeroUsize::new(100).unwrap()).unwrap();
+    let find = |key: &str| page.objects.iter().find(|it| it.id().key().as_str() == key).unwrap();
+    let (missing, damaged) = (find("k0").id(), find("k1").id());
+    tier.remove(missing).unwrap();
+    tier.remove(damaged).unwrap();
+    let other = SliceBytes::new(content("other", MIB));
+    tier.put(damaged, &ObjectBytes::new(vec![other]).unwrap()).unwrap();
+    for key in ["k0", "k1"] {
+        app.get(key).await.unwrap_err();
+        let is_forgotten = async || !app.exist(key).await.unwrap();
+        eventually_async(DEADLINE, "the key to be free", is_forgotten).await;
+        assert_eq!(app.put(key, content(key, MIB)).await.unwrap(), PutOutcome::Stored);
+        assert_eq!(app.get(key).await.unwrap(), content(key, MIB));
+    }
+    assert!(tier.get(damaged).unwrap().is_none(), "it is not found after the next start");
+    assert_eq!(app.get("k2").await.unwrap(), content("k2", MIB));
+}
+
+/// A heartbeat says when there is something to do for a disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_node_asks_for_no_work_and_does_what_comes_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let node = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    let calls = || {
+        let methods = node.metrics().rpc.methods;
+        let asked = methods.iter().filter(|it| it.method.as_str() == "OffloadHeartbeat");
+        asked.map(|it| it.calls).sum::<u64>()
+    };
+    let is_idle = async || {
+        let before = calls();
+        // Three questions would fit in.
+        tokio::time::sleep(Duration::from_millis(1600)).await;
+        calls() == before
+    };
+    eventually_async(DEADLINE, "no question for a while", is_idle).await;
+    let app = cluster.app().await;
+    put_all(&app, 1, 100_000).await;
+    eventually_async(DEADLINE, "it to be written", async || on_disks(&cluster.master) == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

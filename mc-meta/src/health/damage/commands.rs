@@ -7,8 +7,8 @@ use smallvec::smallvec;
 
 use super::{
     AGAIN, Check, Damage, DamageReport, Dropped, FORGOTTEN, MAX_CHECKS, MAX_HANDED_BYTES,
-    MAX_HANDED_CHECKS, MAX_HANDED_SLICES, MAX_WITNESSES, ReplicaCheck, ReplicaPlace, ReportOutcome,
-    Verdict,
+    MAX_HANDED_CHECKS, MAX_HANDED_SLICES, MAX_WITNESSES, Owner, ReplicaCheck, ReplicaPlace,
+    ReportOutcome, Verdict,
 };
 use crate::command::Slices;
 use crate::journal::effect::{Effect, Removal};
@@ -18,6 +18,7 @@ use crate::object::Object;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::shard::{Retired, Shard};
+use crate::tier::disk::OnDisk;
 use crate::tier::kinds::FileState;
 
 impl Master {
@@ -74,13 +75,13 @@ impl Master {
         ReportOutcome::Confirmed
     }
 
-    /// The owner of the reported replica, if it is in a client's memory, and the checksums of the
-    /// put; `None` when the object has no such replica that can be verified.
+    /// The owner of the reported replica, if it is a client's, and the checksums of the put; `None`
+    /// when the object has no such replica that can be verified.
     fn find_reported(
         &self,
         now: Time,
         report: &DamageReport<'_>,
-    ) -> Option<(Option<ClientId>, Slices)> {
+    ) -> Option<(Option<Owner>, Slices)> {
         let key = self.hashed(report.key);
         let mut shard = self.shard_of(key);
         let (_, object) = shard.find_live(key, self.emit(now))?;
@@ -101,7 +102,11 @@ impl Master {
         let (mut handed, mut bytes, mut slices) = (Vec::new(), 0_u64, 0);
         for id in owners.get(&client).into_iter().flatten() {
             let Some(check) = checks.get_mut(id) else { continue };
-            let ReplicaPlace::Memory { segment, extent } = check.place else { continue };
+            let Some(Owner { extent, .. }) = check.owner else { continue };
+            let segment = match check.place {
+                ReplicaPlace::Memory { segment, .. } => Some(segment),
+                ReplicaPlace::File | ReplicaPlace::LocalDisk(_) => None,
+            };
             let waits = check.handed.is_some_and(|at| now < at + AGAIN);
             if waits || check.confirmed {
                 continue;
@@ -123,7 +128,9 @@ impl Master {
     pub fn checked(&self, now: Time, client: ClientId, id: u64, verdict: Verdict) {
         let mut damage = self.damage.lock();
         let is_asked = damage.checks.get(&id).is_some_and(|check| {
-            check.owner == Some(client) && check.handed.is_some() && !check.confirmed
+            check.owner.is_some_and(|owner| owner.client == client)
+                && check.handed.is_some()
+                && !check.confirmed
         });
         if !is_asked {
             return;
@@ -198,7 +205,10 @@ impl Master {
         let Some((slot, object)) = shard.find_live(key, emit) else { return Dropped::Before };
         let is_there = object.generation == check.generation
             && object.is_complete()
-            && object.owner_of(check.place).is_some();
+            && object.owner_of(check.place).is_some_and(|owner| {
+                // A disk has its objects elsewhere after it was mounted again.
+                owner.map(|owner| owner.extent) == check.owner.map(|owner| owner.extent)
+            });
         if !is_there {
             return Dropped::Before;
         }
@@ -237,18 +247,18 @@ impl Object {
         self.replicas().find(|replica| is_at(replica, segment, extent))
     }
 
-    /// Returns whether it has a replica there that can be read, and if so, the client whose memory
-    /// that is.
-    fn owner_of(&self, place: ReplicaPlace) -> Option<Option<ClientId>> {
+    /// Returns whether it has a replica there that can be read, and if so, the client that holds it.
+    fn owner_of(&self, place: ReplicaPlace) -> Option<Option<Owner>> {
         match place {
-            ReplicaPlace::Memory { .. } => {
+            ReplicaPlace::Memory { extent, .. } => {
                 let segment = &self.replica_at(place)?.segment;
-                segment.is_readable().then(|| Some(segment.client()))
+                segment.is_readable().then(|| Some(Owner { client: segment.client(), extent }))
             }
             ReplicaPlace::File => (self.file() == FileState::Persisted).then_some(None),
             ReplicaPlace::LocalDisk(client) => {
-                let mut there = self.local_disks().iter().filter(|disk| !disk.is_gone());
-                there.any(|disk| disk.client() == Some(client)).then_some(None)
+                let mut there = self.local_disks().iter().filter_map(OnDisk::placement);
+                let there = there.find(|there| there.client == client)?;
+                Some(Some(Owner { client, extent: there.extent }))
             }
         }
     }

@@ -5,6 +5,7 @@ use mc_meta::{
 };
 use mc_types::{Checksum, Extent};
 
+use super::offload::{OTHER as OTHER_NODE, with_disk, with_disks, write_all};
 use super::*;
 
 const READER: u64 = 1;
@@ -54,7 +55,8 @@ fn a_damaged_object_goes_when_its_owner_has_looked_and_the_next_put_works() {
     assert_eq!(report(&master, at(10), READER, "a", generation, place), ReportOutcome::Noted);
     assert!(has(&master, "a"), "one reader's word");
     let check = asked(&master, at(20));
-    assert_eq!(ReplicaPlace::Memory { segment: check.segment, extent: check.extent }, place);
+    let segment = check.segment.unwrap();
+    assert_eq!(ReplicaPlace::Memory { segment, extent: check.extent }, place);
     assert_eq!(check.slices.as_slice()[0].checksum, Some(Checksum::from_crc32c(7)));
     assert!(master.checks_for(at(30), NODE).is_empty(), "asked already");
     // A client cannot answer for another owner.
@@ -206,6 +208,28 @@ fn a_damaged_file_goes_when_two_sources_say_so() {
     report(&master, at(0), READER, "a", generation, place_of(&grant, 0));
     master.checked(at(0), NODE, asked(&master, at(0)).id, Verdict::Damaged);
     assert_eq!(removals.removals(Removal::Damaged), ["a"]);
+}
+
+#[test]
+fn one_reader_is_enough_to_have_the_owner_look_at_its_disk() {
+    let removals = Recorder::default();
+    let master = with_disk(with_disks(false), 100).with_sink(removals.clone());
+    let generation = put_summed(&master, at(0), "a", &ReplicateConfig::default()).handle.generation;
+    write_all(&master, at(0));
+    let place = ReplicaPlace::LocalDisk(NODE);
+    let there = || master.get_replica_list(at(1), key("a")).unwrap().local_disks;
+    let extent = there()[0].extent;
+    for verdict in [Verdict::Intact, Verdict::Damaged] {
+        assert_eq!(report(&master, at(1), READER, "a", generation, place), ReportOutcome::Noted);
+        let check = asked(&master, at(1));
+        assert_eq!((check.segment, check.extent), (None, extent));
+        assert_eq!(there().len(), 1, "one reader's word");
+        master.checked(at(2), OTHER_NODE, check.id, Verdict::Damaged);
+        assert_eq!(there().len(), 1, "it is no disk of that client");
+        master.checked(at(2), NODE, check.id, verdict);
+    }
+    assert!(there().is_empty());
+    assert!(removals.removals(Removal::Damaged).is_empty(), "it is in memory still");
 }
 
 #[test]

@@ -127,6 +127,12 @@ impl Core {
                     part.failure = Some(GetError::ChecksumMismatch { endpoint });
                 }
                 Err(failed) => {
+                    if failed.error.is_of_device() {
+                        // It is missing, or the disk cannot read it, which its node finds out.
+                        let place = ReplicaPlace::LocalDisk(disk.client);
+                        let key = objects[read.object].key;
+                        self.reports.damaged_on_disk(key, read.list.generation, place);
+                    }
                     part.failure.get_or_insert(GetError::Peer(failed.error));
                 }
             }

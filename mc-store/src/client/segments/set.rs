@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use super::MountedSegment;
 use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
 use super::memory::{Held, SegmentMemory};
+use crate::client::tiers::DiskLook;
 use crate::environment::Environment;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
@@ -52,6 +53,8 @@ pub(in crate::client) struct Segments {
     /// By the node's own check peers do not reach them.
     cut_off: AtomicBool,
     unproven: AtomicBool,
+    /// What looks at objects on the own disk, while there is one.
+    disk: RwLock<Option<DiskLook>>,
 }
 
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl Segments {
             leaving: Notify::new(),
             cut_off: AtomicBool::new(false),
             unproven: AtomicBool::new(false),
+            disk: RwLock::new(None),
         }
     }
 
@@ -224,6 +228,16 @@ impl Segments {
     /// Whether peers reach no segment, by the node's own check.
     pub(in crate::client) fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// What looks at objects on the own disk.
+    pub(in crate::client) fn disk(&self) -> Option<DiskLook> {
+        self.disk.read().clone()
+    }
+
+    /// The own disk is there, or has gone.
+    pub(in crate::client) fn set_disk(&self, disk: Option<DiskLook>) {
+        *self.disk.write() = disk;
     }
 
     /// Takes note whether the node has looked for itself and never had an answer.

@@ -10,3 +10,4 @@ mod work;
 
 pub(super) use metrics::TierCounters;
 pub use metrics::TierMetrics;
+pub(super) use own_disk::DiskLook;

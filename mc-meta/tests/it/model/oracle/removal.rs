@@ -90,7 +90,7 @@ impl Oracle {
         assert_eq!(outcome, ReportOutcome::Noted);
         let checks = self.master.checks_for(self.now, segment.client);
         let [check] = &checks[..] else { panic!("{checks:?}") };
-        assert_eq!((check.segment, check.extent), (segment.spec.id, extent));
+        assert_eq!((check.segment, check.extent), (Some(segment.spec.id), extent));
         assert_eq!(check.slices.as_slice(), object.slices);
         let verdict = if intact { Verdict::Intact } else { Verdict::Damaged };
         self.master.checked(self.now, segment.client, check.id, verdict);

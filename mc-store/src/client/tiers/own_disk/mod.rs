@@ -7,6 +7,7 @@
 
 mod directory;
 mod fitness;
+mod look;
 mod options;
 mod places;
 mod promote;
@@ -32,6 +33,7 @@ use super::{TierCounters, TierMetrics};
 use crate::client::segments::Segments;
 use crate::environment::Environment;
 
+pub(in crate::client) use look::DiskLook;
 pub(in crate::client) use options::OwnPlace;
 pub use options::{DiskError, DiskOptions, OwnTier};
 
@@ -99,6 +101,8 @@ impl OwnDisk {
         let region = node.register_staged(&staging, Access::Read, tickets)?;
         let spec = LocalDiskSpec { id, endpoint, remote_key: region.key(), ticket_key };
         info!(disk = %id, %capacity, "the own disk is open");
+        let look = DiskLook { tier: Arc::clone(&tier), places: Arc::clone(&places) };
+        segments.set_disk(Some(look));
         let tier = RwLock::new(Some(tier));
         Ok(Self { tier, places, spec, capacity, region: Mutex::new(Some(region)), counters })
     }

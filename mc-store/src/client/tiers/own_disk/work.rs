@@ -10,7 +10,7 @@ use mc_meta::ReplicaKind;
 use mc_rpc::{DiskJob, OffloadItem, OffloadJob};
 use mc_tier::{ObjectId, Tier, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use super::OwnDisk;
@@ -22,6 +22,9 @@ use crate::client::tiers::work::{DELETIONS, WorkError};
 /// Time between two questions for work: from right after work to a while after there was none.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Time after which an idle client asks although its heartbeats say that there is nothing to do.
+const IDLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -52,6 +55,7 @@ impl Core {
         if let Some(region) = region {
             region.withdraw().await;
         }
+        self.segments.set_disk(None);
         *disk.tier.write() = None;
     }
 }
@@ -94,8 +98,14 @@ async fn work(core: Weak<Core>) {
                 }
             },
         }
+        let mut told = core.heard.disk_work();
         drop(core);
         tokio::time::sleep(pause).await;
+        if pause == LONGEST_PAUSE {
+            // A heartbeat says when there is something to do, unless the master is an older one.
+            let is_needed = told.wait_for(|has_work| *has_work != Some(false));
+            let _ = timeout(IDLE_PAUSE, is_needed).await;
+        }
     }
 }
 
