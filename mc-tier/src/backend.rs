@@ -70,6 +70,27 @@ pub trait StorageBackend: Send + Sync + fmt::Debug {
     /// What the medium says. Any part of the bytes may be written then.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Takes the medium's space for a range, so that writes there do not find the medium full. The bytes
+    /// stay as they are. By default, and where the medium cannot do that, nothing happens: writes tell.
+    ///
+    /// # Errors
+    /// [`StorageFull`](io::ErrorKind::StorageFull) and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded) when
+    /// the medium has no such space left, and what else it says. No space is taken then.
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
+    /// Gives the medium's space for a range back. The bytes are lost, and may read as 0 or as they were. By
+    /// default nothing happens.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
     /// Makes everything durable that was written before.
     ///
     /// # Errors
@@ -103,6 +124,14 @@ impl<B: StorageBackend + ?Sized> StorageBackend for Arc<B> {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         (**self).write(offset, bytes)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).reserve(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).discard(offset, len)
     }
 
     fn sync(&self) -> io::Result<()> {

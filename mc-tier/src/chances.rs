@@ -4,12 +4,12 @@ use core::time::Duration;
 use std::io;
 
 use mc_types::SplitMix64;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// What goes wrong, and what decides when. `F` has a chance for each fault, from 0, never, to 1,
 /// always.
 #[derive(Debug)]
-pub(crate) struct Chances<F>(Mutex<State<F>>);
+pub(crate) struct Chances<F>(Mutex<State<F>>, Condvar);
 
 #[derive(Debug)]
 struct State<F> {
@@ -20,11 +20,26 @@ struct State<F> {
 impl<F: Default> Chances<F> {
     /// No faults yet.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Mutex::new(State { faults: F::default(), random: SplitMix64::new(seed) }))
+        let state = State { faults: F::default(), random: SplitMix64::new(seed) };
+        Self(Mutex::new(state), Condvar::new())
     }
 
     pub(crate) fn set(&self, faults: F) {
         self.0.lock().faults = faults;
+        self.1.notify_all();
+    }
+
+    /// Waits while a fault is set.
+    pub(crate) fn wait_while(&self, is_set: impl Fn(&F) -> bool) {
+        let mut state = self.0.lock();
+        while is_set(&state.faults) {
+            self.1.wait(&mut state);
+        }
+    }
+
+    /// What a fault is set to.
+    pub(crate) fn of<T>(&self, fault: impl Fn(&F) -> T) -> T {
+        fault(&self.0.lock().faults)
     }
 
     /// Returns whether a chance comes true.

@@ -101,7 +101,7 @@ impl FileBackend {
     /// Opens the file of a directory. Makes both where they are missing, for this user alone. A file
     /// that is shorter than `len` grows to it; one that is longer stays as it is.
     ///
-    /// The disk's space is taken when it is written to, not before.
+    /// The disk's space is taken when it is [reserved](StorageBackend::reserve) or written to, not before.
     ///
     /// # Errors
     /// [`TierError::InUse`] when another process has the directory, and what the file system says.
@@ -297,6 +297,29 @@ impl StorageBackend for FileBackend {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.file.write_all_at(&aligned, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        match fallocate(&*self.file, FallocateFlags::empty(), offset, len) {
+            Ok(()) => Ok(()),
+            // The file system cannot do it.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            Err(error) => {
+                // Some file systems keep what they have found. It would not be used.
+                let _ = self.discard(offset, len);
+                Err(error.into())
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&*self.file, flags, offset, len)?)
     }
 
     fn sync(&self) -> io::Result<()> {
