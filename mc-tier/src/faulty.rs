@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use mc_types::Checksum;
+use mc_types::{ByteSize, Checksum};
 
 use crate::chances::{Chances, broken_disk};
 use crate::error::{Damage, TierError};
@@ -129,6 +129,10 @@ impl<T: Tier> Tier for FaultyTier<T> {
 
     fn clean_up(&self) -> Result<u64, TierError> {
         self.change(|| self.inner.clean_up())
+    }
+
+    fn capacity(&self) -> Option<ByteSize> {
+        self.inner.capacity()
     }
 
     fn medium(&self) -> Result<Option<MediumSpace>, TierError> {

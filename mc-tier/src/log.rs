@@ -1,12 +1,14 @@
 //! A tier of segments on a local disk.
 
 mod compact;
+mod evict;
 mod footer;
 mod index;
 mod read;
 pub(crate) mod record;
 mod recover;
 mod scan;
+mod space;
 mod sync;
 mod table;
 mod writer;
@@ -14,6 +16,8 @@ mod writer;
 use core::num::NonZeroUsize;
 use core::ops::Range;
 use std::io;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_types::ByteSize;
@@ -41,6 +45,11 @@ use writer::Writer;
 /// The range is never exceeded: a put fails with [`TierError::Full`] when compaction would gain less
 /// than an eighth of a segment.
 ///
+/// [`put_making_room`](Tier::put_making_room) evicts instead of that: the oldest segment goes with its
+/// objects. The same keeps a log going whose medium is full, such as a file system that others fill: the
+/// log takes the space of a segment before it begins it, does with the segments that it has when there is
+/// no more, and grows again later.
+///
 /// A record takes a multiple of 4096 bytes: up to one block more than the object.
 #[derive(Debug)]
 pub struct LogTier {
@@ -52,6 +61,8 @@ pub struct LogTier {
     shared_sync: SharedSync,
     segment_len: u64,
     recovery: Recovery,
+    /// The bytes that the log can have now: fewer than the medium's when that is full.
+    limit: AtomicU64,
     /// Locked before the index.
     writer: Mutex<Writer>,
     /// Told when no put is writing.
@@ -69,11 +80,18 @@ pub struct LogSettings {
     /// Whether each put and removal is durable when it returns, also if the power fails; by default
     /// not. A killed process loses nothing in either case.
     pub sync_each_change: bool,
+    /// How long a log that found its medium full waits before it asks for more space than it has; by
+    /// default 30 s.
+    pub space_pause: Duration,
 }
 
 impl Default for LogSettings {
     fn default() -> Self {
-        Self { segment_len: ByteSize::mib(64), sync_each_change: false }
+        Self {
+            segment_len: ByteSize::mib(64),
+            sync_each_change: false,
+            space_pause: Duration::from_secs(30),
+        }
     }
 }
 
@@ -129,10 +147,11 @@ impl LogTier {
         self.recovery
     }
 
-    /// Returns the bytes that objects can take, with what the log keeps beside them.
+    /// Returns the bytes that objects can take, with what the log keeps beside them: those of the medium, or
+    /// of the segments that have space when the medium is full.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.backend.len()
+        self.limit().as_u64()
     }
 
     /// Makes everything durable that was put or removed before.
@@ -164,7 +183,21 @@ impl Tier for LogTier {
 
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
         let parts: Vec<_> = object.slices().iter().map(|slice| &slice.bytes()[..]).collect();
-        self.append(&StoredObject::of(id.clone(), object), &parts)
+        self.append(&StoredObject::of(id.clone(), object), &parts, None)
+    }
+
+    /// Evicts the objects of the oldest segment, and no others.
+    fn put_making_room(
+        &self,
+        id: &ObjectId,
+        object: &ObjectBytes,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<(), TierError> {
+        let parts: Vec<_> = object.slices().iter().map(|slice| &slice.bytes()[..]).collect();
+        let mut gone = Vec::new();
+        let put = self.append(&StoredObject::of(id.clone(), object), &parts, Some(&mut gone));
+        gone.into_iter().for_each(evicted);
+        put
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
@@ -184,7 +217,13 @@ impl Tier for LogTier {
     }
 
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
-        self.remove_record(id)
+        Ok(self.remove_records(std::slice::from_ref(id))?.contains(&true))
+    }
+
+    /// Writes the table of each segment once.
+    fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
+        let removed = self.remove_records(ids)?;
+        Ok(removed.into_iter().filter(|was_there| *was_there).count() as u64)
     }
 
     /// In the order of tenants, those with shorter names first, and of keys. Reads the header of each object.
@@ -203,31 +242,21 @@ impl Tier for LogTier {
 
     fn usage(&self) -> Result<TierUsage, TierError> {
         let writer = self.writer.lock();
-        let bytes = writer.segments.iter().flatten().map(|segment| segment.live).sum();
-        Ok(TierUsage { objects: self.index.read().len() as u64, bytes })
+        Ok(TierUsage { objects: self.index.read().len() as u64, bytes: writer.live() })
     }
 
-    /// Reads nothing: generations and lengths are in the index.
+    fn capacity(&self) -> Option<ByteSize> {
+        Some(self.limit())
+    }
+
+    /// Evicts in the order of the log: the oldest are those that were written first. Reads the list of each
+    /// segment that they are in. A log that found its medium full asks for more space first, if it is time
+    /// to, and evicts nothing then.
     fn evict(
         &self,
         watermarks: Watermarks,
         evicted: &mut dyn FnMut(ObjectId),
     ) -> Result<TierUsage, TierError> {
-        let before = self.usage()?;
-        if before.bytes <= watermarks.high.as_u64() {
-            return Ok(TierUsage::default());
-        }
-        let wanted = before.bytes.saturating_sub(watermarks.low.as_u64());
-        let oldest = self.index.read().oldest(wanted);
-        let mut removed = TierUsage::default();
-        for id in oldest {
-            let space = self.index.read().find(&id).map_or(0, |place| place.space());
-            if self.remove(&id)? {
-                removed.objects += 1;
-                removed.bytes += space;
-                evicted(id);
-            }
-        }
-        Ok(removed)
+        self.evict_oldest(watermarks, evicted)
     }
 }

@@ -32,6 +32,28 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// What the medium says. The tier then holds the object as it was before, or the new one.
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError>;
 
+    /// Stores an object as [`put`](Self::put) does, and evicts the oldest objects where there is no room
+    /// for it: by default a sixteenth of all. Calls `evicted` with the id of each object after its removal.
+    ///
+    /// # Errors
+    /// As of [`put`](Self::put) and [`evict`](Self::evict). Objects that `evicted` was called with are gone.
+    fn put_making_room(
+        &self,
+        id: &ObjectId,
+        object: &ObjectBytes,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<(), TierError> {
+        match self.put(id, object) {
+            Err(TierError::Full { .. }) => {
+                let used = self.usage()?.bytes;
+                let low = ByteSize::bytes(used - used.div_ceil(16));
+                self.evict(Watermarks { high: low, low }, evicted)?;
+                self.put(id, object)
+            }
+            put => put,
+        }
+    }
+
     /// Returns an object; `None` when there is no such object.
     ///
     /// # Errors
@@ -71,6 +93,14 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// What the medium says. The object may be removed.
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError>;
 
+    /// Removes objects; by default one after the other. Returns how many of them were there.
+    ///
+    /// # Errors
+    /// As of [`remove`](Self::remove). Any of the objects may be removed.
+    fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
+        ids.iter().try_fold(0, |removed, id| Ok(removed + u64::from(self.remove(id)?)))
+    }
+
     /// Lists up to `limit` objects after the place of `after`, in an order of the tier's own. A scan
     /// begins without a cursor, goes on with the cursor of each page, and ends with the page that has
     /// none; the page before may be empty. An object that is there from the begin to the end of the
@@ -86,6 +116,12 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// # Errors
     /// What the medium says.
     fn usage(&self) -> Result<TierUsage, TierError>;
+
+    /// Returns the bytes that objects can take now, with what the tier keeps beside them; `None` where the
+    /// tier does not know. It may change, and does not block.
+    fn capacity(&self) -> Option<ByteSize> {
+        None
+    }
 
     /// Evicts the oldest objects when all of them together take more than the high watermark, until
     /// they take no more than the low one. Calls `evicted` with the id of each object after its

@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 use tracing::warn;
 
 use super::LogTier;
-use super::record::{header_len, padded};
+use super::record::{BLOCK, header_len, padded};
 use super::scan::Records;
 use super::table::table_len;
 use super::writer::Writer;
@@ -15,7 +15,7 @@ use crate::error::TierError;
 use crate::object::StoredObject;
 
 impl LogTier {
-    /// Makes the head have room for an object.
+    /// Makes the head have room for an object, without an eviction.
     ///
     /// One segment is always kept free, so that the objects of another can move there. They do not
     /// move while puts are writing: where an object is put and moved at once, the put would have the
@@ -26,7 +26,7 @@ impl LogTier {
         object: &StoredObject,
     ) -> Result<(), TierError> {
         loop {
-            let free = writer.free();
+            let free = self.free_segments(writer, 2);
             if free > 0 && self.fits(writer, object) {
                 return Ok(());
             }
@@ -38,30 +38,43 @@ impl LogTier {
                 continue;
             }
             if free == 0 {
-                // A compaction has failed. What was left of its segment fits into the head.
-                self.compact(writer, 0)?;
+                // A compaction has failed, or an eviction has used the last one.
+                let room = self.head_room(writer);
+                let number = self.sparse(writer, 0, room);
+                self.compact(writer, number.ok_or_else(|| self.full())?)?;
                 continue;
             }
-            self.compact(writer, padded(header_len(object) as u64 + object.object_len()))?;
+            let space = padded(header_len(object) as u64 + object.object_len());
+            let number = self.sparse(writer, space.max(self.usable() / 8), u64::MAX);
+            self.compact(writer, number.ok_or_else(|| self.full())?)?;
             let has_room = self.fits(writer, object);
             return if has_room { Ok(()) } else { self.begin_segment(writer) };
         }
     }
 
-    /// Moves the objects of the segment that has the fewest bytes, and makes it free. It must have
-    /// `space` bytes without objects, and so many that it is worth the moves.
-    fn compact(&self, writer: &mut Writer, space: u64) -> Result<(), TierError> {
-        let worth = space.max(self.usable() / 8);
+    /// The segment that has the fewest bytes of objects, if it has `space` bytes without and at most `most`
+    /// with.
+    pub(super) fn sparse(&self, writer: &Writer, space: u64, most: u64) -> Option<usize> {
         let others = writer.segments.iter().enumerate();
         let others = others.filter(|(number, _)| Some(*number) != writer.head);
         let readable = others.filter_map(|(number, segment)| {
             let segment = segment.as_ref().filter(|segment| !segment.is_unreadable);
             segment.map(|segment| (segment.live, number))
         });
-        let (_, number) = readable
-            .min()
-            .filter(|(live, _)| self.usable().saturating_sub(*live) >= worth)
-            .ok_or_else(|| self.full())?;
+        let (live, number) = readable.min()?;
+        (self.usable().saturating_sub(live) >= space && live <= most).then_some(number)
+    }
+
+    /// The bytes that records can take in the head.
+    fn head_room(&self, writer: &mut Writer) -> u64 {
+        let Some(head) = writer.head else { return 0 };
+        let segment = writer.segment(head);
+        let footer = padded(segment.footer_len as u64 + BLOCK);
+        (self.begin_of(head) + self.segment_len).saturating_sub(segment.end + footer)
+    }
+
+    /// Moves the objects of a segment, and makes it free.
+    pub(super) fn compact(&self, writer: &mut Writer, number: usize) -> Result<(), TierError> {
         if let Err(source) = self.move_objects(writer, number)? {
             warn!(segment = number, error = %source, "a segment cannot be read and is not compacted");
             writer.segment(number).is_unreadable = true;
@@ -113,7 +126,7 @@ impl LogTier {
     }
 
     /// Makes a segment free whose objects were moved.
-    fn release(&self, writer: &mut Writer, number: usize) -> Result<(), TierError> {
+    pub(super) fn release(&self, writer: &mut Writer, number: usize) -> Result<(), TierError> {
         let live = writer.segment(number).live;
         if live > 0 {
             let objects = self.index.write().forget_segment(number);
@@ -128,6 +141,7 @@ impl LogTier {
         writer.segments[number] = None;
         writer.stale.remove(&number);
         writer.unsealed.remove(&number);
+        self.give_back(writer, number);
         Ok(())
     }
 }

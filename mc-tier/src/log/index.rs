@@ -8,7 +8,6 @@ use mc_types::{Generation, ObjectKey};
 
 use super::record::{array, padded};
 use crate::object::ObjectId;
-use crate::oldest::Oldest;
 use crate::tier::ScanCursor;
 
 /// The place of an object's record.
@@ -78,14 +77,10 @@ impl Index {
         before - self.0.len()
     }
 
-    /// The objects with the lowest generations that have the wanted bytes together, the oldest first.
-    pub(super) fn oldest(&self, wanted: u64) -> Vec<ObjectId> {
-        let mut oldest = Oldest::new(wanted);
-        for (id, location) in &self.0 {
-            let generation = &id[id.len() - 8..];
-            oldest.add((generation, id), location.space());
-        }
-        oldest.into_vec().into_iter().map(|((_, id), _)| unpacked(id)).collect()
+    /// The objects of a segment. Looks at all objects.
+    pub(super) fn ids_of_segment(&self, segment: usize) -> Vec<ObjectId> {
+        let all = self.0.iter().filter(|(_, place)| place.segment() == segment);
+        all.map(|(id, _)| unpacked(id)).collect()
     }
 
     /// The ids after the one of a cursor.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::AtomicU64;
 
 use mc_types::ByteSize;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -11,6 +12,7 @@ use super::footer;
 use super::index::Location;
 use super::record::{BLOCK, FORMAT, LogBlock, encode_log, padded, parse_log};
 use super::scan::Records;
+use super::space::Space;
 use super::sync::SharedSync;
 use super::table::{self, DeadBlocks, SegmentHead};
 use super::writer::{Segment, Writer};
@@ -51,6 +53,7 @@ pub(super) fn open(
             least: ByteSize::bytes(segment_len.saturating_mul(MIN_SEGMENTS).saturating_add(BLOCK)),
         });
     }
+    let len = backend.len();
     let mut log = LogTier {
         alignment: (backend.alignment() as u64).clamp(1, BLOCK),
         backend,
@@ -66,7 +69,9 @@ pub(super) fn open(
             puts: 0,
             stale: BTreeSet::new(),
             unsealed: BTreeSet::new(),
+            space: Space::new(segments as usize, settings.space_pause),
         }),
+        limit: AtomicU64::new(len),
         no_puts: Condvar::new(),
         index: RwLock::default(),
     };
@@ -172,7 +177,7 @@ impl Bar<'_> {
 impl LogTier {
     fn recover(&self, progress: Progress<'_>) -> io::Result<Recovery> {
         let mut writer = self.writer.lock();
-        let mut used = self.read_tables(writer.segments.len())?;
+        let mut used = self.read_tables(&mut writer)?;
         used.sort_unstable_by_key(|used| (used.head.sequence, used.number));
         let last = used.last().map(|used| (used.number, used.head));
         writer.next_sequence = last.map_or(1, |(_, head)| head.sequence.saturating_add(1));
@@ -195,23 +200,43 @@ impl LogTier {
         Ok(Recovery { objects: self.index.read().len() as u64, damaged })
     }
 
-    fn read_tables(&self, segments: usize) -> io::Result<Vec<Used>> {
-        let (mut used, mut failed) = (Vec::new(), None);
-        let numbers: Vec<_> = (0..segments).collect();
+    /// Reads the tables of all segments. A segment whose table cannot be read is not used.
+    fn read_tables(&self, writer: &mut Writer) -> io::Result<Vec<Used>> {
+        let (mut used, mut failed) = (Vec::new(), Vec::new());
+        let numbers: Vec<_> = (0..writer.segments.len()).collect();
         for numbers in numbers.chunks(AT_ONCE) {
             let len = self.table_len() as usize;
             let table = |number: &usize| (self.begin_of(*number), self.pool.take(len));
             let reads = numbers.iter().map(table).collect();
-            self.backend.read_many(reads, &mut |place, read| match read {
-                Ok(bytes) => {
-                    let number = numbers[place];
-                    let table = table::parse(&bytes, self.segment_len);
-                    used.extend(table.map(|(head, dead)| Used { number, head, dead }));
+            self.backend.read_many(reads, &mut |place, read| {
+                let number = numbers[place];
+                match read {
+                    Ok(bytes) => {
+                        let table = table::parse(&bytes, self.segment_len);
+                        used.extend(table.map(|(head, dead)| Used { number, head, dead }));
+                    }
+                    Err(error) => failed.push((number, error)),
                 }
-                Err(error) => failed = Some(error),
             });
+            // A medium without a part that can be read is no log.
+            let all = numbers[0] == 0 && failed.len() == numbers.len();
+            if let Some((_, error)) = failed.pop_if(|_| all) {
+                return Err(error);
+            }
+            for (number, error) in failed.drain(..) {
+                self.leave_out(writer, number, &error);
+            }
         }
-        failed.map_or(Ok(used), Err)
+        Ok(used)
+    }
+
+    /// Does not use a segment that cannot be read, until the log is opened again.
+    fn leave_out(&self, writer: &mut Writer, number: usize, error: &io::Error) {
+        warn!(
+            path = %self.backend.path().display(), segment = number, %error,
+            "a segment cannot be read and is not used; its objects are lost. Check the disk"
+        );
+        writer.space.break_down(number);
     }
 
     /// The bytes of a segment that are read, if it is not damaged.
@@ -260,7 +285,14 @@ impl LogTier {
         let has_footer = found.is_some();
         let mut found = match found {
             Some(found) => found,
-            None => self.scan_records(&used, bar)?,
+            None => match self.scan_records(&used, bar) {
+                Ok(found) => found,
+                Err(error) => {
+                    self.leave_out(writer, used.number, &error);
+                    writer.head.take_if(|head| *head == used.number);
+                    return Ok(1);
+                }
+            },
         };
         bar.done += to_read;
         bar.show(0);
@@ -283,6 +315,8 @@ impl LogTier {
             }
         }
         writer.segments[number] = Some(segment);
+        // It was written. If not to its end, the medium says so.
+        writer.space.give(number);
         if used.dead.is_torn {
             writer.stale.insert(number);
         }

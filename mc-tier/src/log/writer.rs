@@ -10,12 +10,22 @@ use super::LogTier;
 use super::footer;
 use super::index::Location;
 use super::record::{BLOCK, encode_record, header_len, padded, seal_first_blocks};
+use super::space::{Space, is_full};
 use super::table::{self, DeadBlocks, FooterPlace, SegmentHead, table_len};
 use crate::error::TierError;
 use crate::object::{ObjectId, StoredObject, crc32c};
 
 /// The longest write.
 const MAX_WRITE: u64 = 1 << 20;
+
+/// By its number on Unix systems.
+const EIO: i32 = 5;
+
+/// Segments that a put tries at most: each has less space of the medium than it was thought to have.
+const TRIES: usize = 4;
+
+/// Segments in a row that cannot be begun before the disk counts as broken.
+const MAX_BROKEN: usize = 3;
 
 /// A segment that is used.
 #[derive(Debug)]
@@ -58,11 +68,13 @@ pub(super) struct Writer {
     pub(super) stale: BTreeSet<usize>,
     /// Segments to which no more records are appended and whose footers are yet to be written.
     pub(super) unsealed: BTreeSet<usize>,
+    pub(super) space: Space,
 }
 
 impl Writer {
-    pub(super) fn free(&self) -> usize {
-        self.segments.iter().filter(|segment| segment.is_none()).count()
+    /// The bytes of all records whose objects are there.
+    pub(super) fn live(&self) -> u64 {
+        self.segments.iter().flatten().map(|segment| segment.live).sum()
     }
 
     pub(super) fn segment(&mut self, number: usize) -> &mut Segment {
@@ -89,6 +101,8 @@ struct Put<'a> {
     place: Location,
     /// The object, when it is written.
     written: Option<&'a ObjectId>,
+    /// Why it could not be written, where the medium is full.
+    full: Option<io::Error>,
 }
 
 impl Drop for Put<'_> {
@@ -99,6 +113,9 @@ impl Drop for Put<'_> {
         match self.written {
             Some(id) => self.log.publish(&mut writer, id, self.place),
             None => writer.kill(&self.place),
+        }
+        if let Some(error) = &self.full {
+            self.log.give_up_segment(&mut writer, self.place.segment(), error);
         }
         self.log.seal_all(&mut writer);
         // What fails here is done before the next change.
@@ -125,25 +142,69 @@ impl LogTier {
         self.segment_len - self.table_len() - BLOCK
     }
 
-    /// Stores an object, in place of the one that may be there.
-    pub(super) fn append(&self, object: &StoredObject, parts: &[&[u8]]) -> Result<(), TierError> {
+    /// Stores an object, in place of the one that may be there. Where there is no room, the oldest objects
+    /// make some if their ids are wanted; these have gone also when this fails.
+    pub(super) fn append(
+        &self,
+        object: &StoredObject,
+        parts: &[&[u8]],
+        mut evicted: Option<&mut Vec<ObjectId>>,
+    ) -> Result<(), TierError> {
         let space = padded(header_len(object) as u64 + object.object_len());
         if space > self.usable() {
             let (len, limit) = (ByteSize::bytes(space), ByteSize::bytes(self.usable()));
             return Err(TierError::ObjectTooLong { len, limit });
         }
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            let Some(full) = self.try_append(object, parts, evicted.as_deref_mut())? else {
+                return Ok(());
+            };
+            // The next try has another segment.
+            if tries == 0 {
+                return Err(full);
+            }
+        }
+    }
+
+    /// Returns the error where the medium was found full.
+    fn try_append(
+        &self,
+        object: &StoredObject,
+        parts: &[&[u8]],
+        evicted: Option<&mut Vec<ObjectId>>,
+    ) -> Result<Option<TierError>, TierError> {
         let mut writer = self.writer.lock();
         self.write_tables(&mut writer)?;
-        self.make_room(&mut writer, object)?;
+        match evicted {
+            None => self.make_room(&mut writer, object)?,
+            Some(evicted) => self.make_room_evicting(&mut writer, object, evicted)?,
+        }
         let place = self.reserve(&mut writer, object);
         writer.puts += 1;
         writer.segment(place.segment()).puts += 1;
         drop(writer);
-        let mut put = Put { log: self, place, written: None };
-        let written = self.write_record(&place, object, parts).and_then(|()| self.sync_change());
-        written.map_err(|source| self.failure("write", source))?;
-        put.written = Some(object.id());
-        Ok(())
+        let mut put = Put { log: self, place, written: None, full: None };
+        match self.write_record(&place, object, parts).and_then(|()| self.sync_change()) {
+            Ok(()) => {
+                put.written = Some(object.id());
+                Ok(None)
+            }
+            Err(source) if is_full(&source) => {
+                put.full = Some(source.kind().into());
+                Ok(Some(self.failure("write", source)))
+            }
+            Err(source) => Err(self.failure("write", source)),
+        }
+    }
+
+    /// Appends no more to a segment for which the medium has no space left.
+    fn give_up_segment(&self, writer: &mut Writer, number: usize, error: &io::Error) {
+        self.note_full(writer, number, error);
+        if writer.head == Some(number) {
+            writer.unsealed.extend(writer.head.take());
+        }
     }
 
     /// Takes the next place in the head, which has room.
@@ -201,20 +262,24 @@ impl LogTier {
         }
     }
 
-    /// Removes an object. Returns whether it was there.
-    pub(super) fn remove_record(&self, id: &ObjectId) -> Result<bool, TierError> {
+    /// Removes objects, and writes the table of each of their segments once. Returns which were there.
+    pub(super) fn remove_records(&self, ids: &[ObjectId]) -> Result<Vec<bool>, TierError> {
         let mut writer = self.writer.lock();
         self.write_tables(&mut writer)?;
-        let place = self.index.write().remove(id);
-        if let Some(place) = &place {
-            writer.segment(place.segment()).live -= place.space();
-            writer.kill(place);
-            self.write_tables(&mut writer)?;
+        let mut removed = Vec::with_capacity(ids.len());
+        for id in ids {
+            let place = self.index.write().remove(id);
+            if let Some(place) = &place {
+                writer.segment(place.segment()).live -= place.space();
+                writer.kill(place);
+            }
+            removed.push(place.is_some());
         }
+        self.write_tables(&mut writer)?;
         drop(writer);
-        // Also where it was not there: another removal may not be durable yet.
+        // Also where they were not there: another removal may not be durable yet.
         self.sync_change().map_err(|source| self.failure("sync", source))?;
-        Ok(place.is_some())
+        Ok(removed)
     }
 
     /// Makes a change durable where the settings want it.
@@ -243,23 +308,34 @@ impl LogTier {
         self.backend.write(self.begin_of(number), &bytes)
     }
 
-    /// Appends to a free segment from now on.
+    /// Appends to a free segment from now on. One that cannot be written is passed over.
     pub(super) fn begin_segment(&self, writer: &mut Writer) -> Result<(), TierError> {
-        let Some(number) = writer.segments.iter().position(Option::is_none) else {
-            return Err(self.full());
-        };
-        let nonce =
-            getrandom::u64().map_err(|error| self.failure("draw a nonce for", error.into()))?;
-        let head = SegmentHead { sequence: writer.next_sequence, nonce, footer: None };
-        writer.next_sequence += 1;
-        let dead = DeadBlocks::none(self.segment_len);
-        let written = self.write_table(number, head, &dead);
-        written.map_err(|source| self.failure("write", source))?;
-        let end = self.begin_of(number) + self.table_len();
-        writer.segments[number] = Some(Segment::new(head, dead, end));
-        writer.unsealed.extend(writer.head.replace(number));
-        self.seal_all(writer);
-        Ok(())
+        let (mut broken, mut tried) = (0, Vec::new());
+        while let Some(number) = self.next_segment(writer, &tried) {
+            tried.push(number);
+            let nonce =
+                getrandom::u64().map_err(|error| self.failure("draw a nonce for", error.into()))?;
+            let head = SegmentHead { sequence: writer.next_sequence, nonce, footer: None };
+            writer.next_sequence += 1;
+            let dead = DeadBlocks::none(self.segment_len);
+            match self.write_table(number, head, &dead) {
+                Ok(()) => {
+                    let end = self.begin_of(number) + self.table_len();
+                    writer.segments[number] = Some(Segment::new(head, dead, end));
+                    writer.unsealed.extend(writer.head.replace(number));
+                    self.seal_all(writer);
+                    return Ok(());
+                }
+                Err(source) if is_full(&source) => self.note_full(writer, number, &source),
+                Err(source) if broken + 1 < MAX_BROKEN && is_broken(&source) => {
+                    warn!(segment = number, error = %source, "a segment cannot be written and is not used");
+                    broken += 1;
+                    writer.space.break_down(number);
+                }
+                Err(source) => return Err(self.failure("write", source)),
+            }
+        }
+        Err(self.full())
     }
 
     /// Writes the footers of the segments that are complete. A segment whose footer cannot be written
@@ -310,6 +386,11 @@ impl LogTier {
         let footer_len = (segment.footer_len + footer::entry_len(object.id())) as u64;
         segment.end + space + padded(footer_len) <= self.begin_of(head) + self.segment_len
     }
+}
+
+/// Returns whether an error may be that of one place, and not of the medium.
+fn is_broken(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EIO)
 }
 
 /// Bytes in several parts.

@@ -45,3 +45,10 @@ const MOUNT: [&str; 6] = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs"];
 pub(crate) fn mount(root: &Path) {
     assert!(Command::new(MOUNT[0]).args(&MOUNT[1..]).arg(root).status().unwrap().success());
 }
+
+/// Mounts a disk of so many bytes.
+pub(crate) fn mount_of(root: &Path, bytes: u64) {
+    let size = format!("size={bytes}");
+    let args = [MOUNT[1], MOUNT[2], MOUNT[3], &size, MOUNT[5]];
+    assert!(Command::new(MOUNT[0]).args(args).arg(root).status().unwrap().success());
+}

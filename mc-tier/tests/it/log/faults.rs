@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mc_testkit::Random;
-use mc_tier::{BackendFaults, FaultyBackend, LogTier, MemoryBackend, Tier, TierError};
+use mc_tier::{
+    BackendFaults, FaultyBackend, LogTier, MemoryBackend, StorageBackend as _, Tier, TierError,
+};
 
-use super::common::{id, is_there, medium, object, open, scan_all, settings};
+use super::common::{BLOCK, SEGMENT, id, is_there, medium, object, open, scan_all, settings};
 
 const NUMBERS: usize = 60;
 
@@ -133,4 +135,41 @@ fn flipped_bits_are_never_returned() {
             }
         }
     }
+}
+
+/// The bad sectors of one segment cost its objects, and no others.
+#[test]
+fn a_segment_that_cannot_be_read_does_not_keep_the_log_from_being_opened() {
+    let segment = SEGMENT.as_u64();
+    let is_used = |medium: &MemoryBackend, number: &u64| {
+        let mut magic = [0; 8];
+        medium.read(BLOCK + number * segment, &mut magic).unwrap();
+        magic == *b"MCTSEGMT"
+    };
+    for is_table in [true, false] {
+        let medium = medium(16);
+        let tier = open(medium.clone());
+        (0..40).for_each(|number| tier.put(&id(number), &object(number)).unwrap());
+        drop(tier);
+        // The table of one that has a footer, or bytes of the last one, which has none.
+        let last = (0..16).rev().find(|number| is_used(&medium, number)).unwrap();
+        let at = if is_table { BLOCK + segment } else { BLOCK + last * segment + 4 * BLOCK };
+        let faulty = Arc::new(FaultyBackend::new(medium.clone(), 1));
+        let mut faults = BackendFaults::default();
+        faults.bad = (at, at + 512);
+        faulty.set(faults);
+        let tier = LogTier::open(Arc::clone(&faulty), settings()).unwrap();
+        let there = (0..40).filter(|number| is_there(&tier, *number)).count();
+        assert!((25..40).contains(&there), "{there} of 40");
+        // It is used on, around the segment.
+        for number in 100..400 {
+            tier.put_making_room(&id(number), &object(number), &mut drop).unwrap();
+            assert!(is_there(&tier, number));
+        }
+    }
+    let faulty = Arc::new(FaultyBackend::new(medium(16), 1));
+    let mut faults = BackendFaults::default();
+    faults.bad = (BLOCK, u64::MAX);
+    faulty.set(faults);
+    LogTier::open(faulty, settings()).unwrap_err();
 }

@@ -4,6 +4,7 @@ mod common;
 mod damage;
 mod faults;
 mod files;
+mod full;
 mod medium;
 mod power;
 mod segments;
