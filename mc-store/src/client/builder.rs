@@ -26,7 +26,7 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
-use super::tiers::own_disk::{DiskOptions, OwnDisk, OwnPlace, OwnTier};
+use super::tiers::own_disk::{DiskOptions, DiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{SharedTier, storage_config};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
@@ -546,12 +546,12 @@ impl ClientBuilder {
             settings.tickets,
             self.host_name.map(String::into_boxed_str),
         ));
-        let own_disk = match self.own_place {
+        let (own_disk, later_disk) = match self.own_place {
             Some(place) => {
-                let opening = OwnDisk::open(place, &storage, &transport, &segments, &*environment);
-                Some(opening.await?)
+                let cluster_id = &storage.settings.cluster_id;
+                DiskSlot::open(place, cluster_id, &transport, &segments, &environment).await?
             }
-            None => None,
+            None => (DiskSlot::default(), None),
         };
         let core = Arc::new(Core {
             id,
@@ -606,10 +606,10 @@ impl ClientBuilder {
         core.log_figures();
         core.send_reports();
         core.start_shared_tier();
-        if core.own_disk.is_some() {
+        if core.own_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }
-        core.start_own_disk();
+        core.start_own_disk(later_disk);
         #[cfg(feature = "c2c")]
         core.convert_objects();
         #[cfg(feature = "http")]

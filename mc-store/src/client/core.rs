@@ -24,7 +24,7 @@ use super::put_keys::PutKeys;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
-use super::tiers::own_disk::OwnDisk;
+use super::tiers::own_disk::DiskSlot;
 use super::tiers::shared::SharedTier;
 use crate::error::Unusable;
 
@@ -52,7 +52,7 @@ pub(super) struct Core {
     /// Files of objects, where the master plans any.
     pub(super) shared_tier: Option<SharedTier>,
     /// Objects on the client's own disk.
-    pub(super) own_disk: Option<OwnDisk>,
+    pub(super) own_disk: DiskSlot,
     /// One for each object that is read from a tier at a time; the rest wait, and hold no thread.
     pub(super) tier_readers: Semaphore,
     /// The tenant that the client acts for.

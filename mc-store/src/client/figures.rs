@@ -46,7 +46,8 @@ impl Core {
                 .collect(),
             labels: self.settings.metrics_labels.clone(),
             shared_tier: self.shared_tier.as_ref().map(SharedTier::metrics),
-            own_disk: self.own_disk.as_ref().map(OwnDisk::metrics),
+            own_disk: self.own_disk.get().map(OwnDisk::metrics),
+            is_own_disk_missing: self.own_disk.is_missing(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }

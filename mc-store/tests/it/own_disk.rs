@@ -362,3 +362,51 @@ async fn a_disk_that_is_to_be_smaller_is() {
         smaller.shutdown().await;
     }
 }
+
+/// A disk that cannot be read, and one that hangs, cost their node nothing but the disk, and are used as soon
+/// as they are well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_starts_without_a_disk_that_cannot_be_opened_and_uses_it_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = start(config(false)).await;
+    let start = || node(&cluster, directory.path(), ByteSize::mib(8)).connect();
+    start().await.unwrap().shutdown().await;
+    let path = cluster_directory(directory.path());
+    let (log, name) = (path.join("objects.log"), path.join("disk_id"));
+    for hangs in [false, true] {
+        let spoilt = if hangs { &name } else { &log };
+        std::fs::remove_file(spoilt).unwrap();
+        if hangs {
+            // Reading it waits for a writer.
+            let made = std::process::Command::new("mkfifo").arg(spoilt).status().unwrap();
+            assert!(made.success());
+        } else {
+            // No file, but no matter of settings either.
+            std::fs::create_dir(spoilt).unwrap();
+        }
+        let node = start().await.unwrap();
+        assert!(node.metrics().is_own_disk_missing && node.metrics().own_disk.is_none());
+        assert!(cluster.master.report().local_disks.is_empty());
+        let (app, key) = (cluster.app().await, format!("hangs-{hangs}"));
+        app.put(&key, content(&key, 100_000)).await.unwrap();
+        assert_eq!(app.get(&key).await.unwrap(), content(&key, 100_000));
+        if hangs {
+            // Its reader finds no name, and no pipe when it comes again.
+            let writer = std::fs::OpenOptions::new().write(true).open(spoilt).unwrap();
+            std::fs::remove_file(spoilt).unwrap();
+            drop(writer);
+        } else {
+            std::fs::remove_dir(spoilt).unwrap();
+        }
+        let is_open = async || cluster.master.report().local_disks.len() == 1;
+        eventually_async(DEADLINE, "the disk to be used", is_open).await;
+        assert!(!node.metrics().is_own_disk_missing);
+        let key = format!("{key}-later");
+        app.put(&key, content(&key, 100_000)).await.unwrap();
+        eventually_async(DEADLINE, "it on disk", async || on_disks(&cluster.master) > 0).await;
+        app.remove_all(true).await.unwrap();
+        node.shutdown().await;
+        let is_away = async || cluster.master.report().local_disks.is_empty();
+        eventually_async(DEADLINE, "the disk to be away", is_away).await;
+    }
+}

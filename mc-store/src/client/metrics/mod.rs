@@ -324,6 +324,8 @@ pub struct ClientMetrics {
     pub shared_tier: Option<TierMetrics>,
     /// The client's own disk; `None` without one.
     pub own_disk: Option<TierMetrics>,
+    /// Whether the client is to have a disk of its own that is not open: it cannot be opened, or takes long.
+    pub is_own_disk_missing: bool,
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
     /// What became of the objects that it was to convert; `None` when there are no rules.

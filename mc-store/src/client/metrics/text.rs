@@ -35,6 +35,7 @@ impl ClientMetrics {
         if let Some(disk) = &self.own_disk {
             tier(&mut page, "own_disk", disk);
         }
+        self.disk_missing(&mut page);
         self.reports(&mut page);
         self.cut_off(&mut page);
         #[cfg(feature = "c2c")]
@@ -193,6 +194,12 @@ impl ClientMetrics {
         let help = "1 while peers reach no segment of this client, by its own check";
         page.metric(name, Gauge, help);
         page.sample(name, &[], u64::from(self.is_cut_off));
+    }
+
+    fn disk_missing(&self, page: &mut MetricsText) {
+        let name = "mooncake_client_is_own_disk_missing";
+        page.metric(name, Gauge, "1 while this client's own disk cannot be opened or takes long");
+        page.sample(name, &[], u64::from(self.is_own_disk_missing));
     }
 
     #[cfg(feature = "c2c")]

@@ -50,7 +50,7 @@ impl Core {
 
     /// The client's own disk, if the object is there.
     fn own_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
-        let disk = self.own_disk.as_ref()?;
+        let disk = self.own_disk.get()?;
         let is_there = list.local_disks.iter().any(|there| there.client == self.id);
         let tier = disk.tier().filter(|_| is_there)?;
         let place = ReplicaPlace::LocalDisk(self.id);

@@ -8,6 +8,7 @@
 mod directory;
 mod fitness;
 mod look;
+mod opening;
 mod options;
 mod places;
 mod promote;
@@ -17,23 +18,22 @@ mod work;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use mc_meta::LocalDiskSpec;
-use mc_rpc::StorageConfig;
 use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, DiskId};
 use parking_lot::{Mutex, RwLock};
-use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use self::places::Places;
 use self::region::DiskRegion;
 use super::{TierCounters, TierMetrics};
 use crate::client::segments::Segments;
-use crate::environment::Environment;
 
 pub(in crate::client) use look::DiskLook;
+pub(in crate::client) use opening::{DiskSlot, LaterDisk};
 pub(in crate::client) use options::OwnPlace;
 pub use options::{DiskError, DiskOptions, OwnTier};
 
@@ -47,7 +47,10 @@ pub(in crate::client) struct OwnDisk {
     tier: RwLock<Option<Arc<dyn Tier>>>,
     places: Arc<Places>,
     spec: LocalDiskSpec,
-    capacity: ByteSize,
+    /// The bytes that objects may take.
+    most: ByteSize,
+    /// The capacity that the master was told.
+    told: AtomicU64,
     /// `None` once the client has left.
     region: Mutex<Option<Region>>,
     pub(in crate::client) counters: Arc<TierCounters>,
@@ -60,37 +63,13 @@ impl std::fmt::Debug for OwnDisk {
 }
 
 impl OwnDisk {
-    /// Opens the disk and makes it readable to peers, who hear of it when it is mounted.
+    /// Makes an open disk readable to peers, who hear of it when it is mounted.
     ///
     /// # Errors
     /// [`DiskError`].
-    pub(in crate::client) async fn open(
-        place: OwnPlace,
-        config: &StorageConfig,
-        node: &Node,
-        segments: &Segments,
-        environment: &dyn Environment,
-    ) -> Result<Self, DiskError> {
+    fn new(opened: OwnTier, node: &Node, segments: &Segments) -> Result<Self, DiskError> {
         let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
-        let OwnTier { tier, capacity, id } = match place {
-            OwnPlace::Directory(options) => {
-                let root = options.path.join(&*config.settings.cluster_id);
-                let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
-                let fresh = DiskId::from_u128(fresh);
-                let deadline = Instant::now() + directory::WAIT;
-                loop {
-                    let (root, size) = (root.clone(), options.size);
-                    let may_wait = Instant::now() < deadline;
-                    let opening = move || open_log(&root, size, fresh, may_wait);
-                    let opened = environment.blocking(opening).await.and_then(Result::ok);
-                    match opened.ok_or(DiskError::Ending)?? {
-                        Some(opened) => break opened,
-                        None => sleep(directory::LOOK_AGAIN).await,
-                    }
-                }
-            }
-            OwnPlace::Tier(tier) => tier,
-        };
+        let OwnTier { tier, capacity, id } = opened;
         let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
         let device = DiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
         let stages: Result<Vec<Memory>, _> =
@@ -104,7 +83,13 @@ impl OwnDisk {
         let look = DiskLook { tier: Arc::clone(&tier), places: Arc::clone(&places) };
         segments.set_disk(Some(look));
         let tier = RwLock::new(Some(tier));
-        Ok(Self { tier, places, spec, capacity, region: Mutex::new(Some(region)), counters })
+        let (region, told) = (Mutex::new(Some(region)), AtomicU64::new(0));
+        Ok(Self { tier, places, spec, most: capacity, told, region, counters })
+    }
+
+    /// The bytes that objects can take now: fewer than they may where the disk has less space.
+    fn capacity(&self) -> ByteSize {
+        self.tier().and_then(|tier| tier.capacity()).map_or(self.most, |now| now.min(self.most))
     }
 
     /// The objects on it; `None` once the client has left.
@@ -137,7 +122,7 @@ fn open_log(
     }
     directory::warn_of_sum(root);
     let mut settings = LogSettings::default();
-    settings.segment_len = options::segment_len(size);
+    settings.segment_len = options::segment_len(size, said.is_some());
     let mut last = 0;
     let tier = LogTier::open_with_progress(backend, settings, |done, all| {
         // Every tenth part of a long opening.

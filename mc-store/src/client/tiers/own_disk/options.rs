@@ -30,7 +30,7 @@ pub struct DiskOptions {
     /// The bytes that objects may take, at least 17 MiB. A disk that was made with more is cut to that, or
     /// to four times its largest object, and loses what was behind. The default is nine tenths of the file
     /// system's free space when the disk is first used; a disk that is there keeps its size then. No object
-    /// may have more than a sixteenth of it, or 256 MiB.
+    /// may have more than a sixteenth of it (of the default, a 128th, which is at least 4 MiB), or 256 MiB.
     pub size: Option<ByteSize>,
 }
 
@@ -124,11 +124,12 @@ pub enum DiskError {
     Ending,
 }
 
-/// The length of the log's segments. Long ones take long objects; many make compaction cheap.
-pub(super) fn segment_len(size: ByteSize) -> ByteSize {
+/// The length of the log's segments. Long ones take long objects; many waste little. Of a size that nobody
+/// has `said`, several logs of one file system may have to share the space.
+pub(super) fn segment_len(size: ByteSize, said: bool) -> ByteSize {
     let [shortest, longest] = [4, 256].map(|mib: u64| mib << 20);
-    let sixteenth = (size.as_u64() / 16).clamp(shortest, longest);
-    ByteSize::bytes(sixteenth / BLOCK * BLOCK)
+    let part = (size.as_u64() / if said { 16 } else { 128 }).clamp(shortest, longest);
+    ByteSize::bytes(part / BLOCK * BLOCK)
 }
 
 /// Nine tenths of the free space of a directory's file system.

@@ -62,7 +62,7 @@ impl Core {
     /// The object of a job: from the own disk, or else from the shared tier.
     async fn stored(&self, job: &DiskJob) -> Option<ObjectBytes> {
         let id = id_of(job).ok()?;
-        let own = self.own_disk.as_ref().and_then(OwnDisk::tier);
+        let own = self.own_disk.get().and_then(OwnDisk::tier);
         let shared = self.shared_tier.as_ref().and_then(|shared| shared.tier().cloned());
         let tiers: Vec<Arc<dyn Tier>> = own.into_iter().chain(shared).collect();
         let read = move || {

@@ -1,6 +1,7 @@
 //! Telling the master what is on the disk.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mc_rpc::RpcError;
 use mc_tier::{ObjectId, StoredObject};
@@ -18,8 +19,19 @@ impl Core {
     /// Mounts the disk and reports everything on it.
     pub(super) async fn mount_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
         self.master.mount_local_disk(self.id, &disk.spec, true).await?;
-        self.master.report_ssd_capacity(self.id, disk.capacity.as_u64()).await?;
+        disk.told.store(0, Relaxed);
+        self.tell_capacity(disk).await?;
         self.report_own_disk(disk).await
+    }
+
+    /// Tells the master how much the disk can hold, if that has changed.
+    pub(super) async fn tell_capacity(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+        let capacity = disk.capacity().as_u64();
+        if disk.told.load(Relaxed) != capacity {
+            self.master.report_ssd_capacity(self.id, capacity).await?;
+            disk.told.store(capacity, Relaxed);
+        }
+        Ok(())
     }
 
     /// Reports everything on the disk, and deletes what the master has no use for.

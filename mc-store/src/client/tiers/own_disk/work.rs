@@ -8,13 +8,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_meta::ReplicaKind;
 use mc_rpc::{DiskJob, OffloadItem, OffloadJob};
-use mc_tier::{ObjectId, Tier, TierError, Watermarks};
+use mc_tier::{ObjectId, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
-use super::OwnDisk;
 use super::fitness::Fitness;
+use super::{LaterDisk, OwnDisk};
 use crate::client::core::Core;
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
 use crate::client::tiers::work::{DELETIONS, WorkError};
@@ -34,20 +34,20 @@ const JOBS: usize = 64;
 const WIDTH: usize = 4;
 
 /// Parts of the capacity above which objects are evicted, and down to which, in percent.
-const HIGH_PERCENT: u64 = 90;
-const LOW_PERCENT: u64 = 80;
+const HIGH_PERCENT: u64 = 95;
+const LOW_PERCENT: u64 = 92;
 
 impl Core {
     /// Starts what writes to the own disk and reads from it for the master.
-    pub(in crate::client) fn start_own_disk(self: &Arc<Self>) {
-        if self.own_disk.is_some() {
-            self.background.lock().spawn_on(work(Arc::downgrade(self)), &self.runtime);
+    pub(in crate::client) fn start_own_disk(self: &Arc<Self>, later: Option<LaterDisk>) {
+        if later.is_some() || self.own_disk.get().is_some() {
+            self.background.lock().spawn_on(work(Arc::downgrade(self), later), &self.runtime);
         }
     }
 
     /// Takes the disk back, for its return with the node's next client.
     pub(in crate::client) async fn leave_own_disk(&self) {
-        let Some(disk) = &self.own_disk else { return };
+        let Some(disk) = self.own_disk.get() else { return };
         if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
             debug!(%error, "the master was not told that the own disk is away");
         }
@@ -61,12 +61,17 @@ impl Core {
 }
 
 /// Asks the master for work and does it, until the client has gone.
-async fn work(core: Weak<Core>) {
+async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
+    if let Some(later) = later
+        && !later.open(&core).await
+    {
+        return;
+    }
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
     let mut fitness = Fitness::default();
     loop {
         let Some(core) = core.upgrade() else { return };
-        let Some(disk) = core.own_disk.as_ref() else { return };
+        let Some(disk) = core.own_disk.get() else { return };
         let done = async {
             if !is_mounted {
                 core.mount_own_disk(disk).await?;
@@ -187,8 +192,7 @@ impl Core {
             return Written::Gone;
         };
         let Ok(id) = id_of(&job.job) else { return Written::Gone };
-        let (slices, capacity, places) =
-            (job.slices.clone(), disk.capacity, Arc::clone(&disk.places));
+        let (slices, places) = (job.slices.clone(), Arc::clone(&disk.places));
         let write = move || {
             let Ok(bytes) = own.on_host() else { return (Err(Written::Gone), Vec::new()) };
             let slices = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
@@ -197,7 +201,7 @@ impl Core {
                 return (Err(Written::Gone), Vec::new());
             };
             let mut evicted = Vec::new();
-            let put = put_making_room(&*tier, &id, &object, capacity, &mut evicted);
+            let put = tier.put_making_room(&id, &object, &mut |id| evicted.push(id));
             let written = put.map(|()| places.address(&id, slices_len(&object)));
             (written.map_err(Written::from), evicted)
         };
@@ -234,7 +238,7 @@ impl Core {
 
     /// Makes room when the disk is nearly full.
     async fn evict_above_watermark(&self, disk: &OwnDisk) -> Result<(), WorkError> {
-        let part = |percent| ByteSize::bytes(disk.capacity.as_u64() / 100 * percent);
+        let part = |percent| ByteSize::bytes(disk.capacity().as_u64() / 100 * percent);
         let watermarks = Watermarks { high: part(HIGH_PERCENT), low: part(LOW_PERCENT) };
         let tier = disk.tier().ok_or(WorkError::Ended)?;
         let evict = move || {
@@ -243,7 +247,7 @@ impl Core {
         };
         let ids = self.on_tier(evict).await?;
         self.evicted(disk, ids).await;
-        Ok(())
+        self.tell_capacity(disk).await
     }
 
     /// Notes objects that were deleted to make room.
@@ -271,7 +275,7 @@ impl Core {
             part.iter().for_each(|id| disk.places.remove(id));
             let (tier, part) = (disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
             let count = part.len() as u64;
-            self.on_tier(move || part.iter().try_for_each(|id| tier.remove(id).map(drop))).await?;
+            self.on_tier(move || tier.remove_many(&part)).await?;
             disk.counters.deleted(count);
         }
         Ok(())
@@ -321,25 +325,6 @@ impl From<TierError> for Written {
             TierError::ObjectTooLong { .. } => Self::TooLong,
             error => Self::Failed(error.to_string()),
         }
-    }
-}
-
-/// Stores an object; where the tier is full, in place of a tenth of what it may hold.
-fn put_making_room(
-    tier: &dyn Tier,
-    id: &ObjectId,
-    object: &mc_tier::ObjectBytes,
-    capacity: ByteSize,
-    evicted: &mut Vec<ObjectId>,
-) -> Result<(), TierError> {
-    match tier.put(id, object) {
-        Err(TierError::Full { .. }) => {
-            let used = tier.usage()?.bytes;
-            let low = ByteSize::bytes(used.saturating_sub(capacity.as_u64() / 10));
-            tier.evict(Watermarks { high: low, low }, &mut |id| evicted.push(id))?;
-            tier.put(id, object)
-        }
-        put => put,
     }
 }
 

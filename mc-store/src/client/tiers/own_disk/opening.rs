@@ -1,0 +1,186 @@
+//! Opening the disk. One that takes long, or that fails, does not keep the client from starting: it is used
+//! from when it is open.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use mc_tier::TierError;
+use mc_transport::{Node, Transport as _};
+use mc_types::DiskId;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use super::options::{DiskError, DiskOptions, OwnPlace, OwnTier};
+use super::{OwnDisk, directory, open_log};
+use crate::client::core::Core;
+use crate::client::segments::Segments;
+use crate::environment::Environment;
+
+/// How long the start of a client waits for its disk.
+const OPENING: Duration = Duration::from_secs(5);
+
+/// Time between two attempts: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The client's own disk, once it is open.
+#[derive(Debug, Default)]
+pub(in crate::client) struct DiskSlot {
+    disk: OnceLock<OwnDisk>,
+    is_missing: AtomicBool,
+}
+
+impl DiskSlot {
+    /// Opens a disk; what is left to be done where it is not open in time, or cannot be opened now.
+    ///
+    /// # Errors
+    /// [`DiskError`] where no later attempt would succeed.
+    pub(in crate::client) async fn open(
+        place: OwnPlace,
+        cluster_id: &str,
+        node: &Node,
+        segments: &Segments,
+        environment: &Arc<dyn Environment>,
+    ) -> Result<(Self, Option<LaterDisk>), DiskError> {
+        // No attempt is of use.
+        node.endpoint().ok_or(DiskError::NotReachable)?;
+        let slot = Self::default();
+        let (tier, later) = match place {
+            OwnPlace::Tier(tier) => (Some(tier), None),
+            OwnPlace::Directory(options) => {
+                let mut later = LaterDisk {
+                    options,
+                    cluster_id: cluster_id.into(),
+                    environment: Arc::clone(environment),
+                    opening: None,
+                };
+                match timeout(OPENING, later.attempt()).await {
+                    Ok(Ok(tier)) => (Some(tier), None),
+                    Ok(Err(error)) if !is_temporary(&error) => return Err(error),
+                    Ok(Err(error)) => {
+                        warn!(%error, "the own disk cannot be opened; starting without it, and trying on");
+                        (None, Some(later))
+                    }
+                    Err(_) => {
+                        warn!(
+                            path = %later.options.path.display(),
+                            "the own disk is not open after {OPENING:?}; starting without it meanwhile"
+                        );
+                        (None, Some(later))
+                    }
+                }
+            }
+        };
+        if let Some(tier) = tier {
+            let disk = OwnDisk::new(tier, node, segments)?;
+            slot.disk.set(disk).expect("nobody else has the slot yet");
+        }
+        slot.is_missing.store(later.is_some(), Relaxed);
+        Ok((slot, later))
+    }
+
+    /// The disk; `None` without one, and while it is not open.
+    pub(in crate::client) fn get(&self) -> Option<&OwnDisk> {
+        self.disk.get()
+    }
+
+    /// Returns whether there is to be a disk that is not open.
+    pub(in crate::client) fn is_missing(&self) -> bool {
+        self.is_missing.load(Relaxed)
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<OwnTier, DiskError>> + Send>>;
+
+/// A disk that is not open yet.
+pub(in crate::client) struct LaterDisk {
+    options: DiskOptions,
+    cluster_id: Box<str>,
+    environment: Arc<dyn Environment>,
+    /// The attempt that is under way. It is not begun again: each that hangs has a thread.
+    opening: Option<Opening>,
+}
+
+impl LaterDisk {
+    /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped.
+    async fn attempt(&mut self) -> Result<OwnTier, DiskError> {
+        let opening = self.opening.get_or_insert_with(|| {
+            let (options, environment) = (self.options.clone(), Arc::clone(&self.environment));
+            Box::pin(open(options, self.cluster_id.clone(), environment))
+        });
+        let opened = opening.await;
+        self.opening = None;
+        opened
+    }
+
+    /// Opens the disk as soon as that is possible. Returns whether the client is still there.
+    pub(super) async fn open(mut self, core: &Weak<Core>) -> bool {
+        let (mut pause, mut failures) = (FIRST_PAUSE, 0_u64);
+        loop {
+            let opened = self.attempt().await;
+            let Some(core) = core.upgrade() else { return false };
+            let opened =
+                opened.and_then(|tier| OwnDisk::new(tier, &core.transport, &core.segments));
+            match opened {
+                Ok(disk) => {
+                    let slot = &core.own_disk;
+                    slot.disk.set(disk).expect("this task alone sets it");
+                    slot.is_missing.store(false, Relaxed);
+                    info!("the own disk is used from now on");
+                    return true;
+                }
+                Err(DiskError::Ending) => return false,
+                Err(error) => {
+                    failures += 1;
+                    if failures.is_power_of_two() {
+                        warn!(%error, failures, "the own disk cannot be opened; trying on");
+                    }
+                }
+            }
+            drop(core);
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Returns whether the disk itself is at fault, and may be well again: not the settings, nor another process.
+fn is_temporary(error: &DiskError) -> bool {
+    match error {
+        DiskError::Tier(error) => matches!(
+            error,
+            TierError::Full { .. }
+                | TierError::ReadOnly { .. }
+                | TierError::Vanished { .. }
+                | TierError::File { .. }
+                | TierError::Newer { .. }
+                | TierError::Truncated { .. }
+        ),
+        DiskError::File { source, .. } => source.kind() != std::io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
+}
+
+/// Opens the log of the first directory that is free.
+async fn open(
+    options: DiskOptions,
+    cluster_id: Box<str>,
+    environment: Arc<dyn Environment>,
+) -> Result<OwnTier, DiskError> {
+    let root = options.path.join(&*cluster_id);
+    let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
+    let fresh = DiskId::from_u128(fresh);
+    let deadline = Instant::now() + directory::WAIT;
+    loop {
+        let (root, size) = (root.clone(), options.size);
+        let may_wait = Instant::now() < deadline;
+        let opening = move || open_log(&root, size, fresh, may_wait);
+        let opened = environment.blocking(opening).await.and_then(Result::ok);
+        match opened.ok_or(DiskError::Ending)?? {
+            Some(opened) => return Ok(opened),
+            None => sleep(directory::LOOK_AGAIN).await,
+        }
+    }
+}
