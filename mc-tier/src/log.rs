@@ -226,7 +226,8 @@ impl Tier for LogTier {
         Ok(removed.into_iter().filter(|was_there| *was_there).count() as u64)
     }
 
-    /// In the order of tenants, those with shorter names first, and of keys. Reads the header of each object.
+    /// In the order of tenants, those with shorter names first, and of keys; of one key, the higher
+    /// generations first. Reads the header of each object.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
         let ids = self.index.read().ids_after(after, limit);
         let next = (ids.len() == limit.get()).then(|| ids.last().map(index::cursor)).flatten();

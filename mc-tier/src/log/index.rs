@@ -103,13 +103,14 @@ impl Index {
     }
 }
 
-/// An id as the index has it: the length of the tenant's name, the name, the key, and the generation,
-/// big-endian.
+/// An id as the index has it: the length of the tenant's name, the name, the key, and the inverted
+/// generation, big-endian.
 fn packed(id: &ObjectId) -> Box<[u8]> {
     let (tenant, key) = (id.tenant(), id.key().as_str());
     // The type's limit is 128.
     let len = [tenant.len() as u8];
-    let generation = id.generation().as_u64().to_be_bytes();
+    // The higher come first: of two objects of a key, a master takes the one that it is told of first.
+    let generation = (!id.generation().as_u64()).to_be_bytes();
     [&len[..], tenant.as_bytes(), key.as_bytes(), &generation].concat().into_boxed_slice()
 }
 
@@ -119,7 +120,7 @@ fn unpacked(id: &[u8]) -> ObjectId {
     let (key, generation) = rest.split_at(rest.len() - 8);
     let text = |bytes| core::str::from_utf8(bytes).expect("it was a text");
     let key = ObjectKey::new(text(key)).expect("it was a key");
-    let generation = Generation::new(u64::from_be_bytes(array(generation)));
+    let generation = Generation::new(!u64::from_be_bytes(array(generation)));
     ObjectId::new(text(tenant), key, generation).expect("it was an id")
 }
 

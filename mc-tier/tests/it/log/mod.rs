@@ -6,6 +6,7 @@ mod faults;
 mod files;
 mod full;
 mod medium;
+mod order;
 mod power;
 mod segments;
 mod space;
