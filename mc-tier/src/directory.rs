@@ -1,8 +1,10 @@
 //! A tier of files in a directory that many hosts share.
 
+mod close;
 mod evict;
 mod file;
 mod folder;
+mod sync;
 
 use core::num::NonZeroUsize;
 use core::ops::Range;
@@ -22,6 +24,8 @@ use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
 use crate::place::{FOLDERS, place};
 use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
+
+pub use sync::{SyncPolicy, UnknownSyncPolicy};
 
 /// The folder of files that are being written.
 const UNFINISHED: &str = "tmp";
@@ -45,25 +49,12 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct DirectoryTier {
     directory: PathBuf,
+    /// Never [`SyncPolicy::Auto`].
     sync: SyncPolicy,
     /// Tells the unfinished files of this tier from those of others.
     writer: u64,
     /// The number of the next unfinished file.
     next: AtomicU64,
-}
-
-/// When a put or removal is durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SyncPolicy {
-    /// When the operating system or the file system likes. The objects of the last seconds before a
-    /// loss of power may be lost or damaged, which readers find out; a killed process loses nothing.
-    #[default]
-    None,
-    /// An object's bytes are durable before the object can be seen: after a loss of power it is there
-    /// as a whole, or not at all.
-    Data,
-    /// Puts and removals are durable when they return.
-    DataAndDirectory,
 }
 
 impl DirectoryTier {
@@ -105,11 +96,14 @@ impl DirectoryTier {
             source: error.into(),
         })?;
         let directory = root.join(cluster_id);
-        let tier = Self { directory, sync, writer, next: AtomicU64::new(0) };
+        let mut tier = Self { directory, sync, writer, next: AtomicU64::new(0) };
         for path in [tier.directory.clone(), tier.directory.join(UNFINISHED)] {
             create_folder(&path)
                 .map_err(|source| tier.failure("make the directory", &path, source))?;
         }
+        tier.sync = sync.on(&tier.directory).map_err(|source| {
+            tier.failure("find out the kind of the file system of", &tier.directory, source)
+        })?;
         if let Err(error) = tier.remove_unfinished() {
             warn!(%error, "unfinished files are not removed");
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rustix::fs::OFlags;
 
 use super::SyncPolicy;
+use super::close::close;
 use crate::error::Damage;
 use crate::object::{Cover, ObjectBytes, SliceBytes, StoredObject};
 use crate::object_file::{HeaderError, MAX_HEADER_LEN, parse_header};
@@ -17,6 +18,9 @@ use crate::object_file::{HeaderError, MAX_HEADER_LEN, parse_header};
 const WRITE_LEN: usize = 64 << 10;
 
 /// Writes a new file, durably if the policy wants it.
+///
+/// A file system that writes back later, such as NFS, tells at the sync or at the close that it has no room for
+/// bytes that it took: the file is not written then.
 pub(super) fn write(
     path: &Path,
     header: &[u8],
@@ -28,11 +32,11 @@ pub(super) fn write(
     for slice in object.slices() {
         writer.write_all(slice.bytes())?;
     }
-    writer.flush()?;
+    let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     if sync != SyncPolicy::None {
-        writer.get_ref().sync_data()?;
+        file.sync_data()?;
     }
-    Ok(())
+    close(file)
 }
 
 /// A file whose header and length are right.

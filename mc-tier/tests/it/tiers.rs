@@ -30,7 +30,8 @@ fn a_tier_without_faults_that_could_have_some() {
 
 #[test]
 fn a_tier_in_a_directory() {
-    for sync in [SyncPolicy::None, SyncPolicy::Data, SyncPolicy::DataAndDirectory] {
+    for sync in [SyncPolicy::Auto, SyncPolicy::None, SyncPolicy::Data, SyncPolicy::DataAndDirectory]
+    {
         let mut root = tempfile::tempdir().unwrap();
         conformance::run(&mut |is_new| {
             if is_new {
