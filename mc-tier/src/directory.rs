@@ -324,7 +324,8 @@ impl Tier for DirectoryTier {
     /// Evicts the objects whose files were written first, those of other processes included. An
     /// object that cannot be read is removed in its turn and logged, since its id is not known.
     ///
-    /// Lists the directory once, and a second time to evict. The age is that of the file system's
+    /// Lists the directory once, and a second time to evict. A file that cannot be removed is passed over, and
+    /// younger ones go in its place; that is an error when no file can be removed. The age is that of the file system's
     /// clock; where clocks jump, the order of eviction suffers and nothing else.
     fn evict(
         &self,

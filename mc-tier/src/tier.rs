@@ -130,8 +130,11 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// Unless a tier knows better, the oldest objects are those with the lowest generations. That scans
     /// all objects, and takes memory in the number of those that are evicted.
     ///
+    /// An object that cannot be removed keeps no other.
+    ///
     /// # Errors
-    /// What the medium says. Objects that `evicted` was called with are gone.
+    /// What the medium says when it removes none. Objects that `evicted` was called with are gone, also when
+    /// there is an error.
     fn evict(
         &self,
         watermarks: Watermarks,
@@ -143,14 +146,19 @@ pub trait Tier: Send + Sync + fmt::Debug {
             return Ok(removed);
         }
         let wanted = used.saturating_sub(watermarks.low.as_u64());
+        let mut failure = None;
         for ((_, id), len) in oldest(self, wanted)? {
-            if self.remove(&id)? {
-                removed.objects += 1;
-                removed.bytes += len;
-                evicted(id);
+            match self.remove(&id) {
+                Ok(true) => {
+                    removed.objects += 1;
+                    removed.bytes += len;
+                    evicted(id);
+                }
+                Ok(false) => {}
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        Ok(removed)
+        failure.filter(|_| removed.objects == 0).map_or(Ok(removed), Err)
     }
 
     /// Removes what writers that died have left behind. Returns the number of files or the like; 0

@@ -1,5 +1,6 @@
 //! Eviction from a directory.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use tracing::warn;
@@ -9,6 +10,9 @@ use crate::error::TierError;
 use crate::object::ObjectId;
 use crate::oldest::Oldest;
 use crate::tier::{Tier as _, TierUsage, Watermarks};
+
+/// Files that one eviction passes over since they cannot be removed. It ends when there are more.
+const MAX_STUCK: usize = 1024;
 
 impl DirectoryTier {
     /// See [`evict`](crate::Tier::evict).
@@ -23,17 +27,54 @@ impl DirectoryTier {
             return Ok(removed);
         }
         let wanted = used.saturating_sub(watermarks.low.as_u64());
+        // Files of other users, immutable ones, those that a host has open over SMB.
+        let mut stuck = Stuck::default();
+        while removed.bytes < wanted {
+            let before = stuck.places.len();
+            self.evict_round(wanted - removed.bytes, &mut removed, &mut stuck, evicted)?;
+            if stuck.places.len() == before || before > MAX_STUCK {
+                break;
+            }
+        }
+        match stuck.failure {
+            Some(error) if removed.objects == 0 => Err(error),
+            Some(error) => {
+                let files = stuck.places.len();
+                warn!(%error, files, "files that cannot be removed are passed over by eviction");
+                Ok(removed)
+            }
+            None => Ok(removed),
+        }
+    }
+
+    /// Removes the oldest files that have so many bytes together, without those that are stuck.
+    fn evict_round(
+        &self,
+        wanted: u64,
+        removed: &mut TierUsage,
+        stuck: &mut Stuck,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<(), TierError> {
         let mut oldest = Oldest::new(wanted);
         self.for_each_file(&mut |file| {
             let len = file.len;
-            oldest.add(file, len);
+            if !stuck.places.contains(&file.place) {
+                oldest.add(file, len);
+            }
         })?;
         for (file, len) in oldest.into_vec() {
             let object = self.describe(&file.place);
             let path = self.directory.join(&file.place);
-            if self.found("remove", &path, fs::remove_file(&path))?.is_none() {
+            match self.found("remove", &path, fs::remove_file(&path)) {
+                Ok(Some(())) => {}
                 // Another process was faster.
-                continue;
+                Ok(None) => continue,
+                Err(error @ TierError::Vanished { .. }) => return Err(error),
+                Err(error) => {
+                    stuck.places.insert(file.place);
+                    stuck.failure.get_or_insert(error);
+                    continue;
+                }
             }
             removed.objects += 1;
             removed.bytes += len;
@@ -43,6 +84,13 @@ impl DirectoryTier {
                 Err(error) => warn!(%error, "an object that could not be read was evicted"),
             }
         }
-        Ok(removed)
+        Ok(())
     }
+}
+
+/// What cannot be removed, and why the first of it.
+#[derive(Default)]
+struct Stuck {
+    places: BTreeSet<String>,
+    failure: Option<TierError>,
 }

@@ -90,6 +90,33 @@ fn tiers_that_evict_at_once_report_each_object_once() {
     assert!(once >= 20, "{once}");
 }
 
+/// A directory in the place of a file stands for one that is immutable or another user's.
+#[test]
+fn a_file_that_cannot_be_removed_keeps_no_other() {
+    let (_root, tier, each) = with_ages(6);
+    let oldest = |at: usize| {
+        let mut files = files(&tier);
+        files.sort_by_key(|path| path.metadata().unwrap().modified().unwrap());
+        files.swap_remove(at)
+    };
+    let stuck = oldest(0);
+    let modified = stuck.metadata().unwrap().modified().unwrap();
+    std::fs::remove_file(&stuck).unwrap();
+    std::fs::create_dir(&stuck).unwrap();
+    std::fs::write(stuck.join("in the way"), "").unwrap();
+    File::open(&stuck).unwrap().set_modified(modified).unwrap();
+    let used = tier.usage().unwrap().bytes;
+    let (keys, removed) = evict(&tier, 3 * each, used - 2 * each);
+    assert_eq!(keys, ["001", "002"], "younger ones go in its place");
+    assert_eq!(removed.objects, 2);
+
+    for path in files(&tier).into_iter().filter(|path| *path != stuck) {
+        std::fs::remove_file(path).unwrap();
+    }
+    let watermarks = Watermarks { high: ByteSize::bytes(0), low: ByteSize::bytes(0) };
+    tier.evict(watermarks, &mut |_| {}).expect_err("nothing can be removed");
+}
+
 #[test]
 fn watermarks_of_a_quota_are_those_of_memory() {
     let Watermarks { high, low } = Watermarks::of_quota(ByteSize::bytes(1000));
