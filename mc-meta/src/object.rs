@@ -162,14 +162,15 @@ pub(crate) struct Object {
     pub(crate) hard_pin: bool,
 }
 
-/// Three things in one byte: the state of the file, the kinds of replicas that the sinks know of,
-/// and whether there is a checksum.
+/// Four things in one byte: the state of the file, the round of comparisons in which it was last seen, the kinds
+/// of replicas that the sinks know of, and whether there is a checksum.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u8);
 
 impl Marks {
     const CHECKSUM: u8 = 1 << 7;
     const FILE: u8 = 0b11;
+    const ROUND: u8 = 1 << 2;
     const TOLD_AT: u8 = 4;
     const TOLD: u8 = 0b111 << Self::TOLD_AT;
 
@@ -179,6 +180,14 @@ impl Marks {
 
     fn set_file(&mut self, file: FileState) {
         self.0 = self.0 & !Self::FILE | file as u8;
+    }
+
+    const fn round(self) -> bool {
+        self.0 & Self::ROUND != 0
+    }
+
+    fn set_round(&mut self, round: bool) {
+        self.0 = self.0 & !Self::ROUND | if round { Self::ROUND } else { 0 };
     }
 
     const fn told(self) -> ReplicaKinds {
@@ -494,6 +503,17 @@ impl Object {
 
     pub(crate) fn set_file(&mut self, file: FileState) {
         self.marks.set_file(file);
+    }
+
+    /// Makes its file readable, which is there in this round of comparisons.
+    pub(crate) fn persist_file(&mut self, round: bool) {
+        self.marks.set_file(FileState::Persisted);
+        self.marks.set_round(round);
+    }
+
+    /// Returns whether it has a file that can be read and was not seen in this round of comparisons.
+    pub(crate) const fn has_unseen_file(&self, round: bool) -> bool {
+        matches!(self.file(), FileState::Persisted) && self.marks.round() != round
     }
 
     /// Who is to write it to a disk.

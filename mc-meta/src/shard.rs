@@ -17,6 +17,7 @@ pub(crate) mod slab;
 
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mc_alloc::Label;
 use mc_evict::Item;
@@ -136,6 +137,8 @@ pub(crate) struct Shard {
     retained: Retained,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
+    /// The round of comparisons in which files were seen that are there; the sweep drops the others.
+    files_seen_in: Option<bool>,
 }
 
 /// What became of an object that was taken out.
@@ -181,6 +184,7 @@ impl Shard {
             expiring: Expiring::default(),
             retained: Retained::default(),
             sweep: None,
+            files_seen_in: None,
             config,
         }
     }
@@ -875,7 +879,15 @@ impl Shard {
         self.sweep = Some(0);
     }
 
-    /// Looks at up to `limit` slots for objects that lost their segments; true
+    /// Asks [`sweep_step`](Self::sweep_step) to drop files that were not seen in this round of comparisons.
+    pub(crate) fn start_settling_files(&mut self, round: bool) {
+        if self.files_seen_in.replace(round).is_none() {
+            self.config.files.settling.fetch_add(1, Ordering::Relaxed);
+        }
+        self.start_sweep();
+    }
+
+    /// Looks at up to `limit` slots for objects that lost their segments or files; true
     /// when more are to be looked at.
     pub(crate) fn sweep_step(&mut self, limit: u32, emit: Emit<'_>) -> bool {
         let Some(from) = self.sweep else { return false };
@@ -884,8 +896,16 @@ impl Shard {
             if self.object(slot).is_some_and(|object| !object.is_whole()) {
                 self.lose_dead(slot, emit);
             }
+            if let Some(round) = self.files_seen_in
+                && self.object(slot).is_some_and(|object| object.has_unseen_file(round))
+            {
+                self.give_up_file(slot, emit);
+            }
         }
         self.sweep = (to < self.objects.end()).then_some(to);
+        if self.sweep.is_none() && self.files_seen_in.take().is_some() {
+            self.config.files.settling.fetch_sub(1, Ordering::Relaxed);
+        }
         self.sweep.is_some()
     }
 

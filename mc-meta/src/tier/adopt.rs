@@ -115,6 +115,8 @@ impl Master {
 
     /// Reports files on the shared tier: objects that the master knows are readable there, and
     /// those that it has never known are objects from now on. Reporting a file twice is harmless.
+    /// When a client says that it has reported all ([`FileSystemState::whole`](crate::FileSystemState::whole)), files that were
+    /// written before it began and that nobody has reported are not there any more, unless they are the most.
     ///
     /// # Errors
     /// For each one a [`FoundError`]; the client deletes the file.
@@ -191,12 +193,17 @@ impl Master {
             if object.len() != len {
                 return Err(FoundError::WrongLength);
             }
-            // A file that is being written is told of by its writer.
-            if object.is_complete() && object.file() == FileState::None {
-                self.take_file(len)?;
-                object.set_file(FileState::Persisted);
-                shard.emit_changed(slot, emit);
+            match object.file() {
+                FileState::Persisted => object.persist_file(self.files.round()),
+                FileState::None if object.is_complete() => {
+                    self.take_file(len)?;
+                    object.persist_file(self.files.round());
+                    shard.emit_changed(slot, emit);
+                }
+                // A file that is being written is told of by its writer.
+                FileState::None | FileState::Writing => {}
             }
+            self.files.found(len);
             return Ok(());
         }
         if shard.find_live(key, emit).is_some() || self.was_given(found.generation) {
@@ -205,8 +212,9 @@ impl Master {
         let tenant = self.owner_of(found)?;
         self.take_file(len)?;
         let slot = shard.enter(key, client, PendingPut::found(found, tenant), now);
-        shard.get_mut(slot).set_file(FileState::Persisted);
+        shard.get_mut(slot).persist_file(self.files.round());
         shard.adopted(slot, emit);
+        self.files.found(len);
         Ok(())
     }
 

@@ -159,9 +159,10 @@ impl Shard {
 
     /// Makes the file of an object readable.
     fn persist(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        let round = self.config().files.round();
         let object = self.get_mut(slot);
         let stored = object.is_stored();
-        object.set_file(FileState::Persisted);
+        object.persist_file(round);
         let (generation, over) = (object.generation, object.is_complete());
         let without_memory = !object.has_memory();
         self.close_file(generation);

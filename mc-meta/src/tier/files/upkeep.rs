@@ -3,10 +3,12 @@
 //! The files of removed objects are handed to clients, which delete them. When too many wait, when
 //! the master has just begun, and from time to time, one client compares all files with the objects
 //! ([`report_files`](Master::report_files)): that finds files of writers that died, and files of
-//! before a restart without a journal. Above the high watermark, one client deletes the oldest files.
+//! before a restart without a journal, and it settles: files that were there before it began and that it
+//! has not found are gone, if it has found most. Above the high watermark, one client deletes the oldest files.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
@@ -46,8 +48,13 @@ pub struct FileJobs {
 pub struct FileSystemState {
     /// Whether it has compared all files since it was told to.
     pub is_compared: bool,
+    /// Whether it could tell of each file of that comparison whose it is, so that a file that it has not
+    /// reported is not there.
+    pub is_whole: bool,
     /// Whether the file system is fuller than it should be.
     pub is_full: bool,
+    /// Whether all files are deleted that it was handed last; `None` of a client that never says.
+    pub has_deleted: Option<bool>,
 }
 
 impl FileSystemState {
@@ -55,6 +62,19 @@ impl FileSystemState {
     #[must_use]
     pub const fn compared(self, yes: bool) -> Self {
         Self { is_compared: yes, ..self }
+    }
+
+    /// The state after a comparison that has left no file out.
+    #[must_use]
+    pub const fn whole(self, yes: bool) -> Self {
+        Self { is_whole: yes, ..self }
+    }
+
+    /// The state of a client that says whether all files are deleted that it was handed last. It is
+    /// handed them again when they are not, and another one is when it was not heard of for a minute.
+    #[must_use]
+    pub const fn deleted(self, yes: bool) -> Self {
+        Self { has_deleted: Some(yes), ..self }
     }
 
     /// The state of a full file system, or of one with room.
@@ -68,16 +88,63 @@ impl FileSystemState {
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) bytes: FileBytes,
+    /// The round of comparisons: alternates with each that settles. Objects remember in which their
+    /// file was seen. One that was recovered has been seen in none, which is `false`.
+    round: AtomicBool,
+    /// Bytes of the files that were reported since the comparison began.
+    found: AtomicU64,
+    /// Shards whose files of the last comparison are still being looked through.
+    pub(crate) settling: AtomicUsize,
     upkeep: Mutex<Upkeep, { rank::FILES }>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Upkeep {
     dead: VecDeque<DiskJob>,
+    /// What was handed to clients that say when it is done, and until when they have to.
+    handed: BTreeMap<ClientId, (Time, Vec<DiskJob>)>,
+    /// Whether files that were not seen in this round have been looked for.
+    is_settled: bool,
     /// When the next comparison is due.
     compare_at: Time,
     comparing: Option<Turn>,
     evicting: Option<Turn>,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            dead: VecDeque::new(),
+            handed: BTreeMap::new(),
+            // The first round is `true`, which no recovered file was seen in.
+            is_settled: false,
+            compare_at: Time::ORIGIN,
+            comparing: None,
+            evicting: None,
+        }
+    }
+}
+
+impl Upkeep {
+    /// Files that are to be deleted, those included that clients were handed and may not have deleted.
+    fn undeleted(&self) -> usize {
+        self.dead.len() + self.handed.values().map(|(_, jobs)| jobs.len()).sum::<usize>()
+    }
+
+    /// Takes back what a client was handed and says is not done, or has not spoken of in time.
+    fn take_back(&mut self, client: ClientId, state: FileSystemState, now: Time) {
+        if state.has_deleted == Some(true) {
+            self.handed.remove(&client);
+        }
+        let late = |(who, (until, _)): (&ClientId, &(Time, Vec<DiskJob>))| {
+            (*who == client || *until <= now).then_some(*who)
+        };
+        let late: Vec<ClientId> = self.handed.iter().filter_map(late).collect();
+        for who in late {
+            let (_, jobs) = self.handed.remove(&who).expect("it was found");
+            jobs.into_iter().rev().for_each(|job| self.dead.push_front(job));
+        }
+    }
 }
 
 /// Work that one client has, until another may take it.
@@ -104,13 +171,36 @@ impl Turn {
 
 impl Files {
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { bytes: FileBytes::new(capacity), upkeep: Mutex::default() }
+        let round = AtomicBool::new(true);
+        Self {
+            bytes: FileBytes::new(capacity),
+            round,
+            found: AtomicU64::new(0),
+            settling: AtomicUsize::new(0),
+            upkeep: Mutex::default(),
+        }
+    }
+
+    /// Notes that a client has reported a file that is an object's.
+    pub(crate) fn found(&self, len: u64) {
+        self.found.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Returns whether the comparison has found so much that what it has not found is taken to be gone. A client
+    /// that has another directory, since the file system is not mounted on its host, finds little.
+    fn has_found_most(&self) -> bool {
+        self.found.load(Ordering::Relaxed) >= self.bytes.used() / 2
+    }
+
+    /// The round of comparisons in which a file is seen now.
+    pub(crate) fn round(&self) -> bool {
+        self.round.load(Ordering::Relaxed)
     }
 
     /// Has the file of a removed object deleted.
     pub(crate) fn delete(&self, key: KeyRef<'_>, generation: Generation, len: u64) {
         let mut upkeep = self.upkeep.lock();
-        if upkeep.dead.len() < MAX_DEAD {
+        if upkeep.undeleted() < MAX_DEAD {
             upkeep.dead.push_back(DiskJob { key: key.to_owned(), generation, len });
         } else {
             upkeep.compare_at = Time::ORIGIN;
@@ -127,7 +217,8 @@ impl Files {
 }
 
 impl Master {
-    /// Hands a client work for the shared tier: at most `max` files to delete, each once. A
+    /// Hands a client work for the shared tier: at most `max` files to delete, each once unless the client
+    /// [says](FileSystemState::deleted) when they are deleted. A
     /// comparison of all files and an eviction are handed to one client at a time, and to another
     /// one when that client was not heard of for a minute.
     pub fn file_jobs(
@@ -141,20 +232,43 @@ impl Master {
             return FileJobs::default();
         }
         let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());
+        let is_settling = self.files.settling.load(Ordering::Relaxed) > 0;
         let mut upkeep = self.files.upkeep.lock();
+        let mut settles = false;
         if state.is_compared && Turn::is_of(upkeep.comparing, client) {
             upkeep.comparing = None;
             upkeep.compare_at = now + COMPARE_EVERY;
+            settles = state.is_whole && !upkeep.is_settled && self.files.has_found_most();
+            upkeep.is_settled |= settles;
         }
+        upkeep.take_back(client, state, now);
         let count = upkeep.dead.len().min(max).min(MAX_HANDED_FILES);
         let delete: Vec<_> = upkeep.dead.drain(..count).collect();
         if !delete.is_empty() {
             // The objects are back without their files if their removal is undone.
             self.see_all();
         }
+        if state.has_deleted.is_some() && !delete.is_empty() {
+            upkeep.handed.insert(client, (now + TURN, delete.clone()));
+        }
         let compare = upkeep.compare_at <= now && Turn::take(&mut upkeep.comparing, client, now);
+        if compare {
+            self.files.found.store(0, Ordering::Relaxed);
+        }
+        if compare && upkeep.is_settled && !is_settling {
+            // What is written from now on, or reported, is seen in the new round.
+            self.files.round.fetch_xor(true, Ordering::Relaxed);
+            upkeep.is_settled = false;
+        }
         let is_full = excess > 0 || state.is_full;
         let evict = is_full && Turn::take(&mut upkeep.evicting, client, now);
+        drop(upkeep);
+        if settles {
+            let round = self.files.round();
+            for shard in self.shards() {
+                shard.lock().start_settling_files(round);
+            }
+        }
         FileJobs { delete, compare, evict }
     }
 }

@@ -118,6 +118,79 @@ fn the_oldest_files_go_above_the_watermark_or_on_a_full_file_system() {
 }
 
 #[test]
+fn files_that_a_whole_comparison_has_not_found_are_gone() {
+    let master = master_with(with_files(None), &[1000]);
+    let end = |now, is_whole| {
+        let state = FileSystemState::default().compared(true).whole(is_whole);
+        assert!(!master.file_jobs(at(now), NODE, state, 9).compare);
+        while master.tick(at(now)) {}
+    };
+    let both = put_with_file(&master, "both", 100);
+    put_with_file(&master, "memory only", 10);
+    // What was written in this life of the master is seen in its first comparison.
+    assert!(ask(&master, 0, NODE).compare);
+    assert_eq!(report(&master, "both", both, 100), Ok(()));
+    end(0, true);
+    assert!(is_in_file(&master, "memory only"));
+
+    for (hour, found, is_whole) in [(61, true, false), (122, false, true), (183, true, true)] {
+        let now = hour * MINUTE;
+        assert!(is_in_file(&master, "both") && is_in_file(&master, "memory only"), "{hour}");
+        assert!(ask(&master, now, NODE).compare);
+        if found {
+            assert_eq!(report(&master, "both", both, 100), Ok(()));
+        }
+        if hour == 183 {
+            put_with_file(&master, "later", 10);
+        }
+        end(now, is_whole);
+    }
+    assert!(is_in_file(&master, "both"), "it was reported");
+    assert!(is_in_file(&master, "later"), "it was written since the comparison began");
+    assert!(!is_in_file(&master, "memory only"), "it was not reported");
+    assert!(master.exist(at(0), key("memory only")));
+    assert_eq!(master.report().disk_used, 110);
+
+    // An object that has nothing else goes with its file.
+    assert!(ask(&master, 244 * MINUTE, NODE).compare);
+    assert_eq!(report(&master, "both", both, 100), Ok(()));
+    assert_eq!(report(&master, "alone", Generation::new(1 << 62), 10), Ok(()));
+    end(244 * MINUTE, true);
+    assert!(!is_in_file(&master, "later") && master.exist(at(0), key("alone")));
+    assert!(ask(&master, 305 * MINUTE, NODE).compare);
+    assert_eq!(report(&master, "both", both, 100), Ok(()));
+    end(305 * MINUTE, true);
+    assert!(!master.exist(at(0), key("alone")));
+}
+
+#[test]
+fn files_to_delete_are_handed_out_until_a_client_says_that_they_are_deleted() {
+    let master = master_with(with_files(None), &[1000]);
+    for name in ["a", "b", "c"] {
+        put_with_file(&master, name, 10);
+    }
+    let ask = |now, client, deleted| {
+        master.file_jobs(at(now), client, FileSystemState::default().deleted(deleted), 2)
+    };
+    assert!(names(&ask(0, NODE, true)).is_empty());
+    for name in ["a", "b", "c"] {
+        master.remove(at(0), key(name), true).unwrap();
+    }
+    assert_eq!(names(&ask(0, NODE, true)), ["a", "b"]);
+    assert_eq!(names(&ask(0, OTHER, true)), ["c"]);
+    assert_eq!(names(&ask(1000, NODE, false)), ["a", "b"], "the answer was lost");
+    assert!(names(&ask(1000, OTHER, true)).is_empty());
+    assert!(names(&ask(2000, NODE, true)).is_empty(), "they are deleted");
+
+    // A client that ends before it tells.
+    put_with_file(&master, "d", 10);
+    master.remove(at(2000), key("d"), true).unwrap();
+    assert_eq!(names(&ask(2000, OTHER, true)), ["d"]);
+    assert!(names(&ask(2000 + MINUTE - 1, NODE, true)).is_empty());
+    assert_eq!(names(&ask(2000 + MINUTE, NODE, true)), ["d"]);
+}
+
+#[test]
 fn files_of_known_objects_stay_and_those_of_removed_ones_go() {
     let master = master_with(with_files(None), &[1000]);
     let kept = put_with_file(&master, "kept", 10);
