@@ -115,6 +115,13 @@ impl<T: Tier> Tier for FaultyTier<T> {
         })
     }
 
+    fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        self.read(|| {
+            self.flip(id)?;
+            self.inner.get_unverified(id, range)
+        })
+    }
+
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
         self.change(|| self.inner.remove(id))
     }

@@ -185,6 +185,12 @@ impl Tier for ObjectStoreTier {
         self.wait(|objects| async move { objects.get_range(&id, range).await })
     }
 
+    /// Reads the first bytes of the object, which have its header, and then what is missing of the range.
+    fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        let id = id.clone();
+        self.wait(|objects| async move { objects.get_unverified(&id, range).await })
+    }
+
     /// Asks for the object before it removes it. Of two clients that remove an object at the same
     /// time, both may be told that it was there.
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {

@@ -78,7 +78,8 @@ pub trait Tier: Send + Sync + fmt::Debug {
     fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError>;
 
     /// Returns a range of an object as [`get_range`](Self::get_range) does, for a caller that compares the
-    /// checksums: a tier reads no more than the range, and need not compare them. By default it is
+    /// checksums: a tier reads no more than the range, and need not compare them. Long objects are read by
+    /// many such calls, so that a tier whose slices are long should have this method; by default it is
     /// `get_range`.
     ///
     /// # Errors

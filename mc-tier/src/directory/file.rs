@@ -1,5 +1,6 @@
 //! One object's file: written once, then only read.
 
+use core::ops::Range;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -74,19 +75,24 @@ impl ObjectFile {
 
     /// Reads consecutive slices: all of their bytes in one piece, and each slice.
     pub(super) fn read(&mut self, cover: &Cover) -> Result<(Bytes, Vec<SliceBytes>), ReadError> {
-        let expected = cover.bytes.end - cover.bytes.start;
+        let bytes = self.read_unverified(&cover.bytes)?;
+        let slices = self.object.verify(cover, &bytes)?;
+        Ok((bytes, slices))
+    }
+
+    /// Reads a range of the object, and compares nothing.
+    pub(super) fn read_unverified(&mut self, range: &Range<u64>) -> Result<Bytes, ReadError> {
+        let expected = range.end - range.start;
         let mut bytes = Vec::new();
         // The length is that of the file, and bounded.
         bytes.try_reserve_exact(expected as usize).map_err(io::Error::from)?;
-        self.file.seek(SeekFrom::Start(self.header_len + cover.bytes.start))?;
+        self.file.seek(SeekFrom::Start(self.header_len + range.start))?;
         (&self.file).take(expected).read_to_end(&mut bytes)?;
         let found = bytes.len() as u64;
         if found != expected {
             return Err(Damage::Length { expected, found }.into());
         }
-        let bytes = Bytes::from(bytes);
-        let slices = self.object.verify(cover, &bytes)?;
-        Ok((bytes, slices))
+        Ok(bytes.into())
     }
 }
 

@@ -8,7 +8,7 @@ use object_store::{GetOptions, GetResult, ObjectStoreExt as _};
 
 use super::objects::Objects;
 use crate::error::{Damage, TierError};
-use crate::object::{Cover, ObjectBytes, ObjectId, SliceBytes, StoredObject};
+use crate::object::{ObjectBytes, ObjectId, SliceBytes, StoredObject};
 use crate::object_file::{FORMAT, HeaderError, MAX_HEADER_LEN, parse_header};
 
 /// How often a read begins anew because the object was replaced while it was read.
@@ -47,6 +47,26 @@ impl Objects {
         Ok(read.map(|read| read.bytes.slice(read.within)))
     }
 
+    pub(super) async fn get_unverified(
+        &self,
+        id: &ObjectId,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, TierError> {
+        let place = Self::place(id);
+        for _ in 0..ATTEMPTS {
+            let opened = self.open_object(&place, id, MAX_HEADER_LEN as u64).await?;
+            let Some(opened) = opened else { return Ok(None) };
+            let len = opened.object.object_len();
+            if range.is_empty() || range.end > len {
+                return Err(TierError::Range { range, len });
+            }
+            if let Some(bytes) = self.bytes(&place, &opened, &range).await? {
+                return Ok(Some(bytes));
+            }
+        }
+        Err(self.too_fast(&place))
+    }
+
     /// Reads what is said of the object at `place`; `None` when there is no such object.
     pub(super) async fn describe(&self, place: &str) -> Result<Option<StoredObject>, TierError> {
         let Some(Opened { object, .. }) = self.open(place, MAX_HEADER_LEN as u64).await? else {
@@ -68,23 +88,41 @@ impl Objects {
         // Most objects that are read as a whole are there with the first request.
         let first_len = if range.is_some() { MAX_HEADER_LEN as u64 } else { self.part_len };
         for _ in 0..ATTEMPTS {
-            let Some(opened) = self.open(&place, first_len).await? else { return Ok(None) };
-            if opened.object.id() != id {
-                let found = opened.object.id().clone();
-                return Err(self.damaged(&place, Damage::OtherObject { found }));
-            }
+            let opened = self.open_object(&place, id, first_len).await?;
+            let Some(opened) = opened else { return Ok(None) };
             let len = opened.object.object_len();
             let range = range.clone().unwrap_or(0..len);
             let Some(cover) = opened.object.cover(&range) else {
                 return Err(TierError::Range { range, len });
             };
-            let Some(bytes) = self.bytes(&place, &opened, &cover).await? else { continue };
+            let Some(bytes) = self.bytes(&place, &opened, &cover.bytes).await? else { continue };
             let slices = opened.object.verify(&cover, &bytes);
             let slices = slices.map_err(|damage| self.damaged(&place, damage))?;
             return Ok(Some(Slices { bytes, slices, within: cover.within(&range) }));
         }
+        Err(self.too_fast(&place))
+    }
+
+    fn too_fast(&self, place: &str) -> TierError {
         let source = "others replace the object faster than it can be read".into();
-        Err(TierError::Unavailable { action: "read", path: self.shown(&place), source })
+        TierError::Unavailable { action: "read", path: self.shown(place), source }
+    }
+
+    /// As [`open`](Self::open), of the object of this id.
+    async fn open_object(
+        &self,
+        place: &str,
+        id: &ObjectId,
+        len: u64,
+    ) -> Result<Option<Opened>, TierError> {
+        let opened = self.open(place, len).await?;
+        match opened {
+            Some(opened) if opened.object.id() != id => {
+                let found = opened.object.id().clone();
+                Err(self.damaged(place, Damage::OtherObject { found }))
+            }
+            opened => Ok(opened),
+        }
     }
 
     /// Reads the first `len` bytes of a stored object; `None` when there is none.
@@ -121,16 +159,14 @@ impl Objects {
         Ok(Some(Opened { object, header_len, first, tag }))
     }
 
-    /// Returns the bytes of consecutive slices; `None` when the object is not the opened one any
-    /// more.
+    /// Returns a range of the object's bytes; `None` when the object is not the opened one any more.
     async fn bytes(
         &self,
         place: &str,
         opened: &Opened,
-        cover: &Cover,
+        range: &Range<u64>,
     ) -> Result<Option<Bytes>, TierError> {
-        let (start, end) =
-            (opened.header_len + cover.bytes.start, opened.header_len + cover.bytes.end);
+        let (start, end) = (opened.header_len + range.start, opened.header_len + range.end);
         let there = (opened.first.len() as u64).clamp(start, end);
         let first = opened.first.slice((start.min(there)) as usize..there as usize);
         if there == end {

@@ -5,4 +5,5 @@ mod damage;
 mod eviction;
 mod medium;
 mod names;
+mod ranges;
 mod unfinished;
