@@ -254,6 +254,18 @@ pub enum GetError {
     /// The object is in storage below memory only, which could not be read.
     #[error("the object is on disk only, and could not be read")]
     Tier(#[source] std::sync::Arc<TierError>),
+    /// The object is in storage below memory only, which gives no answer now: for an application that
+    /// computes what it does not find, it is missing; the code is
+    /// [`ReplicaIsNotReady`](ErrorCode::ReplicaIsNotReady).
+    #[error(
+        "the object is on disk only, and that gave no answer within {limit:?}, or is left alone for a \
+         while because it gave others none; for slow media there are own_disk_timeout_ms, \
+         peer_disk_timeout_ms and shared_tier_timeout_ms"
+    )]
+    TierTimedOut {
+        /// The time limit of a read there.
+        limit: Duration,
+    },
     /// There is no memory for the object.
     #[error("no memory to read the object into")]
     Memory(#[source] std::sync::Arc<MemoryError>),
@@ -281,7 +293,7 @@ impl GetError {
             Self::Closed => Unusable::CLOSED,
             Self::PureServer => Unusable::PURE_SERVER,
             Self::NotFound => ErrorCode::ObjectNotFound,
-            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+            Self::NotReady | Self::TierTimedOut { .. } => ErrorCode::ReplicaIsNotReady,
             Self::BufferTooSmall { .. } | Self::OutOfRange { .. } | Self::TargetReadOnly => {
                 ErrorCode::InvalidParams
             }
@@ -298,7 +310,7 @@ impl GetError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::NotReady | Self::LeaseExpired | Self::Peer(_) => true,
+            Self::NotReady | Self::TierTimedOut { .. } | Self::LeaseExpired | Self::Peer(_) => true,
             Self::Tier(error) => error.is_retryable(),
             Self::Rpc(error) => error.is_retryable(),
             _ => false,

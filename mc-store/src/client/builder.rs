@@ -25,17 +25,15 @@ use super::late::MAX_TASKS;
 use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
-use super::settings::{Pulse, Settings};
+use super::settings::{BelowMemory, Pulse, Settings};
 use super::tiers::own_disk::{DiskOptions, DiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{SharedTier, storage_config};
+use super::tiers::{PeerDisks, TierReads};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
-
-/// Objects that are read from tiers at a time: as many as a disk has use for.
-const TIER_READERS: usize = 32;
 
 /// How long a put may take. A master that fails over takes up to ten seconds of it, and each of four
 /// placements on peers that stall ten more: only what would not end soon anyway is given up.
@@ -110,6 +108,7 @@ impl Default for ClientBuilder {
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 put_timeout: PUT_TIMEOUT,
+                below_memory: BelowMemory::default(),
                 local_copy: true,
                 environment,
                 clock,
@@ -282,6 +281,31 @@ impl ClientBuilder {
     /// default is 60 seconds. A batch has the time of one put.
     pub fn put_timeout(mut self, timeout: Duration) -> Self {
         self.settings.put_timeout = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long a read from this client's [own disk](Self::own_disk) may take; less than a millisecond is
+    /// one. An object that is nowhere else counts as missing after that, with
+    /// [`GetError::TierTimedOut`](crate::GetError::TierTimedOut), and the rest of a batch is returned. A
+    /// read of more than 8 MiB has this time for each 8 MiB. The default is 1.5 seconds.
+    ///
+    /// A disk that three reads in a row got no answer from is left alone for a second, and for up to half
+    /// a minute when it goes on; then one read finds out whether it answers again.
+    pub fn own_disk_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.below_memory.own_disk = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// As [`own_disk_timeout`](Self::own_disk_timeout), for reads from disks of peers, each of which is left
+    /// alone by itself.
+    pub fn peer_disk_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.below_memory.peer_disk = timeout.max(Duration::from_millis(1));
+        self
+    }
+
+    /// As [`own_disk_timeout`](Self::own_disk_timeout), for reads from the shared tier.
+    pub fn shared_tier_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.below_memory.shared_tier = timeout.max(Duration::from_millis(1));
         self
     }
 
@@ -567,7 +591,9 @@ impl ClientBuilder {
             hot,
             shared_tier,
             own_disk,
-            tier_readers: Semaphore::new(TIER_READERS),
+            own_disk_reads: TierReads::new("the own disk", settings.below_memory.own_disk),
+            peer_disk_reads: PeerDisks::new(settings.below_memory.peer_disk),
+            shared_tier_reads: TierReads::new("the shared tier", settings.below_memory.shared_tier),
             tenant: storage.tenant,
             #[cfg(feature = "c2c")]
             c2c,

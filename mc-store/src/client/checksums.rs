@@ -54,8 +54,25 @@ pub(super) fn match_checksums(
     pieces: &[MemorySlice],
     runs: impl IntoIterator<Item = (u64, Option<Checksum>)>,
 ) -> bool {
+    first_mismatch(pieces, runs).is_none()
+}
+
+/// A run that does not have the checksum that is given.
+pub(super) struct Mismatch {
+    /// Its place among the runs.
+    pub(super) run: usize,
+    pub(super) expected: Checksum,
+    pub(super) found: Checksum,
+}
+
+/// The first of consecutive runs of `pieces`, each of so many bytes, that does not have the checksum
+/// that is given; those without one are passed over.
+pub(super) fn first_mismatch(
+    pieces: &[MemorySlice],
+    runs: impl IntoIterator<Item = (u64, Option<Checksum>)>,
+) -> Option<Mismatch> {
     let (mut at, mut used) = (0, 0);
-    for (len, expected) in runs {
+    for (run, (len, expected)) in runs.into_iter().enumerate() {
         let mut digest = Digest::new();
         let mut left = len as usize; // within pieces that are in memory
         while left > 0 && at < pieces.len() {
@@ -71,11 +88,14 @@ pub(super) fn match_checksums(
                 (at, used) = (at + 1, 0);
             }
         }
-        if expected.is_some_and(|expected| expected != digest.finish()) {
-            return false;
+        if let Some(expected) = expected {
+            let found = digest.finish();
+            if expected != found {
+                return Some(Mismatch { run, expected, found });
+            }
         }
     }
-    true
+    None
 }
 
 #[cfg(test)]

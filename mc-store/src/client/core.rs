@@ -26,6 +26,7 @@ use super::segments::Segments;
 use super::settings::Settings;
 use super::tiers::own_disk::DiskSlot;
 use super::tiers::shared::SharedTier;
+use super::tiers::{PeerDisks, TierReads};
 use crate::error::Unusable;
 
 /// How long a client that ends waits for the master to hear which of its reads are over.
@@ -53,8 +54,10 @@ pub(super) struct Core {
     pub(super) shared_tier: Option<SharedTier>,
     /// Objects on the client's own disk.
     pub(super) own_disk: DiskSlot,
-    /// One for each object that is read from a tier at a time; the rest wait, and hold no thread.
-    pub(super) tier_readers: Semaphore,
+    /// The bounds of reads from its own disk, disks of peers, and the shared tier.
+    pub(super) own_disk_reads: TierReads,
+    pub(super) peer_disk_reads: PeerDisks,
+    pub(super) shared_tier_reads: TierReads,
     /// The tenant that the client acts for.
     pub(super) tenant: TenantId,
     /// What it converts for other models.

@@ -16,7 +16,9 @@ use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
 use super::core::Core;
+use super::load::Begun;
 use super::metrics::{DataPath, Direction};
+use super::tiers::MAX_READ;
 use crate::error::PeerError;
 
 /// Longest transfer asked for at once. Longer ones are divided: peers limit what
@@ -42,16 +44,28 @@ pub(super) enum Patience {
     Long,
     /// Not before the whole time limit has passed: there is nobody else.
     Whole,
+    /// After this time, for each [`MAX_READ`] bytes of an operation: it reads a disk, which may hang while
+    /// its node is well.
+    Disk(Duration),
 }
 
 impl Patience {
-    /// How long a peer may make no progress that counts as stalled after `stalls_after`.
-    fn limit(self, stalls_after: Duration) -> Option<Duration> {
+    /// How long a peer may make no progress with operations of at most `longest` bytes, when it usually
+    /// counts as stalled after `stalls_after`.
+    fn limit(self, longest: u64, stalls_after: impl FnOnce() -> Duration) -> Option<Duration> {
         match self {
-            Self::Short => Some(stalls_after),
-            Self::Long => Some(stalls_after * LONG_PATIENCE),
+            Self::Short => Some(stalls_after()),
+            Self::Long => Some(stalls_after() * LONG_PATIENCE),
             Self::Whole => None,
+            Self::Disk(limit) => {
+                let parts = u32::try_from(longest.div_ceil(MAX_READ)).unwrap_or(u32::MAX);
+                Some(limit.saturating_mul(parts.max(1)))
+            }
         }
+    }
+
+    const fn is_of_disk(self) -> bool {
+        matches!(self, Self::Disk(_))
     }
 }
 
@@ -139,8 +153,12 @@ impl Core {
             return vec![Err(Failed { error, late: None, moved_on: false }); count];
         }
         let sizes: Vec<_> = operations.iter().map(size).collect();
-        let load = self.loads.begin(endpoint, sizes.iter().map(|&(_, bytes)| bytes).sum());
-        let stalled_after = patience.limit(load.stalls_after());
+        // What a disk takes says nothing of the node's memory, nor of the way there.
+        let bytes = sizes.iter().map(|&(_, bytes)| bytes);
+        let load =
+            (!patience.is_of_disk()).then(|| self.loads.begin(endpoint, bytes.clone().sum()));
+        let usual = || load.as_ref().map_or(Duration::ZERO, Begun::stalls_after);
+        let stalled_after = patience.limit(bytes.max().unwrap_or(0), usual);
         let timer = pin!(stalled_after.map(sleep));
         let stalls = timer.as_pin_mut().zip(stalled_after);
         let mut stalls = stalls.map(|(timer, after)| Stalls { after, timer });
@@ -154,7 +172,7 @@ impl Core {
                 let error = PeerError::Connect(error);
                 let is_silent = !moved_on && error.is_whole_time_limit();
                 self.peers.failed(endpoint, keys, is_silent);
-                if moved_on {
+                if let Some(load) = load.filter(|_| moved_on) {
                     load.stalled();
                 }
                 // Nothing was sent.
@@ -178,16 +196,19 @@ impl Core {
         let has_stalled = stalled_after.is_some() && outcomes.iter().any(is_cancelled);
         if has_stalled {
             debug!(%endpoint, after = ?stalled_after, "a peer stalls; reads go on elsewhere");
-            load.stalled();
-        } else {
-            load.ended(shared);
+        }
+        match load {
+            Some(load) if has_stalled => load.stalled(),
+            Some(load) => load.ended(shared),
+            None => {}
         }
         for (&(direction, bytes), outcome) in sizes.iter().zip(&outcomes) {
             if outcome.is_ok() {
                 self.metrics.moved(path, direction, bytes);
             }
         }
-        if has_stalled || !link.is_healthy() {
+        // A disk that hangs is no reason to keep away from its node.
+        if (has_stalled && !patience.is_of_disk()) || !link.is_healthy() {
             let is_late = |it: &Outcome| matches!(it, Err(TransferError::TimedOut { .. }));
             self.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
         } else if outcomes.iter().any(Result::is_ok) {

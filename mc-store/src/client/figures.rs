@@ -2,8 +2,6 @@
 
 use super::core::Core;
 use super::hot_cache::HotCache;
-use super::tiers::own_disk::OwnDisk;
-use super::tiers::shared::SharedTier;
 use super::{Client, ClientMetrics, DataPath};
 
 impl Client {
@@ -31,7 +29,10 @@ impl Client {
 
 impl Core {
     pub(super) fn metrics(&self) -> ClientMetrics {
+        let (peer_disk_timed_out_reads, peer_disk_skipped_reads) = self.peer_disk_reads.counts();
         ClientMetrics {
+            peer_disk_timed_out_reads,
+            peer_disk_skipped_reads,
             rpc: self.master.metrics(),
             reports: self.reports.metrics(),
             #[cfg(feature = "c2c")]
@@ -45,8 +46,16 @@ impl Core {
                 .map(|(scheme, connections)| (DataPath::of(scheme), connections))
                 .collect(),
             labels: self.settings.metrics_labels.clone(),
-            shared_tier: self.shared_tier.as_ref().map(SharedTier::metrics),
-            own_disk: self.own_disk.get().map(OwnDisk::metrics),
+            shared_tier: self.shared_tier.as_ref().map(|tier| {
+                let mut metrics = tier.metrics();
+                self.shared_tier_reads.count(&mut metrics);
+                metrics
+            }),
+            own_disk: self.own_disk.get().map(|disk| {
+                let mut metrics = disk.metrics();
+                self.own_disk_reads.count(&mut metrics);
+                metrics
+            }),
             is_own_disk_missing: self.own_disk.is_missing(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

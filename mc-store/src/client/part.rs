@@ -127,14 +127,14 @@ impl Part {
         &self.target
     }
 
-    /// The bytes that the item wants, in the object.
-    pub(super) fn wanted(&self) -> Range<u64> {
-        self.wanted.clone()
-    }
-
     /// How many bytes the item wants.
     pub(super) fn len(&self) -> u64 {
         self.wanted.end - self.wanted.start
+    }
+
+    /// The checksums of what is read, slice by slice.
+    pub(super) fn expected(&self) -> &[(u64, Option<Checksum>)] {
+        &self.runs
     }
 
     /// The object's bytes that are read.

@@ -19,6 +19,8 @@ pub(super) struct Settings {
     pub(super) put_wait: Duration,
     /// How long a put may take beside that.
     pub(super) put_timeout: Duration,
+    /// How long reads below memory may take.
+    pub(super) below_memory: BelowMemory,
     /// Whether replicas in this client's own segment are copied directly.
     pub(super) local_copy: bool,
     /// What it takes from outside.
@@ -50,6 +52,26 @@ impl Settings {
             return memory.shared();
         }
         memory
+    }
+}
+
+/// How long a read below memory may take, after which the object counts as missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BelowMemory {
+    /// From the client's own disk.
+    pub(super) own_disk: Duration,
+    /// From a disk of a peer.
+    pub(super) peer_disk: Duration,
+    /// From the shared tier.
+    pub(super) shared_tier: Duration,
+}
+
+impl Default for BelowMemory {
+    /// Much longer than any medium takes that is well, and less than it takes to compute what a file
+    /// would have saved.
+    fn default() -> Self {
+        let limit = Duration::from_millis(1500);
+        Self { own_disk: limit, peer_disk: limit, shared_tier: limit }
     }
 }
 

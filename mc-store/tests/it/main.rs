@@ -38,6 +38,7 @@ mod reused_space;
 mod seam;
 mod segments;
 mod shared_tier;
+mod slow_media;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod staged;
 #[cfg(feature = "ha")]

@@ -651,6 +651,9 @@ class _Settings(TypedDict, total=False):
     heartbeat_interval_ms: int
     put_wait_ms: int
     put_timeout_ms: int
+    own_disk_timeout_ms: int
+    peer_disk_timeout_ms: int
+    shared_tier_timeout_ms: int
     local_memcpy: bool
     client_metric: bool
     client_metric_interval_s: int

@@ -326,6 +326,10 @@ pub struct ClientMetrics {
     pub own_disk: Option<TierMetrics>,
     /// Whether the client is to have a disk of its own that is not open: it cannot be opened, or takes long.
     pub is_own_disk_missing: bool,
+    /// Reads of peers' disks that got no answer in time.
+    pub peer_disk_timed_out_reads: u64,
+    /// Reads of peers' disks that were not tried because the disk gave others no answer.
+    pub peer_disk_skipped_reads: u64,
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
     /// What became of the objects that it was to convert; `None` when there are no rules.

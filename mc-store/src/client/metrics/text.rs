@@ -36,6 +36,7 @@ impl ClientMetrics {
             tier(&mut page, "own_disk", disk);
         }
         self.disk_missing(&mut page);
+        self.peer_disks(&mut page);
         self.reports(&mut page);
         self.cut_off(&mut page);
         #[cfg(feature = "c2c")]
@@ -112,6 +113,19 @@ impl ClientMetrics {
                 let labels = [("path", of.path.as_str()), ("direction", direction)];
                 page.sample(name, &labels, value);
             }
+        }
+    }
+
+    fn peer_disks(&self, page: &mut MetricsText) {
+        let help =
+            "Reads of peers' disks without an answer in time, or left out since others had none";
+        let name = "mooncake_client_peer_disk_unanswered_reads_total";
+        page.metric(name, Counter, help);
+        for (outcome, value) in [
+            ("timed_out", self.peer_disk_timed_out_reads),
+            ("skipped", self.peer_disk_skipped_reads),
+        ] {
+            page.sample(name, &[("outcome", outcome)], value);
         }
     }
 
@@ -336,6 +350,8 @@ fn tier(page: &mut MetricsText, tier: &str, of: &TierMetrics) {
         ("written_bytes", "Bytes written", of.written_bytes),
         ("missing", "Reads of objects that were not there", of.missing),
         ("failed_reads", "Reads that failed, or found damaged bytes", of.failed_reads),
+        ("timed_out_reads", "Reads that the tier did not answer in time", of.timed_out_reads),
+        ("skipped_reads", "Reads not tried, since the tier does not answer", of.skipped_reads),
         ("failed_writes", "Writes that failed", of.failed_writes),
         ("dropped", "Objects not written because too many waited", of.dropped),
         ("deleted", "Objects deleted because they were removed", of.deleted),

@@ -1,44 +1,56 @@
 //! Reading what memory does not have: from clients' own disks, and from files on the shared tier.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use mc_meta::{ReplicaPlace, Slices};
+use futures_util::future::{join_all, try_join_all};
+use mc_meta::ReplicaPlace;
 use mc_rpc::ReplicaList;
-use mc_tier::{ObjectId, Tier, TierError};
-use mc_transport::{Cancel, RemoteSpan};
-use mc_types::KeyRef;
+use mc_tier::{Damage, ObjectId, Tier, TierError};
+use mc_transport::{BufferPool, RemoteSpan};
+use mc_types::{Checksum, Endpoint, KeyRef};
 use tokio::time::Instant;
 
 use super::{CHUNK, Object, Read};
-use crate::client::checksums::{Pieces, prefix, scatter};
+use crate::client::checksums::{Mismatch, Pieces, first_mismatch, prefix, scatter};
 use crate::client::core::Core;
 use crate::client::data::{CancelOnDrop, Patience};
-use crate::client::tiers::TierCounters;
+use crate::client::tiers::{DiskTurn, MAX_READ, NotRead, TierCounters, TierReads};
 use crate::error::GetError;
 
 /// A part of an object and the memory that it is read into.
 struct Wanted {
     part: usize,
     range: Range<u64>,
-    target: Pieces,
+    /// In the order of the bytes; no piece has bytes of two slices.
+    pieces: Pieces,
+    /// The checksums of the put, slice by slice.
+    expected: Vec<(u64, Option<Checksum>)>,
+    /// The place of the first slice in the object.
+    first_slice: usize,
 }
 
 /// A tier of the client's own, or one that it shares.
 struct TierSource<'a> {
     tier: Arc<dyn Tier>,
+    reads: &'a TierReads,
     counters: &'a TierCounters,
     place: ReplicaPlace,
     id: ObjectId,
 }
 
 /// Why nothing was read from a tier.
+#[derive(Debug)]
 enum Failure {
     /// The object is missing or damaged there.
     Useless(Option<TierError>),
     Tier(TierError),
     Target,
+    /// No answer came in time.
+    Unanswered,
+    /// The runtime ends.
+    Ending,
 }
 
 impl Core {
@@ -55,7 +67,8 @@ impl Core {
         let tier = disk.tier().filter(|_| is_there)?;
         let place = ReplicaPlace::LocalDisk(self.id);
         let id = self.object_id(key, list.generation).ok()?;
-        Some(TierSource { tier, counters: &disk.counters, place, id })
+        let (reads, counters) = (&self.own_disk_reads, &*disk.counters);
+        Some(TierSource { tier, reads, counters, place, id })
     }
 
     /// The shared tier, if the object has a file.
@@ -63,7 +76,8 @@ impl Core {
         let shared = self.shared_tier.as_ref().filter(|_| list.disk.is_some())?;
         let (tier, counters) = (Arc::clone(shared.tier()?), &shared.counters);
         let id = self.file_id(shared, key, list.generation).ok()?;
-        Some(TierSource { tier, counters, place: ReplicaPlace::File, id })
+        let reads = &self.shared_tier_reads;
+        Some(TierSource { tier, reads, counters, place: ReplicaPlace::File, id })
     }
 
     /// Reads the parts that no replica in memory gave from the client's own disk, and then from the
@@ -104,12 +118,32 @@ impl Core {
         reads: &mut [Read],
         objects: &[Object<'_>],
     ) {
-        let mut is_ready = |&(n, nth): &(usize, usize)| reads[n].prepare(nth, &self.pool);
-        let open: Vec<(usize, usize)> = open.iter().copied().filter(&mut is_ready).collect();
+        let limit = self.peer_disk_reads.limit();
+        let mut by_disk: BTreeMap<Endpoint, Vec<(usize, usize)>> = BTreeMap::new();
+        for &(n, nth) in open {
+            let endpoint = &reads[n].list.local_disks[turn].endpoint;
+            match by_disk.get_mut(endpoint) {
+                Some(parts) => parts.push((n, nth)),
+                None => _ = by_disk.insert(endpoint.clone(), vec![(n, nth)]),
+            }
+        }
+        let (mut turns, mut open) = (Vec::new(), Vec::with_capacity(open.len()));
+        for (endpoint, parts) in by_disk {
+            if let Some(turn) = self.peer_disk_reads.turn(&endpoint, parts.len()) {
+                turns.push((turn, 0));
+                open.extend(parts);
+                continue;
+            }
+            for (n, nth) in parts {
+                let failure = &mut reads[n].parts[nth].failure;
+                failure.get_or_insert(GetError::TierTimedOut { limit });
+            }
+        }
+        open.retain(|&(n, nth)| reads[n].prepare(nth, &self.pool));
         let jobs = open.iter().map(|&(n, nth)| {
             let disk = &reads[n].list.local_disks[turn];
             let from = RemoteSpan::new(disk.remote_key, disk.extent).with_ticket(disk.ticket);
-            reads[n].job_from(nth, disk.endpoint.clone(), from, Patience::Whole)
+            reads[n].job_from(nth, disk.endpoint.clone(), from, Patience::Disk(limit))
         });
         let jobs = jobs.collect();
         let results = self.transfer_under_lease(jobs, reads, objects).await;
@@ -126,6 +160,14 @@ impl Core {
                     let endpoint = disk.endpoint.clone();
                     part.failure = Some(GetError::ChecksumMismatch { endpoint });
                 }
+                Err(failed) if failed.moved_on || failed.error.is_whole_time_limit() => {
+                    let of_disk =
+                        |(turn, _): &&mut (DiskTurn<'_>, _)| *turn.endpoint() == disk.endpoint;
+                    if let Some((_, timed_out)) = turns.iter_mut().find(of_disk) {
+                        *timed_out += 1;
+                    }
+                    part.failure.get_or_insert(GetError::TierTimedOut { limit });
+                }
                 Err(failed) => {
                     if failed.error.is_of_device() {
                         // It is missing, or the disk cannot read it, which its node finds out.
@@ -138,6 +180,7 @@ impl Core {
             }
             part.release();
         }
+        turns.into_iter().for_each(|(turn, timed_out)| turn.outcome(timed_out));
     }
 
     /// Reads from files the parts that nothing else gave.
@@ -150,55 +193,141 @@ impl Core {
     }
 
     async fn read_tier(&self, source: TierSource<'_>, key: KeyRef<'_>, read: &mut Read) {
-        let open = read.parts.iter().enumerate().filter(|(_, part)| !part.verified);
-        let wanted: Vec<Wanted> = open
-            .map(|(at, part)| Wanted {
-                part: at,
-                range: part.wanted(),
-                target: part.target().iter().cloned().collect(),
-            })
-            .collect();
-        let (tier, id, slices) = (source.tier, source.id, read.list.slices.clone());
-        let _place = self.tier_readers.acquire().await.expect("the semaphore is never closed");
+        let open = (0..read.parts.len()).filter(|&nth| !read.parts[nth].verified);
+        let open: Vec<usize> = open.collect();
+        let wanted: Vec<Wanted> =
+            open.into_iter().filter_map(|nth| read.wanted(nth, &self.pool)).collect();
+        if wanted.is_empty() {
+            return;
+        }
         let begun = Instant::now();
-        // The thread goes on when this is dropped, and then leaves the memory alone.
-        let cancel = CancelOnDrop::default();
-        let cancelled = cancel.handle().clone();
-        let reading = self.settings.environment.blocking(move || {
-            let outcome = read_from(&*tier, &id, &slices, &wanted, &cancelled);
-            (wanted, outcome)
-        });
-        let Some(Ok((wanted, outcome))) = reading.await else { return };
-        drop(cancel);
-        let bytes = wanted.iter().map(|wanted| wanted.range.end - wanted.range.start).sum();
+        let all = wanted.iter().map(|wanted| self.read_part(&source, wanted));
+        let outcomes = join_all(all).await;
         source.counters.read(
             begun.elapsed(),
-            match &outcome {
-                Ok(()) => Ok(Some(bytes)),
-                Err(Failure::Useless(None)) => Ok(None),
-                Err(_) => Err(()),
+            match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+                None => Ok(Some(wanted.iter().map(Wanted::len).sum())),
+                Some(Failure::Useless(None)) => Ok(None),
+                Some(_) => Err(()),
             },
         );
-        let failure = match outcome {
-            Ok(()) => {
-                wanted.iter().for_each(|wanted| read.parts[wanted.part].verified = true);
-                return;
-            }
-            Err(Failure::Useless(error)) => {
-                self.reports.damaged_on_disk(key, read.list.generation, source.place);
-                match error {
-                    Some(error) => GetError::Tier(Arc::new(error)),
-                    None => GetError::NotFound,
+        let mut is_useless = false;
+        for (Wanted { part, .. }, outcome) in wanted.into_iter().zip(outcomes) {
+            let part = &mut read.parts[part];
+            part.release();
+            let failure = match outcome {
+                Ok(()) => {
+                    part.verified = true;
+                    continue;
                 }
-            }
-            Err(Failure::Tier(error)) => GetError::Tier(Arc::new(error)),
-            Err(Failure::Target) => GetError::TargetReadOnly,
-        };
-        for wanted in wanted {
-            let part = &mut read.parts[wanted.part];
+                Err(Failure::Useless(error)) => {
+                    is_useless = true;
+                    match error {
+                        Some(error) => GetError::Tier(Arc::new(error)),
+                        None => GetError::NotFound,
+                    }
+                }
+                Err(Failure::Tier(error)) => GetError::Tier(Arc::new(error)),
+                Err(Failure::Target) => GetError::TargetReadOnly,
+                Err(Failure::Unanswered) => GetError::TierTimedOut { limit: source.reads.limit() },
+                Err(Failure::Ending) => GetError::Closed,
+            };
             // A failure in memory says more.
-            part.failure.get_or_insert_with(|| failure.clone());
+            part.failure.get_or_insert(failure);
         }
+        if is_useless {
+            self.reports.damaged_on_disk(key, read.list.generation, source.place);
+        }
+    }
+
+    /// Reads a part and compares it with the put's checksums. What has none is compared by the tier.
+    async fn read_part(&self, source: &TierSource<'_>, wanted: &Wanted) -> Result<(), Failure> {
+        if wanted.range.is_empty() {
+            return Ok(());
+        }
+        // The threads go on when this is dropped, and then leave the memory alone.
+        let cancel = CancelOnDrop::default();
+        let by_tier = wanted.expected.iter().any(|(_, expected)| expected.is_none());
+        if by_tier || wanted.len() <= MAX_READ {
+            let check = Check { by_tier, expected: wanted.expected.clone() };
+            let range = wanted.range.clone();
+            let outcome = self.read_span(source, range, &wanted.pieces, check, &cancel).await;
+            return outcome.map_err(|failure| failure.of_slices_from(wanted.first_slice));
+        }
+        let spans = (wanted.range.clone()).step_by(MAX_READ as usize).map(|start| {
+            let span = start..wanted.range.end.min(start + MAX_READ);
+            let rest = behind(&wanted.pieces, start - wanted.range.start);
+            let cancel = &cancel;
+            async move {
+                let pieces = prefix(&rest, span.end - span.start).ok_or(Failure::Target)?;
+                self.read_span(source, span, &pieces, Check::default(), cancel).await
+            }
+        });
+        try_join_all(spans).await?;
+        let (pieces, expected) = (wanted.pieces.clone(), wanted.expected.clone());
+        let (name, first) = (source.reads.name, wanted.first_slice);
+        let compared = self.settings.environment.blocking(move || compare(name, &pieces, expected));
+        let compared = compared.await.and_then(Result::ok).ok_or(Failure::Ending)?;
+        compared.map_err(|failure| failure.of_slices_from(first))
+    }
+
+    /// Reads a range of an object into pieces of as many bytes.
+    async fn read_span(
+        &self,
+        source: &TierSource<'_>,
+        range: Range<u64>,
+        pieces: &Pieces,
+        check: Check,
+        cancel: &CancelOnDrop,
+    ) -> Result<(), Failure> {
+        let (tier, id, name) = (Arc::clone(&source.tier), source.id.clone(), source.reads.name);
+        let (pieces, cancel) = (pieces.clone(), cancel.handle().clone());
+        let len = range.end - range.start;
+        let reading = source.reads.read(&*self.settings.environment, len, move || {
+            let bytes = match check.by_tier {
+                true => tier.get_range(&id, range),
+                false => tier.get_unverified(&id, range),
+            };
+            let bytes = bytes.map_err(of_tier)?.ok_or(Failure::Useless(None))?;
+            if bytes.len() as u64 != len {
+                return Err(Failure::Useless(None));
+            }
+            scatter(&bytes, &pieces, &cancel).map_err(|_| Failure::Target)?;
+            compare(name, &pieces, check.expected)
+        });
+        match reading.await {
+            Ok(outcome) => outcome,
+            Err(NotRead::Unanswered) => Err(Failure::Unanswered),
+            Err(NotRead::Ending) => Err(Failure::Ending),
+        }
+    }
+}
+
+/// What the bytes that are read are compared with, at once.
+#[derive(Default)]
+struct Check {
+    /// The checksums that the tier keeps.
+    by_tier: bool,
+    /// Those of the put, slice by slice.
+    expected: Vec<(u64, Option<Checksum>)>,
+}
+
+impl Wanted {
+    const fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl Failure {
+    /// The same, of slices that are counted from the object's first and not from this one.
+    fn of_slices_from(mut self, first: usize) -> Self {
+        if let Self::Useless(Some(TierError::Damaged {
+            source: Damage::Slice { index, .. }, ..
+        })) = &mut self
+        {
+            *index += first;
+        }
+        self
     }
 }
 
@@ -207,56 +336,39 @@ impl Read {
     fn is_open(&self) -> bool {
         !self.lost && self.parts.iter().any(|part| !part.verified)
     }
+
+    /// What is to be read of a part; `None` when there is no memory for it.
+    fn wanted(&mut self, nth: usize, pool: &BufferPool) -> Option<Wanted> {
+        if !self.prepare(nth, pool) {
+            return None;
+        }
+        let part = &self.parts[nth];
+        let range = part.read();
+        let mut end = 0;
+        let slices = self.list.slices.as_slice().iter();
+        let before = slices.take_while(|slice| {
+            end += slice.len;
+            end <= range.start
+        });
+        let first_slice = before.count();
+        let expected = part.expected().to_vec();
+        Some(Wanted { part: nth, range, pieces: part.pieces(), expected, first_slice })
+    }
 }
 
-/// Reads the wanted ranges of an object of these slices.
-fn read_from(
-    tier: &dyn Tier,
-    id: &ObjectId,
-    slices: &Slices,
-    wanted: &[Wanted],
-    cancel: &Cancel,
+/// Compares what was read from `tier` with the put's checksums.
+fn compare(
+    tier: &str,
+    pieces: &Pieces,
+    expected: Vec<(u64, Option<Checksum>)>,
 ) -> Result<(), Failure> {
-    let len = slices.total_len();
-    if let [only] = wanted
-        && only.range != (0..len)
-        && !only.range.is_empty()
-    {
-        let bytes = tier.get_range(id, only.range.clone()).map_err(of_tier)?;
-        let bytes = bytes.ok_or(Failure::Useless(None))?;
-        return scatter(&bytes, &only.target, cancel).map_err(|_| Failure::Target);
-    }
-    let object = tier.get(id).map_err(of_tier)?.ok_or(Failure::Useless(None))?;
-    let expected = slices.as_slice();
-    let found = object.slices();
-    let is_same = expected.len() == found.len()
-        && expected.iter().zip(found).all(|(expected, found)| {
-            let info = found.info();
-            expected.len == info.len && expected.checksum.is_none_or(|sum| sum == info.checksum)
-        });
-    if !is_same {
-        return Err(Failure::Useless(None));
-    }
-    for Wanted { range, target, .. } in wanted {
-        let mut at = 0;
-        let mut filled = 0;
-        for slice in found {
-            let here = at..at + slice.bytes().len() as u64;
-            at = here.end;
-            let (start, end) = (here.start.max(range.start), here.end.min(range.end));
-            if start >= end {
-                continue;
-            }
-            // Within bytes that are in memory.
-            let part = (start - here.start) as usize..(end - here.start) as usize;
-            let rest = behind(target, filled);
-            let pieces = prefix(&rest, end - start).ok_or(Failure::Target)?;
-            let copied = scatter(&slice.bytes()[part], &pieces, cancel);
-            copied.map_err(|_| Failure::Target)?;
-            filled += end - start;
+    match first_mismatch(pieces, expected) {
+        None => Ok(()),
+        Some(Mismatch { run: index, expected, found }) => {
+            let source = Damage::Slice { index, expected, found };
+            Err(Failure::Useless(Some(TierError::Damaged { path: tier.into(), source })))
         }
     }
-    Ok(())
 }
 
 fn of_tier(error: TierError) -> Failure {

@@ -33,6 +33,10 @@ pub struct TierMetrics {
     pub missing: u64,
     /// Reads that failed, or found damaged bytes.
     pub failed_reads: u64,
+    /// Reads, or parts of them, that the tier gave no answer to in time.
+    pub timed_out_reads: u64,
+    /// Reads, or parts of them, that were not tried because the tier gave others no answer.
+    pub skipped_reads: u64,
     /// Time of the writes that have ended, whatever their outcome.
     pub writes: LatencyHistogram,
     /// Bytes written.
@@ -104,6 +108,9 @@ impl TierCounters {
             read_bytes: load(&self.read_bytes),
             missing: load(&self.missing),
             failed_reads: load(&self.failed_reads),
+            // What bounds the reads counts these.
+            timed_out_reads: 0,
+            skipped_reads: 0,
             writes: self.writes.read(),
             written_bytes: load(&self.written_bytes),
             failed_writes: load(&self.failed_writes),

@@ -2,12 +2,17 @@
 //!
 //! Gets read from them what memory does not have: [`super::read`].
 
+mod breaker;
 mod metrics;
 mod objects;
 pub(super) mod own_disk;
+mod peer_disks;
+mod reads;
 pub(super) mod shared;
 mod work;
 
 pub(super) use metrics::TierCounters;
 pub use metrics::TierMetrics;
 pub(super) use own_disk::DiskLook;
+pub(super) use peer_disks::{DiskTurn, PeerDisks};
+pub(super) use reads::{MAX_READ, NotRead, TierReads};
