@@ -81,12 +81,16 @@ calls! {
     /// file system.
     fn fetch_file_jobs(&self, client: ClientId, state: FileSystemState, max: usize) -> FileJobs {
         FetchFileJobs
-            "When the answer is lost, the files are found by the next comparison.",
+            "When the answer is lost, the files are handed out again to a client that says so \
+             ([`FileSystemState::deleted`]), and are found by the next comparison otherwise.",
         message(proto::FetchFileJobsRequest {
             client_id: client.to_bytes().into(),
             is_compared: state.is_compared,
             is_full: state.is_full,
             max_jobs: count(max),
+            is_whole: state.is_whole,
+            tells_deleted: state.has_deleted.is_some(),
+            has_deleted: state.has_deleted.unwrap_or_default(),
         }),
         reply(FileJobs::from_proto),
     }
@@ -150,7 +154,11 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
-        let state = state.compared(request.is_compared).full(request.is_full);
+        let mut state = state.compared(request.is_compared).full(request.is_full);
+        state = state.whole(request.is_whole);
+        if request.tells_deleted {
+            state = state.deleted(request.has_deleted);
+        }
         let jobs = self.master.file_jobs(self.now, client, state, max);
         Ok(proto::FetchFileJobsResponse {
             delete: jobs.delete.iter().map(job_to_proto).collect(),

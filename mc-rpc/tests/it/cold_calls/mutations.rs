@@ -235,6 +235,9 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 is_compared: true,
                 is_full: true,
                 max_jobs: 7,
+                is_whole: true,
+                tells_deleted: true,
+                has_deleted: true,
             },
         ),
         entry(

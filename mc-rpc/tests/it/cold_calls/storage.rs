@@ -116,7 +116,15 @@ fn many_files_are_reported_at_once() {
 }
 
 fn fetch(is_compared: bool, is_full: bool, max_jobs: u32) -> proto::FetchFileJobsRequest {
-    proto::FetchFileJobsRequest { client_id: me(), is_compared, is_full, max_jobs }
+    let client_id = me();
+    let state = (is_compared, is_full);
+    proto::FetchFileJobsRequest {
+        client_id,
+        is_compared: state.0,
+        is_full: state.1,
+        max_jobs,
+        ..Default::default()
+    }
 }
 
 #[test]
