@@ -9,6 +9,7 @@ use mc_cli::{
     parse_thread_count,
 };
 use mc_standalone::DEFAULT_PORT;
+use mc_store::SyncPolicy;
 use mc_types::{ByteSize, MediaType};
 
 /// Contributes part of this host's memory to a KV-cache store, serves the memory to peers, and is
@@ -121,6 +122,9 @@ pub(crate) struct Args {
     )]
     pub(crate) threads: usize,
 
+    /// When files of the shared tier are durable: auto, none, data or directory [default: auto].
+    #[arg(long = "file_sync", value_name = "WHEN", help_heading = "Storage below memory")]
+    pub(crate) file_sync: Option<SyncPolicy>,
     /// Keep objects on a disk of this host, too, if the master runs with --enable_offload.
     #[arg(
         long = "enable_offload",

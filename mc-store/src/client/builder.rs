@@ -347,8 +347,7 @@ impl ClientBuilder {
     }
 
     /// When a file on the shared tier is durable, where the master plans files; see
-    /// [`SyncPolicy`]. By default, when the file system likes: a reader finds out when a loss of power
-    /// has damaged one.
+    /// [`SyncPolicy`]. By default [`SyncPolicy::Auto`].
     pub fn file_sync(mut self, policy: SyncPolicy) -> Self {
         self.file_sync = policy;
         self

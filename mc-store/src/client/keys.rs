@@ -12,6 +12,9 @@ use crate::error::CallError;
 /// by default.
 const MAX_KEY_BYTES: usize = 4 << 20;
 
+/// Keys whose files are looked for before the next ones, when the first that is missing ends the search.
+const LOOKED_FOR: usize = 64;
+
 /// What is known of an object that can be read; see [`Client::stat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -174,8 +177,7 @@ impl Client {
             let outcome = async {
                 let master = self.core.request()?;
                 if self.core.has_unlisted() {
-                    let exist = self.batch_exist(keys).await?;
-                    return Ok(exist.iter().take_while(|exists| **exists).count());
+                    return self.longest_prefix_with_unlisted(keys).await;
                 }
                 let mut found = 0;
                 for part in parts(&checked(keys)?) {
@@ -189,6 +191,25 @@ impl Client {
             };
             timed.found(keys.len(), outcome.await, |found| keys.len() - found)
         })
+    }
+
+    /// The longest prefix of which each key has an object or a file that the master does not know of. Looks
+    /// for no file behind the first that is missing but those that it looks for at the same time.
+    async fn longest_prefix_with_unlisted(&self, keys: &[&str]) -> Result<usize, CallError> {
+        let keys = checked(keys)?;
+        let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
+        let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
+        let mut exist = unrefused.map_err(RpcError::Refused)?;
+        let mut found = 0;
+        for (keys, exist) in keys.chunks(LOOKED_FOR).zip(exist.chunks_mut(LOOKED_FOR)) {
+            self.core.exist_unlisted(keys, exist).await;
+            let there = exist.iter().take_while(|exists| **exists).count();
+            found += there;
+            if there < exist.len() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// As [`ObjectStore::size`](crate::ObjectStore::size).

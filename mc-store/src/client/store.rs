@@ -444,7 +444,8 @@ impl Core {
         // What is in this client's own memory is read there.
         let is_own = self.segments.local(replica.0, replica.1).is_some();
         let bytes = shared.hold(&item.slices, (!is_own).then_some(&self.pool));
-        Some(Pending { key: item.key.clone(), handle: written.handle, slices, replica, bytes })
+        let (key, handle, until) = (item.key.clone(), written.handle, written.until);
+        Some(Pending { key, handle, slices, replica, until, bytes })
     }
 
     async fn end(

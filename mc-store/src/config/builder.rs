@@ -77,6 +77,7 @@ impl ClientBuilder {
             segment_medium => segment_medium,
             segment_device => segment_device,
             storage_root_dir => storage_root,
+            file_sync => file_sync,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mc_evict::PolicyKind;
+use mc_tier::SyncPolicy;
 use mc_transport::HugePageSize;
 use mc_types::{ByteSize, MediaType};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -121,6 +122,10 @@ pub(super) fn size(value: &Value) -> Result<ByteSize, Expected> {
 
 pub(super) fn policy(value: &Value) -> Result<PolicyKind, Expected> {
     parsed(value, "lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive")
+}
+
+pub(super) fn file_sync(value: &Value) -> Result<SyncPolicy, Expected> {
+    parsed(value, "auto, none, data or directory")
 }
 
 pub(super) fn medium(value: &Value) -> Result<MediaType, Expected> {

@@ -209,6 +209,36 @@ async fn the_oldest_files_make_room_for_new_ones() {
     assert!(described.disk.is_none() && app.describe("k19").await.unwrap().disk.is_some());
 }
 
+/// Six seconds of work for a master that waits for three.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_written_in_time_is_not_written_and_the_rest_is_told_of_at_once() {
+    let mut faults = Faults::default();
+    faults.delay = Duration::from_millis(200);
+    let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 7));
+    tier.set(faults);
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::default());
+    config.put_start_discard_timeout = Duration::from_secs(3);
+    config.put_start_release_timeout = Duration::from_secs(3);
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
+    let app = cluster.client().shared_tier(tier.clone()).connect().await.unwrap();
+    for n in 0..120 {
+        app.put(&format!("k{n}"), content(&format!("k{n}"), 1000)).await.unwrap();
+    }
+    let told = async || cluster.master.report().disk_put_ends > 0;
+    eventually_async(DEADLINE, "the master to hear of the first files", told).await;
+    let waiting = app.metrics().shared_tier.unwrap().waiting;
+    assert!(waiting > 0, "the master hears of files while others wait");
+    flush(&app).await;
+    let metrics = app.metrics().shared_tier.unwrap();
+    assert_eq!(metrics.writes.count() + metrics.late, 120, "{metrics:?}");
+    assert!(metrics.late > 20 && metrics.writes.count() > 4, "{metrics:?}");
+    // What was written counts, but for what a busy machine has delayed.
+    let (stored, written) = (cluster.master.report().disk_put_ends, metrics.writes.count());
+    assert!(stored * 4 >= written * 3, "{stored} of {written} are stored");
+    assert_eq!(cluster.master.report().disk_processing, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_without_a_journal_finds_the_files_again() {
     let root = root();
@@ -223,7 +253,9 @@ async fn a_master_without_a_journal_finds_the_files_again() {
     first.master.shutdown().await;
     let second = Box::pin(master(root.path()).seed(8).start()).await.unwrap();
     let address = second.local_addr();
-    let app = mc_cluster_testkit::client(&address).connect().await.unwrap();
+    // A client that contributes nothing would look after the files in a minute.
+    let app = mc_cluster_testkit::node(&address).segment_size(ByteSize::mib(1));
+    let app = app.connect().await.unwrap();
     let is_found = async || second.report().objects == 50;
     eventually_async(DEADLINE, "the files to be found", is_found).await;
     for n in 0..50 {
@@ -322,7 +354,9 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     app.batch_remove(&keys, true).await.unwrap();
-    let deleted = || app.metrics().shared_tier.unwrap().deleted;
+    let keeper = cluster.node().segment_name("keeper").segment_size(ByteSize::mib(1));
+    let keeper = keeper.shared_tier(tier.clone()).connect().await.unwrap();
+    let deleted = || keeper.metrics().shared_tier.unwrap().deleted;
     let are_deleted = async || deleted() > read / 4;
     eventually_async(DEADLINE, "about half of the files to be deleted", are_deleted).await;
     let counted = deleted();

@@ -250,6 +250,11 @@ impl Segments {
         self.unproven.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the client contributes no segment.
+    pub(in crate::client) fn is_empty(&self) -> bool {
+        self.own.read().is_empty()
+    }
+
     pub(in crate::client) fn list(&self) -> Vec<MountedSegment> {
         let now = Instant::now();
         let own = self.own.read();

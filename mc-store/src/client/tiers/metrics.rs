@@ -16,6 +16,7 @@ pub(in crate::client) struct TierCounters {
     written_bytes: AtomicU64,
     failed_writes: AtomicU64,
     dropped: AtomicU64,
+    late: AtomicU64,
     deleted: AtomicU64,
     evicted: AtomicU64,
     complaints: AtomicU64,
@@ -45,6 +46,8 @@ pub struct TierMetrics {
     pub failed_writes: u64,
     /// Objects that were not written because too many waited.
     pub dropped: u64,
+    /// Objects that were not written because the master would have given them up before they were.
+    pub late: u64,
     /// Objects that were deleted because they were removed.
     pub deleted: u64,
     /// Objects that were deleted to make room.
@@ -85,6 +88,19 @@ impl TierCounters {
         }
     }
 
+    /// Counts an object that would be written too late. The log tells of the first, the second, the fourth and
+    /// so on.
+    pub(in crate::client) fn late(&self) {
+        let count = self.late.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::warn!(
+                count,
+                "objects wait longer to be written below memory than the master waits for them; those are \
+                 not written"
+            );
+        }
+    }
+
     pub(in crate::client) fn deleted(&self, objects: u64) {
         add(&self.deleted, objects);
     }
@@ -115,6 +131,7 @@ impl TierCounters {
             written_bytes: load(&self.written_bytes),
             failed_writes: load(&self.failed_writes),
             dropped: load(&self.dropped),
+            late: load(&self.late),
             deleted: load(&self.deleted),
             evicted: load(&self.evicted),
             waiting: waiting as u64,

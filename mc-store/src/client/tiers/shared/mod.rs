@@ -9,13 +9,16 @@ mod queue;
 mod unlisted;
 mod upkeep;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, SyncPolicy, Tier, TierError};
+use mc_tier::{DirectoryTier, ObjectId, SyncPolicy, Tier, TierError};
 use mc_types::{ByteSize, ErrorCode};
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::{TierCounters, TierMetrics};
@@ -37,6 +40,10 @@ pub(in crate::client) struct SharedTier {
     directory: Option<PathBuf>,
     quota: Option<ByteSize>,
     queue: queue::Queue,
+    /// Files that were evicted, of which the master is still to be told.
+    untold: Mutex<VecDeque<ObjectId>>,
+    /// Microseconds that the last write took.
+    last_write: AtomicU64,
     pub(in crate::client) counters: TierCounters,
 }
 
@@ -88,6 +95,8 @@ impl SharedTier {
             directory,
             quota: config.quota.filter(|_| is_listed).map(ByteSize::bytes),
             queue: queue::Queue::default(),
+            untold: Mutex::default(),
+            last_write: AtomicU64::new(0),
             counters: TierCounters::default(),
         })
     }

@@ -5,6 +5,7 @@
 //! this client's own segment, from which the file is written, and none of what would be too many bytes:
 //! they are read back. That grants a lease, which keeps the object in memory at the cost of others.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub(super) const WRITERS: usize = 4;
 /// Files that one call reports.
 const OUTCOMES: usize = 256;
 
+/// Time after which an outcome is told to the master, however few there are.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
 /// How often a report is tried. Unreported files are found by the next comparison.
 const REPORTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -40,10 +44,15 @@ type Written = (Pending, bool);
 pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>, writers: usize) {
     let mut writing: JoinSet<Written> = JoinSet::new();
     let mut written = Vec::new();
+    let mut report_at = Instant::now();
     loop {
+        if written.is_empty() {
+            report_at = Instant::now() + REPORT_EVERY;
+        }
         tokio::select! {
             biased;
             Some(done) = writing.join_next() => written.extend(done),
+            () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
             job = queue.recv(), if writing.len() < writers => {
                 let (Some(job), Some(core)) = (job, core.upgrade()) else { return };
                 let mut pending = match job {
@@ -53,17 +62,23 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
                         continue;
                     }
                 };
-                writing.spawn(async move {
-                    let is_written = core.write_file(&pending).await;
-                    if !is_written {
-                        core.delete_outdated(std::slice::from_ref(&pending)).await;
-                    }
+                if core.is_late(&pending) {
                     pending.bytes = None;
-                    (pending, is_written)
-                });
+                    written.push((pending, false));
+                } else {
+                    writing.spawn(async move {
+                        let is_written = core.write_file(&pending).await;
+                        if !is_written {
+                            core.delete_outdated(std::slice::from_ref(&pending)).await;
+                        }
+                        pending.bytes = None;
+                        (pending, is_written)
+                    });
+                }
             }
         }
-        if written.len() >= OUTCOMES || writing.is_empty() && queue.is_empty() {
+        let is_due = written.len() >= OUTCOMES || Instant::now() >= report_at;
+        if is_due || writing.is_empty() && queue.is_empty() {
             let Some(core) = core.upgrade() else { return };
             core.report_written(std::mem::take(&mut written)).await;
         }
@@ -71,6 +86,24 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
 }
 
 impl Core {
+    /// Returns whether the master will have given up the file of an object when it is written and told of: then
+    /// it would be written in vain. Counts it.
+    fn is_late(&self, pending: &Pending) -> bool {
+        let Some(shared) = self.shared_tier.as_ref().filter(|it| it.unlisted.is_none()) else {
+            return false;
+        };
+        // As long as the last one took, and a report.
+        let last = Duration::from_micros(shared.last_write.load(Ordering::Relaxed));
+        let is_late = self.settings.clock.now() + last + REPORT_EVERY >= pending.until;
+        if is_late {
+            // One write that hung is not to keep all others from being tried.
+            let half = u64::try_from((last / 2).as_micros()).unwrap_or(u64::MAX);
+            shared.last_write.store(half, Ordering::Relaxed);
+            shared.counters.late();
+        }
+        is_late
+    }
+
     /// Writes the file of an object. Returns whether it is written.
     async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
         let Some(shared) = &self.shared_tier else { return false };
@@ -89,6 +122,8 @@ impl Core {
             tier.put(&id, &object).map_err(|error| error.to_string())
         };
         let written = self.settings.environment.blocking(write).await;
+        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        shared.last_write.store(took, Ordering::Relaxed);
         let Some(Ok(written)) = written else { return false };
         shared.counters.written(begun.elapsed(), written.as_ref().map(|()| len).map_err(drop));
         if let Err(error) = &written {

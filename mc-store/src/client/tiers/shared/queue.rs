@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_meta::{Pattern, PutHandle, TenantId};
 use mc_tier::{ObjectId, SliceInfo};
-use mc_transport::{BufferPool, MemorySlice, Source};
+use mc_transport::{BootTime, BufferPool, MemorySlice, Source};
 use mc_types::{Extent, ObjectKey, RemoteKey};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -33,6 +33,8 @@ pub(in crate::client) struct Pending {
     pub(in crate::client) slices: Box<[SliceInfo]>,
     /// The first replica.
     pub(in crate::client) replica: (RemoteKey, Extent),
+    /// When the master gives the file up, unless it is told before that it is written.
+    pub(in crate::client) until: BootTime,
     /// The slices' bytes, if they are [held](SharedTier::hold).
     pub(in crate::client) bytes: Option<HeldBytes>,
 }

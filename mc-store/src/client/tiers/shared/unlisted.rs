@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use mc_meta::{DiskReplica, Pattern, TenantId};
 use mc_rpc::{Refusal, ReplicaList};
 use mc_tier::{DirectoryTier, InvalidObject, ObjectId, StoredObject, Tier as _, TierError};
@@ -24,6 +25,9 @@ use crate::client::tiers::work::slices_of;
 
 /// In the place of the put that an object came from. No master gives it to one.
 const OF_ANY_PUT: Generation = Generation::new(0);
+
+/// Threads that look for the files of one call's keys.
+const LOOKERS: usize = 16;
 
 /// What a reader of such a file has in the place of a lease.
 const NO_LEASE: Duration = Duration::from_secs(3600);
@@ -94,18 +98,12 @@ impl Core {
         if ids.is_empty() {
             return Vec::new();
         }
-        let tier = Arc::clone(tier);
-        let stat = move || {
-            let found = ids.into_iter().filter_map(|(at, id)| match tier.stat(&id) {
-                Ok(object) => Some((at, object?)),
-                Err(error) => {
-                    debug!(%error, "a file that the master does not know of cannot be read");
-                    None
-                }
-            });
-            Ok(found.collect())
-        };
-        self.on_tier(stat).await.unwrap_or_default()
+        // A file server takes its time for each, and many at once.
+        let looks = ids.chunks(ids.len().div_ceil(LOOKERS)).map(|part| {
+            let (tier, part) = (Arc::clone(tier), part.to_vec());
+            self.on_tier(move || Ok(stat(&tier, part)))
+        });
+        join_all(looks).await.into_iter().flatten().flatten().collect()
     }
 
     /// Deletes the files of objects that the master has removed or does not have. An answer that there
@@ -224,6 +222,18 @@ impl Core {
         // Whoever asked may have gone.
         let _ = done.send(had_files);
     }
+}
+
+/// Reads what the files of objects say of them. Returns those that are there.
+fn stat(tier: &DirectoryTier, ids: Vec<(usize, ObjectId)>) -> Vec<(usize, StoredObject)> {
+    let found = ids.into_iter().filter_map(|(at, id)| match tier.stat(&id) {
+        Ok(object) => Some((at, object?)),
+        Err(error) => {
+            debug!(%error, "a file that the master does not know of cannot be read");
+            None
+        }
+    });
+    found.collect()
 }
 
 fn is_not_found(refusal: &Refusal) -> bool {

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use mc_meta::{FileSystemState, ReplicaKind};
 use mc_rpc::{FileJobs, RpcError};
-use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, Watermarks};
+use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
 use mc_types::{ByteSize, ErrorCode};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::SharedTier;
@@ -21,6 +23,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Questions for work after which the space of the file system is looked at.
 const LOOK_EVERY: u32 = 10;
+
+/// A client without memory of its own looks after the files when it is so old. One that gets an object and ends
+/// would take work along.
+const GROWN_UP: Duration = Duration::from_secs(60);
+
+/// Evicted files of which the master is told later. Of those beyond it, it learns by a comparison.
+const UNTOLD: usize = 1 << 18;
 
 /// Files that are listed at a time.
 pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
@@ -50,21 +59,30 @@ impl Core {
 async fn keep(core: Weak<Core>) {
     let mut timer = tokio::time::interval(INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut state = FileSystemState::default();
+    // Nothing was handed to it yet.
+    let mut state = FileSystemState::default().deleted(true);
     let mut turn = 0_u32;
+    let begun = Instant::now();
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
         let Some((shared, tier)) = core.open_tier() else { return };
+        if begun.elapsed() < GROWN_UP && core.segments.is_empty() {
+            continue;
+        }
+        if let Err(error) = core.tell_untold(shared).await {
+            debug!(%error, "the master was not told of files that were evicted");
+        }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
             state = state.full(core.shortage(tier).await.is_some());
         }
         turn = turn.wrapping_add(1);
         match core.master.fetch_file_jobs(core.id, state, 0).await {
             Ok(jobs) => {
-                let compares = jobs.compare;
-                let is_done = core.do_jobs(shared, jobs).await;
-                state = state.compared(compares && is_done);
+                let deleted = core.delete_files(shared, ids_of(&jobs.delete)).await;
+                let compared = core.do_jobs(shared, &jobs).await;
+                state = state.deleted(deleted).compared(compared.is_some());
+                state = state.whole(compared.is_some_and(|compared| compared.is_whole));
             }
             Err(RpcError::Refused(refusal))
                 if matches!(
@@ -75,7 +93,11 @@ async fn keep(core: Weak<Core>) {
                 debug!(%refusal, "this client does not look after the shared tier");
                 return;
             }
-            Err(error) => debug!(%error, "the master has no work for the shared tier now"),
+            Err(error) => {
+                // It may have handed something out.
+                state = state.deleted(false);
+                debug!(%error, "the master has no work for the shared tier now");
+            }
         }
     }
 }
@@ -94,24 +116,44 @@ async fn make_room(core: Weak<Core>) {
     }
 }
 
+/// What came of a comparison.
+#[derive(Clone, Copy)]
+struct Compared {
+    /// Files that stay.
+    kept: u64,
+    /// Files that went, since they belonged to no object.
+    deleted: u64,
+    /// Whether a file that was not reported is not there.
+    is_whole: bool,
+}
+
+impl SharedTier {
+    /// Notes evicted files, of which the master is to be told if it knows of files.
+    fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
+        let mut untold = self.untold.lock();
+        let room = if self.unlisted.is_some() { 0 } else { UNTOLD.saturating_sub(untold.len()) };
+        untold.extend(evicted.drain(..).take(room));
+    }
+}
+
 impl Core {
     fn open_tier(&self) -> Option<(&SharedTier, &Arc<dyn Tier>)> {
         let shared = self.shared_tier.as_ref()?;
         Some((shared, shared.tier()?))
     }
 
-    /// Does the work. Returns whether all of it is done.
-    async fn do_jobs(&self, shared: &SharedTier, jobs: FileJobs) -> bool {
-        self.delete_files(shared, ids_of(&jobs.delete)).await;
-        let mut is_done = true;
+    /// Does the work beside deletions. Returns what came of a comparison.
+    async fn do_jobs(&self, shared: &SharedTier, jobs: &FileJobs) -> Option<Compared> {
+        let mut compared = None;
         if jobs.compare {
             match self.compare(shared).await {
-                Ok((kept, deleted)) => {
-                    info!(kept, deleted, "the shared tier is compared with the master");
+                Ok(done) => {
+                    let Compared { kept, deleted, is_whole } = done;
+                    info!(kept, deleted, is_whole, "the shared tier is compared with the master");
+                    compared = Some(done);
                 }
                 Err(error) => {
-                    warn!(%error, "the shared tier could not be compared with the master");
-                    is_done = false;
+                    warn!(%error, "the shared tier could not be compared with the master")
                 }
             }
         }
@@ -120,12 +162,12 @@ impl Core {
         {
             warn!(%error, "files could not be evicted from the shared tier");
         }
-        is_done
+        compared
     }
 
-    /// Deletes files. What cannot be deleted is found by the next comparison.
-    pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) {
-        let Some(tier) = shared.tier() else { return };
+    /// Deletes files. What cannot be deleted is found by the next comparison. Returns whether all were tried.
+    pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) -> bool {
+        let Some(tier) = shared.tier() else { return false };
         for part in ids.chunks(DELETIONS) {
             let (tier, part) = (Arc::clone(tier), part.to_vec());
             let delete = move || {
@@ -133,7 +175,7 @@ impl Core {
                 let failed = removed.iter().filter(|removed| removed.is_err()).count();
                 Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
             };
-            let Ok((deleted, failure)) = self.on_tier(delete).await else { return };
+            let Ok((deleted, failure)) = self.on_tier(delete).await else { return false };
             shared.counters.deleted(deleted as u64);
             if let Some(error) = failure {
                 shared.counters.complain(|failures| {
@@ -141,12 +183,13 @@ impl Core {
                 });
             }
         }
+        true
     }
 
-    /// Reports all files, and deletes those that belong to no object. Returns how many stay and how
-    /// many went.
-    async fn compare(&self, shared: &SharedTier) -> Result<(u64, u64), WorkError> {
+    /// Reports all files, and deletes those that belong to no object.
+    async fn compare(&self, shared: &SharedTier) -> Result<Compared, WorkError> {
         let (mut kept, mut deleted, mut after) = (0, 0, None);
+        let mut is_whole = true;
         let tier = shared.tier().ok_or(WorkError::Ended)?;
         let cleaned = Arc::clone(tier);
         self.on_tier(move || cleaned.clean_up()).await?;
@@ -155,6 +198,8 @@ impl Core {
             let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
             for error in &page.unreadable {
                 debug!(%error, "a file cannot be read");
+                // A damaged one is of no use. Another may be readable by others, or later.
+                is_whole &= matches!(error, TierError::Damaged { .. });
             }
             let useless = self.report_found(&page.objects).await?;
             kept += (page.objects.len() - useless.len()) as u64;
@@ -162,7 +207,7 @@ impl Core {
             self.delete_files(shared, useless).await;
             after = page.next;
             if after.is_none() {
-                return Ok((kept, deleted));
+                return Ok(Compared { kept, deleted, is_whole });
             }
         }
     }
@@ -176,7 +221,8 @@ impl Core {
         Ok(useless.map(|((_, object), _)| object.id().clone()).collect())
     }
 
-    /// Deletes the oldest files and tells the master.
+    /// Deletes the oldest files, and tells the master while it goes on: it is not to list files that are gone,
+    /// whatever ends this client or the eviction.
     async fn evict_files(&self, shared: &SharedTier) -> Result<(), WorkError> {
         let tier = shared.tier().ok_or(WorkError::Ended)?;
         let watermarks = match shared.quota {
@@ -187,21 +233,47 @@ impl Core {
             },
         };
         let evicting = Arc::clone(tier);
-        let (ids, removed) = self
-            .on_tier(move || {
-                let mut ids = Vec::new();
-                evicting.evict(watermarks, &mut |id| ids.push(id)).map(|removed| (ids, removed))
-            })
-            .await?;
+        let (gone, mut told) = mpsc::unbounded_channel();
+        let evict = self.on_tier(move || {
+            // Nobody hears of it any more when the client ends.
+            evicting.evict(watermarks, &mut |id| drop(gone.send(id)))
+        });
+        let tell = async {
+            let mut part = Vec::new();
+            while told.recv_many(&mut part, DELETIONS).await > 0 {
+                shared.note_untold(&mut part);
+                if let Err(error) = self.tell_untold(shared).await {
+                    debug!(%error, "the master is told later of files that were evicted");
+                }
+            }
+        };
+        let (removed, ()) = tokio::join!(evict, tell);
+        let removed = removed?;
         if removed.objects > 0 {
             let bytes = ByteSize::bytes(removed.bytes);
             info!(files = removed.objects, %bytes, "evicted from the shared tier");
         }
         shared.counters.evicted(removed.objects);
-        if shared.unlisted.is_some() {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Tells the master of files that were evicted. What it could not be told waits for the next time.
+    async fn tell_untold(&self, shared: &SharedTier) -> Result<(), RpcError> {
+        loop {
+            let part: Vec<ObjectId> = {
+                let mut untold = shared.untold.lock();
+                let count = untold.len().min(DELETIONS);
+                untold.drain(..count).collect()
+            };
+            if part.is_empty() {
+                return Ok(());
+            }
+            if let Err(error) = self.tell_evicted(&part, ReplicaKind::Disk).await {
+                let mut untold = shared.untold.lock();
+                part.into_iter().rev().for_each(|id| untold.push_front(id));
+                return Err(error);
+            }
         }
-        Ok(self.tell_evicted(&ids, ReplicaKind::Disk).await?)
     }
 
     /// The bytes that have to be freed in the tier's file system, and those that have to be free.
