@@ -106,6 +106,22 @@ pub trait Transport: Send + Sync + 'static {
         endpoint: &Endpoint,
     ) -> impl Future<Output = Result<Arc<Self::Link>, ConnectError>> + Send;
 
+    /// As [`connect`](Self::connect), for operations on [staged](crate::Staging) memory, such as a disk, which
+    /// may be slow or hang: where a link carries one operation after the other, those on memory have
+    /// another link then. By default it is the same.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancellation
+    /// As there.
+    fn connect_apart(
+        &self,
+        endpoint: &Endpoint,
+    ) -> impl Future<Output = Result<Arc<Self::Link>, ConnectError>> + Send {
+        self.connect(endpoint)
+    }
+
     /// Forgets that attempts to reach the peer at `endpoint` failed: the next one is made at
     /// once. For callers that learned elsewhere that the peer is back. Does nothing by default.
     fn forgive(&self, endpoint: &Endpoint) {
@@ -196,6 +212,14 @@ pub trait DynTransport: Send + Sync + 'static {
     /// As there.
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError>;
 
+    /// See [`Transport::connect_apart`].
+    ///
+    /// # Errors
+    /// As there.
+    async fn connect_apart(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+        self.connect(endpoint).await
+    }
+
     /// See [`Transport::forgive`].
     fn forgive(&self, endpoint: &Endpoint) {
         let _ = endpoint;
@@ -249,6 +273,10 @@ impl<T: Transport> DynTransport for T {
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
         Transport::connect(self, endpoint).await.map(|link| link as Arc<dyn Link>)
+    }
+
+    async fn connect_apart(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+        Transport::connect_apart(self, endpoint).await.map(|link| link as Arc<dyn Link>)
     }
 
     fn forgive(&self, endpoint: &Endpoint) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use mc_transport::{
-    Cancel, Completions, ConnectError, Link as _, LinkId, Node, NodeLink, Operation, Outcome,
+    Cancel, Completions, ConnectError, Link as _, LinkId, NodeLink, Operation, Outcome,
     TransferError, Transferred, Transport,
 };
 use mc_types::{Endpoint, RemoteKey};
@@ -162,9 +162,15 @@ impl Core {
         let timer = pin!(stalled_after.map(sleep));
         let stalls = timer.as_pin_mut().zip(stalled_after);
         let mut stalls = stalls.map(|(timer, after)| Stalls { after, timer });
+        let connecting = async {
+            match patience.is_of_disk() {
+                true => self.transport.connect_apart(endpoint).await,
+                false => self.transport.connect(endpoint).await,
+            }
+        };
         let (connected, moved_on) = match &mut stalls {
-            None => (self.transport.connect(endpoint).await, false),
-            Some(stalls) => stalls.watch_connecting(endpoint, &self.transport).await,
+            None => (connecting.await, false),
+            Some(stalls) => stalls.watch_connecting(endpoint, connecting).await,
         };
         let link = match connected {
             Ok(link) => link,
@@ -279,11 +285,11 @@ impl Stalls<'_> {
     async fn watch_connecting(
         &mut self,
         endpoint: &Endpoint,
-        transport: &Node,
+        connecting: impl Future<Output = Result<Arc<NodeLink>, ConnectError>>,
     ) -> (Result<Arc<NodeLink>, ConnectError>, bool) {
         tokio::select! {
             biased;
-            connected = transport.connect(endpoint) => (connected, false),
+            connected = connecting => (connected, false),
             () = self.timer.as_mut() => {
                 let (endpoint, after) = (endpoint.clone(), self.after);
                 (Err(ConnectError::TimedOut { endpoint, after }), true)

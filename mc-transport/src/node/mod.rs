@@ -255,12 +255,57 @@ impl Transport for Node {
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
+        self.connect_for(endpoint, Use::Memory).await
+    }
+
+    /// Over the transport of the endpoint's scheme: no shortcut leads to staged memory.
+    async fn connect_apart(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
+        self.connect_for(endpoint, Use::Staged).await
+    }
+
+    fn forgive(&self, endpoint: &Endpoint) {
+        for (transport, way) in self.ways(endpoint) {
+            transport.forgive(way);
+        }
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
+    }
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Memory,
+    Staged,
+}
+
+impl Use {
+    async fn connect(
+        self,
+        transport: &dyn DynTransport,
+        endpoint: &Endpoint,
+    ) -> Result<Arc<dyn Link>, ConnectError> {
+        match self {
+            Self::Memory => transport.connect(endpoint).await,
+            Self::Staged => transport.connect_apart(endpoint).await,
+        }
+    }
+}
+
+impl Node {
+    async fn connect_for(
+        &self,
+        endpoint: &Endpoint,
+        used: Use,
+    ) -> Result<Arc<NodeLink>, ConnectError> {
         if let Some(way) = self.detours.of(endpoint) {
             let found = self.transports.iter().find(|one| one.scheme() == way.scheme());
             if let Some(transport) = found
-                && let Ok(link) = transport.connect(&way).await
+                && let Ok(link) = used.connect(&**transport, &way).await
             {
-                return Ok(self.shorten(&**transport, endpoint, &way, link).await);
+                return Ok(self.shorten(&**transport, endpoint, &way, link, used).await);
             }
             self.detours.forget(endpoint);
         }
@@ -271,15 +316,15 @@ impl Transport for Node {
                 continue;
             }
             let connected = match self.ways(endpoint).skip(at + 1).any(is_same) {
-                true => self.race(transport, endpoint).await,
-                false => transport.connect(first).await.map(|link| (first, link)),
+                true => self.race(transport, endpoint, used).await,
+                false => used.connect(transport, first).await.map(|link| (first, link)),
             };
             match connected {
                 Ok((way, link)) => {
                     if way != first {
                         self.detours.found(endpoint, way);
                     }
-                    return Ok(self.shorten(transport, endpoint, way, link).await);
+                    return Ok(self.shorten(transport, endpoint, way, link, used).await);
                 }
                 Err(error) => {
                     tracing::debug!(endpoint = %first, %error, "no way to the peer");
@@ -294,18 +339,6 @@ impl Transport for Node {
         }))
     }
 
-    fn forgive(&self, endpoint: &Endpoint) {
-        for (transport, way) in self.ways(endpoint) {
-            transport.forgive(way);
-        }
-    }
-
-    async fn shutdown(&self) {
-        Self::shutdown(self).await;
-    }
-}
-
-impl Node {
     /// Returns the transports that may reach `endpoint`, each with the endpoint of its own, in
     /// the order that the peer prefers.
     fn ways<'a>(
@@ -324,6 +357,7 @@ impl Node {
         &'a self,
         transport: &'a dyn DynTransport,
         endpoint: &'a Endpoint,
+        used: Use,
     ) -> Result<(&'a Endpoint, Arc<dyn Link>), ConnectError> {
         let ways = self.ways(endpoint).map(|(_, way)| way);
         let ways: Vec<_> = ways.filter(|way| way.scheme() == transport.scheme()).collect();
@@ -331,7 +365,7 @@ impl Node {
         let attempt = |way: &'a Endpoint| {
             let failures = &failures;
             async move {
-                let connected = transport.connect(way).await.map(|link| (way, link));
+                let connected = used.connect(transport, way).await.map(|link| (way, link));
                 connected.map_err(|error| failures.lock().push((way != preferred, error)))
             }
         };
@@ -350,8 +384,12 @@ impl Node {
         endpoint: &Endpoint,
         way: &Endpoint,
         link: Arc<dyn Link>,
+        used: Use,
     ) -> Arc<NodeLink> {
-        let shortcut = self.shortcuts.link(way, &link).await;
+        let shortcut = match used {
+            Use::Memory => self.shortcuts.link(way, &link).await,
+            Use::Staged => None,
+        };
         let (scheme, is_certain) = (transport.scheme(), is_certain(endpoint, way));
         Arc::new(NodeLink { scheme, link, shortcut, is_certain })
     }

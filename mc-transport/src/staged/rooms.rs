@@ -66,6 +66,12 @@ impl StagePeer {
         let _ = self.late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
+    /// Whether the last part was not moved in time.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn is_late(&self) -> bool {
+        self.late.load(Ordering::Relaxed) > 0
+    }
+
     /// How long it waits for memory aside; `None` for a peer that is not slow.
     fn penalty(&self) -> Option<Duration> {
         let times = self.late.load(Ordering::Relaxed).checked_sub(1)?;
@@ -122,6 +128,14 @@ impl Rooms {
         };
         let memory = self.free.lock().pop().expect("there are as many stages as permits");
         Ok(Stage { memory, rooms: Arc::clone(self), _permits: permits })
+    }
+
+    /// Takes a stage if one is free, and nobody waits for one.
+    #[cfg(feature = "tcp")]
+    pub(super) fn try_stage(self: &Arc<Self>, peer: &StagePeer) -> Option<Stage> {
+        let permits = self.stages.try_take(peer.source)?;
+        let memory = self.free.lock().pop().expect("there are as many stages as permits");
+        Some(Stage { memory, rooms: Arc::clone(self), _permits: permits })
     }
 
     /// Takes memory aside for a peer that was slow, and waits for it for a while.

@@ -4,6 +4,7 @@
 //! requests: it parses what has arrived, answers, and only then receives more.
 //! A peer that does not take its answers stops being read, nothing else.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -15,8 +16,8 @@ use bytes::Bytes;
 use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
 use tokio::sync::Notify;
-use tokio::task::yield_now;
-use tokio::time::{Instant, timeout};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::frames::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::progress::{ProgressTimeout, Stalled};
@@ -39,6 +40,9 @@ use crate::staged::{AdmittedStaged, Room, StagePeer};
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
+
+/// Reads of staged memory that are under way for a connection at a time, beside the one that is answered.
+const MAX_AHEAD: usize = 16;
 
 /// The cost of a system call, in bytes moved.
 const CALL_WEIGHT: usize = 16 << 10;
@@ -137,6 +141,46 @@ impl From<Stalled> for End {
     }
 }
 
+/// A read of staged memory that was asked for, and is answered in its turn.
+struct Ahead {
+    id: u32,
+    admitted: Arc<AdmittedStaged>,
+    /// What reads it; `None` where it waits for its turn to take a stage.
+    reading: Option<Reading>,
+}
+
+/// A read that goes on by itself. Ends when it is dropped, but for a copy under way.
+struct Reading {
+    room: JoinHandle<Result<Room, TransferError>>,
+    begun: Instant,
+    done: Option<Result<Room, TransferError>>,
+}
+
+impl Reading {
+    /// Waits until it is done, for so long since it began. Loses nothing when it is dropped.
+    async fn ready(&mut self, limit: Duration) {
+        if self.done.is_none() {
+            let room = timeout_at(self.begun + limit, &mut self.room).await;
+            // Its copies do not panic; when the runtime ends, nobody is answered any more.
+            let failed = || Err(TransferError::DeviceFailed);
+            self.done =
+                Some(room.map_or_else(|_| failed(), |room| room.unwrap_or_else(|_| failed())));
+        }
+    }
+
+    /// The bytes, as [`ready`](Self::ready) waits for them.
+    async fn room(&mut self, limit: Duration) -> Result<Room, TransferError> {
+        self.ready(limit).await;
+        self.done.take().unwrap_or(Err(TransferError::DeviceFailed))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.room.abort();
+    }
+}
+
 /// A write that ended early.
 struct Refused {
     refusal: TransferError,
@@ -153,6 +197,8 @@ struct Connection {
     max_operation: u64,
     received: ReceiveBuffer,
     answers: SendQueue,
+    /// In the order of the requests, all of which are behind `answers`.
+    ahead: VecDeque<Ahead>,
     progress: ProgressTimeout,
     /// The peer as staged regions know it, from its first operation on one on.
     stage_peer: Option<Arc<StagePeer>>,
@@ -184,6 +230,7 @@ impl Connection {
             max_operation: service.max_operation,
             received: ReceiveBuffer::small(),
             answers: SendQueue::default(),
+            ahead: VecDeque::new(),
             progress: ProgressTimeout::new(service.connect_timeout),
             stage_peer: None,
             is_proved: false,
@@ -253,30 +300,73 @@ impl Connection {
 
     /// Carries out the requests that have arrived.
     async fn answer_arrived(&mut self) -> Result<(), End> {
+        loop {
+            self.begin_arrived().await?;
+            if self.ahead.is_empty() {
+                return self.flush().await;
+            }
+            if !self.is_asked_meanwhile().await? {
+                self.answer_ahead(self.ahead.len() - 1).await?;
+            }
+        }
+    }
+
+    /// Waits for the read of staged memory that is to be answered next, while the peer asks for nothing
+    /// that could be read beside it.
+    async fn is_asked_meanwhile(&mut self) -> Result<bool, End> {
+        self.flush().await?;
+        let (limit, has_room) = (self.device_limit(), self.ahead.len() < MAX_AHEAD);
+        let Some(Ahead { reading: Some(reading), .. }) = self.ahead.front_mut() else {
+            return Ok(false);
+        };
+        if !has_room {
+            return Ok(false);
+        }
+        match first(reading.ready(limit), self.stream.readable()).await {
+            First::Left(()) => return Ok(false),
+            First::Right(readable) => readable?,
+        }
+        match self.received.try_receive(&self.stream, self.expected) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How long a device may take for a part of a read before that fails: less than the peer waits.
+    fn device_limit(&self) -> Duration {
+        self.progress.timeout() / 2
+    }
+
+    /// Begins the requests that have arrived, and answers those on memory.
+    async fn begin_arrived(&mut self) -> Result<(), End> {
         while let Some(bytes) = self.received.take::<REQUEST_LEN>() {
             // Each request starts the clock anew: a busy peer is not late.
             if self.is_proved {
                 self.progress.renew();
             }
             let Err(end) = self.carry_out(&bytes).await else { continue };
+            self.answer_ahead(0).await?;
             if matches!(end, End::Malformed | End::TooLarge { .. }) {
                 self.flush().await?;
                 linger(&self.stream).await;
             }
             return Err(end);
         }
-        self.flush().await
+        Ok(())
     }
 
     async fn carry_out(&mut self, bytes: &[u8; REQUEST_LEN]) -> Result<(), End> {
         let request = match RequestHeader::decode(bytes) {
             Ok(request) => request,
             Err(malformed) => {
+                self.answer_ahead(0).await?;
                 self.answer(Status::Malformed, malformed.id).await?;
                 return Err(End::Malformed);
             }
         };
         if request.opcode == Opcode::Fence {
+            self.answer_ahead(0).await?;
             if (request.offset, request.len) != (0, 0) {
                 self.answer(Status::Malformed, request.id).await?;
                 return Err(End::Malformed);
@@ -285,6 +375,7 @@ impl Connection {
             return self.answer(Status::Done, request.id).await;
         }
         if request.len > self.max_operation {
+            self.answer_ahead(0).await?;
             self.answer(Status::TooLarge, request.id).await?;
             return Err(End::TooLarge { len: request.len });
         }
@@ -307,13 +398,21 @@ impl Connection {
             (true, false) => REQUEST_LEN,
             (true, true) => MAX_REQUEST_LEN,
         };
+        let is_staged_read = !is_write && matches!(admitted, Ok(Admission::Staged(_)));
+        if !is_staged_read && !self.ahead.is_empty() {
+            self.answer_ahead(0).await?;
+        }
         match (is_write, admitted) {
             (false, Ok(Admission::Host(admitted))) => {
                 self.regions.count_served(wanted, len);
                 let header = ResponseHeader { status: Status::Done, id, len };
                 self.push(Frame::of_region(&header.encode(), admitted)).await
             }
-            (false, Ok(Admission::Staged(admitted))) => self.send_staged(id, &admitted).await,
+            (false, Ok(Admission::Staged(admitted))) => {
+                self.ahead.push_back(Ahead { id, admitted: Arc::new(admitted), reading: None });
+                self.begin_ahead();
+                self.answer_ahead(MAX_AHEAD).await
+            }
             (false, Err(refusal)) => self.answer(Status::of(&refusal), id).await,
             (true, Ok(admitted)) => {
                 let received = match admitted {
@@ -353,6 +452,7 @@ impl Connection {
         match decode_ticket(&bytes) {
             Some(ticket) => Ok(ticket),
             None => {
+                self.answer_ahead(0).await?;
                 self.answer(Status::Malformed, id).await?;
                 Err(End::Malformed)
             }
@@ -408,8 +508,59 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Answers a read of staged memory, part by part.
-    async fn send_staged(&mut self, id: u32, admitted: &AdmittedStaged) -> Result<(), End> {
+    /// Begins those reads of staged memory for which there are stages.
+    ///
+    /// Stages are taken in the order of the answers: the answer that is due never waits for a stage that
+    /// one behind it holds.
+    fn begin_ahead(&mut self) {
+        let peer = self.stage_peer();
+        for ahead in self.ahead.iter_mut().filter(|ahead| ahead.reading.is_none()) {
+            // Of no bytes there is nothing to begin.
+            let Some(first) = ahead.admitted.parts().next() else { continue };
+            let Some(room) = ahead.admitted.try_read_room(&peer) else { return };
+            let admitted = Arc::clone(&ahead.admitted);
+            let room = tokio::spawn(async move { admitted.read(first, room).await });
+            ahead.reading = Some(Reading { room, begun: Instant::now(), done: None });
+        }
+    }
+
+    /// Answers reads of staged memory until no more than `left` are under way.
+    async fn answer_ahead(&mut self, left: usize) -> Result<(), End> {
+        while self.ahead.len() > left
+            && let Some(Ahead { id, admitted, reading }) = self.ahead.pop_front()
+        {
+            let first = match reading {
+                Some(mut reading) => {
+                    // Earlier answers must not hold the stage up.
+                    self.flush().await?;
+                    // A device that hangs ends this read, and nothing else.
+                    let first = reading.room(self.device_limit()).await;
+                    self.progress.renew();
+                    match first {
+                        Ok(room) => Some(room),
+                        Err(refusal) => {
+                            self.answer(Status::of(&refusal), id).await?;
+                            self.begin_ahead();
+                            continue;
+                        }
+                    }
+                }
+                None => None,
+            };
+            self.send_staged(id, &admitted, first).await?;
+            drop(admitted);
+            self.begin_ahead();
+        }
+        Ok(())
+    }
+
+    /// Answers a read of staged memory, part by part, the first of which may be in its room already.
+    async fn send_staged(
+        &mut self,
+        id: u32,
+        admitted: &AdmittedStaged,
+        mut first: Option<Room>,
+    ) -> Result<(), End> {
         let len = admitted.len() as u64;
         let header = ResponseHeader { status: Status::Done, id, len }.encode();
         if len == 0 {
@@ -421,10 +572,12 @@ impl Connection {
             self.flush().await?;
             let (is_first, mut at) = (part.start == 0, part.start);
             loop {
-                let room = self.waited(admitted.read_room(&peer)).await;
-                let room = match room {
-                    Ok(room) => self.copied(admitted.read(at..part.end, room)).await?,
-                    Err(refusal) => Err(refusal),
+                let room = match first.take() {
+                    Some(room) => Ok(room),
+                    None => match self.waited(admitted.read_room(&peer)).await {
+                        Ok(room) => self.copied(admitted.read(at..part.end, room)).await?,
+                        Err(refusal) => Err(refusal),
+                    },
                 };
                 let room = match room {
                     Ok(room) => room,
@@ -471,6 +624,8 @@ impl Connection {
                 Err(_) if !is_stage => return Err(End::Stalled(limit)),
                 Err(_) => {
                     peer.was_late();
+                    // What it is not about to take holds no stage.
+                    self.ahead.iter_mut().for_each(|ahead| ahead.reading = None);
                     let copy = |room: &mut Room, len| admitted.set_aside(peer, room, len);
                     if !self.answers.set_aside(copy) {
                         return Ok(self.answers.give_back_room());

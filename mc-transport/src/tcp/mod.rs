@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
-use self::pool::Pool;
+use self::pool::{Class, Pool};
 use self::server::Server;
 use crate::accept::Door;
 use crate::access::Access;
@@ -283,7 +283,15 @@ impl Transport for TcpTransport {
             let endpoint = endpoint.clone();
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
         }
-        self.pool.link(endpoint).await
+        self.pool.link(endpoint, Class::Memory).await
+    }
+
+    async fn connect_apart(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
+        if endpoint.scheme() != SCHEME {
+            let endpoint = endpoint.clone();
+            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
+        }
+        self.pool.link(endpoint, Class::Staged).await
     }
 
     fn forgive(&self, endpoint: &Endpoint) {

@@ -19,10 +19,20 @@ use crate::tasks::Tasks;
 /// Peers with links, or with failures that are too fresh to forget.
 const REMEMBERED_PEERS: usize = 1024;
 
+/// What a link is used for. A server carries the requests of a connection out in their order: those on
+/// memory do not wait for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    /// Memory of the host.
+    Memory,
+    /// Memory that is staged, such as a disk.
+    Staged,
+}
+
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
     context: Arc<Context>,
-    peers: Mutex<HashMap<Endpoint, Arc<Peer>>>,
+    peers: Mutex<HashMap<(Endpoint, Class), Arc<Peer>>>,
     closed: AtomicBool,
 }
 
@@ -33,23 +43,29 @@ impl Pool {
     }
 
     /// The links to `endpoint`, as one.
-    pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
-        let peer = self.peer(endpoint)?;
+    pub(super) async fn link(
+        &self,
+        endpoint: &Endpoint,
+        class: Class,
+    ) -> Result<Arc<Bundle>, ConnectError> {
+        let peer = self.peer(endpoint, class)?;
         peer.link(&self.context).await
     }
 
     /// The description of the peer at `endpoint`; `None` before there was a link.
     #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
-        let peer = self.peers.lock().get(endpoint).cloned();
+        let peer = self.peers.lock().get(&(endpoint.clone(), Class::Memory)).cloned();
         peer.and_then(|peer| peer.description())
     }
 
     /// Forgets that attempts to reach `endpoint` failed.
     pub(super) fn forgive(&self, endpoint: &Endpoint) {
-        let peer = self.peers.lock().get(endpoint).cloned();
-        if let Some(peer) = peer {
-            peer.forgive();
+        for class in [Class::Memory, Class::Staged] {
+            let peer = self.peers.lock().get(&(endpoint.clone(), class)).cloned();
+            if let Some(peer) = peer {
+                peer.forgive();
+            }
         }
     }
 
@@ -62,19 +78,20 @@ impl Pool {
         }
     }
 
-    fn peer(&self, endpoint: &Endpoint) -> Result<Arc<Peer>, ConnectError> {
+    fn peer(&self, endpoint: &Endpoint, class: Class) -> Result<Arc<Peer>, ConnectError> {
+        let key = (endpoint.clone(), class);
         let mut peers = self.peers.lock();
         if self.closed.load(Ordering::SeqCst) {
             return Err(ConnectError::Closed);
         }
-        if let Some(peer) = peers.get(endpoint) {
+        if let Some(peer) = peers.get(&key) {
             return Ok(Arc::clone(peer));
         }
         if peers.len() >= REMEMBERED_PEERS {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_linked());
         }
         let peer = Arc::new(Peer::new(endpoint.clone(), &self.context.config));
-        peers.insert(endpoint.clone(), Arc::clone(&peer));
+        peers.insert(key, Arc::clone(&peer));
         Ok(peer)
     }
 }

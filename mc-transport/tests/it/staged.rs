@@ -277,6 +277,117 @@ async fn bytes_are_right_over_every_transport() {
     }
 }
 
+/// Run it by `--run-ignored all --no-capture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn how_fast_a_device_of_1_ms_is_read() {
+    const COUNT: usize = 512;
+    struct Slow(Memory);
+    impl StagedMemory for Slow {
+        fn size(&self) -> usize {
+            self.0.len()
+        }
+
+        fn read(&self, at: usize, into: &MemorySlice) -> io::Result<()> {
+            std::thread::sleep(Duration::from_millis(1));
+            let from = self.0.slice(at, into.len()).ok_or(io::ErrorKind::InvalidInput)?;
+            from.copy_to_slice(into).map_err(io::Error::other)
+        }
+
+        fn write(&self, _: usize, _: &MemorySlice) -> io::Result<()> {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+    }
+    let stages = std::iter::repeat_with(|| Memory::allocate(512 << 10).unwrap()).take(32);
+    let staging = Staging::new(Slow(Memory::allocate(COUNT * PART).unwrap()), stages.collect());
+    let owner = Owner::start(Way::Tcp, &staging, None).await;
+    let (_peer, link) = owner.peer().await;
+    let target = Memory::allocate(COUNT * PART).unwrap();
+    for _ in 0..3 {
+        let batch = (0..COUNT).map(|nth| {
+            let into = target.slice(nth * PART, PART).unwrap();
+            Operation::read(owner.span(nth * PART, PART), into)
+        });
+        let begun = std::time::Instant::now();
+        assert!(link.submit(batch.collect()).await.iter().all(Result::is_ok));
+        let rate = (COUNT * PART) as f64 / begun.elapsed().as_secs_f64() / 1e6;
+        println!("64 KiB each with 1 ms: {rate:.0} MB/s");
+    }
+    owner.transport.shutdown().await;
+}
+
+/// Over one connection, whose server answers in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_slow_device_overlap() {
+    const COUNT: usize = 12;
+    for way in [Way::Tcp, Way::Tls] {
+        let device = Device::new(COUNT * PART);
+        let owner = Owner::start(way, &device.staging(32), None).await;
+        let (_peer, link) = owner.peer().await;
+        for at in (0..COUNT * PART).step_by(PART) {
+            owner.write(&*link, at, pattern(at + PART)[at..].to_vec()).await.unwrap();
+        }
+        let (_peer, link) = owner.peer().await;
+        let before = device.begun();
+        device.hang(true);
+        let target = Memory::allocate(COUNT * PART).unwrap();
+        let batch = (0..COUNT).map(|nth| {
+            let into = target.slice(nth * PART, PART).unwrap();
+            Operation::read(owner.span(nth * PART, PART), into)
+        });
+        // By several callers, the last of which come later.
+        let mut batch: Vec<Operation> = batch.collect();
+        let later = batch.split_off(COUNT / 2);
+        let mut reads = vec![link.submit(batch)];
+        eventually(DEADLINE, "half to be under way", || device.begun() == before + COUNT / 2).await;
+        reads.extend(later.into_iter().map(|read| link.submit(vec![read])));
+        eventually(DEADLINE, "all to be under way", || device.begun() == before + COUNT).await;
+        device.hang(false);
+        for read in reads {
+            for outcome in tokio::time::timeout(DEADLINE, read).await.unwrap() {
+                outcome.unwrap();
+            }
+        }
+        assert!(target.whole().to_vec() == pattern(COUNT * PART), "{way:?}");
+        owner.transport.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_hangs_ends_its_reads_and_holds_up_no_memory() {
+    for way in [Way::Tcp, Way::Tls] {
+        let device = Device::new(4 * PART);
+        let mut config = TcpConfig::listening("127.0.0.1:0".parse().unwrap());
+        config.stall_timeout = Duration::from_secs(2);
+        let owner = Owner::with(way, config, &device.staging(32), None).await;
+        let memory = Memory::allocate(PART).unwrap();
+        let region = owner.transport.register(&memory, Access::Read).unwrap();
+        let (peer, link) = owner.peer().await;
+        let apart = peer.connect_apart(owner.transport.endpoint().unwrap()).await.unwrap();
+        device.hang(true);
+        let target = Memory::allocate(4 * PART).unwrap();
+        let batch = (0..4).map(|nth| {
+            let into = target.slice(nth * PART, PART).unwrap();
+            Operation::read(owner.span(nth * PART, PART), into)
+        });
+        let hanging = tokio::spawn(apart.submit(batch.collect()));
+        eventually(DEADLINE, "a read to hang", || device.begun() > 0).await;
+        let span = RemoteSpan::new(region.key(), Extent::new(0, PART as u64).unwrap());
+        for _ in 0..100 {
+            let into = Memory::allocate(PART).unwrap();
+            one(&*link, Operation::read(span, into.whole())).await.unwrap();
+        }
+        assert!(!hanging.is_finished(), "{way:?}: memory was read meanwhile");
+        for outcome in tokio::time::timeout(DEADLINE, hanging).await.unwrap().unwrap() {
+            assert!(matches!(outcome, Err(TransferError::DeviceFailed)), "{way:?} {outcome:?}");
+        }
+        assert!(apart.is_healthy(), "{way:?}");
+        device.hang(false);
+        assert_eq!(owner.read(&*apart, 0, PART).await.unwrap().len(), PART);
+        owner.transport.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_fails_costs_the_operation_only() {
     for way in WAYS {

@@ -38,7 +38,7 @@ pub(in crate::client) use options::OwnPlace;
 pub use options::{DiskError, DiskOptions, OwnTier};
 
 /// Stages between the disk and peers: as many reads for peers at a time.
-const STAGES: usize = 16;
+const STAGES: usize = 32;
 const STAGE_LEN: usize = 512 << 10;
 
 /// The client's own disk.
