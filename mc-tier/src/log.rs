@@ -3,6 +3,7 @@
 mod compact;
 mod evict;
 mod footer;
+mod grow;
 mod index;
 mod read;
 pub(crate) mod record;
