@@ -16,12 +16,12 @@ use crate::description::Description;
 use crate::error::ConnectError;
 use crate::tasks::Tasks;
 
-/// Peers with links, or with failures that are too fresh to forget.
+/// Peers with links of a class, or with failures that are too fresh to forget.
 const REMEMBERED_PEERS: usize = 1024;
 
 /// What a link is used for. A server carries the requests of a connection out in their order: those on
 /// memory do not wait for a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Class {
     /// Memory of the host.
     Memory,
@@ -32,7 +32,8 @@ pub(super) enum Class {
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
     context: Arc<Context>,
-    peers: Mutex<HashMap<(Endpoint, Class), Arc<Peer>>>,
+    /// For each class.
+    peers: Mutex<[HashMap<Endpoint, Arc<Peer>>; 2]>,
     closed: AtomicBool,
 }
 
@@ -55,15 +56,14 @@ impl Pool {
     /// The description of the peer at `endpoint`; `None` before there was a link.
     #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
-        let peer = self.peers.lock().get(&(endpoint.clone(), Class::Memory)).cloned();
+        let peer = self.peers.lock()[Class::Memory as usize].get(endpoint).cloned();
         peer.and_then(|peer| peer.description())
     }
 
     /// Forgets that attempts to reach `endpoint` failed.
     pub(super) fn forgive(&self, endpoint: &Endpoint) {
-        for class in [Class::Memory, Class::Staged] {
-            let peer = self.peers.lock().get(&(endpoint.clone(), class)).cloned();
-            if let Some(peer) = peer {
+        for peers in &*self.peers.lock() {
+            if let Some(peer) = peers.get(endpoint) {
                 peer.forgive();
             }
         }
@@ -73,25 +73,25 @@ impl Pool {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let peers = std::mem::take(&mut *self.peers.lock());
-        for peer in peers.values() {
+        for peer in peers.iter().flat_map(HashMap::values) {
             peer.close();
         }
     }
 
     fn peer(&self, endpoint: &Endpoint, class: Class) -> Result<Arc<Peer>, ConnectError> {
-        let key = (endpoint.clone(), class);
         let mut peers = self.peers.lock();
         if self.closed.load(Ordering::SeqCst) {
             return Err(ConnectError::Closed);
         }
-        if let Some(peer) = peers.get(&key) {
+        let peers = &mut peers[class as usize];
+        if let Some(peer) = peers.get(endpoint) {
             return Ok(Arc::clone(peer));
         }
         if peers.len() >= REMEMBERED_PEERS {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_linked());
         }
         let peer = Arc::new(Peer::new(endpoint.clone(), &self.context.config));
-        peers.insert(key, Arc::clone(&peer));
+        peers.insert(endpoint.clone(), Arc::clone(&peer));
         Ok(peer)
     }
 }
