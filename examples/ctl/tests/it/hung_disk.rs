@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mc_store::{Client, NodeConfig, PutOutcome};
-use mc_testkit::{EtcdCluster, content, eventually_blocking};
+use mc_testkit::{EtcdCluster, Signal, content, eventually_blocking};
 use tokio::runtime::Runtime;
 
 use crate::support::{Cluster, DEADLINE, Master, Node};
@@ -15,10 +15,15 @@ use crate::support::{Cluster, DEADLINE, Master, Node};
 /// Puts go on within this time, on a machine that is not busy within four seconds.
 const GOES_ON: Duration = Duration::from_secs(15);
 
-/// Calls that write to files below `MC_HANG_UNDER` do not return while the file `MC_HANG_WHILE` exists.
+/// A disk of which nothing was heard for so long gets nothing more to write.
+const UNUSED: Duration = Duration::from_secs(4);
+
+/// Calls that write to files below `MC_HANG_UNDER` do not return while the file `MC_HANG_WHILE` exists; if
+/// that has a number, they fail with it as their error.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,21 +31,27 @@ const SHIM: &str = r#"
 #include <sys/uio.h>
 #include <unistd.h>
 
-static void hang(int fd) {
+static int hang(int fd) {
     const char *under = getenv("MC_HANG_UNDER"), *file = getenv("MC_HANG_WHILE");
     char link[64], path[PATH_MAX];
-    if (!under || !file || access(file, F_OK) != 0) return;
+    if (!under || !file || access(file, F_OK) != 0) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(link, path, sizeof path - 1);
-    if (len < 0 || strncmp(path, under, strlen(under)) != 0) return;
-    while (access(file, F_OK) == 0) usleep(10000);
+    if (len < 0 || strncmp(path, under, strlen(under)) != 0) return 0;
+    FILE *open = fopen(file, "r");
+    int error = 0;
+    if (open && fscanf(open, "%d", &error) != 1) error = 0;
+    if (open) fclose(open);
+    while (!error && access(file, F_OK) == 0) usleep(10000);
+    return error;
 }
 
 #define HANGING(result, name, fd, params, ...)                                                      \
     result name params {                                                                           \
         static result (*next) params;                                                              \
         if (!next) next = (result (*) params)dlsym(RTLD_NEXT, #name);                              \
-        hang(fd);                                                                                  \
+        int error = hang(fd);                                                                      \
+        if (error) return errno = error, -1;                                                       \
         return next(__VA_ARGS__);                                                                  \
     }
 
@@ -106,56 +117,121 @@ fn puts_go_on_when_the_leaders_disk_hangs() {
     fs::remove_file(&hangs).unwrap();
 }
 
-/// Two nodes with disks and full memory, of which one disk hangs: what it was to write goes without it.
+/// Three nodes with disks and full memory, of which the disk of one is broken while a file exists.
+struct Disks {
+    directory: tempfile::TempDir,
+    _master: Master,
+    nodes: Vec<Node>,
+    runtime: Runtime,
+    client: Client,
+    puts: usize,
+}
+
+impl Disks {
+    const VALUE: usize = 1 << 20;
+
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let library = directory.path().join("hang.so");
+        compile(&library);
+        let master = Master::start(0, &["--enable_offload", "--offload_on_evict"]);
+        let start = |name: &str| {
+            let path = directory.path().join(name);
+            fs::create_dir(&path).unwrap();
+            let shim = [
+                ("LD_PRELOAD", library.clone().into_os_string()),
+                ("MC_HANG_UNDER", directory.path().join("broken").into_os_string()),
+                ("MC_HANG_WHILE", directory.path().join("breaks").into_os_string()),
+            ];
+            let path = format!("--ssd_offload_path={}", path.display());
+            let flags = ["--enable_offload", &path, "--ssd_offload_size=256MB"];
+            Node::start_in(&master.address, name, 0, "32MB", &flags, &shim)
+        };
+        let nodes = ["broken", "one", "two"].map(start).into();
+        let runtime = Runtime::new().unwrap();
+        let client = Client::builder().master(&master.address).node(NodeConfig::default());
+        let client = runtime.block_on(client.connect()).unwrap();
+        Self { directory, _master: master, nodes, runtime, client, puts: 0 }
+    }
+
+    /// The disk hangs, or fails with this error.
+    fn break_one(&self, error: &str) {
+        fs::write(self.directory.path().join("breaks"), error).unwrap();
+    }
+
+    fn mend(&self) {
+        fs::remove_file(self.directory.path().join("breaks")).unwrap();
+    }
+
+    /// Puts so many values, each of which is stored, and says how long that took.
+    fn put(&mut self, what: &str, count: usize) {
+        let mut times = Vec::new();
+        for number in self.puts..self.puts + count {
+            let key = number.to_string();
+            let begun = Instant::now();
+            let outcome = self.runtime.block_on(self.client.put(&key, content(&key, Self::VALUE)));
+            assert_eq!(outcome.unwrap(), PutOutcome::Stored, "{number}, {what}");
+            times.push(begun.elapsed());
+        }
+        self.puts += count;
+        times.sort_unstable();
+        let of = |percent: usize| times[(count * percent / 100).min(count - 1)];
+        println!("{what}: p50 {:.1?}, p99 {:.1?}, the longest {:.1?}", of(50), of(99), of(100));
+    }
+
+    /// The values put last are read, from memory or from the disks that are well.
+    fn read_newest(&self) {
+        for number in self.puts - 20..self.puts {
+            let key = number.to_string();
+            let found = self.runtime.block_on(self.client.get(&key)).unwrap();
+            assert!(found == content(&key, Self::VALUE), "{key}");
+        }
+    }
+
+    /// Objects on the disk of the first node, by the master's count.
+    fn objects(&self) -> u64 {
+        let infos = self.runtime.block_on(self.client.master().local_disks(None, 0)).unwrap();
+        let at = &self.nodes[0].address;
+        infos.disks.iter().find(|disk| disk.endpoint.address() == at).unwrap().objects
+    }
+}
+
 #[test]
 fn puts_go_on_when_the_disk_of_a_node_hangs() {
-    const VALUE: usize = 1 << 20;
-    let directory = tempfile::tempdir().unwrap();
-    let (library, hangs) = (directory.path().join("hang.so"), directory.path().join("hangs"));
-    compile(&library);
-    let master = Master::start(0, &["--enable_offload", "--offload_on_evict"]);
-    let node = |name: &str, environment: &[_]| {
-        let path = directory.path().join(name);
-        fs::create_dir(&path).unwrap();
-        let path = format!("--ssd_offload_path={}", path.display());
-        let flags = ["--enable_offload", &path, "--ssd_offload_size=256MB"];
-        Node::start_in(&master.address, name, 0, "32MB", &flags, environment)
-    };
-    let _hung = node(
-        "hung",
-        &[
-            ("LD_PRELOAD", library.into_os_string()),
-            ("MC_HANG_UNDER", directory.path().join("hung").into_os_string()),
-            ("MC_HANG_WHILE", hangs.clone().into_os_string()),
-        ],
-    );
-    let _well = node("well", &[]);
-    let runtime = Runtime::new().unwrap();
-    let client = Client::builder().master(&master.address).node(NodeConfig::default());
-    let client = runtime.block_on(client.connect()).unwrap();
-    let put = |number: usize| {
-        let key = number.to_string();
-        let begun = Instant::now();
-        let outcome = runtime.block_on(client.put(&key, content(&key, VALUE)));
-        (outcome, begun.elapsed())
-    };
-    for number in 0..100 {
-        put(number).0.unwrap();
+    let mut disks = Disks::start();
+    disks.put("until memory is full", 120);
+    disks.put("well", 200);
+    disks.break_one("");
+    let begun = Instant::now();
+    disks.put("one hangs", 200);
+    while begun.elapsed() < UNUSED {
+        disks.put("one hangs on", 50);
     }
-    fs::write(&hangs, "").unwrap();
-    let mut longest = Duration::ZERO;
-    for number in 100..300 {
-        let (outcome, took) = put(number);
-        assert_eq!(outcome.unwrap(), PutOutcome::Stored, "{number}");
-        longest = longest.max(took);
+    disks.put("the master counts on it no more", 200);
+    disks.read_newest();
+    // Its node need not wait for it.
+    let begun = Instant::now();
+    assert_eq!(disks.nodes.remove(0).program.end_by(Signal::TERM).code, Some(0));
+    println!("the node ended after {:.1?}", begun.elapsed());
+    assert!(begun.elapsed() < GOES_ON);
+    disks.mend();
+}
+
+#[test]
+fn puts_go_on_when_the_disk_of_a_node_fails_and_it_is_used_again() {
+    let mut disks = Disks::start();
+    disks.put("until memory is full", 120);
+    for (name, error) in [("EROFS", "30"), ("EIO", "5")] {
+        disks.break_one(error);
+        disks.put(name, 150);
+        disks.read_newest();
+        disks.mend();
+        let before = disks.objects();
+        let mended = Instant::now();
+        eventually_blocking(Duration::from_secs(100), "the disk to be used again", || {
+            disks.put("mended", 10);
+            disks.objects() > before + 10
+        });
+        println!("used again after {:.1?}", mended.elapsed());
     }
-    println!("the longest put took {longest:?}");
-    // Those that were put last are read, from memory or from the disk that is well.
-    for number in 280..300 {
-        let key = number.to_string();
-        let found = runtime.block_on(client.get(&key)).unwrap();
-        assert!(found == content(&key, VALUE), "{key}");
-    }
-    fs::remove_file(&hangs).unwrap();
-    runtime.block_on(client.shutdown());
 }
