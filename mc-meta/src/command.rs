@@ -457,7 +457,8 @@ pub struct Pong {
     /// more than [`MAX_FETCHED_TASKS`](crate::MAX_FETCHED_TASKS) are counted.
     pub tasks: usize,
     /// Whether a client with a disk has something to do for it: objects to write, to delete or to
-    /// bring back, or the disk to mount again. Without this it need not ask.
+    /// bring back, or the disk to mount again; or soon will have, since there were puts after its last
+    /// ping. Without this it need not ask.
     pub disk_work: bool,
 }
 

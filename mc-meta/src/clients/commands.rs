@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mc_types::{ClientId, SegmentId, Time};
 
@@ -210,7 +211,8 @@ impl Master {
         }
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         let has_disks = self.local.config.is_some();
-        let disk_work = has_disks && self.local.book.lock().has_work(client);
+        let puts = self.generations.load(Ordering::Relaxed);
+        let disk_work = has_disks && self.local.book.lock().has_work(client, puts);
         let table = self.segments.read();
         // After a restart of the master a client may have mounted one anew, and not know of the restart.
         let has_all = beat.segments == 0 || table.attached(client) >= beat.segments;

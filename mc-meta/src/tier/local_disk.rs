@@ -250,9 +250,12 @@ impl Book {
         DiskDeletions { objects, report_all, remove_all }
     }
 
-    /// Returns whether a client's disk has something to do, or has to be mounted again.
-    pub(crate) fn has_work(&self, client: ClientId) -> bool {
-        !self.mounted.contains_key(&client)
+    /// Returns whether a client's disk has something to do, or has to be mounted again, or will soon have
+    /// something to do: there were more puts than this client was told of last.
+    pub(crate) fn has_work(&mut self, client: ClientId, puts: u64) -> bool {
+        let is_busy = self.offloads.note_puts(client, puts);
+        is_busy
+            || !self.mounted.contains_key(&client)
             || self.dead.contains_key(&client)
             || self.offloads.has_work(client)
             || self.promotions.waits_for(client)

@@ -116,6 +116,8 @@ struct Disk {
     /// Since when its client has had something to write and has neither asked for it nor told what it
     /// wrote. What is given up meanwhile, because it takes too long, changes nothing.
     owing: Option<Time>,
+    /// Puts that there had been when its client was heard of last.
+    puts: u64,
     /// Bytes of memory that come free when it has written what it is to write.
     promised: u64,
     /// Objects that it could not write once.
@@ -298,6 +300,13 @@ impl Offloads {
         disk.queue.insert(turn, generation);
         self.totals.queued += 1;
         Ok(())
+    }
+
+    /// Notes how many puts there were when a client was heard of. Returns whether these are others than the
+    /// time before.
+    pub(crate) fn note_puts(&mut self, client: ClientId, puts: u64) -> bool {
+        let disk = self.disks.get_mut(&client);
+        disk.is_some_and(|disk| core::mem::replace(&mut disk.puts, puts) != puts)
     }
 
     /// Returns whether a client has something to fetch, or its disk to wipe.

@@ -330,6 +330,28 @@ fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
     }
 }
 
+#[test]
+fn a_ping_says_when_there_is_work_for_a_disk() {
+    let master = with_disk(with_disks(false), 100);
+    let has_work = |now| master.ping(at(now), NODE).disk_work;
+    // What was before its first ping it was not told of.
+    has_work(0);
+    assert!(!has_work(1));
+    put(&master, at(2), "a", 10).unwrap();
+    assert!(has_work(2) && has_work(3));
+    write_all(&master, at(3));
+    assert!(!has_work(4));
+    master.remove(at(5), key("a"), true).unwrap();
+    assert!(has_work(5) && has_work(6));
+    assert_eq!(master.disk_deletions(NODE, 9).objects.len(), 1);
+    assert!(!has_work(7));
+    // Where there are puts there will be work soon.
+    start(&master, at(8), "b", 10).unwrap();
+    assert!(has_work(8) && !has_work(9));
+    master.unmount_local_disk(at(10), NODE, true).unwrap();
+    assert!(has_work(10), "it is to mount the disk again");
+}
+
 /// Two clients with disks, of which this one has fetched what to write and says nothing more.
 fn with_a_hung_disk() -> (Master, Vec<DiskJob>) {
     let master = with_disk(with_disks(true), 100);

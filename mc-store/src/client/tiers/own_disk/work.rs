@@ -19,9 +19,10 @@ use crate::client::core::Core;
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
 use crate::client::tiers::work::{DELETIONS, WorkError};
 
-/// Time between two questions for work: from right after work to a while after there was none.
+/// Time between two questions for work: from right after work to a while after there was none. Puts wait
+/// half a second for a disk.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Time after which an idle client asks although its heartbeats say that there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_secs(30);
