@@ -153,7 +153,7 @@ impl Core {
                     compared = Some(done);
                 }
                 Err(error) => {
-                    warn!(%error, "the shared tier could not be compared with the master")
+                    warn!(%error, "the shared tier could not be compared with the master");
                 }
             }
         }
