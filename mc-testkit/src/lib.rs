@@ -3,6 +3,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod port;
+#[cfg(target_os = "linux")]
+mod preload;
 mod program;
 pub mod python;
 mod random;
@@ -16,6 +18,8 @@ mod wait;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdCluster;
 pub use port::free_port;
+#[cfg(target_os = "linux")]
+pub use preload::preload;
 pub use program::{Finished, Input, Program, Signal, binary};
 pub use random::{Random, content, seed};
 #[cfg(feature = "relay")]

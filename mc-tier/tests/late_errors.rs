@@ -7,11 +7,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_testkit::{Input, Program, role};
+use mc_testkit::{Input, Program, preload, role};
 use mc_tier::{DirectoryTier, ObjectBytes, ObjectId, SliceBytes, SyncPolicy, Tier, TierError};
 use mc_types::{Generation, ObjectKey};
 
@@ -56,15 +55,6 @@ REFUSING(fsync)
 REFUSING(fdatasync)
 "#;
 
-/// Compiles the library, with the compiler that links Rust programs.
-fn compile(library: &Path) {
-    let source = library.with_extension("c");
-    fs::write(&source, SHIM).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(library).arg(&source).arg("-ldl");
-    assert!(compiler.status().expect("a C compiler").success());
-}
-
 /// Puts an object, and says what came of it.
 fn put(policy: SyncPolicy, root: &Path) {
     let tier = DirectoryTier::open(root, "cluster", policy).unwrap();
@@ -89,7 +79,7 @@ fn a_file_is_stored_when_the_file_system_has_accepted_its_bytes() {
     }
     let directory = tempfile::tempdir().unwrap();
     let library = directory.path().join("refuses.so");
-    compile(&library);
+    preload(&library, SHIM);
     // Of this host's file system nothing is synced by default, and the close is looked at.
     for (policy, failing, expected) in [
         ("auto", "", "stored true 0"),

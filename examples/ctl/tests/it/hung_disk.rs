@@ -2,12 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use mc_store::{Client, GetError, NodeConfig, PutOutcome};
-use mc_testkit::{EtcdCluster, Signal, content, eventually_blocking};
+use mc_testkit::{EtcdCluster, Signal, content, eventually_blocking, preload};
 use tokio::runtime::Runtime;
 
 use crate::support::{Cluster, DEADLINE, Master, Node};
@@ -64,15 +62,6 @@ HANGING(ssize_t, pwrite64, fd, (int fd, const void *from, size_t len, off64_t at
 HANGING(ssize_t, writev, fd, (int fd, const struct iovec *from, int count), fd, from, count)
 "#;
 
-/// Compiles the shim, with the compiler that links Rust programs.
-fn compile(library: &Path) {
-    let source = library.with_extension("c");
-    fs::write(&source, SHIM).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(library).arg(&source).arg("-ldl");
-    assert!(compiler.status().expect("a C compiler").success());
-}
-
 #[test]
 fn puts_go_on_when_the_leaders_disk_hangs() {
     if !EtcdCluster::is_installed() {
@@ -80,7 +69,7 @@ fn puts_go_on_when_the_leaders_disk_hangs() {
     }
     let directory = tempfile::tempdir().unwrap();
     let (library, hangs) = (directory.path().join("hang.so"), directory.path().join("hangs"));
-    compile(&library);
+    preload(&library, SHIM);
     let mut cluster = Cluster::new(2);
     cluster.environment = vec![
         ("LD_PRELOAD", library.into_os_string()),
@@ -133,7 +122,7 @@ impl Disks {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("hang.so");
-        compile(&library);
+        preload(&library, SHIM);
         let master = Master::start(0, &["--enable_offload", "--offload_on_evict"]);
         let start = |name: &str| {
             let path = directory.path().join(name);
