@@ -104,6 +104,8 @@ pub(crate) struct Offloads {
     deadlines: TimerWheel<(ClientId, Generation)>,
     /// Objects queued so far.
     turns: u64,
+    /// Bytes of memory that come free when all disks have written what they are to write.
+    promised: u64,
     totals: OffloadTotals,
 }
 
@@ -183,6 +185,7 @@ impl Offloads {
             disks: BTreeMap::new(),
             deadlines: TimerWheel::new(),
             turns: 0,
+            promised: 0,
             totals: OffloadTotals::default(),
         }
     }
@@ -230,6 +233,7 @@ impl Offloads {
     pub(crate) fn unmount(&mut self, client: ClientId) -> Vec<DiskJob> {
         let Some(disk) = self.disks.remove(&client) else { return Vec::new() };
         self.totals.given_up += disk.pending.len() as u64;
+        self.promised -= disk.promised;
         let cancel = |pending: Pending| {
             self.deadlines.cancel(pending.deadline);
             pending.job
@@ -390,27 +394,42 @@ impl Offloads {
         let Some(disk) = self.disks.get_mut(&client) else { return };
         let Some(pending) = disk.pending.get_mut(&generation) else { return };
         disk.promised = disk.promised - pending.promised + bytes;
+        self.promised = self.promised - pending.promised + bytes;
         pending.promised = bytes;
     }
 
-    /// The bytes that come free soon: a put may wait for them.
-    pub(crate) fn promised_soon(&self, now: Time) -> u64 {
-        self.promised_if(|disk| disk.keeps_up(now))
+    /// Returns whether so many bytes come free soon: a put may wait for them.
+    pub(crate) fn promises_soon(&self, now: Time, bytes: u64) -> bool {
+        self.promised >= bytes && self.promised_if(bytes, |disk| disk.keeps_up(now)) >= bytes
     }
 
     /// The bytes that come free, leaving out disks of whose clients nothing is heard.
     pub(crate) fn promised(&self, now: Time) -> u64 {
-        self.promised_if(|disk| disk.writes(now))
+        match self.promised {
+            0 => 0,
+            _ => self.promised_if(u64::MAX, |disk| disk.writes(now)),
+        }
     }
 
-    fn promised_if(&self, counts: impl Fn(&Disk) -> bool) -> u64 {
+    /// What these disks promise, or `enough`.
+    fn promised_if(&self, enough: u64, counts: impl Fn(&Disk) -> bool) -> u64 {
         let disks = self.disks.values().filter(|disk| disk.promised > 0 && counts(disk));
-        disks.fold(0, |sum, disk| sum.saturating_add(disk.promised))
+        let mut sum = 0_u64;
+        for disk in disks {
+            sum = sum.saturating_add(disk.promised);
+            if sum >= enough {
+                break;
+            }
+        }
+        sum
     }
 
     /// Objects that were to be written before their memory goes, on disks that do not keep up: for so
     /// many bytes, at most `max`, those that have waited for longest first.
     pub(crate) fn late(&self, now: Time, bytes: u64, max: usize) -> Vec<DiskJob> {
+        if self.promised == 0 {
+            return Vec::new();
+        }
         let late = self.disks.values().filter(|disk| disk.promised > 0 && !disk.keeps_up(now));
         let jobs = late.flat_map(|disk| {
             let fetched = disk.fetched.iter().map(|(_, generation)| generation);
@@ -428,6 +447,7 @@ impl Offloads {
     /// Gives an object up that is not written yet, because it has gone.
     pub(crate) fn cancel(&mut self, client: ClientId, generation: Generation) -> Option<DiskJob> {
         let pending = self.disks.get_mut(&client)?.take(generation)?;
+        self.promised -= pending.promised;
         self.deadlines.cancel(pending.deadline);
         self.totals.given_up += 1;
         Some(pending.job)
@@ -447,6 +467,7 @@ impl Offloads {
     /// Gives everything up that is not written yet, and has every client wipe its disk.
     pub(crate) fn clear(&mut self) -> Vec<(ClientId, DiskJob)> {
         let mut dropped = Vec::new();
+        self.promised = 0;
         for (client, disk) in &mut self.disks {
             disk.wipe = true;
             disk.promised = 0;
@@ -478,6 +499,7 @@ impl Offloads {
         let pending = if is_fetched { disk.take(generation) } else { None };
         disk.heard(now);
         let pending = pending.ok_or(OffloadError::NotPending)?;
+        self.promised -= pending.promised;
         self.deadlines.cancel(pending.deadline);
         Ok(pending.job)
     }

@@ -140,7 +140,7 @@ impl Master {
         self.local.writes_at_eviction()?;
         let late = {
             let book = self.local.book.lock();
-            if book.offloads.promised_soon(now) >= wanted.len {
+            if book.offloads.promises_soon(now, wanted.len) {
                 return Some(Evicted { leased: 1, ..Evicted::default() });
             }
             book.offloads.late(now, wanted.len, DROPPED)

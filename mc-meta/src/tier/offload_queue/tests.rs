@@ -140,15 +140,16 @@ fn a_disks_capacity_is_noted() {
 #[test]
 fn a_client_that_says_nothing_is_given_nothing_and_not_waited_for() {
     let mut book = book(10);
-    let promised = |book: &Offloads, now| (book.promised_soon(at(now)), book.promised(at(now)));
+    let promised = |book: &Offloads, now| (book.promises_soon(at(now), 7), book.promised(at(now)));
     book.queue(at(1000), A, key(1).as_ref(), Generation::new(1), 7).unwrap();
     book.promise(A, Generation::new(1), 7);
-    assert_eq!(promised(&book, 1000), (7, 7));
-    assert_eq!(promised(&book, 1500), (0, 7), "a put waits no longer");
+    assert_eq!(promised(&book, 1000), (true, 7));
+    assert_eq!(promised(&book, 1500), (false, 7), "a put waits no longer");
+    assert!(!book.promises_soon(at(1000), 8));
     assert_eq!(book.late(at(1499), 7, 9), []);
     let first = DiskJob { len: 7, ..job(1) };
     assert_eq!(book.late(at(1500), 7, 9), [first]);
-    assert_eq!(promised(&book, 4000), (0, 0));
+    assert_eq!(promised(&book, 4000), (false, 0));
     let later = |book: &mut Offloads, number, now| {
         book.queue(at(now), A, key(number).as_ref(), Generation::new(number), number)
     };
@@ -157,12 +158,12 @@ fn a_client_that_says_nothing_is_given_nothing_and_not_waited_for() {
     // It is there again.
     book.drain(at(4000), A, 1).unwrap();
     assert_eq!(later(&mut book, 3, 4000), Ok(()));
-    assert_eq!(promised(&book, 4000), (7, 7));
-    assert_eq!(promised(&book, 4499), (0, 7), "the second has waited too long");
+    assert_eq!(promised(&book, 4000), (true, 7));
+    assert_eq!(promised(&book, 4499), (false, 7), "the second has waited too long");
     book.drain(at(4499), A, 9).unwrap();
-    assert_eq!(promised(&book, 4499), (7, 7));
+    assert_eq!(promised(&book, 4499), (true, 7));
     book.written(at(4499), A, Generation::new(1)).unwrap();
-    assert_eq!(promised(&book, 4499), (0, 0));
+    assert_eq!(promised(&book, 4499), (false, 0));
 }
 
 #[test]
@@ -347,6 +348,9 @@ fn apply(book: &mut Offloads, model: &mut Model, op: &Op) {
         }
         Op::Queue(c, n) => {
             let queued = book.queue(now, client(c), key(n).as_ref(), Generation::new(n), n);
+            if queued.is_ok() {
+                book.promise(client(c), Generation::new(n), n);
+            }
             assert_eq!(queued, model.queue(client(c), n));
         }
         Op::Drain(c, max) => {
@@ -399,6 +403,10 @@ fn check(book: &Offloads, model: &Model) {
         assert_eq!(book.usage(client), usage);
     }
     assert_eq!(book.deadlines.len(), model.entries.len(), "no timer is left behind");
+    // Each promises its number.
+    let promised = model.entries.iter().map(|entry| entry.number).sum();
+    assert_eq!(book.promised, promised);
+    assert_eq!(book.disks.values().map(|disk| disk.promised).sum::<u64>(), promised);
     let ended = book.totals.written + book.totals.failed + book.totals.given_up;
     assert_eq!(book.totals.queued, ended + model.entries.len() as u64);
 }
