@@ -1,13 +1,13 @@
-//! When a tier that gives no answers is left alone, and when it is asked again.
+//! When a tier that gives no answers, or takes no objects, is left alone, and when it is asked again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Reads in a row that get no answer in time, after which the tier is left alone.
-const LATE_IN_A_ROW: u32 = 3;
+/// Reads in a row that get no answer in time, or writes that fail, after which the tier is left alone.
+const FAILURES: u32 = 3;
 
-/// How long it is left alone, the first time; twice as long each time after that it gave no answer.
+/// How long it is left alone, the first time; twice as long each time after that it failed again.
 const FIRST_REST: Duration = Duration::from_secs(1);
 
 /// The longest: a tier that is mended serves again after this time and a read.
@@ -17,8 +17,8 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     state: State,
-    /// Reads in a row that were late.
-    late: u32,
+    /// Failures in a row.
+    failures: u32,
     /// How long the tier was left alone the last time; zero since it answered.
     rest: Duration,
 }
@@ -30,11 +30,11 @@ enum State {
     Asked,
     /// It is left alone until then.
     Resting { until: Instant },
-    /// One read asks whether it answers again.
+    /// Somebody finds out whether it answers again.
     Probed,
 }
 
-/// How a read may ask the tier.
+/// How the tier may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// As one of many.
@@ -46,8 +46,8 @@ pub(super) enum Turn {
 }
 
 impl Breaker {
-    /// Whether a read may ask now. A probe has to be told of: [`answered`](Self::answered),
-    /// [`late`](Self::late) or [`withdrawn`](Self::withdrawn).
+    /// Whether it may be asked now. A probe has to be told of: [`answered`](Self::answered),
+    /// [`failed`](Self::failed) or [`withdrawn`](Self::withdrawn).
     pub(super) fn turn(&mut self, now: Instant) -> Turn {
         match self.state {
             State::Asked => Turn::Usual,
@@ -59,23 +59,23 @@ impl Breaker {
         }
     }
 
-    /// Takes note of an answer that came in time; `true` when the tier was left alone until now.
+    /// Takes note of an answer that came in time, or of an object that was taken; `true` when the tier was left alone until now.
     pub(super) fn answered(&mut self) -> bool {
         let was_resting = self.state != State::Asked;
         *self = Self::default();
         was_resting
     }
 
-    /// Takes note of a read without an answer in time; for how long the tier is left alone, when that
-    /// begins now.
-    pub(super) fn late(&mut self, turn: Turn, now: Instant) -> Option<Duration> {
+    /// Takes note of a read without an answer in time, or of a write that failed; for how long the tier is
+    /// left alone, when that begins now.
+    pub(super) fn failed(&mut self, turn: Turn, now: Instant) -> Option<Duration> {
         let rests = match (turn, &self.state) {
             (Turn::Usual, State::Asked) => {
-                self.late += 1;
-                self.late >= LATE_IN_A_ROW
+                self.failures += 1;
+                self.failures >= FAILURES
             }
             (Turn::Probe, State::Probed) => true,
-            // Of a read that began before the tier was left alone.
+            // Of what began before the tier was left alone.
             _ => false,
         };
         rests.then(|| {
@@ -85,7 +85,7 @@ impl Breaker {
         })
     }
 
-    /// Takes note of a probe whose caller has gone, or that could not be made: the next read is one.
+    /// Takes note of a probe whose caller has gone, or that could not be made: the next turn is one.
     pub(super) fn withdrawn(&mut self, now: Instant) {
         if self.state == State::Probed {
             self.state = State::Resting { until: now };
@@ -104,19 +104,19 @@ mod tests {
         let mut breaker = Breaker::default();
         for _ in 0..2 {
             assert_eq!(breaker.turn(start), Turn::Usual);
-            assert_eq!(breaker.late(Turn::Usual, start), None);
+            assert_eq!(breaker.failed(Turn::Usual, start), None);
         }
         assert!(!breaker.answered(), "it was never left alone");
-        assert_eq!(breaker.late(Turn::Usual, start), None, "they are counted anew");
-        assert_eq!(breaker.late(Turn::Usual, start), None);
-        assert_eq!(breaker.late(Turn::Usual, start), Some(FIRST_REST));
-        assert_eq!(breaker.late(Turn::Usual, start), None, "it began before");
+        assert_eq!(breaker.failed(Turn::Usual, start), None, "they are counted anew");
+        assert_eq!(breaker.failed(Turn::Usual, start), None);
+        assert_eq!(breaker.failed(Turn::Usual, start), Some(FIRST_REST));
+        assert_eq!(breaker.failed(Turn::Usual, start), None, "it began before");
         assert_eq!(breaker.turn(start), Turn::Skip);
         let (mut now, mut rests) = (1, Vec::new());
         for _ in 0..7 {
             assert_eq!(breaker.turn(at(now)), Turn::Probe);
             assert_eq!(breaker.turn(at(now)), Turn::Skip, "one probe at a time");
-            let rest = breaker.late(Turn::Probe, at(now)).unwrap().as_secs();
+            let rest = breaker.failed(Turn::Probe, at(now)).unwrap().as_secs();
             assert_eq!(breaker.turn(at(now + rest - 1)), Turn::Skip);
             rests.push(rest);
             now += rest;
@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(breaker.turn(at(now)), Turn::Probe, "in the place of the one that has gone");
         assert!(breaker.answered());
         assert_eq!(breaker.turn(at(now)), Turn::Usual);
-        assert_eq!([0; 3].map(|_| breaker.late(Turn::Usual, at(now)))[2], Some(FIRST_REST));
+        assert_eq!([0; 3].map(|_| breaker.failed(Turn::Usual, at(now)))[2], Some(FIRST_REST));
     }
 }

@@ -91,7 +91,7 @@ impl DiskTurn<'_> {
             late.clear();
         }
         let breaker = late.entry(endpoint.clone()).or_default();
-        if let Some(rest) = breaker.late(turn, Instant::now()) {
+        if let Some(rest) = breaker.failed(turn, Instant::now()) {
             warn!(
                 %endpoint, limit = ?disks.limit, ?rest,
                 "the disk of a node does not answer in time; what it alone has counts as missing until \

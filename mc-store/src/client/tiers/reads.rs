@@ -202,7 +202,7 @@ impl Attempt<'_> {
     fn late(mut self) {
         let turn = std::mem::replace(&mut self.turn, Turn::Usual);
         self.reads.timed_out.fetch_add(1, Ordering::Relaxed);
-        let rest = self.reads.state.lock().breaker.late(turn, Instant::now());
+        let rest = self.reads.state.lock().breaker.failed(turn, Instant::now());
         if let Some(rest) = rest {
             self.reads.rests.notify_waiters();
             warn!(
@@ -225,6 +225,8 @@ impl Drop for Attempt<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+
+    use mc_testkit::eventually_async;
 
     use super::*;
     use crate::environment::System;
@@ -255,11 +257,8 @@ mod tests {
         let (_release, work) = hangs();
         assert_eq!(reads.read(&System, 1, work).await, Err(NotRead::Unanswered));
         drop(releases);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while reads.read(&System, 1, || 7).await != Ok(7) {
-            assert!(Instant::now() < deadline, "it is asked again");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let is_asked = async || reads.read(&System, 1, || 7).await == Ok(7);
+        eventually_async(Duration::from_secs(20), "the tier to be asked again", is_asked).await;
         assert_eq!(reads.read(&System, BUDGET * 2, || 8).await, Ok(8), "the longest has room");
     }
 

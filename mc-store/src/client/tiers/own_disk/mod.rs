@@ -6,7 +6,6 @@
 //! on it is [reported](report).
 
 mod directory;
-mod fitness;
 mod look;
 mod opening;
 mod options;

@@ -13,9 +13,9 @@ use mc_types::{ByteSize, ErrorCode};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
-use super::fitness::Fitness;
 use super::{LaterDisk, OwnDisk};
 use crate::client::core::Core;
+use crate::client::tiers::breaker::{Breaker, Turn};
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
 use crate::client::tiers::work::{DELETIONS, WorkError};
 
@@ -69,7 +69,7 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
         return;
     }
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
-    let mut fitness = Fitness::default();
+    let mut breaker = Breaker::default();
     loop {
         let Some(core) = core.upgrade() else { return };
         let Some(disk) = core.own_disk.get() else { return };
@@ -78,9 +78,12 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
                 core.mount_own_disk(disk).await?;
                 is_mounted = true;
             }
-            core.work_once(disk, &mut fitness).await
+            core.work_once(disk, &mut breaker).await
         };
-        match done.await {
+        let done = done.await;
+        // There may have been nothing to write that would have found out.
+        breaker.withdrawn(Instant::now());
+        match done {
             Ok(has_worked) => {
                 pause = if has_worked { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
                 failures = 0;
@@ -117,7 +120,7 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
 
 impl Core {
     /// Does what there is to do now. Returns whether there was anything.
-    async fn work_once(&self, disk: &OwnDisk, fitness: &mut Fitness) -> Result<bool, WorkError> {
+    async fn work_once(&self, disk: &OwnDisk, breaker: &mut Breaker) -> Result<bool, WorkError> {
         let deletions = self.master.fetch_disk_deletions(self.id, 0).await?;
         if deletions.remove_all {
             self.empty_disk(disk).await?;
@@ -127,10 +130,11 @@ impl Core {
         if deletions.report_all {
             self.report_own_disk(disk).await?;
         }
-        let is_fit = fitness.is_fit(Instant::now());
-        let jobs = self.master.offload_heartbeat(self.id, is_fit, JOBS).await?;
+        // While it is left alone, the master evicts what is in this client's memory without it.
+        let turn = breaker.turn(Instant::now());
+        let jobs = self.master.offload_heartbeat(self.id, turn != Turn::Skip, JOBS).await?;
         has_worked |= !jobs.is_empty();
-        self.offload(disk, jobs, fitness).await?;
+        self.offload(disk, jobs, turn, breaker).await?;
         let promotions = self.master.promotion_heartbeat(self.id).await?;
         has_worked |= !promotions.is_empty();
         let promote = |job: DiskJob| async move { self.promote(&job).await };
@@ -144,7 +148,8 @@ impl Core {
         &self,
         disk: &OwnDisk,
         jobs: Vec<OffloadJob>,
-        fitness: &mut Fitness,
+        mut turn: Turn,
+        breaker: &mut Breaker,
     ) -> Result<(), WorkError> {
         let write = |job: OffloadJob| async move {
             let written = self.write_to_disk(disk, &job).await;
@@ -153,7 +158,27 @@ impl Core {
         let written = stream::iter(jobs).map(write).buffer_unordered(WIDTH).ready_chunks(JOBS);
         let mut written = std::pin::pin!(written);
         while let Some(written) = written.next().await {
-            fitness.note(Instant::now(), written.iter().map(|(_, written)| written));
+            for (_, written) in &written {
+                match written {
+                    Written::At(_) => {
+                        turn = Turn::Usual;
+                        if breaker.answered() {
+                            info!("the own disk takes objects again");
+                        }
+                    }
+                    Written::Failed(error) => {
+                        if let Some(rest) = breaker.failed(turn, Instant::now()) {
+                            warn!(
+                                error,
+                                ?rest,
+                                "the own disk fails; it is left alone, and objects are evicted without it"
+                            );
+                        }
+                    }
+                    // Nothing was asked of the disk.
+                    Written::Gone | Written::TooLong => {}
+                }
+            }
             self.tell_written(disk, &written).await?;
         }
         Ok(())
@@ -185,9 +210,32 @@ impl Core {
     /// Writes an object to the disk.
     async fn write_to_disk(&self, disk: &OwnDisk, job: &OffloadJob) -> Written {
         let begun = Instant::now();
+        let written = self.try_write(disk, job).await;
+        let problem: &str = match &written {
+            Written::At(_) => {
+                disk.counters.written(begun.elapsed(), Ok(job.job.len));
+                return written;
+            }
+            Written::Gone => return written,
+            Written::TooLong => "it is longer than a segment of the disk's log",
+            Written::Failed(error) => {
+                disk.counters.written(begun.elapsed(), Err(()));
+                error
+            }
+        };
+        disk.counters.complain(|failures| {
+            warn!(
+                key = %job.job.key, error = problem, failures,
+                "an object could not be written to the own disk"
+            );
+        });
+        written
+    }
+
+    async fn try_write(&self, disk: &OwnDisk, job: &OffloadJob) -> Written {
         let Some(tier) = disk.tier() else { return Written::Gone };
         if job.job.len > tier.max_object_len() {
-            return self.not_written(disk, job, Written::TooLong, "it is too long for this disk");
+            return Written::TooLong;
         }
         let Some(own) = self.segments.held(job.source.segment, job.source.extent) else {
             return Written::Gone;
@@ -195,45 +243,24 @@ impl Core {
         let Ok(id) = id_of(&job.job) else { return Written::Gone };
         let (slices, places) = (job.slices.clone(), Arc::clone(&disk.places));
         let write = move || {
-            let Ok(bytes) = own.on_host() else { return (Err(Written::Gone), Vec::new()) };
+            let Ok(bytes) = own.on_host() else { return (Written::Gone, Vec::new()) };
             let slices = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
             // A command that removed the object gave its memory away.
             let Some(object) = object_of(Bytes::from(bytes.to_vec()), slices) else {
-                return (Err(Written::Gone), Vec::new());
+                return (Written::Gone, Vec::new());
             };
             let mut evicted = Vec::new();
-            let put = tier.put_making_room(&id, &object, &mut |id| evicted.push(id));
-            let written = put.map(|()| places.address(&id, slices_len(&object)));
-            (written.map_err(Written::from), evicted)
+            let written = match tier.put_making_room(&id, &object, &mut |id| evicted.push(id)) {
+                Ok(()) => Written::At(places.address(&id, slices_len(&object))),
+                Err(TierError::ObjectTooLong { .. }) => Written::TooLong,
+                Err(error) => Written::Failed(error.to_string()),
+            };
+            (written, evicted)
         };
         let Some(Ok((written, evicted))) = self.settings.environment.blocking(write).await else {
             return Written::Gone;
         };
         self.evicted(disk, evicted).await;
-        match written {
-            Ok(address) => {
-                disk.counters.written(begun.elapsed(), Ok(job.job.len));
-                Written::At(address)
-            }
-            Err(Written::Failed(error)) => {
-                disk.counters.written(begun.elapsed(), Err(()));
-                let text = error.clone();
-                self.not_written(disk, job, Written::Failed(error), &text)
-            }
-            Err(other) => self.not_written(disk, job, other, "it has gone from memory"),
-        }
-    }
-
-    fn not_written(
-        &self,
-        disk: &OwnDisk,
-        job: &OffloadJob,
-        written: Written,
-        error: &str,
-    ) -> Written {
-        disk.counters.complain(|failures| {
-            warn!(key = %job.job.key, error, failures, "an object could not be written to the own disk");
-        });
         written
     }
 
@@ -300,7 +327,7 @@ impl Core {
 
 /// What became of an object that was to be written.
 #[derive(Debug)]
-pub(super) enum Written {
+enum Written {
     /// It is on the disk, where peers read it at this address.
     At(u64),
     /// It is not in this client's memory any more.
@@ -316,15 +343,6 @@ impl Written {
         match self {
             Self::At(address) => Some(*address),
             _ => None,
-        }
-    }
-}
-
-impl From<TierError> for Written {
-    fn from(error: TierError) -> Self {
-        match error {
-            TierError::ObjectTooLong { .. } => Self::TooLong,
-            error => Self::Failed(error.to_string()),
         }
     }
 }
