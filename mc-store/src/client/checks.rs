@@ -11,17 +11,21 @@ use super::tiers::DiskLook;
 use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
-/// after the other, so that they take no more than that from the client.
+/// after the other, so that they take no more than that from the client; those of the disk on
+/// another one, because a disk may hang.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
-    running: Option<Blocking<Vec<(u64, Verdict)>>>,
+    in_memory: Option<Running>,
+    on_disk: Option<Running>,
     outcomes: Vec<(u64, Verdict)>,
 }
+
+type Running = Blocking<Vec<(u64, Verdict)>>;
 
 impl Checks {
     /// Whether the client has time for more.
     pub(super) const fn is_idle(&self) -> bool {
-        self.running.is_none()
+        self.in_memory.is_none()
     }
 
     /// What was found and the master has not been told.
@@ -34,24 +38,31 @@ impl Checks {
         self.outcomes.clear();
     }
 
-    /// Begins to look.
+    /// Begins to look. Of the disk nothing is known while earlier checks of it have not ended.
     pub(super) fn begin(&mut self, segments: &Segments, checks: Vec<ReplicaCheck>) {
-        if checks.is_empty() || !self.is_idle() {
+        if !self.is_idle() {
             return;
         }
+        let disk = segments.disk().filter(|_| self.on_disk.is_none());
         let looks = checks.into_iter().map(|ReplicaCheck { id, segment, extent, slices }| {
             let at = match segment {
                 Some(segment) => segments.held(segment, extent).map(At::Memory),
-                None => segments.disk().map(|disk| At::Disk(disk, extent)),
+                None => disk.clone().map(|disk| At::Disk(disk, extent)),
             };
             Look { id, at, slices }
         });
-        let looks: Vec<Look> = looks.collect();
-        self.running = Some(
-            segments
-                .environment()
-                .blocking(move || looks.iter().map(|look| (look.id, look.verdict())).collect()),
-        );
+        let (on_disk, in_memory): (Vec<Look>, Vec<Look>) =
+            looks.partition(|look| matches!(look.at, Some(At::Disk(..))));
+        let start = |looks: Vec<Look>| {
+            let look = move || looks.iter().map(|look| (look.id, look.verdict())).collect();
+            segments.environment().blocking(look)
+        };
+        if !in_memory.is_empty() {
+            self.in_memory = Some(start(in_memory));
+        }
+        if !on_disk.is_empty() {
+            self.on_disk = Some(start(on_disk));
+        }
     }
 
     /// Waits until checks that are under way have ended; for ever when there are none.
@@ -59,11 +70,21 @@ impl Checks {
     /// # Cancellation
     /// Nothing is lost.
     pub(super) async fn ended(&mut self) {
-        let Some(running) = &mut self.running else { return std::future::pending().await };
-        // There are none when the runtime ends, and the heartbeat with it.
-        self.outcomes = running.await.and_then(Result::ok).unwrap_or_default();
-        self.running = None;
+        let found = tokio::select! {
+            biased;
+            found = end_of(&mut self.in_memory) => found,
+            found = end_of(&mut self.on_disk) => found,
+        };
+        self.outcomes.extend(found);
     }
+}
+
+async fn end_of(running: &mut Option<Running>) -> Vec<(u64, Verdict)> {
+    let Some(under_way) = running else { return std::future::pending().await };
+    // There are none when the runtime ends, and the heartbeat with it.
+    let found = under_way.await.and_then(Result::ok).unwrap_or_default();
+    *running = None;
+    found
 }
 
 /// A replica to look at.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::{DiskConfig, LocalDiskConfig};
+use mc_meta::{DiskConfig, LocalDiskConfig, ReplicaPlace};
+use mc_rpc::Failure;
 use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, NodeConfig,
     OwnTier, SegmentOptions,
@@ -22,7 +23,7 @@ use mc_tier::{
     ScanCursor, ScanPage, SliceBytes, StorageBackend, Tier, TierError, TierUsage,
 };
 use mc_transport::tcp::TcpConfig;
-use mc_types::DiskId;
+use mc_types::{ClientId, DiskId, KeyRef};
 use parking_lot::{Condvar, Mutex};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -330,6 +331,40 @@ impl StorageBackend for Counting {
     fn path(&self) -> &Path {
         self.inner.path()
     }
+}
+
+/// A node looks at what others say is damaged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_holds_up_no_look_at_memory() {
+    let cluster = start().await;
+    let (disk, brake) = disk(7);
+    let node = cluster.node().segment_size(ByteSize::mib(16)).own_tier(disk);
+    let _node = node.connect().await.unwrap();
+    let app = cluster.app().await;
+    put_all(&app, &["far".into(), "near".into()]).await;
+    let written = async || on_disks(&cluster.master) == 2;
+    eventually_async(DEADLINE, "all on the disk", written).await;
+    let hang = brake.hang("far");
+    for (key, is_on_disk) in [("far", true), ("near", false)] {
+        let key = KeyRef::new(key).unwrap();
+        let list = app.master().get_replica_list(key).await.unwrap();
+        let replica = &list.replicas[0];
+        let place = match is_on_disk {
+            true => ReplicaPlace::LocalDisk(list.local_disks[0].client),
+            false => ReplicaPlace::Memory { segment: replica.segment.id, extent: replica.extent },
+        };
+        let lie = Failure::Damaged { object: key.into(), generation: list.generation, place };
+        let told = app.master().report_failures(ClientId::from_u128(77), &[lie]).await.unwrap();
+        assert_eq!(told.noted, 1);
+    }
+    let denied = |count| {
+        let master = &cluster.master;
+        async move || master.report().damage.denied == count
+    };
+    eventually_async(DEADLINE, "the look at memory", denied(1)).await;
+    drop(hang);
+    eventually_async(DEADLINE, "the look at the disk", denied(2)).await;
+    assert_eq!(app.get("far").await.unwrap(), content("far", 1000));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
