@@ -277,9 +277,9 @@ async fn bytes_are_right_over_every_transport() {
     }
 }
 
-/// Run it by `--run-ignored all --no-capture`.
+/// `cargo test --release -p mc-transport --test it -- --ignored --nocapture how_fast_a_device`
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "measures a rate, which needs a machine with nothing else to do; the command is above"]
 async fn how_fast_a_device_of_1_ms_is_read() {
     const COUNT: usize = 512;
     struct Slow(Memory);
