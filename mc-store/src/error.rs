@@ -63,6 +63,18 @@ impl PeerError {
         )
     }
 
+    /// Whether somebody answered that these bytes cannot be moved, as it would to the next caller.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        use TransferError::{AccessDenied, DeviceFailed, KeyRefused, OutOfBounds};
+        matches!(
+            self,
+            Self::Transfer {
+                source: KeyRefused | AccessDenied { .. } | OutOfBounds { .. } | DeviceFailed,
+                ..
+            }
+        )
+    }
+
     /// Whether the peer's device could not read the bytes, or an object is missing on its disk.
     pub(crate) const fn is_of_device(&self) -> bool {
         matches!(self, Self::Transfer { source: TransferError::DeviceFailed, .. })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mc_types::{Endpoint, RemoteKey, SegmentId};
@@ -33,6 +33,13 @@ const MAX_SUSPECTS: usize = 1024;
 const MAX_SEGMENTS: usize = 64;
 const MAX_KEYS: usize = 64;
 
+/// How long a segment is left out that could not be written although somebody answers at its peer: a
+/// node may be gone and its address another's, which the master finds out when it hears no more of it.
+const REFUSAL: Duration = Duration::from_secs(2);
+
+/// Most segments that are remembered so. Beyond that one more placement fails at each put.
+const MAX_REFUSED: usize = 1024;
+
 /// Most peers that are probed at a time.
 const MAX_PROBES: usize = 64;
 
@@ -44,6 +51,9 @@ pub(super) struct Peers {
     suspects: Mutex<BTreeMap<Endpoint, Suspect>>,
     /// How many these are: hardly ever any, and asked for each transfer.
     count: AtomicUsize,
+    /// Segments that could not be written although their peers answer, and when they were tried last.
+    refused: Mutex<Vec<(Instant, Avoided)>>,
+    has_refused: AtomicBool,
     /// Told when a peer has answered or a probe is over.
     heard: Notify,
 }
@@ -342,6 +352,32 @@ impl Peers {
         }
     }
 
+    /// Notes that `segment` could not be written although somebody answers at its peer.
+    pub(super) fn refuses(&self, id: SegmentId, name: &str) {
+        let now = Instant::now();
+        let mut refused = self.refused.lock();
+        refused.retain(|(at, segment)| now - *at < REFUSAL && segment.id != id);
+        if refused.len() < MAX_REFUSED {
+            refused.push((now, Avoided { id, name: name.into() }));
+        }
+        self.has_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Up to `limit` segments that are to be left out: at peers that failed and have not answered since,
+    /// and those that could not be written a moment ago. And those peers that the caller is to probe now.
+    pub(super) fn avoided_segments(&self, limit: usize) -> (Vec<Avoided>, Vec<Due>) {
+        let (mut avoided, due) = self.suspect_segments(limit);
+        if self.has_refused.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            let mut refused = self.refused.lock();
+            refused.retain(|(at, _)| now - *at < REFUSAL);
+            self.has_refused.store(!refused.is_empty(), Ordering::Relaxed);
+            let free = limit - avoided.len();
+            avoided.extend(refused.iter().take(free).map(|(_, segment)| segment.clone()));
+        }
+        (avoided, due)
+    }
+
     /// Whether a peer failed and has not answered since. One caller is asked to probe it when
     /// its time has come.
     pub(super) fn standing(&self, endpoint: &Endpoint) -> Standing {
@@ -360,7 +396,7 @@ impl Peers {
 
     /// Up to `limit` segments at peers that are suspects, and those peers that the caller is to
     /// probe now.
-    pub(super) fn suspect_segments(&self, limit: usize) -> (Vec<Avoided>, Vec<Due>) {
+    fn suspect_segments(&self, limit: usize) -> (Vec<Avoided>, Vec<Due>) {
         if self.is_empty() {
             return Default::default();
         }
@@ -437,6 +473,25 @@ mod tests {
             }
         }
         assert_eq!(tries, 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn segments_that_a_peer_refuses_are_left_out_for_a_while_and_bounded() {
+        let peers = Peers::default();
+        let avoided = |limit| peers.avoided_segments(limit).0.len();
+        assert_eq!(avoided(10), 0);
+        peers.refuses(SegmentId::from_u128(1), "there");
+        tokio::time::advance(REFUSAL / 2).await;
+        peers.refuses(SegmentId::from_u128(2), "too");
+        assert_eq!((avoided(10), avoided(1)), (2, 1));
+        tokio::time::advance(REFUSAL / 2).await;
+        assert_eq!(avoided(10), 1, "the first is tried again");
+        for number in 0..2 * MAX_REFUSED as u128 {
+            peers.refuses(SegmentId::from_u128(number), "many");
+        }
+        assert_eq!(avoided(usize::MAX), MAX_REFUSED);
+        tokio::time::advance(REFUSAL).await;
+        assert_eq!(avoided(10), 0);
     }
 
     #[test]

@@ -57,9 +57,9 @@ impl Core {
         Err(PeerError::Silent { endpoint: endpoint.clone(), since, retry_in })
     }
 
-    /// Up to `limit` segments at suspects.
-    pub(super) fn suspect_segments(&self, limit: usize) -> Vec<Avoided> {
-        let (segments, due) = self.peers.suspect_segments(limit);
+    /// Up to `limit` segments that puts leave out, as they could not be written a moment ago.
+    pub(super) fn avoided_segments(&self, limit: usize) -> Vec<Avoided> {
+        let (segments, due) = self.peers.avoided_segments(limit);
         due.into_iter().for_each(|due| self.probe(due));
         segments
     }

@@ -175,7 +175,7 @@ impl Core {
         let deadline = Instant::now() + self.settings.put_wait;
         let under_way = self.put_keys.enter(items.iter().map(|item| item.key.as_ref()));
         let mut pause = FIRST_PAUSE;
-        let mut avoid_suspects = true;
+        let mut avoid = true;
         loop {
             let open: Vec<usize> = (0..items.len()).filter(|&at| items[at].is_open()).collect();
             if open.is_empty() {
@@ -185,7 +185,7 @@ impl Core {
                 open.into_iter().for_each(|at| items[at].end(Err(limit.error())));
                 return;
             }
-            let avoiding = if avoid_suspects { self.avoiding(config) } else { None };
+            let avoiding = if avoid { self.avoiding(config) } else { None };
             let may_come = config.excluded_segments.is_empty();
             let patience = Patience { deadline, avoiding: avoiding.is_some(), may_come };
             let config = avoiding.as_ref().unwrap_or(config);
@@ -198,7 +198,7 @@ impl Core {
             };
             if granted.is_empty() && avoiding.is_some() {
                 // Nobody else has room: a peer that failed may be back.
-                avoid_suspects = false;
+                avoid = false;
                 continue;
             }
             if granted.is_empty() {
@@ -214,24 +214,24 @@ impl Core {
                 false => self.write(items, granted, limit).await,
             };
             // Not where all other segments are known to have no room.
-            let is_early = avoid_suspects && Instant::now() < deadline;
+            let is_early = avoid && Instant::now() < deadline;
             let most = if is_early { MOST_PLACEMENTS } else { PLACEMENTS };
             self.finish(items, written, mode, limit, most).await;
         }
     }
 
-    /// `config` with the segments of peers that failed a moment ago excluded;
-    /// `None` when there are none.
+    /// `config` without the segments that could not be written a moment ago; `None` when there are
+    /// none.
     fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
-        let suspects = self.suspect_segments(AVOIDED);
-        if suspects.is_empty() {
+        let avoided = self.avoided_segments(AVOIDED);
+        if avoided.is_empty() {
             return None;
         }
         let mut config = config.clone();
         // An older master knows names alone, and takes few.
         let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
-        config.excluded_segments.extend(suspects.iter().take(free).map(|it| it.name.clone()));
-        config.avoided_segments.extend(suspects.iter().map(|it| it.id));
+        config.excluded_segments.extend(avoided.iter().take(free).map(|it| it.name.clone()));
+        config.avoided_segments.extend(avoided.iter().map(|it| it.id));
         config.avoided_segments.truncate(MAX_AVOIDED_SEGMENTS);
         Some(config)
     }
@@ -358,6 +358,9 @@ impl Core {
                     }
                     Err(failed) => {
                         let segment = &replica.segment;
+                        if failed.error.is_refusal() {
+                            self.peers.refuses(segment.id, &segment.name);
+                        }
                         self.peers.holds(&segment.endpoint, segment.id, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         outcome = outcome.and(Err(Unfinished::Peer(failed.error)));

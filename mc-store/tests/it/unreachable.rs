@@ -24,12 +24,17 @@ const VALUE: usize = 64 << 10;
 /// follows.
 async fn mount_dead(app: &Client, number: u128) {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    mount(app, number, &format!("tcp://{nobody}")).await;
+}
+
+/// The same for a node whose memory is said to be at that endpoint.
+async fn mount(app: &Client, number: u128, endpoint: &str) {
     let spec = SegmentSpec {
         id: SegmentId::from_u128(number),
         name: format!("dead-{number}").into(),
         base: 0,
         size: 4 << 20,
-        endpoint: format!("tcp://{nobody}").parse().unwrap(),
+        endpoint: endpoint.parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
         medium: mc_types::MediaType::Dram,
@@ -76,6 +81,23 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
     assert_eq!(failed_after, 0);
     let metrics = app.metrics().reports;
     assert!(metrics.unreachable > 0 && metrics.sent > 0, "{metrics:?}");
+}
+
+/// As where nodes are gone and others have their addresses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_put_fails_where_another_clusters_node_answers_at_an_address() {
+    let cluster = Cluster::start(&[ByteSize::mib(4); 3]).await;
+    let other = Cluster::start(&[ByteSize::mib(4)]).await;
+    let app = cluster.app().await;
+    let value = Bytes::from(vec![7; VALUE]);
+    for number in 0..DEAD {
+        let endpoint = other.nodes[0].endpoint().unwrap().to_string();
+        mount(&app, number, &endpoint).await;
+    }
+    for n in 0..500 {
+        assert_eq!(app.put(&format!("k{n}"), value.clone()).await.unwrap(), PutOutcome::Stored);
+    }
+    assert_eq!(app.metrics().reports.unreachable, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +147,8 @@ async fn no_put_fails_among_any_number_of_nodes_that_one_client_cannot_reach() {
             pinged = Instant::now();
         }
         puts += 1;
-        failed += u32::from(app.put(&format!("p{puts}"), value.clone()).await.is_err());
+        let put = app.put(&format!("p{puts}"), value.clone()).await;
+        failed += u32::from(put.inspect_err(|error| eprintln!("{error:?}")).is_err());
     }
     eprintln!("{failed} of {puts} puts failed");
     assert_eq!(failed, 0, "of {puts}");
