@@ -49,9 +49,11 @@ impl LogTier {
         let space = &mut writer.space;
         match space.segments[number] {
             Backing::Given => return true,
-            Backing::Broken => return false,
+            Backing::Broken { until } if until.is_none_or(|until| Instant::now() < until) => {
+                return false;
+            }
             Backing::None if space.ask_at.is_some_and(|at| Instant::now() < at) => return false,
-            Backing::None => {}
+            Backing::None | Backing::Broken { .. } => {}
         }
         match self.backend.reserve(self.begin_of(number), self.segment_len) {
             Err(error) if is_full(&error) => {

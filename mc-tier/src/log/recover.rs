@@ -236,7 +236,7 @@ impl LogTier {
             path = %self.backend.path().display(), segment = number, %error,
             "a segment cannot be read and is not used; its objects are lost. Check the disk"
         );
-        writer.space.break_down(number);
+        writer.space.leave_out(number);
     }
 
     /// The bytes of a segment that are read, if it is not damaged.

@@ -10,8 +10,9 @@ pub(super) enum Backing {
     None,
     /// The medium has given it.
     Given,
-    /// The segment cannot be read or written, and is not used until the log is opened again.
-    Broken,
+    /// The segment cannot be read or written, and is not used until then; without a time, until the log is
+    /// opened again.
+    Broken { until: Option<Instant> },
 }
 
 /// The space of all segments.
@@ -35,9 +36,15 @@ impl Space {
         self.segments[segment] = Backing::Given;
     }
 
-    /// Notes that a segment cannot be read or written.
-    pub(super) fn break_down(&mut self, segment: usize) {
-        self.segments[segment] = Backing::Broken;
+    /// Notes that a segment cannot be read: what it has is not known.
+    pub(super) fn leave_out(&mut self, segment: usize) {
+        self.segments[segment] = Backing::Broken { until: None };
+    }
+
+    /// Notes that a segment cannot be written. It may be the medium that fails, which may be well again: the
+    /// segment is tried again after a while.
+    pub(super) fn set_aside(&mut self, segment: usize) {
+        self.segments[segment] = Backing::Broken { until: Some(Instant::now() + self.pause) };
     }
 
     pub(super) fn is_given(&self, segment: usize) -> bool {

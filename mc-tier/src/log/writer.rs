@@ -328,9 +328,9 @@ impl LogTier {
                 }
                 Err(source) if is_full(&source) => self.note_full(writer, number, &source),
                 Err(source) if broken + 1 < MAX_BROKEN && is_broken(&source) => {
-                    warn!(segment = number, error = %source, "a segment cannot be written and is not used");
+                    warn!(segment = number, error = %source, "a segment cannot be written and is set aside");
                     broken += 1;
-                    writer.space.break_down(number);
+                    writer.space.set_aside(number);
                 }
                 Err(source) => return Err(self.failure("write", source)),
             }

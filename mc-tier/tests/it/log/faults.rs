@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mc_testkit::Random;
 use mc_tier::{
@@ -172,4 +173,23 @@ fn a_segment_that_cannot_be_read_does_not_keep_the_log_from_being_opened() {
     faults.bad = (BLOCK, u64::MAX);
     faulty.set(faults);
     LogTier::open(faulty, settings()).unwrap_err();
+}
+
+#[test]
+fn segments_that_cannot_be_written_for_a_while_are_used_again() {
+    let faulty = Arc::new(FaultyBackend::new(medium(16), 1));
+    let mut settings = settings();
+    settings.space_pause = Duration::ZERO;
+    let tier = LogTier::open(Arc::clone(&faulty), settings).unwrap();
+    let put = |number| tier.put_making_room(&id(number), &object(number), &mut drop);
+    let mut faults = BackendFaults::default();
+    faults.bad = (BLOCK + 4 * SEGMENT.as_u64(), u64::MAX);
+    faulty.set(faults);
+    let stored = (0..100).filter(|number| put(*number).is_ok()).count();
+    assert!((10..100).contains(&stored), "{stored} of 100 in four segments");
+    faulty.set(BackendFaults::default());
+    (100..400).for_each(|number| put(number).unwrap());
+    let used = tier.usage().unwrap().bytes;
+    // Less than the space: records have headers, and end in whole blocks.
+    assert!(used >= 10 * SEGMENT.as_u64(), "{used} bytes in 16 segments of {SEGMENT}");
 }
