@@ -228,12 +228,14 @@ impl Tier for LogTier {
     }
 
     /// In the order of tenants, those with shorter names first, and of keys; of one key, the higher
-    /// generations first. Reads the header of each object.
+    /// generations first. Reads the header of each object of several slices, and of those that an older version
+    /// has written.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
-        let ids = self.index.read().ids_after(after, limit);
-        let next = (ids.len() == limit.get()).then(|| ids.last().map(index::cursor)).flatten();
+        let objects = self.index.read().objects_after(after, limit);
+        let last = (objects.len() == limit.get()).then(|| objects.last()).flatten();
+        let next = last.map(|(id, _)| index::cursor(id));
         let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next };
-        for described in self.describe(&ids) {
+        for described in self.describe(&objects) {
             match described {
                 Ok(object) => page.objects.extend(object),
                 Err(error) => page.unreadable.push(error),

@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
@@ -15,7 +15,10 @@ use mc_store::{
     OwnTier, PutOutcome,
 };
 use mc_testkit::eventually_async;
-use mc_tier::{FileBackend, LogSettings, LogTier, MemoryTier, ObjectBytes, SliceBytes, Tier as _};
+use mc_tier::{
+    Faults, FaultyTier, FileBackend, LogSettings, LogTier, MemoryTier, ObjectBytes, SliceBytes,
+    Tier,
+};
 use mc_types::DiskId;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -49,6 +52,12 @@ async fn start(config: MasterConfig) -> Cluster {
 /// Objects on disks, as the master knows.
 fn on_disks(master: &Master) -> u64 {
     master.report().local_disks.iter().map(|disk| disk.objects).sum()
+}
+
+/// How often a client has made a call to its master.
+fn calls(client: &Client, method: &str) -> u64 {
+    let methods = client.metrics().rpc.methods;
+    methods.iter().filter(|it| it.method.as_str() == method).map(|it| it.calls).sum()
 }
 
 async fn put_all(client: &Client, count: usize, len: usize) {
@@ -234,11 +243,7 @@ async fn an_idle_node_asks_for_no_work_and_does_what_comes_soon() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = start(config(false)).await;
     let node = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
-    let calls = || {
-        let methods = node.metrics().rpc.methods;
-        let asked = methods.iter().filter(|it| it.method.as_str() == "OffloadHeartbeat");
-        asked.map(|it| it.calls).sum::<u64>()
-    };
+    let calls = || calls(&node, "OffloadHeartbeat");
     let is_idle = async || {
         let before = calls();
         // Three questions would fit in.
@@ -409,4 +414,81 @@ async fn a_node_starts_without_a_disk_that_cannot_be_opened_and_uses_it_later() 
         let is_away = async || cluster.master.report().local_disks.is_empty();
         eventually_async(DEADLINE, "the disk to be away", is_away).await;
     }
+}
+
+/// An object that a former master knew, of 96 bytes.
+fn put_found(tier: &dyn Tier, number: u64) {
+    let bytes = SliceBytes::new(Bytes::from(number.to_be_bytes().repeat(12)));
+    let key = mc_types::ObjectKey::new(format!("block-{number:016x}")).unwrap();
+    // Those of a master begin below.
+    let generation = mc_types::Generation::new((1 << 63) + number);
+    let id = mc_tier::ObjectId::new("default", key, generation).unwrap();
+    tier.put(&id, &ObjectBytes::new(vec![bytes]).unwrap()).unwrap();
+}
+
+/// As after the restart of a master without a journal. Prints how long it takes; the long form is
+/// `MC_DISK_OBJECTS=10000000 cargo nextest run -p mc-store --test it a_disk_with_many_objects --no-capture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_with_many_objects_is_known_soon_and_puts_and_gets_go_on_meanwhile() {
+    let count = std::env::var("MC_DISK_OBJECTS").map_or(50_000, |count| count.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let len = ByteSize::bytes(count * 4096 + (256 << 20));
+    let backend = FileBackend::open(directory.path(), len).unwrap();
+    let tier = LogTier::open(backend, LogSettings::default()).unwrap();
+    (0..count).for_each(|number| put_found(&tier, number));
+    let cluster = start(config(false)).await;
+    let app = cluster.app().await;
+    let begun = Instant::now();
+    let disk = OwnTier::new(Arc::new(tier), len, DiskId::from_u128(7));
+    let node =
+        cluster.node().segment_size(ByteSize::mib(64)).own_tier(disk).connect().await.unwrap();
+    let (mut meanwhile, mut longest) = (0, Duration::ZERO);
+    while on_disks(&cluster.master) < count {
+        assert!(begun.elapsed() < 60 * DEADLINE, "{} of {count}", on_disks(&cluster.master));
+        let put = Instant::now();
+        let key = format!("meanwhile-{meanwhile}");
+        app.upsert(&key, content(&key, 1000)).await.unwrap();
+        assert_eq!(app.get(&key).await.unwrap(), content(&key, 1000));
+        app.remove(&key, true).await.unwrap();
+        longest = longest.max(put.elapsed());
+        meanwhile += 1;
+    }
+    let (known, elapsed) = (on_disks(&cluster.master), begun.elapsed());
+    eprintln!(
+        "{known} objects known after {elapsed:.1?}; meanwhile {meanwhile} puts and gets, each at most {longest:.1?}"
+    );
+    for number in [0, 1, count / 2, count - 1] {
+        let found = app.get(&format!("block-{number:016x}")).await.unwrap();
+        assert_eq!(found, number.to_be_bytes().repeat(12));
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_that_fails_goes_on_where_it_was() {
+    const OBJECTS: u64 = 20_000;
+    let tier = Arc::new(FaultyTier::new(MemoryTier::new(), 1));
+    (0..OBJECTS).for_each(|number| put_found(&*tier, number));
+    let mut slow = Faults::default();
+    slow.delay = Duration::from_millis(300);
+    tier.set(slow);
+    let cluster = start(config(false)).await;
+    let disk = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), DiskId::from_u128(7));
+    let node = cluster.node().segment_size(ByteSize::mib(16)).own_tier(disk);
+    let node = node.connect().await.unwrap();
+    let known = || on_disks(&cluster.master);
+    let calls = |method| calls(&node, method);
+    eventually_async(DEADLINE, "the first objects to be known", async || known() > 0).await;
+    let mut broken = slow;
+    broken.read_fails = 1.0;
+    tier.set(broken);
+    // Each turn begins with it. The page before may end first.
+    let turns = calls("FetchDiskDeletions");
+    let has_failed = async || calls("FetchDiskDeletions") >= turns + 2;
+    eventually_async(DEADLINE, "the report to fail", has_failed).await;
+    assert!(known() < OBJECTS, "it was told of before");
+    tier.set(slow);
+    eventually_async(DEADLINE, "the others to be known", async || known() == OBJECTS).await;
+    assert_eq!(calls("ReportLocalDisk"), OBJECTS.div_ceil(1024), "of 1024 objects each");
+    node.shutdown().await;
 }

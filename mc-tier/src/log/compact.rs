@@ -104,7 +104,9 @@ impl LogTier {
             };
             let id = record.object.id();
             let found = self.index.read().find(id);
-            let Some(from) = found.filter(|at| (at.segment(), at.block) == (number, block)) else {
+            let Some(from) =
+                found.filter(|at| (at.segment(), u64::from(at.block)) == (number, block))
+            else {
                 continue;
             };
             let bytes = match self.read_whole(&from) {

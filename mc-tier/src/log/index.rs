@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use mc_types::{Generation, ObjectKey};
 
-use super::record::{array, padded};
+use super::record::{BLOCK, Layout, array, padded};
 use crate::object::ObjectId;
 use crate::tier::ScanCursor;
 
@@ -15,26 +15,31 @@ use crate::tier::ScanCursor;
 pub(super) struct Location {
     /// The segment's nonce when the record was written.
     pub(super) nonce: u64,
-    /// The bytes of the record.
-    pub(super) len: u64,
     /// The record's first block, counted from the segment's first.
-    pub(super) block: u64,
+    pub(super) block: u32,
     segment: u32,
-    /// The bytes of the record before those of the object.
-    pub(super) header_len: u32,
+    pub(super) layout: Layout,
 }
 
 impl Location {
-    /// Lengths of headers and numbers of segments are far below 2^32.
-    pub(super) const fn new(
-        segment: usize,
-        nonce: u64,
-        block: u64,
-        header_len: usize,
-        len: u64,
-    ) -> Self {
-        let (segment, header_len) = (segment as u32, header_len as u32);
-        Self { nonce, len, block, segment, header_len }
+    /// Numbers of segments are far below 2^32, and segments are shorter than 2^32 blocks.
+    pub(super) const fn new(segment: usize, nonce: u64, block: u64, layout: Layout) -> Self {
+        Self { nonce, block: block as u32, segment: segment as u32, layout }
+    }
+
+    /// The offset of the record, counted from the segment's first byte.
+    pub(super) fn offset(&self) -> u64 {
+        u64::from(self.block) * BLOCK
+    }
+
+    /// The bytes of the record.
+    pub(super) const fn len(&self) -> u64 {
+        self.layout.len()
+    }
+
+    /// The bytes of the record before those of the object.
+    pub(super) fn header_len(&self) -> usize {
+        self.layout.header_len().into()
     }
 
     pub(super) const fn segment(&self) -> usize {
@@ -43,7 +48,7 @@ impl Location {
 
     /// The bytes that the record takes of its segment.
     pub(super) const fn space(&self) -> u64 {
-        padded(self.len)
+        padded(self.len())
     }
 }
 
@@ -83,12 +88,12 @@ impl Index {
         all.map(|(id, _)| unpacked(id)).collect()
     }
 
-    /// The ids after the one of a cursor.
-    pub(super) fn ids_after(
+    /// The objects after the one of a cursor.
+    pub(super) fn objects_after(
         &self,
         after: Option<&ScanCursor>,
         limit: NonZeroUsize,
-    ) -> Vec<ObjectId> {
+    ) -> Vec<(ObjectId, Location)> {
         let begin = match after {
             None => None,
             Some(cursor) => match parse_cursor(cursor) {
@@ -98,8 +103,8 @@ impl Index {
             },
         };
         let begin = begin.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let ids = self.0.range::<[u8], _>((begin, Bound::Unbounded)).map(|(id, _)| unpacked(id));
-        ids.take(limit.get()).collect()
+        let after = self.0.range::<[u8], _>((begin, Bound::Unbounded));
+        after.take(limit.get()).map(|(id, place)| (unpacked(id), *place)).collect()
     }
 }
 

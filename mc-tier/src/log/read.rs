@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::LogTier;
 use super::index::Location;
-use super::record::{BLOCK, Record, parse_record};
+use super::record::{Record, parse_record};
 use crate::backend::IoBuffer;
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
@@ -24,8 +24,8 @@ type Found<T> = Result<Option<T>, TierError>;
 
 impl LogTier {
     /// The offset of a record, a multiple of a block.
-    pub(super) const fn offset_of(&self, place: &Location) -> u64 {
-        self.begin_of(place.segment()) + place.block * BLOCK
+    pub(super) fn offset_of(&self, place: &Location) -> u64 {
+        self.begin_of(place.segment()) + place.offset()
     }
 
     const fn aligned(&self, len: u64) -> usize {
@@ -34,7 +34,7 @@ impl LogTier {
 
     /// Reads the whole of a record.
     pub(super) fn read_whole(&self, place: &Location) -> io::Result<IoBuffer> {
-        let mut buffer = self.pool.take(self.aligned(place.len));
+        let mut buffer = self.pool.take(self.aligned(place.len()));
         self.backend.read(self.offset_of(place), &mut buffer)?;
         Ok(buffer)
     }
@@ -67,7 +67,7 @@ impl LogTier {
     pub(super) fn read_objects(&self, ids: &[ObjectId]) -> Vec<Found<ObjectBytes>> {
         let mut results = Vec::with_capacity(ids.len());
         results.resize_with(ids.len(), || Ok(None));
-        let whole = |place: &Location| place.len;
+        let whole = Location::len;
         self.read_each(ids, whole, |number, place, read| {
             let object = read.map_err(|source| self.failure("read", source));
             let object = object.and_then(|read| self.parse_object(&ids[number], place, read));
@@ -85,13 +85,23 @@ impl LogTier {
         &self,
         ids: &[ObjectId],
         len: impl Fn(&Location) -> u64,
-        mut done: impl FnMut(usize, &Location, io::Result<IoBuffer>),
+        done: impl FnMut(usize, &Location, io::Result<IoBuffer>),
     ) {
         let index = self.index.read();
         let places = ids.iter().enumerate();
         let places: Vec<_> =
             places.filter_map(|(number, id)| Some((number, index.find(id)?))).collect();
         drop(index);
+        self.read_places(&places, len, done);
+    }
+
+    /// Reads the first `len` bytes of each record, many at once. Each comes with a number.
+    fn read_places(
+        &self,
+        places: &[(usize, Location)],
+        len: impl Fn(&Location) -> u64,
+        mut done: impl FnMut(usize, &Location, io::Result<IoBuffer>),
+    ) {
         let buffer = |place: &Location| self.pool.take(self.aligned(len(place)));
         let reads =
             places.iter().map(|(_, place)| (self.offset_of(place), buffer(place))).collect();
@@ -111,7 +121,7 @@ impl LogTier {
         let object = self.parse_header(id, place, &record)?;
         let cover = object.cover(&(0..object.object_len())).expect("an object is not empty");
         let bytes = Bytes::from_owner(record);
-        let bytes = bytes.slice(place.header_len as usize..place.len as usize);
+        let bytes = bytes.slice(place.header_len()..place.len() as usize);
         let slices = object.verify(&cover, &bytes).map_err(|damage| self.damaged(damage))?;
         Ok(ObjectBytes::new(slices).expect("the header was checked"))
     }
@@ -134,8 +144,8 @@ impl LogTier {
         if object.id() != id {
             return Err(self.damaged(Damage::OtherObject { found: object.id().clone() }));
         }
-        if (len, header_len) != (place.len, place.header_len as usize) {
-            return Err(self.damaged(Damage::Length { expected: place.len, found: len }));
+        if (len, header_len) != (place.len(), place.header_len()) {
+            return Err(self.damaged(Damage::Length { expected: place.len(), found: len }));
         }
         Ok(object)
     }
@@ -143,9 +153,9 @@ impl LogTier {
     pub(super) fn read_object_range(&self, id: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
         self.read(id, |place| {
             let offset = self.offset_of(place);
-            let header_len = u64::from(place.header_len);
-            let is_short = place.len <= MAX_WHOLE;
-            let header = self.aligned(if is_short { place.len } else { header_len });
+            let header_len = place.header_len() as u64;
+            let is_short = place.len() <= MAX_WHOLE;
+            let header = self.aligned(if is_short { place.len() } else { header_len });
             let header = self.read_at(offset, header)?;
             let object = self.parse_header(id, place, &header)?;
             let Some(cover) = object.cover(range) else {
@@ -171,8 +181,8 @@ impl LogTier {
     /// of this object if its record is still there.
     pub(super) fn read_unverified(&self, id: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
         self.read(id, |place| {
-            let header_len = u64::from(place.header_len);
-            let len = place.len - header_len;
+            let header_len = place.header_len() as u64;
+            let len = place.len() - header_len;
             if range.is_empty() || range.end > len {
                 return Err(TierError::Range { range: range.clone(), len });
             }
@@ -196,21 +206,25 @@ impl LogTier {
         Ok(buffer)
     }
 
-    /// Describes each object, in this order.
-    pub(super) fn describe(&self, ids: &[ObjectId]) -> Vec<Found<StoredObject>> {
-        let mut results = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(HEADERS) {
-            let first = results.len();
-            results.resize_with(first + ids.len(), || Ok(None));
-            let header = |place: &Location| place.header_len.into();
-            self.read_each(ids, header, |number, place, read| {
-                let id = &ids[number];
+    /// Describes each of these objects, in this order. Reads the headers of those that the index does not
+    /// know whole.
+    pub(super) fn describe(&self, objects: &[(ObjectId, Location)]) -> Vec<Found<StoredObject>> {
+        let known = objects.iter().map(|(id, place)| Ok(place.layout.object(id)));
+        let mut results: Vec<Found<StoredObject>> = known.collect();
+        let is_unknown = |number: &usize| matches!(results[*number], Ok(None));
+        let unknown: Vec<_> = (0..objects.len()).filter(is_unknown).collect();
+        for numbers in unknown.chunks(HEADERS) {
+            let places: Vec<_> =
+                numbers.iter().map(|number| (*number, objects[*number].1)).collect();
+            let header = |place: &Location| place.header_len() as u64;
+            self.read_places(&places, header, |number, place, read| {
+                let id = &objects[number].0;
                 let header = read.map_err(|source| self.failure("read", source));
                 let object = header.and_then(|read| self.parse_header(id, place, &read));
-                results[first + number] = match object {
+                results[number] = match object {
                     // It may have moved.
                     Err(_) => self.read(id, |place| {
-                        let len = self.aligned(place.header_len.into());
+                        let len = self.aligned(place.header_len() as u64);
                         let header = self.read_at(self.offset_of(place), len)?;
                         self.parse_header(id, place, &header)
                     }),

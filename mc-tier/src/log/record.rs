@@ -38,8 +38,10 @@
 
 use core::ops::Range;
 
+use mc_types::Checksum;
+
 use crate::error::Damage;
-use crate::object::{StoredObject, crc32c};
+use crate::object::{ObjectId, SliceInfo, StoredObject, crc32c};
 use crate::object_file::{self, HeaderError, MAX_HEADER_LEN, encode_header, parse_header};
 
 /// Records begin at multiples of this many bytes.
@@ -105,6 +107,59 @@ pub(super) fn encode_record(nonce: u64, object: &StoredObject) -> Vec<u8> {
     let mut record = [&RECORD_MAGIC[..], &[0; 4], &nonce.to_le_bytes()].concat();
     record.extend_from_slice(&encode_header(object));
     record
+}
+
+/// What is known of a record without reading it, in 16 bytes: the index has one for each object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    len: u64,
+    checksum: u32,
+    header_len: u16,
+    has_checksum: bool,
+}
+
+impl Layout {
+    /// Lengths of headers are below 2^16.
+    pub(super) const fn new(header_len: u16, len: u64, checksum: Option<Checksum>) -> Self {
+        let (checksum, has_checksum) = match checksum {
+            Some(checksum) => (checksum.as_u32(), true),
+            None => (0, false),
+        };
+        Self { len, checksum, header_len, has_checksum }
+    }
+
+    /// The record of an object.
+    pub(super) fn of(object: &StoredObject) -> Self {
+        let header_len = header_len(object);
+        let only = match object.slices() {
+            [only] => Some(only.checksum),
+            _ => None,
+        };
+        Self::new(header_len as u16, header_len as u64 + object.object_len(), only)
+    }
+
+    /// The bytes of the record.
+    pub(super) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The bytes of the record before those of the object.
+    pub(super) const fn header_len(&self) -> u16 {
+        self.header_len
+    }
+
+    /// The checksum of the object's only slice; `None` of several, and where it is not known.
+    pub(super) fn checksum(&self) -> Option<Checksum> {
+        self.has_checksum.then(|| Checksum::from_crc32c(self.checksum))
+    }
+
+    /// The object of this id, if all of it is known.
+    pub(super) fn object(&self, id: &ObjectId) -> Option<StoredObject> {
+        let len = self.len.checked_sub(self.header_len.into())?;
+        let only = SliceInfo { len, checksum: self.checksum()? };
+        let object = StoredObject::new(id.clone(), vec![only]).ok()?;
+        (header_len(&object) == usize::from(self.header_len)).then_some(object)
+    }
 }
 
 /// The length of what [`encode_record`] writes.

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::footer;
 use super::index::Location;
-use super::record::{BLOCK, FORMAT, LogBlock, encode_log, padded, parse_log};
+use super::record::{BLOCK, FORMAT, Layout, LogBlock, encode_log, padded, parse_log};
 use super::scan::Records;
 use super::space::Space;
 use super::sync::SharedSync;
@@ -301,13 +301,14 @@ impl LogTier {
             head.footer = None;
         }
         if dead.is_damaged {
-            let lost = found.records.iter().filter(|(_, record)| dead.contains(record.block));
+            let lost =
+                found.records.iter().filter(|(_, record)| dead.contains(record.block.into()));
             found.damaged += lost.count() as u64;
         }
         let mut segment = Segment::new(*head, used.dead.clone(), found.end);
         if !has_footer {
             for (id, record) in &found.records {
-                footer::push(&mut segment.footer, record.block, record.header_len, record.len, id);
+                footer::push(&mut segment.footer, record.block, &record.layout, id);
             }
             segment.footer_len = segment.footer.len();
             if writer.head != Some(number) {
@@ -321,7 +322,7 @@ impl LogTier {
             writer.stale.insert(number);
         }
         for (id, record) in found.records {
-            if !used.dead.contains(record.block) {
+            if !used.dead.contains(record.block.into()) {
                 self.recover_record(writer, &id, record);
             }
         }
@@ -333,8 +334,8 @@ impl LogTier {
         let place = used.head.footer?;
         let entries = footer::parse(&bytes[..place.len as usize], place.offset)?;
         let record = |entry: footer::Entry| {
-            let (header_len, nonce) = (entry.header_len as usize, used.head.nonce);
-            (entry.id, Location::new(used.number, nonce, entry.block, header_len, entry.len))
+            let block = entry.block.into();
+            (entry.id, Location::new(used.number, used.head.nonce, block, entry.layout))
         };
         let end = self.begin_of(used.number) + place.offset;
         Some(Found { records: entries.into_iter().map(record).collect(), end, damaged: 0 })
@@ -348,7 +349,7 @@ impl LogTier {
         let mut records = Records::new(&*self.backend, &self.pool, range, nonce, Some(&used.dead));
         let mut shown = begin;
         while let Some((block, record)) = records.next()? {
-            let place = Location::new(used.number, nonce, block, record.header_len, record.len());
+            let place = Location::new(used.number, nonce, block, Layout::of(&record.object));
             found.end = begin + block * BLOCK + place.space();
             found.records.push((record.object.id().clone(), place));
             if records.at() - shown >= STEP {

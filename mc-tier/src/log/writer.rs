@@ -9,7 +9,7 @@ use tracing::warn;
 use super::LogTier;
 use super::footer;
 use super::index::Location;
-use super::record::{BLOCK, encode_record, header_len, padded, seal_first_blocks};
+use super::record::{BLOCK, Layout, encode_record, header_len, padded, seal_first_blocks};
 use super::space::{Space, is_full};
 use super::table::{self, DeadBlocks, FooterPlace, SegmentHead, table_len};
 use crate::error::TierError;
@@ -83,7 +83,7 @@ impl Writer {
 
     /// Marks a record as dead, in memory.
     pub(super) fn kill(&mut self, record: &Location) {
-        self.segment(record.segment()).dead.insert(record.block);
+        self.segment(record.segment()).dead.insert(record.block.into());
         self.stale.insert(record.segment());
     }
 
@@ -211,13 +211,12 @@ impl LogTier {
     pub(super) fn reserve(&self, writer: &mut Writer, object: &StoredObject) -> Location {
         let number = writer.head.expect("the caller has made room");
         let begin = self.begin_of(number);
-        let header_len = header_len(object);
-        let len = header_len as u64 + object.object_len();
+        let layout = Layout::of(object);
         let segment = writer.segment(number);
         let block = (segment.end - begin) / BLOCK;
-        segment.end += padded(len);
+        segment.end += padded(layout.len());
         segment.footer_len += footer::entry_len(object.id());
-        Location::new(number, segment.head.nonce, block, header_len, len)
+        Location::new(number, segment.head.nonce, block, layout)
     }
 
     /// Writes a record. The blocks of its header are the last: without them there is no record.
@@ -233,7 +232,7 @@ impl LogTier {
         let mut first = self.pool.take(padded(header.len() as u64) as usize);
         bytes.fill(&mut first);
         seal_first_blocks(&mut first, header.len());
-        let (mut at, end) = (first.len() as u64, padded(place.len));
+        let (mut at, end) = (first.len() as u64, padded(place.len()));
         while at < end {
             let mut next = self.pool.take((end - at).min(MAX_WRITE) as usize);
             bytes.fill(&mut next);
@@ -246,7 +245,7 @@ impl LogTier {
     /// Makes a record that was written the one of its object.
     pub(super) fn publish(&self, writer: &mut Writer, id: &ObjectId, place: Location) {
         let segment = writer.segment(place.segment());
-        footer::push(&mut segment.footer, place.block, place.header_len, place.len, id);
+        footer::push(&mut segment.footer, place.block, &place.layout, id);
         let mut index = self.index.write();
         let before = index.find(id);
         if before.is_some_and(|before| writer.is_later(&before, &place)) {

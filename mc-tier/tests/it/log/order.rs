@@ -5,35 +5,49 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use mc_tier::{LogTier, MemoryBackend, ObjectId, StorageBackend, Tier, Watermarks};
+use mc_tier::{
+    LogTier, MemoryBackend, ObjectBytes, ObjectId, SliceBytes, StorageBackend, StoredObject, Tier,
+    Watermarks,
+};
 use mc_types::{ByteSize, Generation, ObjectKey};
 
 use super::common::{BLOCK, SEGMENT, id, is_there, medium, object, open, put, scan_all};
 
-/// Counts writes.
+/// Counts reads and writes.
 #[derive(Debug)]
-struct Counting(MemoryBackend, AtomicUsize);
+struct Counting {
+    medium: MemoryBackend,
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+}
+
+impl Counting {
+    fn new(medium: MemoryBackend) -> Arc<Self> {
+        Arc::new(Self { medium, reads: AtomicUsize::new(0), writes: AtomicUsize::new(0) })
+    }
+}
 
 impl StorageBackend for Counting {
     fn len(&self) -> u64 {
-        self.0.len()
+        self.medium.len()
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, buffer)
+        self.reads.fetch_add(1, SeqCst);
+        self.medium.read(offset, buffer)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.1.fetch_add(1, SeqCst);
-        self.0.write(offset, bytes)
+        self.writes.fetch_add(1, SeqCst);
+        self.medium.write(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync()
+        self.medium.sync()
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        self.medium.path()
     }
 }
 
@@ -71,12 +85,12 @@ fn the_objects_that_were_written_first_are_evicted_whatever_their_generations() 
 /// Each of them had its table written, twice 4 KiB for one object.
 #[test]
 fn a_pass_over_many_objects_writes_each_table_once() {
-    let counting = Arc::new(Counting(medium(16), AtomicUsize::new(0)));
+    let counting = Counting::new(medium(16));
     let tier = open(Arc::clone(&counting));
     let ids: Vec<_> = (0..60).map(id).collect();
     (0..60).for_each(|number| put(&tier, number));
     let segments = (tier.usage().unwrap().bytes / SEGMENT.as_u64()) as usize + 2;
-    let writes = || counting.1.swap(0, SeqCst);
+    let writes = || counting.writes.swap(0, SeqCst);
     writes();
     assert_eq!(tier.remove_many(&ids[..30]).unwrap(), 30);
     let removal = writes();
@@ -97,7 +111,7 @@ fn of_two_objects_of_one_key_the_one_of_the_higher_generation_is_listed_first() 
         ObjectId::new("tenant", key, Generation::new(generation)).unwrap()
     };
     [3, 300, 1, 70_000].into_iter().for_each(|of_one| tier.put(&of(of_one), &object(1)).unwrap());
-    let listed = |object: &mc_tier::StoredObject| object.id().generation().as_u64();
+    let listed = |object: &StoredObject| object.id().generation().as_u64();
     let page = scan_all(&tier);
     assert_eq!(page.objects.iter().map(listed).collect::<Vec<_>>(), [70_000, 300, 3, 1]);
     // A cursor goes on in that order.
@@ -105,4 +119,42 @@ fn of_two_objects_of_one_key_the_one_of_the_higher_generation_is_listed_first() 
     let page = tier.scan(None, two).unwrap();
     let next = tier.scan(page.next.as_ref(), two).unwrap();
     assert_eq!(next.objects.iter().map(listed).collect::<Vec<_>>(), [3, 1]);
+}
+
+/// What a node tells a master that has forgotten its disk.
+#[test]
+fn a_scan_reads_no_object_of_one_slice() {
+    let counting = Counting::new(medium(16));
+    let medium = counting.medium.clone();
+    let tier = open(Arc::clone(&counting));
+    let one_slice = |number| {
+        let bytes = object(number).slices()[1].bytes().clone();
+        ObjectBytes::new(vec![SliceBytes::new(bytes)]).unwrap()
+    };
+    // More than there is room for, so that some move.
+    for round in 0..8 {
+        for number in 0..20 {
+            tier.put(&id(number), &one_slice(number)).unwrap();
+        }
+        (20..25).for_each(|number| put(&tier, 5 * round + number));
+        (20..24).for_each(|number| assert!(tier.remove(&id(5 * round + number)).unwrap()));
+    }
+    let expected: Vec<_> = (0..20)
+        .map(|number| (id(number), one_slice(number)))
+        .chain((0..8).map(|round| 5 * round + 24).map(|number| (id(number), object(number))))
+        .map(|(id, object)| StoredObject::of(id, &object))
+        .collect();
+    let check = |tier: &LogTier, counting: &Counting, reads| {
+        let before = counting.reads.load(SeqCst);
+        let page = scan_all(tier);
+        assert_eq!((page.unreadable.len(), counting.reads.load(SeqCst) - before), (0, reads));
+        let mut objects = page.objects;
+        objects.sort_by_key(|object| object.id().generation());
+        assert_eq!(objects, expected);
+    };
+    check(&tier, &counting, 8);
+    drop(tier);
+    let counting = Counting::new(medium);
+    let tier = open(Arc::clone(&counting));
+    check(&tier, &counting, 8);
 }

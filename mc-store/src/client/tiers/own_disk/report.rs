@@ -3,25 +3,45 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use futures_util::future::try_join_all;
 use mc_rpc::RpcError;
-use mc_tier::{ObjectId, StoredObject};
+use mc_tier::{ObjectId, ScanCursor, StoredObject};
 use mc_types::ErrorCode;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::OwnDisk;
 use crate::client::core::Core;
 use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
 
-/// Objects that are reported at a time.
-const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+/// Objects that are reported between two questions for other work, in calls that are under way together, and
+/// objects in a call.
+const OBJECTS: NonZeroUsize = NonZeroUsize::new(8192).expect("it is not zero");
+const IN_CALL: usize = 1024;
+
+/// A report of everything on the disk, which goes on while the disk is in use. After a failure it goes on
+/// where it was.
+#[derive(Debug)]
+pub(super) struct Report {
+    begun: Instant,
+    /// The last object that the master was told of.
+    after: Option<ScanCursor>,
+    kept: usize,
+    deleted: usize,
+}
+
+impl Report {
+    pub(super) fn begin() -> Self {
+        Self { begun: Instant::now(), after: None, kept: 0, deleted: 0 }
+    }
+}
 
 impl Core {
-    /// Mounts the disk and reports everything on it.
+    /// Mounts the disk. Everything on it is to be reported after that.
     pub(super) async fn mount_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
         self.master.mount_local_disk(self.id, &disk.spec, true).await?;
         disk.told.store(0, Relaxed);
-        self.tell_capacity(disk).await?;
-        self.report_own_disk(disk).await
+        self.tell_capacity(disk).await
     }
 
     /// Tells the master how much the disk can hold, if that has changed.
@@ -34,32 +54,42 @@ impl Core {
         Ok(())
     }
 
-    /// Reports everything on the disk, and deletes what the master has no use for.
-    pub(super) async fn report_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
-        let (mut kept, mut deleted, mut after) = (0, 0, None);
-        loop {
-            let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, after);
-            let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
-            for error in &page.unreadable {
-                debug!(%error, "an object on the own disk cannot be read");
-            }
-            after = page.next;
-            let useless = self.report_page(disk, &page.objects, after.is_none()).await?;
-            kept += page.objects.len() - useless.len();
-            deleted += useless.len();
-            self.delete_from_disk(disk, useless).await?;
-            if after.is_none() {
-                break;
-            }
+    /// Reports the next objects on the disk, and deletes those that the master has no use for. Returns whether
+    /// these were the last.
+    pub(super) async fn report_some(
+        &self,
+        disk: &OwnDisk,
+        report: &mut Report,
+    ) -> Result<bool, WorkError> {
+        let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, report.after.clone());
+        let page = self.on_tier(move || tier.scan(from.as_ref(), OBJECTS)).await?;
+        for error in &page.unreadable {
+            debug!(%error, "an object on the own disk cannot be read");
         }
-        if kept + deleted > 0 {
-            info!(kept, deleted, "the master knows what is on the own disk");
+        let (objects, is_last) = (&page.objects, page.next.is_none());
+        // The call that says so comes behind all others.
+        let in_last = if is_last { objects.len().min(IN_CALL) } else { 0 };
+        let (others, last) = objects.split_at(objects.len() - in_last);
+        let calls = others.chunks(IN_CALL).map(|part| self.report_from_disk(disk, part, false));
+        let mut useless = try_join_all(calls).await?.concat();
+        if is_last {
+            useless.extend(self.report_from_disk(disk, last, true).await?);
         }
-        Ok(())
+        let deleted = useless.len();
+        self.delete_from_disk(disk, useless).await?;
+        report.kept += objects.len() - deleted;
+        report.deleted += deleted;
+        report.after = page.next;
+        let Report { begun, kept, deleted, .. } = *report;
+        if is_last && kept + deleted > 0 {
+            let after = begun.elapsed();
+            info!(kept, deleted, ?after, "the master knows what is on the own disk");
+        }
+        Ok(is_last)
     }
 
     /// Reports objects. Returns those that the master has no use for.
-    async fn report_page(
+    async fn report_from_disk(
         &self,
         disk: &OwnDisk,
         objects: &[StoredObject],

@@ -13,6 +13,7 @@ use mc_types::{ByteSize, ErrorCode};
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
+use super::report::Report;
 use super::{LaterDisk, OwnDisk};
 use crate::client::core::Core;
 use crate::client::tiers::breaker::{Breaker, Turn};
@@ -69,7 +70,7 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
         return;
     }
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
-    let mut breaker = Breaker::default();
+    let (mut breaker, mut report) = (Breaker::default(), None);
     loop {
         let Some(core) = core.upgrade() else { return };
         let Some(disk) = core.own_disk.get() else { return };
@@ -77,8 +78,9 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
             if !is_mounted {
                 core.mount_own_disk(disk).await?;
                 is_mounted = true;
+                report = Some(Report::begin());
             }
-            core.work_once(disk, &mut breaker).await
+            core.work_once(disk, &mut breaker, &mut report).await
         };
         let done = done.await;
         // There may have been nothing to write that would have found out.
@@ -120,7 +122,12 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
 
 impl Core {
     /// Does what there is to do now. Returns whether there was anything.
-    async fn work_once(&self, disk: &OwnDisk, breaker: &mut Breaker) -> Result<bool, WorkError> {
+    async fn work_once(
+        &self,
+        disk: &OwnDisk,
+        breaker: &mut Breaker,
+        report: &mut Option<Report>,
+    ) -> Result<bool, WorkError> {
         let deletions = self.master.fetch_disk_deletions(self.id, 0).await?;
         if deletions.remove_all {
             self.empty_disk(disk).await?;
@@ -128,7 +135,13 @@ impl Core {
         let mut has_worked = !deletions.objects.is_empty();
         self.delete_from_disk(disk, ids_of(&deletions.objects)).await?;
         if deletions.report_all {
-            self.report_own_disk(disk).await?;
+            *report = Some(Report::begin());
+        }
+        if let Some(under_way) = report {
+            has_worked = true;
+            if self.report_some(disk, under_way).await? {
+                *report = None;
+            }
         }
         // While it is left alone, the master evicts what is in this client's memory without it.
         let turn = breaker.turn(Instant::now());
