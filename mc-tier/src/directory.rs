@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use mc_types::ByteSize;
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::error::TierError;
@@ -24,6 +25,9 @@ use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
 use crate::place::{FOLDERS, place};
 use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
+
+use file::Purpose;
+use folder::Listed;
 
 pub use sync::{SyncPolicy, UnknownSyncPolicy};
 
@@ -55,6 +59,8 @@ pub struct DirectoryTier {
     writer: u64,
     /// The number of the next unfinished file.
     next: AtomicU64,
+    /// What the last scan has yet to come to.
+    listed: Mutex<Option<Listed>>,
 }
 
 impl DirectoryTier {
@@ -96,7 +102,8 @@ impl DirectoryTier {
             source: error.into(),
         })?;
         let directory = root.join(cluster_id);
-        let mut tier = Self { directory, sync, writer, next: AtomicU64::new(0) };
+        let mut tier =
+            Self { directory, sync, writer, next: AtomicU64::new(0), listed: Mutex::default() };
         for path in [tier.directory.clone(), tier.directory.join(UNFINISHED)] {
             create_folder(&path)
                 .map_err(|source| tier.failure("make the directory", &path, source))?;
@@ -115,7 +122,7 @@ impl DirectoryTier {
     /// # Errors
     /// As [`get`](Tier::get).
     pub fn stat(&self, id: &ObjectId) -> Result<Option<StoredObject>, TierError> {
-        Ok(self.open_object(id)?.map(|file| file.object().clone()))
+        Ok(self.open_object(id, Purpose::Header)?.map(|file| file.object().clone()))
     }
 
     /// The directory of the cluster.
@@ -259,7 +266,7 @@ impl Tier for DirectoryTier {
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
-        let Some(mut file) = self.open_object(id)? else { return Ok(None) };
+        let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let whole = 0..file.object().object_len();
         let cover = file.object().cover(&whole).expect("an object is not empty");
         let read = file.read(&cover);
@@ -268,7 +275,7 @@ impl Tier for DirectoryTier {
     }
 
     fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
-        let Some(mut file) = self.open_object(id)? else { return Ok(None) };
+        let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let Some(cover) = file.object().cover(&range) else {
             return Err(TierError::Range { range, len: file.object().object_len() });
         };
@@ -278,7 +285,7 @@ impl Tier for DirectoryTier {
     }
 
     fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
-        let Some(mut file) = self.open_object(id)? else { return Ok(None) };
+        let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let len = file.object().object_len();
         if range.is_empty() || range.end > len {
             return Err(TierError::Range { range, len });
@@ -296,8 +303,8 @@ impl Tier for DirectoryTier {
         Ok(was_there)
     }
 
-    /// Reads the header of each file. A page takes memory in its limit, and time in the number of files
-    /// of one of 256 folders, over which the objects are spread evenly.
+    /// Reads the header of each file. Lists each of 256 folders, over which the objects are spread evenly, once
+    /// in a scan, and keeps the names of one between two pages: up to 2^18.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
         let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next: None };
         let mut places = Vec::new();

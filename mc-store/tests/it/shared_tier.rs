@@ -5,16 +5,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
 use mc_meta::DiskConfig;
 use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterBuilder, MasterConfig, Memory,
-    ReplicateConfig, StorageSettings,
+    Put, PutOutcome, ReplicateConfig, StorageSettings,
 };
-use mc_testkit::eventually_async;
+use mc_testkit::{Input, Program, eventually_async, preload, role};
 use mc_tier::{Faults, FaultyTier, MemoryTier, Tier as _};
 use tempfile::TempDir;
 
@@ -435,4 +435,113 @@ async fn a_directory_that_vanishes_for_a_while_costs_files_and_nothing_else() {
             Err(error) => panic!("{key}: {error}"),
         }
     }
+}
+
+/// Every operation on a file below `MC_SLOW_UNDER` that goes to the server of a network file system takes half a
+/// millisecond longer. One that reads or writes goes by its descriptor.
+const SLOW: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static void by_path(const char *path) {
+    const char *under = getenv("MC_SLOW_UNDER");
+    if (under && path && strncmp(path, under, strlen(under)) == 0) usleep(500);
+}
+
+static void by_number(int fd) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    path[len > 0 ? len : 0] = 0;
+    by_path(path);
+}
+
+#define SLOW(result, name, how, what, params, ...)                                   \
+    result name params {                                                            \
+        static result (*next) params;                                               \
+        if (!next) next = (result (*) params)dlsym(RTLD_NEXT, #name);               \
+        how(what);                                                                  \
+        return next(__VA_ARGS__);                                                   \
+    }
+
+SLOW(int, close, by_number, fd, (int fd), fd)
+SLOW(int, fdatasync, by_number, fd, (int fd), fd)
+SLOW(int, fsync, by_number, fd, (int fd), fd)
+SLOW(ssize_t, write, by_number, fd, (int fd, const void *from, size_t len), fd, from, len)
+SLOW(ssize_t, writev, by_number, fd, (int fd, const struct iovec *from, int count), fd, from, count)
+SLOW(ssize_t, read, by_number, fd, (int fd, void *to, size_t len), fd, to, len)
+SLOW(ssize_t, pread64, by_number, fd, (int fd, void *to, size_t len, off64_t at), fd, to, len, at)
+SLOW(int, rename, by_path, to, (const char *from, const char *to), from, to)
+SLOW(int, unlink, by_path, path, (const char *path), path)
+
+int open64(const char *path, int flags, ...) {
+    static int (*next)(const char *, int, ...);
+    if (!next) next = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    int mode = va_arg(rest, int);
+    va_end(rest);
+    by_path(path);
+    return next(path, flags, mode);
+}
+"#;
+
+/// Puts small objects, and has them read from their files. Says how fast each was, in MB/s.
+async fn use_files(root: &Path) {
+    const COUNT: usize = 2000;
+    const LEN: usize = 64 << 10;
+    let mut cluster = cluster(root, ByteSize::mib(192)).await;
+    let app = cluster.app().await;
+    let keys: Vec<String> = (0..COUNT).map(|n| format!("block-{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let value = content("value", LEN);
+    let begun = Instant::now();
+    for part in keys.chunks(50) {
+        let puts = part.iter().map(|key| Put::new(key, value.clone())).collect();
+        let puts = app.batch_put(puts, &ReplicateConfig::default()).await;
+        puts.into_iter().for_each(|put| assert_eq!(put.unwrap(), PutOutcome::Stored));
+    }
+    flush(&app).await;
+    let rate = |since: Instant| (COUNT * LEN) as f64 / 1e6 / since.elapsed().as_secs_f64();
+    let written = rate(begun);
+    assert_eq!(cluster.master.report().disk_put_ends, COUNT as u64);
+    lose_memory(&mut cluster).await;
+    let begun = Instant::now();
+    for part in keys.chunks(500) {
+        for found in app.batch_get(part).await {
+            assert_eq!(found.unwrap(), value);
+        }
+    }
+    let read = rate(begun);
+    role::say(format!("{written:.0} {read:.0}"));
+}
+
+/// A network file system has long answers and takes many questions at once. Prints what it came to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_small_objects_are_many_at_a_time() {
+    if let Some(root) = role::role() {
+        return use_files(Path::new(&root)).await;
+    }
+    // A file system whose own time is little beside the half millisecond.
+    let memory = Path::new("/dev/shm");
+    let root = if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { root() };
+    let library = root.path().join("slow.so");
+    preload(&library, SLOW);
+    let under = root.path().join("cluster");
+    let name = "shared_tier::files_of_small_objects_are_many_at_a_time";
+    let mut command = role::command(name, root.path().to_str().unwrap());
+    command.env("LD_PRELOAD", &library).env("MC_SLOW_UNDER", &under);
+    let said = Program::start(4 * DEADLINE, &mut command, Input::None).hear();
+    eprintln!("written and read: {said} MB/s");
+    let mut rates = said.split(' ').map(|rate| rate.parse::<f64>().unwrap());
+    // Four at a time were 87 MB/s. The tests beside this one take most of the processors.
+    assert!(rates.next().unwrap() > 100.0, "{said}");
 }

@@ -18,6 +18,19 @@ use crate::object_file::{HeaderError, MAX_HEADER_LEN, parse_header};
 /// Smaller slices are gathered into writes of this many bytes.
 const WRITE_LEN: usize = 64 << 10;
 
+/// A file that is not longer is written and read at once: over a network each operation takes longer than
+/// the bytes.
+const AT_ONCE: usize = 128 << 10;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// What is said of the object.
+    Header,
+    /// Its bytes, too.
+    Bytes,
+}
+
 /// Writes a new file, durably if the policy wants it.
 ///
 /// A file system that writes back later, such as NFS, tells at the sync or at the close that it has no room for
@@ -28,7 +41,11 @@ pub(super) fn write(
     object: &ObjectBytes,
     sync: SyncPolicy,
 ) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(WRITE_LEN, File::create_new(path)?);
+    let slices = object.slices().iter().map(|slice| slice.bytes().len());
+    let len = slices.fold(header.len(), usize::saturating_add);
+    // A buffer with a byte to spare is not written before its end.
+    let capacity = if len <= AT_ONCE { len + 1 } else { WRITE_LEN };
+    let mut writer = BufWriter::with_capacity(capacity, File::create_new(path)?);
     writer.write_all(header)?;
     for slice in object.slices() {
         writer.write_all(slice.bytes())?;
@@ -46,10 +63,12 @@ pub(super) struct ObjectFile {
     file: File,
     object: StoredObject,
     header_len: u64,
+    /// The whole file, if it is short.
+    whole: Option<Bytes>,
 }
 
 impl ObjectFile {
-    pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
+    pub(super) fn open(path: &Path, purpose: Purpose) -> Result<Self, ReadError> {
         // A pipe or a device of this name must not stop the reader.
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
@@ -58,7 +77,9 @@ impl ObjectFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file").into());
         }
         let found = metadata.len();
-        let mut header = vec![0; found.min(MAX_HEADER_LEN as u64) as usize];
+        let is_at_once = purpose == Purpose::Bytes && found <= AT_ONCE as u64;
+        let first = if is_at_once { AT_ONCE } else { MAX_HEADER_LEN };
+        let mut header = vec![0; found.min(first as u64) as usize];
         file.read_exact_at(&mut header, 0)?;
         let (object, header_len) = parse_header(&header)?;
         let header_len = header_len as u64;
@@ -66,7 +87,8 @@ impl ObjectFile {
         if found != expected {
             return Err(Damage::Length { expected, found }.into());
         }
-        Ok(Self { file, object, header_len })
+        let whole = is_at_once.then(|| header.into());
+        Ok(Self { file, object, header_len, whole })
     }
 
     pub(super) const fn object(&self) -> &StoredObject {
@@ -82,6 +104,10 @@ impl ObjectFile {
 
     /// Reads a range of the object, and compares nothing.
     pub(super) fn read_unverified(&mut self, range: &Range<u64>) -> Result<Bytes, ReadError> {
+        if let Some(whole) = &self.whole {
+            let at = |offset| (self.header_len + offset) as usize;
+            return Ok(whole.slice(at(range.start)..at(range.end)));
+        }
         let expected = range.end - range.start;
         let mut bytes = Vec::new();
         // The length is that of the file, and bounded.

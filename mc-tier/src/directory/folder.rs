@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
 use std::time::SystemTime;
+use std::vec;
 
 use super::DirectoryTier;
-use super::file::{ObjectFile, ReadError};
+use super::file::{ObjectFile, Purpose, ReadError};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectId, StoredObject};
 use crate::object_file::FORMAT;
@@ -21,11 +22,29 @@ pub(super) struct FoundFile {
     pub(super) len: u64,
 }
 
+/// Places of a folder that a scan has yet to come to.
+#[derive(Debug)]
+pub(super) struct Listed {
+    folder: u16,
+    /// The last place before them that the scan has come to.
+    after: String,
+    places: vec::IntoIter<String>,
+    /// Whether the folder has others behind them.
+    is_cut: bool,
+}
+
+/// Most places of a folder that are kept for a scan: of more than 60 million files.
+const MAX_LISTED: usize = 1 << 18;
+
 impl DirectoryTier {
     /// Opens an object's file; `None` when there is none.
-    pub(super) fn open_object(&self, id: &ObjectId) -> Result<Option<ObjectFile>, TierError> {
+    pub(super) fn open_object(
+        &self,
+        id: &ObjectId,
+        purpose: Purpose,
+    ) -> Result<Option<ObjectFile>, TierError> {
         let place = place(id);
-        let file = self.open_file(&place)?;
+        let file = self.open_file(&place, purpose)?;
         match file {
             Some(file) if file.object().id() != id => Err(self.other_object(&place, &file)),
             file => Ok(file),
@@ -34,15 +53,15 @@ impl DirectoryTier {
 
     /// Reads what is said of the object in the file at `place`; `None` when there is no such file.
     pub(super) fn describe(&self, at: &str) -> Result<Option<StoredObject>, TierError> {
-        let Some(file) = self.open_file(at)? else { return Ok(None) };
+        let Some(file) = self.open_file(at, Purpose::Header)? else { return Ok(None) };
         if place(file.object().id()) != at {
             return Err(self.other_object(at, &file));
         }
         Ok(Some(file.object().clone()))
     }
 
-    fn open_file(&self, place: &str) -> Result<Option<ObjectFile>, TierError> {
-        match ObjectFile::open(&self.directory.join(place)) {
+    fn open_file(&self, place: &str, purpose: Purpose) -> Result<Option<ObjectFile>, TierError> {
+        match ObjectFile::open(&self.directory.join(place), purpose) {
             Err(ReadError::Io(source)) => {
                 self.found("read", &self.directory.join(place), Err(source))
             }
@@ -65,28 +84,50 @@ impl DirectoryTier {
         }
     }
 
-    /// The first `count` places of a folder that come after `after`, in order.
+    /// The first `count` places of a folder that come after `after`, in order. A scan lists a folder once,
+    /// when it comes to it.
     pub(super) fn first_places(
         &self,
         number: u16,
         after: &str,
         count: usize,
-    ) -> Result<BTreeSet<String>, TierError> {
-        let mut places = BTreeSet::new();
+    ) -> Result<Vec<String>, TierError> {
+        let mut first: Vec<String> = Vec::new();
         // All places of a folder come before those of the next.
         if *folder(number) < *after.get(..2).unwrap_or("") {
-            return Ok(places);
+            return Ok(first);
         }
+        loop {
+            let last = first.last().map_or(after, String::as_str);
+            let kept = self.listed.lock().take();
+            let mut listed = match kept.filter(|kept| kept.folder == number && kept.after == last) {
+                Some(kept) => kept,
+                None => self.list(number, last)?,
+            };
+            first.extend(listed.places.by_ref().take(count - first.len()));
+            if first.len() == count || !listed.is_cut {
+                listed.after = first.last().map_or(after, String::as_str).to_owned();
+                *self.listed.lock() = Some(listed);
+                return Ok(first);
+            }
+        }
+    }
+
+    /// Lists the first places of a folder that come after `after`.
+    fn list(&self, number: u16, after: &str) -> Result<Listed, TierError> {
+        let (mut places, mut is_cut) = (BTreeSet::new(), false);
         self.for_each_entry(number, &mut |place, _| {
             if *place > *after {
                 places.insert(place);
-                if places.len() > count {
+                if places.len() > MAX_LISTED {
                     places.pop_last();
+                    is_cut = true;
                 }
             }
             Ok(())
         })?;
-        Ok(places)
+        let places: Vec<String> = places.into_iter().collect();
+        Ok(Listed { folder: number, after: after.to_owned(), places: places.into_iter(), is_cut })
     }
 
     /// Visits the files of all objects.

@@ -24,8 +24,10 @@ use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
 use crate::client::tiers::objects::{object_of, verified};
 
-/// Files that are written at a time.
-pub(super) const WRITERS: usize = 4;
+/// Files that are written at a time, and their bytes. Where each operation of a file system takes half a
+/// millisecond, a file of 64 KiB takes three: so many writers are half a gigabyte a second.
+pub(super) const WRITERS: usize = 32;
+const BYTES: u64 = 256 << 20;
 
 /// Files that one call reports.
 const OUTCOMES: usize = 256;
@@ -43,7 +45,7 @@ type Written = (Pending, bool);
 /// Writes files, so many at a time, until the client has gone.
 pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>, writers: usize) {
     let mut writing: JoinSet<Written> = JoinSet::new();
-    let mut written = Vec::new();
+    let (mut written, mut bytes, mut next) = (Vec::new(), 0, None::<Pending>);
     let mut report_at = Instant::now();
     loop {
         if written.is_empty() {
@@ -51,34 +53,40 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
         }
         tokio::select! {
             biased;
-            Some(done) = writing.join_next() => written.extend(done),
+            Some(done) = writing.join_next() => {
+                let len = done.as_ref().map_or(0, |(pending, _)| pending.len());
+                bytes = if writing.is_empty() { 0 } else { bytes - len };
+                written.extend(done);
+            }
             () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
-            job = queue.recv(), if writing.len() < writers => {
+            job = queue.recv(), if next.is_none() && writing.len() < writers => {
                 let (Some(job), Some(core)) = (job, core.upgrade()) else { return };
-                let mut pending = match job {
-                    Job::Write(pending) => pending,
-                    Job::Delete(deletion) => {
-                        core.delete_unlisted(deletion).await;
-                        continue;
-                    }
-                };
-                if core.is_late(&pending) {
-                    pending.bytes = None;
-                    written.push((pending, false));
-                } else {
-                    writing.spawn(async move {
-                        let is_written = core.write_file(&pending).await;
-                        if !is_written {
-                            core.delete_outdated(std::slice::from_ref(&pending)).await;
-                        }
-                        pending.bytes = None;
-                        (pending, is_written)
-                    });
+                match job {
+                    Job::Write(pending) => next = Some(pending),
+                    Job::Delete(deletion) => core.delete_unlisted(deletion).await,
                 }
             }
         }
+        let has_room = |next: &mut Pending| writing.is_empty() || bytes + next.len() <= BYTES;
+        if let Some(mut pending) = next.take_if(has_room) {
+            let Some(core) = core.upgrade() else { return };
+            if core.is_late(&pending) {
+                pending.bytes = None;
+                written.push((pending, false));
+            } else {
+                bytes += pending.len();
+                writing.spawn(async move {
+                    let is_written = core.write_file(&pending).await;
+                    if !is_written {
+                        core.delete_outdated(std::slice::from_ref(&pending)).await;
+                    }
+                    pending.bytes = None;
+                    (pending, is_written)
+                });
+            }
+        }
         let is_due = written.len() >= OUTCOMES || Instant::now() >= report_at;
-        if is_due || writing.is_empty() && queue.is_empty() {
+        if is_due || writing.is_empty() && next.is_none() && queue.is_empty() {
             let Some(core) = core.upgrade() else { return };
             core.report_written(std::mem::take(&mut written)).await;
         }
@@ -116,7 +124,7 @@ impl Core {
         let begun = Instant::now();
         let Some(source) = self.source(pending).await else { return false };
         let slices = pending.slices.clone();
-        let len = slices.iter().map(|slice| slice.len).sum();
+        let len = pending.len();
         let write = move || {
             let object = source.object(&slices).ok_or("the object has changed in memory")?;
             tier.put(&id, &object).map_err(|error| error.to_string())

@@ -39,6 +39,13 @@ pub(in crate::client) struct Pending {
     pub(in crate::client) bytes: Option<HeldBytes>,
 }
 
+impl Pending {
+    /// The object's bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.len).sum()
+    }
+}
+
 /// The bytes of slices, and their share of what may be held.
 #[derive(Debug)]
 pub(in crate::client) struct HeldBytes {

@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use mc_meta::{FileSystemState, ReplicaKind};
 use mc_rpc::{FileJobs, RpcError};
 use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
@@ -33,6 +35,10 @@ const UNTOLD: usize = 1 << 18;
 
 /// Files that are listed at a time.
 pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+
+/// Files that a thread deletes, and threads that do: over a network each deletion is an operation or two.
+const DELETED: usize = 64;
+const DELETERS: usize = 16;
 
 /// The part of the file system that files may take when there is no quota.
 const USABLE_PERCENT: u64 = 90;
@@ -168,14 +174,18 @@ impl Core {
     /// Deletes files. What cannot be deleted is found by the next comparison. Returns whether all were tried.
     pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) -> bool {
         let Some(tier) = shared.tier() else { return false };
-        for part in ids.chunks(DELETIONS) {
-            let (tier, part) = (Arc::clone(tier), part.to_vec());
-            let delete = move || {
+        let parts: Vec<_> = ids.chunks(DELETED).map(<[ObjectId]>::to_vec).collect();
+        let delete = |part: Vec<ObjectId>| {
+            let tier = Arc::clone(tier);
+            self.on_tier(move || {
                 let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
                 let failed = removed.iter().filter(|removed| removed.is_err()).count();
                 Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
-            };
-            let Ok((deleted, failure)) = self.on_tier(delete).await else { return false };
+            })
+        };
+        let mut all = stream::iter(parts).map(delete).buffer_unordered(DELETERS);
+        while let Some(outcome) = all.next().await {
+            let Ok((deleted, failure)) = outcome else { return false };
             shared.counters.deleted(deleted as u64);
             if let Some(error) = failure {
                 shared.counters.complain(|failures| {
