@@ -419,6 +419,10 @@ pub struct Beat {
     /// The segments that it takes for mounted, without those that are being unmounted; 0 if it does not
     /// say.
     pub segments: usize,
+    /// It has no disk of its own, and [brings back](crate::Master::promotion_heartbeat) objects that are in
+    /// files alone when [`Pong::disk_work`] says that there is something to do, which it says of nothing
+    /// else then.
+    pub promotes: bool,
 }
 
 /// The master's view of a client that pings.

@@ -105,8 +105,9 @@ pub struct Pong {
     /// Tasks that wait for the client, at most
     /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
     pub tasks: usize,
-    /// Whether there is something to do for the client's own disk; `None` of a master that does not
-    /// say it.
+    /// Whether there is something to do for the client's own disk, or of a client that
+    /// [promotes](crate::Heartbeat::promotes), to bring back into memory; `None` of a master that does
+    /// not say it.
     pub disk_work: Option<bool>,
     /// The master's clock.
     pub clock: ClockReading,

@@ -212,7 +212,15 @@ impl Master {
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         let has_disks = self.local.config.is_some();
         let puts = self.generations.load(Ordering::Relaxed);
-        let disk_work = has_disks && self.local.book.lock().has_work(client, puts);
+        let disk_work = match beat.promotes {
+            true if self.local.promotes && is_attached => {
+                let mut book = self.local.book.lock();
+                book.promotions.takes_files(now, client);
+                book.promotions.waits_for(client)
+            }
+            true => false,
+            false => has_disks && self.local.book.lock().has_work(client, puts),
+        };
         let table = self.segments.read();
         // After a restart of the master a client may have mounted one anew, and not know of the restart.
         let has_all = beat.segments == 0 || table.attached(client) >= beat.segments;

@@ -261,6 +261,15 @@ impl Book {
             || self.promotions.waits_for(client)
     }
 
+    /// The first of these clients that brings objects back from files.
+    pub(crate) fn promoter(&self, clients: &[ClientId], now: Time) -> Option<ClientId> {
+        let promotes = |client: &&ClientId| {
+            (self.mounted.contains_key(client) || self.promotions.is_taker(**client, now))
+                && self.promotions.asks(**client, now)
+        };
+        clients.iter().find(promotes).copied()
+    }
+
     /// Notes that a client has reported everything on its disk. Returns whether it has one.
     pub(crate) fn settle(&self, client: ClientId) -> bool {
         self.mounted.get(&client).inspect(|disk| disk.settle()).is_some()

@@ -6,7 +6,7 @@
 //! given memory, and says how it went.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mc_evict::FrequencySketch;
 use mc_lease::{TimerKey, TimerWheel};
@@ -26,6 +26,17 @@ const CANDIDATE_LIFE: Duration = Duration::from_secs(60);
 /// How long a candidate waits between tries: doubling from the first to the second.
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The part of the queue that one client may have, and what it may always have.
+const CLIENT_PART: usize = 16;
+const CLIENT_LEAST: usize = 64;
+
+/// How long a client may have something to fetch and not ask for it. Then it loses what is queued for it, and
+/// gets nothing more until it asks.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it is remembered that a client is silent, or brings files back, without news of it.
+const MEMORY: Duration = Duration::from_secs(60);
 
 /// When objects come back into memory. The defaults are Mooncake's. Zero
 /// counts as one.
@@ -80,8 +91,10 @@ pub(crate) enum Admission {
     Queued,
     /// It is a candidate, because memory is above its watermark.
     NoRoom,
-    /// It is a candidate, because too many others are queued.
+    /// It is a candidate, because too many others are queued, or too many for its client.
     QueueFull,
+    /// Its client does not ask for what is queued for it.
+    Silent,
     /// Too many others are candidates too.
     Dropped,
 }
@@ -107,7 +120,8 @@ pub struct PromotionTotals {
     pub no_room: u64,
     /// Hits and tries for which the queue had none.
     pub queue_full: u64,
-    /// Hits lost because there were too many candidates.
+    /// Hits lost because there were too many candidates, or because the object's client does not ask for
+    /// what is queued for it.
     pub dropped: u64,
     /// Objects queued to be brought back.
     pub queued: u64,
@@ -140,11 +154,28 @@ pub(crate) struct Promotions {
     candidates: usize,
     /// Tasks that are not fetched yet, by client in the order of their arrival.
     queues: BTreeMap<(ClientId, u64), Generation>,
+    /// The clients for which something is in `queues`, and since when they owe it to ask.
+    waiting: BTreeMap<ClientId, Waiting>,
+    /// The same, by time.
+    owing: BTreeSet<(Time, ClientId)>,
+    /// Clients that did not ask in time, and since when that is known.
+    silent: BTreeMap<ClientId, Time>,
+    /// Clients without a disk that bring files back, and when they said so last.
+    takers: BTreeMap<ClientId, Time>,
+    /// When those of both are forgotten next that were not heard of for long.
+    forget_at: Time,
     retries: TimerWheel<Generation>,
     deadlines: TimerWheel<Generation>,
     /// Tasks queued so far.
     turns: u64,
     totals: PromotionTotals,
+}
+
+/// What is queued for one client.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    tasks: usize,
+    since: Time,
 }
 
 #[derive(Debug)]
@@ -179,6 +210,11 @@ impl Promotions {
             known: BTreeMap::new(),
             candidates: 0,
             queues: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            owing: BTreeSet::new(),
+            silent: BTreeMap::new(),
+            takers: BTreeMap::new(),
+            forget_at: Time::ORIGIN,
             retries: TimerWheel::new(),
             deadlines: TimerWheel::new(),
             turns: 0,
@@ -212,7 +248,11 @@ impl Promotions {
             return Admission::Known;
         }
         let job = || DiskJob { key: hit.key.to_owned(), generation: hit.generation, len: hit.len };
-        let Some(refusal) = self.refusal(room) else {
+        if !self.asks(hit.owner, now) {
+            self.totals.dropped += 1;
+            return Admission::Silent;
+        }
+        let Some(refusal) = self.refusal(hit.owner, room) else {
             self.enqueue(now, hit.owner, job());
             return Admission::Queued;
         };
@@ -237,9 +277,9 @@ impl Promotions {
             let Stage::Candidate { since, tries } = candidate.stage else {
                 unreachable!("only candidates are tried again");
             };
-            if now - since > CANDIDATE_LIFE {
+            if now - since > CANDIDATE_LIFE || !self.asks(candidate.owner, now) {
                 self.totals.exhausted += 1;
-            } else if self.refusal(room).is_none() {
+            } else if self.refusal(candidate.owner, room).is_none() {
                 self.enqueue(now, candidate.owner, candidate.job);
                 queued += 1;
             } else if tries + 1 == MAX_TRIES {
@@ -254,14 +294,51 @@ impl Promotions {
         queued
     }
 
-    /// Returns whether there is something for a client to fetch.
+    /// Returns whether a client is to ask: there is something for it to fetch, or nothing is queued for it
+    /// before it does.
     pub(crate) fn waits_for(&self, owner: ClientId) -> bool {
-        self.queues.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
+        self.waiting.contains_key(&owner) || self.silent.contains_key(&owner)
+    }
+
+    /// Notes that a client without a disk brings files back.
+    pub(crate) fn takes_files(&mut self, now: Time, client: ClientId) {
+        self.takers.insert(client, now);
+    }
+
+    /// Returns whether a client without a disk has said lately that it brings files back.
+    pub(crate) fn is_taker(&self, client: ClientId, now: Time) -> bool {
+        self.takers.get(&client).is_some_and(|said| now - *said < MEMORY)
+    }
+
+    /// Returns whether a client asks for what is queued for it, as far as is known.
+    pub(crate) fn asks(&self, client: ClientId, now: Time) -> bool {
+        let is_late = |waiting: &Waiting| now - waiting.since >= PATIENCE;
+        !self.silent.contains_key(&client) && !self.waiting.get(&client).is_some_and(is_late)
+    }
+
+    /// Drops up to `limit` tasks that their clients have not asked for in time.
+    pub(crate) fn drop_unfetched(&mut self, now: Time, limit: usize) {
+        if self.forget_at <= now {
+            self.forget_at = now + MEMORY;
+            let is_fresh = |_: &ClientId, heard: &mut Time| now - *heard < MEMORY;
+            self.silent.retain(is_fresh);
+            self.takers.retain(is_fresh);
+        }
+        for _ in 0..limit {
+            let late = self.owing.first().filter(|(since, _)| now - *since >= PATIENCE);
+            let Some(&(_, owner)) = late else { return };
+            self.silent.insert(owner, now);
+            let first = self.queues.range((owner, 0)..=(owner, u64::MAX)).next();
+            let (_, &generation) = first.expect("clients that are waited for have tasks");
+            self.take(generation);
+            self.totals.expired += 1;
+        }
     }
 
     /// Hands a client the next objects to bring back from its disk, oldest first. Each
     /// is handed out once.
     pub(crate) fn drain(&mut self, now: Time, owner: ClientId) -> Vec<DiskJob> {
+        self.silent.remove(&owner);
         let turns: Vec<u64> = self
             .queues
             .range((owner, 0)..=(owner, u64::MAX))
@@ -270,8 +347,13 @@ impl Promotions {
             .collect();
         let mut jobs = Vec::with_capacity(turns.len());
         for turn in turns {
-            let generation = self.queues.remove(&(owner, turn)).expect("just seen");
+            let generation = self.unqueue(owner, turn).expect("just seen");
             jobs.push(self.advance(now, generation, Stage::Fetched).job.clone());
+        }
+        if let Some(waiting) = self.waiting.get_mut(&owner) {
+            self.owing.remove(&(waiting.since, owner));
+            waiting.since = now;
+            self.owing.insert((now, owner));
         }
         jobs
     }
@@ -347,6 +429,8 @@ impl Promotions {
 
     /// Gives up everything on the disk of a client that has gone.
     pub(crate) fn client_gone(&mut self, owner: ClientId) -> Vec<EndedPromotion> {
+        self.silent.remove(&owner);
+        self.takers.remove(&owner);
         self.cancel_all(|promotion| promotion.owner == owner)
     }
 
@@ -377,12 +461,15 @@ impl Promotions {
         chosen.into_iter().filter_map(|generation| self.cancel(generation)).collect()
     }
 
-    /// Why nothing can be queued now.
-    fn refusal(&mut self, room: bool) -> Option<Admission> {
+    /// Why nothing can be queued for this client now.
+    fn refusal(&mut self, owner: ClientId, room: bool) -> Option<Admission> {
+        let limit = self.config.queue_limit;
+        let waiting = self.waiting.get(&owner).map_or(0, |waiting| waiting.tasks);
         if !room {
             self.totals.no_room += 1;
             Some(Admission::NoRoom)
-        } else if self.tasks() >= self.config.queue_limit.max(1) {
+        } else if self.tasks() >= limit.max(1) || waiting >= (limit / CLIENT_PART).max(CLIENT_LEAST)
+        {
             self.totals.queue_full += 1;
             Some(Admission::QueueFull)
         } else {
@@ -395,9 +482,26 @@ impl Promotions {
         self.turns += 1;
         let timer = self.deadlines.schedule(now + self.config.task_timeout, generation);
         self.queues.insert((owner, turn), generation);
+        let waiting = self.waiting.entry(owner).or_insert_with(|| {
+            self.owing.insert((now, owner));
+            Waiting { tasks: 0, since: now }
+        });
+        waiting.tasks += 1;
         let stage = Stage::Queued(turn);
         self.known.insert(generation, Promotion { job, owner, timer, stage });
         self.totals.queued += 1;
+    }
+
+    /// Takes a task that is not fetched out of its client's queue.
+    fn unqueue(&mut self, owner: ClientId, turn: u64) -> Option<Generation> {
+        let generation = self.queues.remove(&(owner, turn))?;
+        let waiting = self.waiting.get_mut(&owner).expect("its client is waited for");
+        waiting.tasks -= 1;
+        if waiting.tasks == 0 {
+            self.owing.remove(&(waiting.since, owner));
+            self.waiting.remove(&owner);
+        }
+        Some(generation)
     }
 
     /// The object if it is queued or on its way for this client.
@@ -430,7 +534,7 @@ impl Promotions {
             }
             Stage::Queued(turn) => {
                 self.deadlines.cancel(timer);
-                self.queues.remove(&(owner, turn));
+                self.unqueue(owner, turn);
             }
             Stage::Fetched | Stage::PendingPut => {
                 self.deadlines.cancel(timer);

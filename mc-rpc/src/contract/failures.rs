@@ -12,17 +12,17 @@ use crate::{Method, answer, proto};
 #[test]
 fn heartbeats_are_the_message() {
     let outcomes = [(1, Verdict::Intact), (u64::MAX, Verdict::Damaged), (3, Verdict::Unknown)];
-    let beat =
-        Heartbeat::new(ME).cut_off().unproven().segments(3).takes_checks().outcomes(&outcomes);
+    let beat = Heartbeat::new(ME).cut_off().unproven().segments(3).promotes().takes_checks();
+    let beat = beat.outcomes(&outcomes);
     let bytes = written(|out| write_heartbeat(out, &beat));
     let message = proto::PingRequest::decode(&bytes[..]).unwrap();
     assert_eq!((&message.client_id, message.takes_checks), (&me(), true));
-    assert!(message.is_cut_off && message.is_unproven);
+    assert!(message.is_cut_off && message.is_unproven && message.promotes);
     assert_eq!(message.encode_to_vec(), &bytes[..]);
     let outcomes = outcomes.to_vec();
     let expected = PingRequest {
         client: ME,
-        beat: Beat { is_cut_off: true, is_unproven: true, segments: 3 },
+        beat: Beat { is_cut_off: true, is_unproven: true, segments: 3, promotes: true },
         takes_checks: true,
         outcomes,
     };

@@ -25,7 +25,7 @@ pub struct Heartbeat<'a> {
 impl<'a> Heartbeat<'a> {
     /// It lives.
     pub const fn new(client: ClientId) -> Self {
-        let beat = Beat { is_cut_off: false, is_unproven: false, segments: 0 };
+        let beat = Beat { is_cut_off: false, is_unproven: false, segments: 0, promotes: false };
         Self { client, beat, takes_checks: false, outcomes: &[] }
     }
 
@@ -45,6 +45,13 @@ impl<'a> Heartbeat<'a> {
     /// knows fewer, the answer says so.
     pub const fn segments(mut self, segments: usize) -> Self {
         self.beat.segments = segments;
+        self
+    }
+
+    /// It has no disk of its own, and brings objects that are in files alone back into memory when the
+    /// answer says that [there is something to do](crate::Pong::disk_work).
+    pub const fn promotes(mut self) -> Self {
+        self.beat.promotes = true;
         self
     }
 
@@ -89,6 +96,7 @@ impl PingRequest {
                 4 => outcomes.push(parse_outcome(field.bytes()?)?),
                 5 => beat.segments = field.u32()? as usize,
                 6 => beat.is_unproven = field.bool()?,
+                7 => beat.promotes = field.bool()?,
                 _ => {}
             }
         }
@@ -132,4 +140,5 @@ pub(crate) fn write_heartbeat(out: &mut BytesMut, heartbeat: &Heartbeat<'_>) {
     }
     put_u64(out, 5, heartbeat.beat.segments as u64);
     put_u64(out, 6, heartbeat.beat.is_unproven.into());
+    put_u64(out, 7, heartbeat.beat.promotes.into());
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(any(feature = "http", feature = "tls"))]
 use std::time::Duration;
 
@@ -32,23 +32,32 @@ pub(super) struct Heard {
     origin: BootTime,
     /// Milliseconds since then.
     last: AtomicU64,
-    /// Whether there is something to do for the own disk, if it says that.
+    /// Whether there is something to do for the own disk, or else to bring back from files, if it says
+    /// that.
     disk_work: watch::Sender<Option<bool>>,
+    /// Whether the client has no disk of its own and brings files back.
+    promotes: AtomicBool,
 }
 
 impl Heard {
     /// It has just answered.
     pub(super) fn now(clock: BootClock) -> Self {
         let disk_work = watch::Sender::new(None);
-        Self { origin: clock.now(), last: AtomicU64::new(0), disk_work }
+        let promotes = AtomicBool::new(false);
+        Self { origin: clock.now(), last: AtomicU64::new(0), disk_work, promotes }
     }
 
     fn again(&self) {
         self.last.store(self.millis(), Ordering::Relaxed);
     }
 
-    /// Whether the master says that there is something to do for the own disk; `None` as long as it
-    /// does not say it.
+    /// The master is told from now on that the client has no disk of its own and brings files back.
+    pub(super) fn promotes(&self) {
+        self.promotes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the master says that there is something to do for the own disk, or of a client that
+    /// [promotes](Self::promotes) to bring back from files; `None` as long as it does not say it.
     pub(super) fn disk_work(&self) -> watch::Receiver<Option<bool>> {
         self.disk_work.subscribe()
     }
@@ -202,6 +211,7 @@ async fn beat_once(
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
     let beat = if segments.is_unproven() { beat.unproven() } else { beat };
+    let beat = if heard.promotes.load(Ordering::Relaxed) { beat.promotes() } else { beat };
     let pong = master.heartbeat(&beat).await?;
     heard.again();
     heard.disk_work.send_replace(pong.disk_work);

@@ -34,6 +34,7 @@ mod one_put;
 #[cfg(unix)]
 mod own_address;
 mod own_disk;
+mod promoted_files;
 mod reused_space;
 mod seam;
 mod segments;

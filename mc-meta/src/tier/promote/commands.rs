@@ -14,6 +14,9 @@ use crate::shard::retained::RetainedSpace;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 
+/// Clients that are considered for bringing back an object that is in a file alone.
+const CONTRIBUTORS: usize = 16;
+
 impl Master {
     /// Counts a read of an object that has nothing in memory.
     pub(crate) fn count_disk_hit(
@@ -26,11 +29,17 @@ impl Master {
         let Some(key) = shard.object(slot).map(|object| shard.key(object)) else { return };
         let hash = shard.config().hasher.hash(key);
         let local = list.local_disks.first().map(|replica| replica.client);
-        let Some(owner) = local.or_else(|| self.any_contributor(hash)) else { return };
+        let contributors = match local {
+            Some(_) => Vec::new(),
+            None => self.some_contributors(hash),
+        };
         let room = self.is_below_watermark();
+        let mut book = self.local.book.lock();
+        // Another client has no disk, and may have no files, or be an older one, which never asks.
+        let Some(owner) = local.or_else(|| book.promoter(&contributors, now)) else { return };
         let (generation, len) = (list.generation, list.slices.total_len());
         let hit = DiskHit { owner, key, hash, generation, len };
-        self.local.book.lock().promotions.hit(now, &hit, room);
+        book.promotions.hit(now, &hit, room);
     }
 
     /// Hands a client the next objects to bring back from a disk into memory.
@@ -189,6 +198,7 @@ impl Master {
         let room = self.is_below_watermark();
         let expired = {
             let mut book = self.local.book.lock();
+            book.promotions.drop_unfetched(now, TICK_JOBS);
             book.promotions.retry(now, room, TICK_JOBS);
             book.promotions.expire(now, TICK_JOBS)
         };
@@ -236,12 +246,13 @@ impl Master {
         capacity > 0 && self.watermark.excess(used, capacity) == 0
     }
 
-    /// A client that contributes memory, another one for another key.
-    fn any_contributor(&self, hash: u64) -> Option<ClientId> {
+    /// Clients that contribute memory, others for another key.
+    fn some_contributors(&self, hash: u64) -> Vec<ClientId> {
         let table = self.segments.read();
         let segments = table.pool(table.default_medium()).segments();
-        let at = (hash as usize).checked_rem(segments.len())?;
-        Some(segments[at].client())
+        let first = (hash as usize).checked_rem(segments.len()).unwrap_or_default();
+        let from_first = segments[first..].iter().chain(&segments[..first]);
+        from_first.take(CONTRIBUTORS).map(|segment| segment.client()).collect()
     }
 }
 

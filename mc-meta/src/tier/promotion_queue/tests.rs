@@ -185,6 +185,49 @@ fn what_goes_leaves_nothing_behind() {
     assert_eq!((book.tasks(), book.candidates()), (0, 0));
 }
 
+#[test]
+fn a_client_that_does_not_ask_loses_what_is_queued_for_it_and_gets_no_more_until_it_asks() {
+    let mut config = limits(1, 80);
+    config.task_timeout = Duration::from_secs(600);
+    let mut book = Promotions::new(config, 7);
+    for number in 0..64 {
+        assert_eq!(hit(&mut book, 0, A, number, true), Admission::Queued);
+    }
+    assert_eq!(hit(&mut book, 0, A, 64, true), Admission::QueueFull, "others have room");
+    assert_eq!(hit(&mut book, 0, B, 65, true), Admission::Queued);
+    assert_eq!(book.drain(at(9_000), B), vec![job(65)]);
+    assert_eq!(hit(&mut book, 9_000, B, 66, true), Admission::Queued);
+    book.drop_unfetched(at(9_999), 100);
+    assert_eq!(book.tasks(), 66);
+    assert!(book.asks(A, at(9_999)) && !book.asks(A, at(10_000)));
+    book.drop_unfetched(at(10_000), 10);
+    assert_eq!(book.tasks(), 56, "so many at a time");
+    book.drop_unfetched(at(10_000), 100);
+    assert_eq!((book.tasks(), book.totals().expired), (2, 64), "what B has");
+    assert_eq!(hit(&mut book, 10_001, A, 67, true), Admission::Silent);
+    assert!(book.waits_for(A), "it is to ask");
+    assert_eq!(book.drain(at(10_002), A), Vec::new());
+    assert!(!book.waits_for(A));
+    assert_eq!(hit(&mut book, 10_002, A, 67, true), Admission::Queued);
+    assert_eq!(book.drain(at(10_003), A), vec![job(67)]);
+    // One of which nothing more is heard is tried again some time.
+    assert_eq!(hit(&mut book, 10_003, A, 68, true), Admission::Queued);
+    book.drop_unfetched(at(20_003), 100);
+    assert_eq!(hit(&mut book, 20_003, A, 69, true), Admission::Silent);
+    book.drop_unfetched(at(140_000), 100);
+    assert_eq!(hit(&mut book, 140_000, A, 69, true), Admission::Queued);
+}
+
+#[test]
+fn clients_without_disks_bring_files_back_as_long_as_they_say_so() {
+    let mut book = book(1, 10);
+    assert!(!book.is_taker(A, at(0)));
+    book.takes_files(at(0), A);
+    assert!(book.is_taker(A, at(59_999)) && !book.is_taker(A, at(60_000)));
+    book.drop_unfetched(at(60_000), 1);
+    assert!(book.takers.is_empty());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Hit(usize, u64, bool),
@@ -246,6 +289,8 @@ struct Model {
     now: u64,
     entries: Vec<Entry>,
     steps: u64,
+    /// Since when each client has not asked for what is queued for it.
+    owing: [Option<u64>; 2],
 }
 
 impl Model {
@@ -268,6 +313,21 @@ impl Model {
         }
     }
 
+    fn asks(&self, owner: ClientId) -> bool {
+        let since = self.owing[usize::from(owner == B)];
+        since.is_none_or(|since| self.now - since < 10_000)
+    }
+
+    /// Notes for whom something is queued.
+    fn note_owing(&mut self, asked: Option<ClientId>) {
+        for (owing, owner) in self.owing.iter_mut().zip([A, B]) {
+            let has_tasks =
+                self.entries.iter().any(|it| it.owner == owner && it.step == Step::Queued);
+            let since = owing.filter(|_| asked != Some(owner)).unwrap_or(self.now);
+            *owing = has_tasks.then_some(since);
+        }
+    }
+
     fn add(&mut self, owner: ClientId, number: u64, step: Step, after: u64) {
         let due = self.due(after);
         self.entries.push(Entry { owner, number, step, due });
@@ -276,6 +336,9 @@ impl Model {
     fn hit(&mut self, owner: ClientId, number: u64, room: bool) -> Admission {
         if self.entries.iter().any(|entry| entry.number == number) {
             return Admission::Known;
+        }
+        if !self.asks(owner) {
+            return Admission::Silent;
         }
         match self.refusal(room) {
             None => {
@@ -295,7 +358,7 @@ impl Model {
         let mut queued = 0;
         for entry in self.take_due(limit, true) {
             let Step::Candidate { since, tries } = entry.step else { panic!("a candidate") };
-            if self.now - since > 60_000 {
+            if self.now - since > 60_000 || !self.asks(entry.owner) {
                 continue;
             }
             if self.refusal(room).is_none() {
@@ -428,6 +491,8 @@ fn apply(book: &mut Promotions, model: &mut Model, op: &Op) {
         Op::Pass(millis) => model.now += millis,
         Op::Clear => assert_eq!(book.clear(), model.remove(|_| true)),
     }
+    let asked = if let Op::Drain(c) = *op { Some(client(c)) } else { None };
+    model.note_owing(asked);
 }
 
 fn check(book: &Promotions, model: &Model) {

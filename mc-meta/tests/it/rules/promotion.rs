@@ -1,7 +1,7 @@
 //! Objects that come back from disks into memory.
 
 use mc_meta::{
-    DiskConfig, DiskJob, Effect, EffectSink, Master, PromotionConfig, PromotionError,
+    Beat, DiskConfig, DiskJob, Effect, EffectSink, Master, PromotionConfig, PromotionError,
     PromotionGrant, PromotionStartError, Record,
 };
 use mc_types::{Generation, SegmentId, Sequence, Time};
@@ -240,8 +240,16 @@ fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
     }
     master.remove(at(0), key("b"), true).unwrap();
     (0..2).for_each(|_| assert!(read(&master, at(1), "a").is_ok()));
+    assert!(fetch(&master, at(1)).is_empty(), "nobody has said that it brings files back");
+    let says_so = Beat { promotes: true, ..Beat::default() };
+    assert!(!master.beat(at(1), NODE, says_so).disk_work);
+    assert!(!master.beat(at(1), OTHER, says_so).disk_work, "it contributes nothing");
+    (0..2).for_each(|_| assert!(read(&master, at(1), "a").is_ok()));
+    assert!(master.beat(at(1), NODE, says_so).disk_work);
+    assert_eq!(master.report().promotions_pending, 1);
     let jobs = fetch(&master, at(1));
     assert_eq!(names(&jobs), ["a"]);
+    assert!(!master.beat(at(1), NODE, says_so).disk_work);
     begin(&master, at(1), jobs[0].generation, 60).unwrap();
     ended(&master, at(1), jobs[0].generation).unwrap();
     let list = master.get_replica_list(at(1), key("a")).unwrap();

@@ -35,7 +35,7 @@ fn suspects(master: &Master) -> Vec<u128> {
     numbers
 }
 
-const CUT_OFF: Beat = Beat { is_cut_off: true, is_unproven: false, segments: 0 };
+const CUT_OFF: Beat = Beat { is_cut_off: true, is_unproven: false, segments: 0, promotes: false };
 
 #[test]
 fn nothing_is_placed_where_two_sources_found_nobody_until_the_node_is_heard_of() {
@@ -207,7 +207,8 @@ fn segments_that_take_no_objects_are_not_doubted() {
 
 #[test]
 fn a_node_that_never_reached_itself_is_left_where_one_client_does_not_reach_it_either() {
-    const UNPROVEN: Beat = Beat { is_cut_off: false, is_unproven: true, segments: 0 };
+    const UNPROVEN: Beat =
+        Beat { is_cut_off: false, is_unproven: true, segments: 0, promotes: false };
     let master = nodes(3, 100);
     let beat = |now: u64| {
         master.beat(at(now), node(0), UNPROVEN);

@@ -16,7 +16,7 @@ use crate::client::tiers::objects::id_of;
 impl Core {
     /// Reads an object from a disk into memory that the master grants. What goes wrong is logged: the
     /// object stays where it is.
-    pub(super) async fn promote(&self, job: &DiskJob) {
+    pub(in crate::client::tiers) async fn promote(&self, job: &DiskJob) {
         let Some(object) = self.stored(job).await else {
             let _ = self.give_up_promotion(job, None, LateWrites::Impossible).await;
             return;

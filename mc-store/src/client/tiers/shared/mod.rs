@@ -5,6 +5,7 @@
 //! knows of no files, the client finds them by their names ([`unlisted`]).
 
 mod persist;
+mod promote;
 mod queue;
 mod unlisted;
 mod upkeep;

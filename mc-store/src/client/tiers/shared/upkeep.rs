@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::SharedTier;
 use super::persist::{WRITERS, write_files};
+use super::promote::promote_files;
 use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
 use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
@@ -57,6 +58,11 @@ impl Core {
             background.spawn_on(make_room(Arc::downgrade(self)), &self.runtime);
         } else if shared.tier.is_some() {
             background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
+            if self.own_disk.get().is_none() && !self.own_disk.is_missing() {
+                // Otherwise the work for the disk does it.
+                self.heard.promotes();
+                background.spawn_on(promote_files(Arc::downgrade(self)), &self.runtime);
+            }
         }
     }
 }
