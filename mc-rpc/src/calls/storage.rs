@@ -91,6 +91,7 @@ calls! {
             is_whole: state.is_whole,
             tells_deleted: state.has_deleted.is_some(),
             has_deleted: state.has_deleted.unwrap_or_default(),
+            is_vain: state.is_vain,
         }),
         reply(FileJobs::from_proto),
     }
@@ -155,7 +156,7 @@ impl CallContext<'_> {
         let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
         let mut state = state.compared(request.is_compared).full(request.is_full);
-        state = state.whole(request.is_whole);
+        state = state.whole(request.is_whole).in_vain(request.is_vain);
         if request.tells_deleted {
             state = state.deleted(request.has_deleted);
         }

@@ -18,6 +18,8 @@ mod event_infos;
 #[cfg(feature = "events")]
 mod events;
 mod examples;
+#[cfg(target_os = "linux")]
+mod foreign_media;
 #[cfg(unix)]
 mod frozen;
 mod given_up;
@@ -29,6 +31,8 @@ mod leaders;
 mod lifecycle;
 mod lost_answers;
 mod metrics;
+#[cfg(target_os = "linux")]
+mod mounts;
 mod object_store;
 mod one_put;
 #[cfg(unix)]

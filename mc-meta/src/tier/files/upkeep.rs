@@ -29,6 +29,11 @@ const COMPARE_EVERY: Duration = Duration::from_secs(3600);
 /// Time after which another client gets the work of one that was not heard of.
 const TURN: Duration = Duration::from_secs(60);
 
+/// Time for which no files are deleted for the sake of the file system after that was in vain: the first, and
+/// the longest, of doubling ones.
+const FIRST_REST: Duration = Duration::from_secs(60);
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+
 /// Work for the shared tier that a client is handed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,6 +58,8 @@ pub struct FileSystemState {
     pub is_whole: bool,
     /// Whether the file system is fuller than it should be.
     pub is_full: bool,
+    /// Whether it did not get emptier when files were deleted.
+    pub is_vain: bool,
     /// Whether all files are deleted that it was handed last; `None` of a client that never says.
     pub has_deleted: Option<bool>,
 }
@@ -75,6 +82,13 @@ impl FileSystemState {
     #[must_use]
     pub const fn deleted(self, yes: bool) -> Self {
         Self { has_deleted: Some(yes), ..self }
+    }
+
+    /// The state of a file system that does not get emptier when files are deleted: for a minute or more, no
+    /// client is to delete any for its sake.
+    #[must_use]
+    pub const fn in_vain(self, yes: bool) -> Self {
+        Self { is_vain: yes, ..self }
     }
 
     /// The state of a full file system, or of one with room.
@@ -109,6 +123,10 @@ struct Upkeep {
     compare_at: Time,
     comparing: Option<Turn>,
     evicting: Option<Turn>,
+    /// Until when nothing is deleted for the sake of the file system, since that was in vain.
+    vain_until: Time,
+    /// How long that is; zero since there was room.
+    vain_rest: Duration,
 }
 
 impl Default for Upkeep {
@@ -121,11 +139,23 @@ impl Default for Upkeep {
             compare_at: Time::ORIGIN,
             comparing: None,
             evicting: None,
+            vain_until: Time::ORIGIN,
+            vain_rest: Duration::ZERO,
         }
     }
 }
 
 impl Upkeep {
+    /// Notes what a client says of the room in the file system.
+    fn note_room(&mut self, state: FileSystemState, now: Time) {
+        if state.is_vain && self.vain_until <= now {
+            self.vain_rest = (self.vain_rest * 2).clamp(FIRST_REST, LONGEST_REST);
+            self.vain_until = now + self.vain_rest;
+        } else if !state.is_vain && !state.is_full {
+            self.vain_rest = Duration::ZERO;
+        }
+    }
+
     /// Files that are to be deleted, those included that clients were handed and may not have deleted.
     fn undeleted(&self) -> usize {
         self.dead.len() + self.handed.values().map(|(_, jobs)| jobs.len()).sum::<usize>()
@@ -260,7 +290,8 @@ impl Master {
             self.files.round.fetch_xor(true, Ordering::Relaxed);
             upkeep.is_settled = false;
         }
-        let is_full = excess > 0 || state.is_full;
+        upkeep.note_room(state, now);
+        let is_full = excess > 0 || state.is_full && upkeep.vain_until <= now;
         let evict = is_full && Turn::take(&mut upkeep.evicting, client, now);
         drop(upkeep);
         if settles {

@@ -118,6 +118,25 @@ fn the_oldest_files_go_above_the_watermark_or_on_a_full_file_system() {
 }
 
 #[test]
+fn where_deleting_files_makes_no_room_nobody_deletes_more_for_a_while() {
+    let master = master_with(with_files(Some(1000)), &[2000]);
+    let full = FileSystemState::default().full(true);
+    let evicts = |now, state| master.file_jobs(at(now), NODE, state, 9).evict;
+    assert!(evicts(0, full));
+    assert!(!evicts(0, full.in_vain(true)));
+    assert!(!master.file_jobs(at(MINUTE - 1), OTHER, full, 9).evict);
+    assert!(evicts(MINUTE, full), "it is tried again");
+    assert!(!evicts(MINUTE, full.in_vain(true)));
+    assert!(!evicts(3 * MINUTE - 1, full.in_vain(true)), "after twice the time");
+    assert!(evicts(3 * MINUTE, full));
+    // What the files take is another matter.
+    put_with_file(&master, "a", 960);
+    assert!(evicts(4 * MINUTE, full.in_vain(true)));
+    assert!(evicts(60 * MINUTE, FileSystemState::default()));
+    assert!(evicts(61 * MINUTE, full.in_vain(true)), "the quota is exceeded");
+}
+
+#[test]
 fn files_that_a_whole_comparison_has_not_found_are_gone() {
     let master = master_with(with_files(None), &[1000]);
     let end = |now, is_whole| {

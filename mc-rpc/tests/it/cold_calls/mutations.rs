@@ -238,6 +238,7 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 is_whole: true,
                 tells_deleted: true,
                 has_deleted: true,
+                is_vain: true,
             },
         ),
         entry(

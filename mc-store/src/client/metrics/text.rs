@@ -354,6 +354,7 @@ fn tier(page: &mut MetricsText, tier: &str, of: &TierMetrics) {
         ("skipped_reads", "Reads not tried, since the tier does not answer", of.skipped_reads),
         ("failed_writes", "Writes that failed", of.failed_writes),
         ("dropped", "Objects not written because too many waited", of.dropped),
+        ("no_room", "Objects not written because the medium has no room", of.no_room),
         ("late", "Objects not written because they waited too long", of.late),
         ("deleted", "Objects deleted because they were removed", of.deleted),
         ("evicted", "Objects deleted to make room", of.evicted),

@@ -17,6 +17,7 @@ pub(in crate::client) struct TierCounters {
     failed_writes: AtomicU64,
     dropped: AtomicU64,
     late: AtomicU64,
+    no_room: AtomicU64,
     deleted: AtomicU64,
     evicted: AtomicU64,
     complaints: AtomicU64,
@@ -48,6 +49,8 @@ pub struct TierMetrics {
     pub dropped: u64,
     /// Objects that were not written because the master would have given them up before they were.
     pub late: u64,
+    /// Objects that were not written because the medium has no room, and evicting others makes none.
+    pub no_room: u64,
     /// Objects that were deleted because they were removed.
     pub deleted: u64,
     /// Objects that were deleted to make room.
@@ -101,6 +104,11 @@ impl TierCounters {
         }
     }
 
+    /// Counts an object that is not written because the medium has no room.
+    pub(in crate::client) fn no_room(&self) {
+        add(&self.no_room, 1);
+    }
+
     pub(in crate::client) fn deleted(&self, objects: u64) {
         add(&self.deleted, objects);
     }
@@ -132,6 +140,7 @@ impl TierCounters {
             failed_writes: load(&self.failed_writes),
             dropped: load(&self.dropped),
             late: load(&self.late),
+            no_room: load(&self.no_room),
             deleted: load(&self.deleted),
             evicted: load(&self.evicted),
             waiting: waiting as u64,

@@ -7,6 +7,7 @@
 mod persist;
 mod promote;
 mod queue;
+mod room;
 mod unlisted;
 mod upkeep;
 
@@ -43,6 +44,7 @@ pub(in crate::client) struct SharedTier {
     queue: queue::Queue,
     /// Files that were evicted, of which the master is still to be told.
     untold: Mutex<VecDeque<ObjectId>>,
+    room: Mutex<room::Room>,
     /// Microseconds that the last write took.
     last_write: AtomicU64,
     pub(in crate::client) counters: TierCounters,
@@ -97,6 +99,7 @@ impl SharedTier {
             quota: config.quota.filter(|_| is_listed).map(ByteSize::bytes),
             queue: queue::Queue::default(),
             untold: Mutex::default(),
+            room: Mutex::default(),
             last_write: AtomicU64::new(0),
             counters: TierCounters::default(),
         })

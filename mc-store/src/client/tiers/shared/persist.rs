@@ -121,6 +121,10 @@ impl Core {
         ) else {
             return false;
         };
+        if shared.is_paused() {
+            shared.counters.no_room();
+            return false;
+        }
         let begun = Instant::now();
         let Some(source) = self.source(pending).await else { return false };
         let slices = pending.slices.clone();

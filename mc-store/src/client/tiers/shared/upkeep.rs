@@ -8,9 +8,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_meta::{FileSystemState, ReplicaKind};
 use mc_rpc::{FileJobs, RpcError};
-use mc_tier::{MediumSpace, ObjectId, StoredObject, Tier, TierError, Watermarks};
-use mc_types::{ByteSize, ErrorCode};
-use tokio::sync::mpsc;
+use mc_tier::{ObjectId, StoredObject, Tier, TierError};
+use mc_types::ErrorCode;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -40,9 +39,6 @@ pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not 
 /// Files that a thread deletes, and threads that do: over a network each deletion is an operation or two.
 const DELETED: usize = 64;
 const DELETERS: usize = 16;
-
-/// The part of the file system that files may take when there is no quota.
-const USABLE_PERCENT: u64 = 90;
 
 impl Core {
     /// Starts what writes files and keeps them in step with the objects.
@@ -86,7 +82,8 @@ async fn keep(core: Weak<Core>) {
             debug!(%error, "the master was not told of files that were evicted");
         }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
-            state = state.full(core.shortage(tier).await.is_some());
+            let (is_full, is_vain) = core.look_at_room(shared, tier).await;
+            state = state.full(is_full).in_vain(is_vain);
         }
         turn = turn.wrapping_add(1);
         match core.master.fetch_file_jobs(core.id, state, 0).await {
@@ -121,7 +118,10 @@ async fn make_room(core: Weak<Core>) {
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
-        let Some((shared, _)) = core.open_tier() else { return };
+        let Some((shared, tier)) = core.open_tier() else { return };
+        if !core.look_at_room(shared, tier).await.0 {
+            continue;
+        }
         if let Err(error) = core.evict_files(shared).await {
             warn!(%error, "files could not be evicted from the shared tier");
         }
@@ -141,7 +141,7 @@ struct Compared {
 
 impl SharedTier {
     /// Notes evicted files, of which the master is to be told if it knows of files.
-    fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
+    pub(super) fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
         let mut untold = self.untold.lock();
         let room = if self.unlisted.is_some() { 0 } else { UNTOLD.saturating_sub(untold.len()) };
         untold.extend(evicted.drain(..).take(room));
@@ -237,44 +237,8 @@ impl Core {
         Ok(useless.map(|((_, object), _)| object.id().clone()).collect())
     }
 
-    /// Deletes the oldest files, and tells the master while it goes on: it is not to list files that are gone,
-    /// whatever ends this client or the eviction.
-    async fn evict_files(&self, shared: &SharedTier) -> Result<(), WorkError> {
-        let tier = shared.tier().ok_or(WorkError::Ended)?;
-        let watermarks = match shared.quota {
-            Some(quota) => Watermarks::of_quota(quota),
-            None => match self.excess(tier).await {
-                Some(watermarks) => watermarks,
-                None => return Ok(()),
-            },
-        };
-        let evicting = Arc::clone(tier);
-        let (gone, mut told) = mpsc::unbounded_channel();
-        let evict = self.on_tier(move || {
-            // Nobody hears of it any more when the client ends.
-            evicting.evict(watermarks, &mut |id| drop(gone.send(id)))
-        });
-        let tell = async {
-            let mut part = Vec::new();
-            while told.recv_many(&mut part, DELETIONS).await > 0 {
-                shared.note_untold(&mut part);
-                if let Err(error) = self.tell_untold(shared).await {
-                    debug!(%error, "the master is told later of files that were evicted");
-                }
-            }
-        };
-        let (removed, ()) = tokio::join!(evict, tell);
-        let removed = removed?;
-        if removed.objects > 0 {
-            let bytes = ByteSize::bytes(removed.bytes);
-            info!(files = removed.objects, %bytes, "evicted from the shared tier");
-        }
-        shared.counters.evicted(removed.objects);
-        Ok(())
-    }
-
     /// Tells the master of files that were evicted. What it could not be told waits for the next time.
-    async fn tell_untold(&self, shared: &SharedTier) -> Result<(), RpcError> {
+    pub(super) async fn tell_untold(&self, shared: &SharedTier) -> Result<(), RpcError> {
         loop {
             let part: Vec<ObjectId> = {
                 let mut untold = shared.untold.lock();
@@ -290,24 +254,5 @@ impl Core {
                 return Err(error);
             }
         }
-    }
-
-    /// The bytes that have to be freed in the tier's file system, and those that have to be free.
-    async fn shortage(&self, tier: &Arc<dyn Tier>) -> Option<(u64, u64)> {
-        let tier = Arc::clone(tier);
-        let MediumSpace { total, free } = self.on_tier(move || tier.medium()).await.ok()??;
-        let spare = total.as_u64() / 100 * (100 - USABLE_PERCENT);
-        let missing = spare.checked_sub(free.as_u64()).filter(|missing| *missing > 0)?;
-        Some((missing, spare))
-    }
-
-    /// The watermarks of a tier without a quota whose file system is too full.
-    async fn excess(&self, tier: &Arc<dyn Tier>) -> Option<Watermarks> {
-        let (missing, spare) = self.shortage(tier).await?;
-        let tier = Arc::clone(tier);
-        let used = self.on_tier(move || tier.usage()).await.ok()?.bytes;
-        // A little more than is missing, so that not every put evicts again.
-        let low = ByteSize::bytes(used.saturating_sub(missing.saturating_add(spare / 2)));
-        Some(Watermarks { high: low, low })
     }
 }
