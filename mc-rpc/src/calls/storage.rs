@@ -52,6 +52,9 @@ pub struct FileJobs {
     /// Whether to delete the oldest files until there is room, and to report them with
     /// [`batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
     pub evict: bool,
+    /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
+    /// the same. Masters that do not say it hand things out instead.
+    pub renews: bool,
 }
 
 calls! {
@@ -92,6 +95,7 @@ calls! {
             tells_deleted: state.has_deleted.is_some(),
             has_deleted: state.has_deleted.unwrap_or_default(),
             is_vain: state.is_vain,
+            is_busy: state.is_busy,
         }),
         reply(FileJobs::from_proto),
     }
@@ -156,7 +160,7 @@ impl CallContext<'_> {
         let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
         let mut state = state.compared(request.is_compared).full(request.is_full);
-        state = state.whole(request.is_whole).in_vain(request.is_vain);
+        state = state.whole(request.is_whole).in_vain(request.is_vain).busy(request.is_busy);
         if request.tells_deleted {
             state = state.deleted(request.has_deleted);
         }
@@ -165,6 +169,7 @@ impl CallContext<'_> {
             delete: jobs.delete.iter().map(job_to_proto).collect(),
             compare: jobs.compare,
             evict: jobs.evict && self.storage.evicts,
+            renews: jobs.renews,
             ..Default::default()
         })
     }
@@ -200,7 +205,8 @@ impl StorageConfig {
 impl FileJobs {
     fn from_proto(answer: &proto::FetchFileJobsResponse) -> Result<Self, BadField> {
         let delete = disk_jobs(&answer.delete)?;
-        Ok(Self { delete, compare: answer.compare, evict: answer.evict })
+        let proto::FetchFileJobsResponse { compare, evict, renews, .. } = *answer;
+        Ok(Self { delete, compare, evict, renews })
     }
 }
 

@@ -34,6 +34,9 @@ const TURN: Duration = Duration::from_secs(60);
 const FIRST_REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 
+/// Most clients that are remembered as too slow with a comparison.
+const MAX_OVERTAKEN: usize = 16;
+
 /// Work for the shared tier that a client is handed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,6 +48,9 @@ pub struct FileJobs {
     /// Whether to delete the oldest files until there is room, and to report them with
     /// [`batch_evict_disk_replica`](Master::batch_evict_disk_replica).
     pub evict: bool,
+    /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
+    /// the same.
+    pub renews: bool,
 }
 
 /// What a client says of the shared tier when it asks for work.
@@ -60,6 +66,8 @@ pub struct FileSystemState {
     pub is_full: bool,
     /// Whether it did not get emptier when files were deleted.
     pub is_vain: bool,
+    /// Whether the client is still doing what it was handed.
+    pub is_busy: bool,
     /// Whether all files are deleted that it was handed last; `None` of a client that never says.
     pub has_deleted: Option<bool>,
 }
@@ -89,6 +97,13 @@ impl FileSystemState {
     #[must_use]
     pub const fn in_vain(self, yes: bool) -> Self {
         Self { is_vain: yes, ..self }
+    }
+
+    /// The state while the client goes on with what it was handed: nothing more is handed out, and it has a
+    /// minute more for each. To be said at least twice a minute.
+    #[must_use]
+    pub const fn busy(self, yes: bool) -> Self {
+        Self { is_busy: yes, ..self }
     }
 
     /// The state of a full file system, or of one with room.
@@ -122,6 +137,9 @@ struct Upkeep {
     /// When the next comparison is due.
     compare_at: Time,
     comparing: Option<Turn>,
+    /// Clients that were too slow with a comparison for which another one has the turn now. Theirs counts,
+    /// too.
+    overtaken: VecDeque<ClientId>,
     evicting: Option<Turn>,
     /// Until when nothing is deleted for the sake of the file system, since that was in vain.
     vain_until: Time,
@@ -138,6 +156,7 @@ impl Default for Upkeep {
             is_settled: false,
             compare_at: Time::ORIGIN,
             comparing: None,
+            overtaken: VecDeque::new(),
             evicting: None,
             vain_until: Time::ORIGIN,
             vain_rest: Duration::ZERO,
@@ -146,6 +165,47 @@ impl Default for Upkeep {
 }
 
 impl Upkeep {
+    /// Gives a client that is still doing what it was handed more time for it.
+    fn renew(&mut self, client: ClientId, now: Time) {
+        let until = now + TURN;
+        for turn in [&mut self.comparing, &mut self.evicting].into_iter().flatten() {
+            if turn.client == client {
+                turn.until = until;
+            }
+        }
+        if let Some((handed_until, _)) = self.handed.get_mut(&client) {
+            *handed_until = until;
+        }
+    }
+
+    /// Gives a client the comparison of all files when it is due, unless another one is at it.
+    fn take_comparison(&mut self, client: ClientId, now: Time) -> bool {
+        let before = self.comparing.filter(|turn| turn.client != client);
+        let is_given = self.compare_at <= now && Turn::take(&mut self.comparing, client, now);
+        if let Some(before) = before.filter(|_| is_given) {
+            if self.overtaken.len() == MAX_OVERTAKEN {
+                self.overtaken.pop_front();
+            }
+            self.overtaken.push_back(before.client);
+        }
+        is_given
+    }
+
+    /// Notes that a client has compared all files. Returns whether it was its turn.
+    fn has_compared(&mut self, client: ClientId, now: Time) -> bool {
+        let is_turn = Turn::is_of(self.comparing, client);
+        let was_overtaken = self.overtaken.contains(&client);
+        if is_turn {
+            self.comparing = None;
+            self.overtaken.clear();
+        }
+        if is_turn || was_overtaken {
+            self.overtaken.retain(|other| *other != client);
+            self.compare_at = now + COMPARE_EVERY;
+        }
+        is_turn
+    }
+
     /// Notes what a client says of the room in the file system.
     fn note_room(&mut self, state: FileSystemState, now: Time) {
         if state.is_vain && self.vain_until <= now {
@@ -264,10 +324,12 @@ impl Master {
         let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());
         let is_settling = self.files.settling.load(Ordering::Relaxed) > 0;
         let mut upkeep = self.files.upkeep.lock();
+        if state.is_busy {
+            upkeep.renew(client, now);
+            return FileJobs { renews: true, ..FileJobs::default() };
+        }
         let mut settles = false;
-        if state.is_compared && Turn::is_of(upkeep.comparing, client) {
-            upkeep.comparing = None;
-            upkeep.compare_at = now + COMPARE_EVERY;
+        if state.is_compared && upkeep.has_compared(client, now) {
             settles = state.is_whole && !upkeep.is_settled && self.files.has_found_most();
             upkeep.is_settled |= settles;
         }
@@ -281,7 +343,7 @@ impl Master {
         if state.has_deleted.is_some() && !delete.is_empty() {
             upkeep.handed.insert(client, (now + TURN, delete.clone()));
         }
-        let compare = upkeep.compare_at <= now && Turn::take(&mut upkeep.comparing, client, now);
+        let compare = upkeep.take_comparison(client, now);
         if compare {
             self.files.found.store(0, Ordering::Relaxed);
         }
@@ -300,6 +362,6 @@ impl Master {
                 shard.lock().start_settling_files(round);
             }
         }
-        FileJobs { delete, compare, evict }
+        FileJobs { delete, compare, evict, renews: true }
     }
 }

@@ -137,6 +137,57 @@ fn where_deleting_files_makes_no_room_nobody_deletes_more_for_a_while() {
 }
 
 #[test]
+fn who_goes_on_with_a_comparison_or_an_eviction_keeps_it() {
+    let master = master_with(with_files(Some(1000)), &[2000]);
+    put_with_file(&master, "a", 960);
+    let jobs = ask(&master, 0, NODE);
+    assert!(jobs.compare && jobs.evict && jobs.renews);
+    let busy = FileSystemState::default().deleted(false).busy(true);
+    for minute in 0..10 {
+        let jobs = master.file_jobs(at(minute * MINUTE), NODE, busy, 9);
+        assert_eq!(
+            (jobs.delete.len(), jobs.compare, jobs.evict, jobs.renews),
+            (0, false, false, true)
+        );
+        let jobs = ask(&master, (minute + 1) * MINUTE - 1, OTHER);
+        assert!(!jobs.compare && !jobs.evict, "{minute}");
+    }
+    master.file_jobs(at(10 * MINUTE), OTHER, busy, 9);
+    let jobs = compared(&master, 10 * MINUTE, NODE);
+    assert!(!jobs.compare && jobs.evict);
+    assert!(!ask(&master, 70 * MINUTE - 1, OTHER).compare);
+    assert!(ask(&master, 70 * MINUTE, OTHER).compare);
+}
+
+/// As of a client that does not say that it goes on.
+#[test]
+fn a_comparison_that_took_longer_than_a_turn_counts_as_done() {
+    let master = master_with(with_files(None), &[100]);
+    assert!(ask(&master, 0, NODE).compare);
+    assert!(ask(&master, MINUTE, OTHER).compare, "it was not heard of");
+    assert!(!compared(&master, 2 * MINUTE, NODE).compare);
+    assert!(!ask(&master, 62 * MINUTE - 1, NODE).compare);
+    assert!(!compared(&master, 3 * MINUTE, OTHER).compare);
+    assert!(!ask(&master, 63 * MINUTE - 1, NODE).compare);
+    assert!(ask(&master, 63 * MINUTE, NODE).compare);
+    // One that was never handed it says nothing.
+    assert!(!compared(&master, 63 * MINUTE, OTHER).compare);
+    assert!(ask(&master, 63 * MINUTE, NODE).compare);
+}
+
+#[test]
+fn files_to_delete_are_kept_by_a_client_that_goes_on_with_them() {
+    let master = master_with(with_files(None), &[100]);
+    let state = FileSystemState::default().deleted(true);
+    put_with_file(&master, "a", 10);
+    master.remove(at(0), key("a"), true).unwrap();
+    assert_eq!(names(&master.file_jobs(at(0), NODE, state, 9)), ["a"]);
+    assert!(names(&master.file_jobs(at(MINUTE - 1), NODE, state.busy(true), 9)).is_empty());
+    assert!(names(&master.file_jobs(at(MINUTE), OTHER, state, 9)).is_empty());
+    assert_eq!(names(&master.file_jobs(at(2 * MINUTE), OTHER, state, 9)), ["a"]);
+}
+
+#[test]
 fn files_that_a_whole_comparison_has_not_found_are_gone() {
     let master = master_with(with_files(None), &[1000]);
     let end = |now, is_whole| {

@@ -239,6 +239,7 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 tells_deleted: true,
                 has_deleted: true,
                 is_vain: true,
+                is_busy: true,
             },
         ),
         entry(

@@ -20,6 +20,9 @@ use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
 use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
 
+/// How often the master is told that a client is still at work. After a minute another one gets the work.
+const RENEW_EVERY: Duration = Duration::from_secs(15);
+
 /// Time between two questions for work.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -88,8 +91,15 @@ async fn keep(core: Weak<Core>) {
         turn = turn.wrapping_add(1);
         match core.master.fetch_file_jobs(core.id, state, 0).await {
             Ok(jobs) => {
-                let deleted = core.delete_files(shared, ids_of(&jobs.delete)).await;
-                let compared = core.do_jobs(shared, &jobs).await;
+                let work = async {
+                    let deleted = core.delete_files(shared, ids_of(&jobs.delete)).await;
+                    (deleted, core.do_jobs(shared, &jobs).await)
+                };
+                let (deleted, compared) = tokio::select! {
+                    biased;
+                    done = work => done,
+                    never = core.keep_turns(jobs.renews) => match never {},
+                };
                 state = state.deleted(deleted).compared(compared.is_some());
                 state = state.whole(compared.is_some_and(|compared| compared.is_whole));
             }
@@ -152,6 +162,20 @@ impl Core {
     fn open_tier(&self) -> Option<(&SharedTier, &Arc<dyn Tier>)> {
         let shared = self.shared_tier.as_ref()?;
         Some((shared, shared.tier()?))
+    }
+
+    /// Tells the master again and again that the client goes on with what it was handed.
+    async fn keep_turns(&self, master_knows: bool) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if !master_knows {
+                continue;
+            }
+            let state = FileSystemState::default().busy(true);
+            if let Err(error) = self.master.fetch_file_jobs(self.id, state, 0).await {
+                debug!(%error, "the master was not told that work on the shared tier goes on");
+            }
+        }
     }
 
     /// Does the work beside deletions. Returns what came of a comparison.
