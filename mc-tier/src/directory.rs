@@ -4,6 +4,7 @@ mod close;
 mod evict;
 mod file;
 mod folder;
+mod marker;
 mod sync;
 
 use core::num::NonZeroUsize;

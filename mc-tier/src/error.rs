@@ -1,11 +1,12 @@
 //! Why a tier could not do what it was to do.
 
 use core::error::Error;
+use core::fmt;
 use core::ops::Range;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mc_types::{ByteSize, Checksum};
+use mc_types::{ByteSize, Checksum, DiskId};
 
 use crate::object::{InvalidObject, ObjectId};
 
@@ -74,6 +75,22 @@ pub enum TierError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// The root of a directory tier is not that of the cluster's file system.
+    #[error(
+        "{} is not the file system of the cluster ({known}): {}; mount it there; if it is the \
+         right one, restart the master, which then learns from {} anew",
+        root.display(), WhichMarker(*found), marker.display()
+    )]
+    NotMounted {
+        /// The root.
+        root: PathBuf,
+        /// The file that tells which file system it is.
+        marker: PathBuf,
+        /// The id of the cluster's file system.
+        known: DiskId,
+        /// The id that the root's marker has; `None` where there is no marker.
+        found: Option<DiskId>,
     },
     /// The cluster's id cannot name a directory.
     #[error(
@@ -296,9 +313,22 @@ impl TierError {
             self,
             Self::Full { .. }
                 | Self::Vanished { .. }
+                | Self::NotMounted { .. }
                 | Self::File { .. }
                 | Self::Unavailable { .. }
         )
+    }
+}
+
+/// Words for the marker that was found.
+struct WhichMarker(Option<DiskId>);
+
+impl fmt::Display for WhichMarker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(f, "its marker names {id}"),
+            None => write!(f, "it has no marker"),
+        }
     }
 }
 

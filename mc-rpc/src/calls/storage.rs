@@ -2,11 +2,12 @@
 
 use bytes::BytesMut;
 use mc_meta::{FileSystemState, PutHandle, PutToken, TenantId};
-use mc_types::{ClientId, Generation, KeyRef};
+use mc_types::{ClientId, DiskId, Generation, KeyRef};
 
 use super::disks::{DISK_JOB_CEILING, DiskJob, FoundItem, disk_jobs, found, job_to_proto, only};
 use super::{
-    BadField, CallContext, MAX_BATCH, at_most, calls, client_id, count, key, message, reply, tenant,
+    BadField, CallContext, MAX_BATCH, at_most, calls, client_id, count, key, message, optional_id,
+    reply, tenant,
 };
 use crate::answer::read_all_done;
 use crate::proto;
@@ -27,6 +28,8 @@ pub struct StorageConfig {
     pub quota: Option<u64>,
     /// Whether the master does not keep tenants apart, whatever tenant callers name.
     pub tenants_are_together: bool,
+    /// The id of the file system that the files are on; `None` when the master knows none.
+    pub storage: Option<DiskId>,
 }
 
 /// One object of [`MasterClient::batch_disk_put_end`](crate::MasterClient::batch_disk_put_end).
@@ -55,6 +58,9 @@ pub struct FileJobs {
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same. Masters that do not say it hand things out instead.
     pub renews: bool,
+    /// The id of the file system that the files are on; `None` when the master knows none. A client that
+    /// has found another id has another file system.
+    pub storage: Option<DiskId>,
 }
 
 calls! {
@@ -96,6 +102,7 @@ calls! {
             has_deleted: state.has_deleted.unwrap_or_default(),
             is_vain: state.is_vain,
             is_busy: state.is_busy,
+            storage_id: id_bytes(state.storage),
         }),
         reply(FileJobs::from_proto),
     }
@@ -127,6 +134,7 @@ impl CallContext<'_> {
             quota_bytes: disk.and_then(|disk| disk.capacity).unwrap_or_default(),
             enable_disk_eviction: *evicts,
             tenants_are_together: !self.master.config().multi_tenant,
+            storage_id: id_bytes(self.master.storage_id()),
             ..Default::default()
         })
     }
@@ -159,6 +167,8 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
+        let storage = optional_id(&request.storage_id, "storage_id", DiskId::from_bytes)?;
+        let state = state.on(storage);
         let mut state = state.compared(request.is_compared).full(request.is_full);
         state = state.whole(request.is_whole).in_vain(request.is_vain).busy(request.is_busy);
         if request.tells_deleted {
@@ -170,6 +180,7 @@ impl CallContext<'_> {
             compare: jobs.compare,
             evict: jobs.evict && self.storage.evicts,
             renews: jobs.renews,
+            storage_id: id_bytes(jobs.storage),
             ..Default::default()
         })
     }
@@ -198,16 +209,22 @@ impl StorageConfig {
         let quota = Some(answer.quota_bytes).filter(|bytes| *bytes > 0);
         let (tenant, tenants_are_together) =
             (tenant(&answer.tenant_id)?, answer.tenants_are_together);
-        Ok(Self { settings, tenant, quota, tenants_are_together })
+        let storage = optional_id(&answer.storage_id, "storage_id", DiskId::from_bytes)?;
+        Ok(Self { settings, tenant, quota, tenants_are_together, storage })
     }
 }
 
 impl FileJobs {
     fn from_proto(answer: &proto::FetchFileJobsResponse) -> Result<Self, BadField> {
         let delete = disk_jobs(&answer.delete)?;
+        let storage = optional_id(&answer.storage_id, "storage_id", DiskId::from_bytes)?;
         let proto::FetchFileJobsResponse { compare, evict, renews, .. } = *answer;
-        Ok(Self { delete, compare, evict, renews })
+        Ok(Self { delete, compare, evict, renews, storage })
     }
+}
+
+fn id_bytes(storage: Option<DiskId>) -> Vec<u8> {
+    storage.map(|id| id.to_bytes().into()).unwrap_or_default()
 }
 
 impl From<&FileOutcome<'_>> for proto::FileOutcome {

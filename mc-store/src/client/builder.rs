@@ -560,8 +560,8 @@ impl ClientBuilder {
             );
         }
         let (own_tier, root) = (self.shared_tier, self.storage_root);
-        let shared_tier =
-            SharedTier::open(&storage, &*environment, own_tier, root, self.file_sync).await;
+        let (shared_tier, later_tier) =
+            SharedTier::open(&storage, &environment, own_tier, root, self.file_sync).await.unzip();
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
@@ -630,7 +630,7 @@ impl ClientBuilder {
         }
         core.log_figures();
         core.send_reports();
-        core.start_shared_tier();
+        core.start_shared_tier(later_tier.flatten());
         if core.own_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }

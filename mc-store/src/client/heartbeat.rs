@@ -51,13 +51,13 @@ impl Heard {
         self.last.store(self.millis(), Ordering::Relaxed);
     }
 
-    /// The master is told from now on that the client has no disk of its own and brings files back.
-    pub(super) fn promotes(&self) {
-        self.promotes.store(true, Ordering::Relaxed);
+    /// The master is told from now on whether the client has no disk of its own and brings files back.
+    pub(super) fn set_promotes(&self, promotes: bool) {
+        self.promotes.store(promotes, Ordering::Relaxed);
     }
 
     /// Whether the master says that there is something to do for the own disk, or of a client that
-    /// [promotes](Self::promotes) to bring back from files; `None` as long as it does not say it.
+    /// [promotes](Self::set_promotes) to bring back from files; `None` as long as it does not say it.
     pub(super) fn disk_work(&self) -> watch::Receiver<Option<bool>> {
         self.disk_work.subscribe()
     }

@@ -223,3 +223,51 @@ fn where_a_file_system_is_not_mounted() {
         unmount(&later);
     });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_is_not_there_at_the_start_is_used_when_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().join("later");
+    let cluster = start(&root).await;
+    let app = &cluster.nodes[0];
+    put_with_file(app, "before").await;
+    assert!(app.describe("before").await.unwrap().disk.is_none());
+    fs::create_dir(&root).unwrap();
+    let mut n = 0;
+    let has_file = async || {
+        n += 1;
+        let key = format!("k{n}");
+        put_with_file(app, &key).await;
+        app.describe(&key).await.unwrap().disk.is_some()
+    };
+    eventually_async(DEADLINE, "the directory to be used", has_file).await;
+    assert!(files(&root) > 0);
+}
+
+/// After a restart of the master, the first client to come is one whose host has not mounted the file system.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_marked_a_directory_that_is_not_the_cluster_s_leaves_it() {
+    let [there, elsewhere] = [0; 2].map(|_| tempfile::tempdir().unwrap());
+    let before = start(there.path()).await;
+    put_with_file(&before.nodes[0], "k").await;
+    before.nodes[0].shutdown().await;
+    before.master.shutdown().await;
+    let settings = StorageSettings::in_directory(there.path().to_str().unwrap());
+    let master = Master::builder().storage(settings.cluster_id("cluster"));
+    let cluster = Cluster::of(master, &[]).await;
+    let node = |name| cluster.node().segment_name(name).segment_size(ByteSize::mib(16));
+    let astray = node("astray").storage_root(elsewhere.path()).connect().await.unwrap();
+    put_with_file(&astray, "of-astray").await;
+    let right = node("right").connect().await.unwrap();
+    let mut n = 0;
+    let is_left = async || {
+        n += 1;
+        let (lost, kept) = (format!("lost-{n}"), format!("kept-{n}"));
+        put_with_file(&astray, &lost).await;
+        put_with_file(&right, &kept).await;
+        let has_file = async |key: &str| right.describe(key).await.unwrap().disk.is_some();
+        !has_file(&lost).await && has_file(&kept).await
+    };
+    eventually_async(DEADLINE, "the wrong directory to be left", is_left).await;
+    assert!(files(there.path()) > 0);
+}

@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{ClientId, DiskId, Generation, KeyRef, Time};
 
 use crate::lock::{Mutex, rank};
 use crate::master::Master;
@@ -37,6 +37,9 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Most clients that are remembered as too slow with a comparison.
 const MAX_OVERTAKEN: usize = 16;
 
+/// Time between two counts of the clients that have found a file system.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+
 /// Work for the shared tier that a client is handed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,6 +54,8 @@ pub struct FileJobs {
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same.
     pub renews: bool,
+    /// Which file system the files are on: that of the most clients, or else the older one.
+    pub storage: Option<DiskId>,
 }
 
 /// What a client says of the shared tier when it asks for work.
@@ -70,6 +75,8 @@ pub struct FileSystemState {
     pub is_busy: bool,
     /// Whether all files are deleted that it was handed last; `None` of a client that never says.
     pub has_deleted: Option<bool>,
+    /// The id that the client has found there; `None` of a client that knows none.
+    pub storage: Option<DiskId>,
 }
 
 impl FileSystemState {
@@ -97,6 +104,12 @@ impl FileSystemState {
     #[must_use]
     pub const fn in_vain(self, yes: bool) -> Self {
         Self { is_vain: yes, ..self }
+    }
+
+    /// The state of the file system with this id.
+    #[must_use]
+    pub const fn on(self, storage: Option<DiskId>) -> Self {
+        Self { storage, ..self }
     }
 
     /// The state while the client goes on with what it was handed: nothing more is handed out, and it has a
@@ -130,6 +143,12 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Upkeep {
     dead: VecDeque<DiskJob>,
+    /// Which file system clients have found, and when they have said so last.
+    found: BTreeMap<ClientId, (DiskId, Time)>,
+    /// When they are counted again, if none has found another one before.
+    count_at: Time,
+    /// Which file system the files are on.
+    storage: Option<DiskId>,
     /// What was handed to clients that say when it is done, and until when they have to.
     handed: BTreeMap<ClientId, (Time, Vec<DiskJob>)>,
     /// Whether files that were not seen in this round have been looked for.
@@ -151,6 +170,9 @@ impl Default for Upkeep {
     fn default() -> Self {
         Self {
             dead: VecDeque::new(),
+            found: BTreeMap::new(),
+            count_at: Time::ORIGIN,
+            storage: None,
             handed: BTreeMap::new(),
             // The first round is `true`, which no recovered file was seen in.
             is_settled: false,
@@ -204,6 +226,24 @@ impl Upkeep {
             self.compare_at = now + COMPARE_EVERY;
         }
         is_turn
+    }
+
+    /// Notes which file system a client has found. That of the most clients counts, or else the older one, which
+    /// has the smaller id: a client that starts where the file system is not mounted may have marked another
+    /// one just then.
+    fn note_storage(&mut self, client: ClientId, found: DiskId, now: Time) {
+        let before = self.found.insert(client, (found, now));
+        if before.is_some_and(|(id, _)| id == found) && now < self.count_at {
+            return;
+        }
+        self.count_at = now + COUNT_EVERY;
+        self.found.retain(|_, (_, said)| now - *said < TURN);
+        let mut clients = BTreeMap::new();
+        self.found.values().for_each(|(id, _)| *clients.entry(*id).or_insert(0) += 1);
+        let most = clients
+            .into_iter()
+            .min_by_key(|(id, clients): &(DiskId, usize)| (core::cmp::Reverse(*clients), *id));
+        self.storage = most.map(|(id, _)| id).or(self.storage);
     }
 
     /// Notes what a client says of the room in the file system.
@@ -307,6 +347,12 @@ impl Files {
 }
 
 impl Master {
+    /// The id of the file system that the files are on, as far as clients have told of it.
+    #[must_use]
+    pub fn storage_id(&self) -> Option<DiskId> {
+        self.files.upkeep.lock().storage
+    }
+
     /// Hands a client work for the shared tier: at most `max` files to delete, each once unless the client
     /// [says](FileSystemState::deleted) when they are deleted. A
     /// comparison of all files and an eviction are handed to one client at a time, and to another
@@ -324,9 +370,17 @@ impl Master {
         let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());
         let is_settling = self.files.settling.load(Ordering::Relaxed) > 0;
         let mut upkeep = self.files.upkeep.lock();
+        if let Some(found) = state.storage {
+            upkeep.note_storage(client, found, now);
+        }
+        let known = FileJobs { renews: true, storage: upkeep.storage, ..FileJobs::default() };
         if state.is_busy {
             upkeep.renew(client, now);
-            return FileJobs { renews: true, ..FileJobs::default() };
+            return known;
+        }
+        if state.storage.is_some() && state.storage != upkeep.storage {
+            // What it does elsewhere is of no use.
+            return known;
         }
         let mut settles = false;
         if state.is_compared && upkeep.has_compared(client, now) {
@@ -362,6 +416,6 @@ impl Master {
                 shard.lock().start_settling_files(round);
             }
         }
-        FileJobs { delete, compare, evict, renews: true }
+        FileJobs { delete, compare, evict, ..known }
     }
 }

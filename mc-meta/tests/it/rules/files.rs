@@ -1,7 +1,7 @@
 //! Files on the shared tier that belong to no object any more, and objects that are found there.
 
 use mc_meta::{DiskConfig, FileJobs, FileSystemState, FoundError, FoundOnDisk, Master};
-use mc_types::Generation;
+use mc_types::{DiskId, Generation};
 
 use super::*;
 
@@ -185,6 +185,33 @@ fn files_to_delete_are_kept_by_a_client_that_goes_on_with_them() {
     assert!(names(&master.file_jobs(at(MINUTE - 1), NODE, state.busy(true), 9)).is_empty());
     assert!(names(&master.file_jobs(at(MINUTE), OTHER, state, 9)).is_empty());
     assert_eq!(names(&master.file_jobs(at(2 * MINUTE), OTHER, state, 9)), ["a"]);
+}
+
+#[test]
+fn clients_on_another_file_system_are_told_so_and_handed_nothing() {
+    let master = master_with(with_files(None), &[100]);
+    let on = |id| FileSystemState::default().on(Some(DiskId::from_u128(id)));
+    assert_eq!(master.storage_id(), None);
+    put_with_file(&master, "a", 10);
+    master.remove(at(0), key("a"), true).unwrap();
+    // This one has marked its own just now.
+    let jobs = master.file_jobs(at(0), OTHER, on(9).full(true), 0);
+    assert_eq!((jobs.compare, jobs.storage), (true, Some(DiskId::from_u128(9))));
+    let jobs = master.file_jobs(at(1000), NODE, on(7), 9);
+    assert_eq!(jobs.storage, Some(DiskId::from_u128(7)), "the older one");
+    assert_eq!(names(&jobs), ["a"]);
+    let jobs = master.file_jobs(at(2000), OTHER, on(9).full(true).compared(true), 9);
+    assert_eq!((jobs.compare, jobs.evict, jobs.storage), (false, false, master.storage_id()));
+    // Many do not follow one, which may have an old marker of its own.
+    let third = ClientId::from_u128(300);
+    let jobs = master.file_jobs(at(3000), third, on(9), 9);
+    assert_eq!(jobs.storage, Some(DiskId::from_u128(9)));
+    assert_eq!(master.file_jobs(at(3000), NODE, on(7), 9).storage, jobs.storage);
+    // Of those that are gone nothing is heard.
+    let jobs = master.file_jobs(at(2000 + MINUTE), NODE, on(7), 9);
+    assert_eq!(jobs.storage, Some(DiskId::from_u128(7)), "one of each");
+    // Clients that know no ids are as they were.
+    assert!(ask(&master, 3 * MINUTE, OTHER).compare);
 }
 
 #[test]

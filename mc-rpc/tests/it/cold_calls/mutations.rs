@@ -240,6 +240,7 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 has_deleted: true,
                 is_vain: true,
                 is_busy: true,
+                storage_id: me(),
             },
         ),
         entry(

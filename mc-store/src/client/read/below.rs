@@ -74,7 +74,7 @@ impl Core {
     /// The shared tier, if the object has a file.
     fn file_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
         let shared = self.shared_tier.as_ref().filter(|_| list.disk.is_some())?;
-        let (tier, counters) = (Arc::clone(shared.tier()?), &shared.counters);
+        let (tier, counters) = (shared.tier()?, &shared.counters);
         let id = self.file_id(shared, key, list.generation).ok()?;
         let reads = &self.shared_tier_reads;
         Some(TierSource { tier, reads, counters, place: ReplicaPlace::File, id })

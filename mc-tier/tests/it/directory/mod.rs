@@ -3,6 +3,7 @@
 mod common;
 mod damage;
 mod eviction;
+mod marker;
 mod medium;
 mod names;
 mod ranges;

@@ -12,6 +12,7 @@ use super::OwnDisk;
 use crate::client::core::Core;
 use crate::client::data::{Job, Patience};
 use crate::client::tiers::objects::id_of;
+use crate::client::tiers::shared::SharedTier;
 
 impl Core {
     /// Reads an object from a disk into memory that the master grants. What goes wrong is logged: the
@@ -63,7 +64,7 @@ impl Core {
     async fn stored(&self, job: &DiskJob) -> Option<ObjectBytes> {
         let id = id_of(job).ok()?;
         let own = self.own_disk.get().and_then(OwnDisk::tier);
-        let shared = self.shared_tier.as_ref().and_then(|shared| shared.tier().cloned());
+        let shared = self.shared_tier.as_ref().and_then(SharedTier::tier);
         let tiers: Vec<Arc<dyn Tier>> = own.into_iter().chain(shared).collect();
         let read = move || {
             tiers.iter().find_map(|tier| match tier.get(&id) {

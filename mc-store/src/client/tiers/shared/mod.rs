@@ -4,6 +4,7 @@
 //! object any more. What keeps the files in step with the objects is in [`upkeep`]. Where the master
 //! knows of no files, the client finds them by their names ([`unlisted`]).
 
+mod opening;
 mod persist;
 mod promote;
 mod queue;
@@ -14,32 +15,30 @@ mod upkeep;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, ObjectId, SyncPolicy, Tier, TierError};
-use mc_types::{ByteSize, ErrorCode};
-use parking_lot::Mutex;
-use tracing::{info, warn};
+use mc_tier::{DirectoryTier, ObjectId, SyncPolicy, Tier};
+use mc_types::{ByteSize, DiskId, ErrorCode};
+use parking_lot::{Mutex, RwLock};
 
 use super::{TierCounters, TierMetrics};
 use crate::environment::Environment;
 
+pub(in crate::client) use opening::LaterTier;
+use opening::{Opened, Place};
 pub(in crate::client) use queue::Pending;
-
-/// Time to open the tier's directory. A file system whose server does not answer takes for ever.
-const OPENING: Duration = Duration::from_secs(10);
 
 /// The shared tier of a client.
 #[derive(Debug)]
 pub(in crate::client) struct SharedTier {
-    /// `None` when the directory could not be opened: then the client tells the master that it writes
-    /// no files.
-    tier: Option<Arc<dyn Tier>>,
-    /// The same tier, when the master does not know of its files.
-    unlisted: Option<Arc<DirectoryTier>>,
+    /// `None` while the directory is not open: then the client tells the master that it writes no files.
+    opened: RwLock<Option<Opened>>,
+    /// Whether the master does not know of the files.
+    is_unlisted: bool,
     directory: Option<PathBuf>,
+    /// Whether what keeps the files in step with the objects runs.
+    has_upkeep: AtomicBool,
     quota: Option<ByteSize>,
     queue: queue::Queue,
     /// Files that were evicted, of which the master is still to be told.
@@ -68,46 +67,62 @@ pub(in crate::client) async fn storage_config(
 impl SharedTier {
     /// Takes the application's own tier or opens a directory: in `root`, if it is given, where the file
     /// system is mounted on this host; otherwise in the one that the master names. `None` when there is
-    /// nothing to open. A directory that cannot be used is logged.
+    /// nothing to open. A directory that cannot be used is logged; what is left to be done to use it
+    /// later.
     pub(in crate::client) async fn open(
         config: &StorageConfig,
-        environment: &dyn Environment,
+        environment: &Arc<dyn Environment>,
         own: Option<Arc<dyn Tier>>,
         root: Option<PathBuf>,
         sync: SyncPolicy,
-    ) -> Option<Self> {
+    ) -> Option<(Self, Option<LaterTier>)> {
         let named = config.settings.root.as_deref().map(PathBuf::from);
         let is_listed = named.is_some();
-        let (tier, unlisted, directory) = match (own, root.or(named)) {
-            (Some(own), _) => (Some(own), None, None),
+        let (is_unlisted, directory, opened, later) = match (own, root.or(named)) {
+            (Some(own), _) => (false, None, Some(Opened::of(own)), None),
             (None, None) => return None,
             (None, Some(root)) => {
-                let cluster = config.settings.cluster_id.to_string();
-                let directory = root.join(&cluster);
-                let opened = open_directory(environment, root, cluster, sync).await;
-                let unlisted = opened.clone().filter(|_| !is_listed);
-                if opened.is_none() && !is_listed {
-                    return None;
-                }
-                (opened.map(|tier| tier as Arc<dyn Tier>), unlisted, Some(directory))
+                let place = Place {
+                    cluster: config.settings.cluster_id.to_string(),
+                    is_marked: is_listed,
+                    root,
+                    sync,
+                };
+                let directory = place.root.join(&place.cluster);
+                let mut later = LaterTier::new(place, Arc::clone(environment));
+                let opened = later.first(config.storage).await;
+                (!is_listed, Some(directory), opened, Some(later))
             }
         };
-        Some(Self {
-            tier,
-            unlisted,
+        let later = later.filter(|_| opened.is_none() || is_listed);
+        let shared = Self {
+            opened: RwLock::new(opened),
+            is_unlisted,
             directory,
+            has_upkeep: AtomicBool::new(false),
             quota: config.quota.filter(|_| is_listed).map(ByteSize::bytes),
             queue: queue::Queue::default(),
             untold: Mutex::default(),
             room: Mutex::default(),
             last_write: AtomicU64::new(0),
             counters: TierCounters::default(),
-        })
+        };
+        Some((shared, later))
     }
 
-    /// The tier, if it could be opened.
-    pub(in crate::client) const fn tier(&self) -> Option<&Arc<dyn Tier>> {
-        self.tier.as_ref()
+    /// The tier, if it is open.
+    pub(in crate::client) fn tier(&self) -> Option<Arc<dyn Tier>> {
+        self.opened.read().as_ref().map(|opened| Arc::clone(&opened.tier))
+    }
+
+    /// The directory, if it is open and the master does not know of its files.
+    fn unlisted(&self) -> Option<Arc<DirectoryTier>> {
+        self.opened.read().as_ref().filter(|_| self.is_unlisted)?.directory.clone()
+    }
+
+    /// The id of the file system that the files are on, if it has one.
+    fn storage(&self) -> Option<DiskId> {
+        self.opened.read().as_ref()?.storage
     }
 
     pub(in crate::client) fn metrics(&self) -> TierMetrics {
@@ -118,40 +133,5 @@ impl SharedTier {
     /// application's own.
     pub(in crate::client) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
-    }
-}
-
-async fn open_directory(
-    environment: &dyn Environment,
-    root: PathBuf,
-    cluster: String,
-    sync: SyncPolicy,
-) -> Option<Arc<DirectoryTier>> {
-    let path = root.clone();
-    let opening = environment.blocking(move || DirectoryTier::open(root, &cluster, sync));
-    let opened: Result<DirectoryTier, TierError> =
-        match tokio::time::timeout(OPENING, opening).await {
-            Ok(opened) => opened?.ok()?,
-            Err(_) => {
-                warn!(
-                    root = %path.display(),
-                    "the directory of the shared tier did not answer for {OPENING:?}; this client \
-                     writes and reads no files"
-                );
-                return None;
-            }
-        };
-    match opened {
-        Ok(tier) => {
-            info!(directory = %tier.directory().display(), "the shared tier is open");
-            Some(Arc::new(tier))
-        }
-        Err(error) => {
-            warn!(
-                %error,
-                "the shared tier cannot be used; this client writes and reads no files, others may"
-            );
-            None
-        }
     }
 }

@@ -97,7 +97,7 @@ impl Core {
     /// Returns whether the master will have given up the file of an object when it is written and told of: then
     /// it would be written in vain. Counts it.
     fn is_late(&self, pending: &Pending) -> bool {
-        let Some(shared) = self.shared_tier.as_ref().filter(|it| it.unlisted.is_none()) else {
+        let Some(shared) = self.shared_tier.as_ref().filter(|it| !it.is_unlisted) else {
             return false;
         };
         // As long as the last one took, and a report.
@@ -115,10 +115,9 @@ impl Core {
     /// Writes the file of an object. Returns whether it is written.
     async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
         let Some(shared) = &self.shared_tier else { return false };
-        let (Some(tier), Ok(id)) = (
-            shared.tier().cloned(),
-            self.file_id(shared, pending.key.as_ref(), pending.handle.generation),
-        ) else {
+        let (Some(tier), Ok(id)) =
+            (shared.tier(), self.file_id(shared, pending.key.as_ref(), pending.handle.generation))
+        else {
             return false;
         };
         if shared.is_paused() {
@@ -173,7 +172,7 @@ impl Core {
         let Some(shared) = &self.shared_tier else { return };
         let count = written.len();
         let refused = std::mem::take(&mut *shared.queue.refused.lock());
-        if shared.unlisted.is_some() {
+        if shared.is_unlisted {
             self.delete_outdated(&refused).await;
             return shared.queue.ended(count);
         }

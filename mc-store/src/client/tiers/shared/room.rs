@@ -120,13 +120,13 @@ impl Core {
         if let Some(quota) = shared.quota {
             return self.evict_to(shared, Watermarks::of_quota(quota)).await.map(drop);
         }
-        let Some(before) = self.medium(tier).await.filter(|medium| is_short(*medium)) else {
+        let Some(before) = self.medium(&tier).await.filter(|medium| is_short(*medium)) else {
             return Ok(());
         };
         if shared.room.lock().is_resting(Instant::now(), before.free) {
             return Ok(());
         }
-        let counted = Arc::clone(tier);
+        let counted = Arc::clone(&tier);
         let ours = self.on_tier(move || counted.usage()).await?.bytes;
         let excess = excess(before, ours);
         if excess == 0 {
@@ -137,7 +137,7 @@ impl Core {
         }
         let low = ByteSize::bytes(ours - excess);
         let removed = self.evict_to(shared, Watermarks { high: low, low }).await?;
-        let Some(after) = self.medium(tier).await else { return Ok(()) };
+        let Some(after) = self.medium(&tier).await else { return Ok(()) };
         let freed = after.free.as_u64().saturating_sub(before.free.as_u64());
         let mut room = shared.room.lock();
         if removed.bytes > 0 && freed < removed.bytes / 2 {
@@ -164,7 +164,7 @@ impl Core {
         watermarks: Watermarks,
     ) -> Result<TierUsage, WorkError> {
         let tier = shared.tier().ok_or(WorkError::Ended)?;
-        let evicting = Arc::clone(tier);
+        let evicting = tier;
         let (gone, mut told) = mpsc::unbounded_channel();
         let evict = self.on_tier(move || {
             // Nobody hears of it any more when the client ends.

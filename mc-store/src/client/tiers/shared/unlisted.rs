@@ -43,7 +43,7 @@ impl Core {
         key: KeyRef<'_>,
         generation: Generation,
     ) -> Result<ObjectId, InvalidObject> {
-        let generation = if shared.unlisted.is_some() { OF_ANY_PUT } else { generation };
+        let generation = if shared.is_unlisted { OF_ANY_PUT } else { generation };
         self.object_id(key, generation)
     }
 
@@ -52,9 +52,9 @@ impl Core {
         self.unlisted().is_some()
     }
 
-    fn unlisted(&self) -> Option<(&SharedTier, &Arc<DirectoryTier>)> {
+    fn unlisted(&self) -> Option<(&SharedTier, Arc<DirectoryTier>)> {
         let shared = self.shared_tier.as_ref()?;
-        Some((shared, shared.unlisted.as_ref()?))
+        Some((shared, shared.unlisted()?))
     }
 
     /// Answers for objects that the master does not have and that have a file, as it would for files
@@ -100,7 +100,7 @@ impl Core {
         }
         // A file server takes its time for each, and many at once.
         let looks = ids.chunks(ids.len().div_ceil(LOOKERS)).map(|part| {
-            let (tier, part) = (Arc::clone(tier), part.to_vec());
+            let (tier, part) = (Arc::clone(&tier), part.to_vec());
             self.on_tier(move || Ok(stat(&tier, part)))
         });
         join_all(looks).await.into_iter().flatten().flatten().collect()
@@ -183,7 +183,7 @@ impl Core {
         let Some((_, tier)) = self.unlisted() else { return };
         let keys = unwritten.iter().map(|pending| pending.key.as_ref());
         let ids = keys.filter_map(|key| self.object_id(key, OF_ANY_PUT).ok());
-        let (tier, ids): (_, Vec<ObjectId>) = (Arc::clone(tier), ids.collect());
+        let ids: Vec<ObjectId> = ids.collect();
         let deleted = self.on_tier(move || delete(&tier, ids.iter(), &mut Vec::new())).await;
         if let Err(error) = deleted {
             debug!(%error, "the file of an earlier put could not be deleted");
@@ -200,7 +200,6 @@ impl Core {
     /// Deletes files, and tells whoever asked for it.
     pub(super) async fn delete_unlisted(&self, deletion: Deletion) {
         let Some((shared, tier)) = self.unlisted() else { return };
-        let tier = Arc::clone(tier);
         let Deletion { which, done } = deletion;
         let delete = move || {
             let mut had_files = Vec::new();

@@ -1,6 +1,7 @@
 //! Keeping the files in step with the objects, as the master asks.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::SharedTier;
+use super::opening::keep_open;
 use super::persist::{WRITERS, write_files};
 use super::promote::promote_files;
+use super::{LaterTier, SharedTier};
 use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
 use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
@@ -44,25 +46,45 @@ const DELETED: usize = 64;
 const DELETERS: usize = 16;
 
 impl Core {
-    /// Starts what writes files and keeps them in step with the objects.
-    pub(in crate::client) fn start_shared_tier(self: &Arc<Self>) {
+    /// Starts what opens the directory, if it is not open, writes files and keeps them in step with the
+    /// objects.
+    pub(in crate::client) fn start_shared_tier(self: &Arc<Self>, later: Option<LaterTier>) {
         let Some(shared) = &self.shared_tier else { return };
-        let mut background = self.background.lock();
         // One name is written and deleted again and again, in turn.
-        let writers = if shared.unlisted.is_some() { 1 } else { WRITERS };
+        let writers = if shared.is_unlisted { 1 } else { WRITERS };
         if let Some(jobs) = shared.queue.take() {
-            background.spawn_on(write_files(Arc::downgrade(self), jobs, writers), &self.runtime);
+            let writing = write_files(Arc::downgrade(self), jobs, writers);
+            self.background.lock().spawn_on(writing, &self.runtime);
         }
-        if shared.unlisted.is_some() {
+        if shared.tier().is_some() {
+            self.start_upkeep();
+        }
+        if let Some(later) = later {
+            let opening = keep_open(Arc::downgrade(self), later);
+            self.background.lock().spawn_on(opening, &self.runtime);
+        }
+    }
+
+    /// Starts what keeps the files in step with the objects, unless it runs.
+    pub(super) fn start_upkeep(self: &Arc<Self>) {
+        let Some(shared) = &self.shared_tier else { return };
+        if shared.has_upkeep.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut background = self.background.lock();
+        if shared.is_unlisted {
             background.spawn_on(make_room(Arc::downgrade(self)), &self.runtime);
-        } else if shared.tier.is_some() {
-            background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
-            if self.own_disk.get().is_none() && !self.own_disk.is_missing() {
-                // Otherwise the work for the disk does it.
-                self.heard.promotes();
-                background.spawn_on(promote_files(Arc::downgrade(self)), &self.runtime);
-            }
+            return;
         }
+        background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
+        if self.has_no_disk() {
+            // Otherwise the work for the disk does it.
+            background.spawn_on(promote_files(Arc::downgrade(self)), &self.runtime);
+        }
+    }
+
+    fn has_no_disk(&self) -> bool {
+        self.own_disk.get().is_none() && !self.own_disk.is_missing()
     }
 }
 
@@ -77,7 +99,9 @@ async fn keep(core: Weak<Core>) {
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
-        let Some((shared, tier)) = core.open_tier() else { return };
+        let opened = core.open_tier();
+        core.heard.set_promotes(opened.is_some() && core.has_no_disk());
+        let Some((shared, tier)) = opened else { continue };
         if begun.elapsed() < GROWN_UP && core.segments.is_empty() {
             continue;
         }
@@ -85,12 +109,15 @@ async fn keep(core: Weak<Core>) {
             debug!(%error, "the master was not told of files that were evicted");
         }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
-            let (is_full, is_vain) = core.look_at_room(shared, tier).await;
+            let (is_full, is_vain) = core.look_at_room(shared, &tier).await;
             state = state.full(is_full).in_vain(is_vain);
         }
         turn = turn.wrapping_add(1);
+        state = state.on(shared.storage());
         match core.master.fetch_file_jobs(core.id, state, 0).await {
             Ok(jobs) => {
+                // What is handed out is not for another file system.
+                shared.leave_other(jobs.storage);
                 let work = async {
                     let deleted = core.delete_files(shared, ids_of(&jobs.delete)).await;
                     (deleted, core.do_jobs(shared, &jobs).await)
@@ -128,8 +155,8 @@ async fn make_room(core: Weak<Core>) {
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
-        let Some((shared, tier)) = core.open_tier() else { return };
-        if !core.look_at_room(shared, tier).await.0 {
+        let Some((shared, tier)) = core.open_tier() else { continue };
+        if !core.look_at_room(shared, &tier).await.0 {
             continue;
         }
         if let Err(error) = core.evict_files(shared).await {
@@ -153,13 +180,13 @@ impl SharedTier {
     /// Notes evicted files, of which the master is to be told if it knows of files.
     pub(super) fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
         let mut untold = self.untold.lock();
-        let room = if self.unlisted.is_some() { 0 } else { UNTOLD.saturating_sub(untold.len()) };
+        let room = if self.is_unlisted { 0 } else { UNTOLD.saturating_sub(untold.len()) };
         untold.extend(evicted.drain(..).take(room));
     }
 }
 
 impl Core {
-    fn open_tier(&self) -> Option<(&SharedTier, &Arc<dyn Tier>)> {
+    fn open_tier(&self) -> Option<(&SharedTier, Arc<dyn Tier>)> {
         let shared = self.shared_tier.as_ref()?;
         Some((shared, shared.tier()?))
     }
@@ -206,7 +233,7 @@ impl Core {
         let Some(tier) = shared.tier() else { return false };
         let parts: Vec<_> = ids.chunks(DELETED).map(<[ObjectId]>::to_vec).collect();
         let delete = |part: Vec<ObjectId>| {
-            let tier = Arc::clone(tier);
+            let tier = Arc::clone(&tier);
             self.on_tier(move || {
                 let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
                 let failed = removed.iter().filter(|removed| removed.is_err()).count();
@@ -231,10 +258,10 @@ impl Core {
         let (mut kept, mut deleted, mut after) = (0, 0, None);
         let mut is_whole = true;
         let tier = shared.tier().ok_or(WorkError::Ended)?;
-        let cleaned = Arc::clone(tier);
+        let cleaned = Arc::clone(&tier);
         self.on_tier(move || cleaned.clean_up()).await?;
         loop {
-            let (tier, from) = (Arc::clone(tier), after);
+            let (tier, from) = (Arc::clone(&tier), after);
             let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
             for error in &page.unreadable {
                 debug!(%error, "a file cannot be read");
