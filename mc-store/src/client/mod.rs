@@ -213,12 +213,19 @@ impl Client {
                         heartbeat.stop().await;
                     }
                     core.reports.flush().await;
-                    if let Some(shared) = &core.shared_tier {
-                        shared.flush(LAST_FILES).await;
+                    let mut shared = core.shared_tier.as_ref();
+                    if let Some(it) = shared
+                        && !it.flush(LAST_FILES).await
+                    {
+                        // It was waited for long enough.
+                        shared = None;
                     }
                     let mut background = std::mem::take(&mut *core.background.lock());
                     background.shutdown().await;
                     core.leave_own_disk().await;
+                    if let Some(shared) = shared {
+                        shared.leave().await;
+                    }
                     core.tell_reads().await;
                     core.segments.withdraw(&core.master, core.id).await;
                     core.transport.shutdown().await;

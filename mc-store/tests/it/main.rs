@@ -26,6 +26,8 @@ mod given_up;
 mod grey;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(target_os = "linux")]
+mod hung_writes;
 #[cfg(feature = "config")]
 mod leaders;
 mod lifecycle;

@@ -46,6 +46,8 @@ pub(in crate::client) struct OwnDisk {
     tier: RwLock<Option<Arc<dyn Tier>>>,
     places: Arc<Places>,
     spec: LocalDiskSpec,
+    /// Whether only this client has the tier: it has opened the log itself.
+    is_own_log: bool,
     /// The bytes that objects may take.
     most: ByteSize,
     /// The capacity that the master was told.
@@ -66,7 +68,12 @@ impl OwnDisk {
     ///
     /// # Errors
     /// [`DiskError`].
-    fn new(opened: OwnTier, node: &Node, segments: &Segments) -> Result<Self, DiskError> {
+    fn new(
+        opened: OwnTier,
+        is_own_log: bool,
+        node: &Node,
+        segments: &Segments,
+    ) -> Result<Self, DiskError> {
         let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
         let OwnTier { tier, capacity, id } = opened;
         let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
@@ -83,7 +90,8 @@ impl OwnDisk {
         segments.set_disk(Some(look));
         let tier = RwLock::new(Some(tier));
         let (region, told) = (Mutex::new(Some(region)), AtomicU64::new(0));
-        Ok(Self { tier, places, spec, most: capacity, told, region, counters })
+        let most = capacity;
+        Ok(Self { tier, places, spec, is_own_log, most, told, region, counters })
     }
 
     /// The bytes that objects can take now: fewer than they may where the disk has less space.

@@ -47,6 +47,7 @@ impl DiskSlot {
         // No attempt is of use.
         node.endpoint().ok_or(DiskError::NotReachable)?;
         let slot = Self::default();
+        let is_own_log = matches!(place, OwnPlace::Directory(_));
         let (tier, later) = match place {
             OwnPlace::Tier(tier) => (Some(tier), None),
             OwnPlace::Directory(options) => {
@@ -74,7 +75,7 @@ impl DiskSlot {
             }
         };
         if let Some(tier) = tier {
-            let disk = OwnDisk::new(tier, node, segments)?;
+            let disk = OwnDisk::new(tier, is_own_log, node, segments)?;
             slot.disk.set(disk).expect("nobody else has the slot yet");
         }
         slot.is_missing.store(later.is_some(), Relaxed);
@@ -122,7 +123,7 @@ impl LaterDisk {
             let opened = self.attempt().await;
             let Some(core) = core.upgrade() else { return false };
             let opened =
-                opened.and_then(|tier| OwnDisk::new(tier, &core.transport, &core.segments));
+                opened.and_then(|tier| OwnDisk::new(tier, true, &core.transport, &core.segments));
             match opened {
                 Ok(disk) => {
                     let slot = &core.own_disk;

@@ -18,7 +18,7 @@ use super::{LaterDisk, OwnDisk};
 use crate::client::core::Core;
 use crate::client::tiers::breaker::{Breaker, Turn};
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
-use crate::client::tiers::work::{DELETIONS, WorkError};
+use crate::client::tiers::work::{DELETIONS, WorkError, wait_until_unused};
 
 /// Time between two questions for work: from right after work to a while after there was none. Puts wait
 /// half a second for a disk.
@@ -47,7 +47,8 @@ impl Core {
         }
     }
 
-    /// Takes the disk back, for its return with the node's next client.
+    /// Takes the disk back, for its return with the node's next client, which gets the directory when what
+    /// is under way has ended: that is waited for, for five seconds.
     pub(in crate::client) async fn leave_own_disk(&self) {
         let Some(disk) = self.own_disk.get() else { return };
         if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
@@ -58,7 +59,17 @@ impl Core {
             region.withdraw().await;
         }
         self.segments.set_disk(None);
-        *disk.tier.write() = None;
+        let tier = disk.tier.write().take();
+        // Otherwise the application may keep it.
+        if let Some(tier) = tier.filter(|_| disk.is_own_log) {
+            let unused = Arc::downgrade(&tier);
+            drop(tier);
+            if !wait_until_unused(unused).await {
+                warn!(
+                    "the own disk has not ended a write or a read; its directory is not free yet"
+                );
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::{SharedTier, storage_config};
 use crate::client::core::Core;
+use crate::client::tiers::work::wait_until_unused;
 use crate::environment::Environment;
 
 /// How long the start of a client waits for the directory. A file system whose server does not answer takes
@@ -180,6 +181,18 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
 }
 
 impl SharedTier {
+    /// Lets go of the directory, and waits for what is under way there, for five seconds.
+    pub(in crate::client) async fn leave(&self) {
+        let opened = self.opened.write().take();
+        // Otherwise the application may keep it.
+        let Some(directory) = opened.and_then(|opened| opened.directory) else { return };
+        let unused = Arc::downgrade(&directory);
+        drop(directory);
+        if !wait_until_unused(unused).await {
+            warn!("the shared tier has not ended a write or a read");
+        }
+    }
+
     /// Returns whether the root of its directory has a marker.
     fn is_marked(&self) -> bool {
         self.storage().is_some()
