@@ -21,7 +21,6 @@ use crate::shard::hash::HashedKey;
 use crate::tenant::quota::Charge;
 use crate::tier::disk::OnDisk;
 use crate::tier::kinds::FileState;
-use crate::tier::local_disk::MAX_DISK_OBJECTS;
 
 /// More puts than one master lives to see.
 const GENERATIONS: u64 = 1 << 48;
@@ -59,7 +58,7 @@ pub enum FoundError {
     #[error("no quota is set for the object's tenant")]
     NotRegistered,
     /// The disk has the most objects that it may have.
-    #[error("{MAX_DISK_OBJECTS} objects are on this disk, which is the limit")]
+    #[error("as many objects are on this disk as may be; delete the oldest")]
     TooManyObjects,
 }
 
@@ -159,7 +158,7 @@ impl Master {
         let place = {
             let book = self.local.book.lock();
             let disk = book.disk(client).ok_or(FoundError::NoDisk)?;
-            if disk.objects() >= MAX_DISK_OBJECTS as u64 {
+            if disk.objects() >= self.local.max_objects() {
                 return Err(FoundError::TooManyObjects);
             }
             OnDisk::new(Arc::clone(disk), extent)

@@ -33,6 +33,8 @@ pub struct LocalDiskConfig {
     /// How long the objects of a disk are remembered whose client is silent or has left. Default
     /// 24 hours.
     pub return_timeout: Duration,
+    /// Most objects on one disk, at most [`MAX_DISK_OBJECTS`], which is the default.
+    pub max_objects: u64,
 }
 
 impl Default for LocalDiskConfig {
@@ -42,6 +44,7 @@ impl Default for LocalDiskConfig {
             on_evict: false,
             force_evict: false,
             return_timeout: Duration::from_secs(24 * 3600),
+            max_objects: MAX_DISK_OBJECTS as u64,
         }
     }
 }
@@ -132,6 +135,12 @@ impl LocalDisks {
     /// those that cannot be go all the same.
     pub(crate) fn writes_at_eviction(&self) -> Option<bool> {
         self.config.filter(|config| config.on_evict).map(|config| config.force_evict)
+    }
+
+    /// Most objects on one disk.
+    pub(crate) fn max_objects(&self) -> u64 {
+        let most = MAX_DISK_OBJECTS as u64;
+        self.config.map_or(most, |config| config.max_objects.min(most))
     }
 
     /// Bytes of memory that will be free when what is to be evicted is written.

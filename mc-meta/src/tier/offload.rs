@@ -231,6 +231,12 @@ impl Master {
             shard.not_written(slot, again || outcome.too_long, emit);
             return Ok(());
         }
+        if disk.objects() >= self.local.max_objects() {
+            book.offloads.failed(now, client, outcome.generation)?;
+            drop(book);
+            shard.not_written(slot, true, emit);
+            return Err(OffloadError::TooManyObjects);
+        }
         let len = book.offloads.written(now, client, outcome.generation)?.len;
         let place = Extent::new(outcome.address, len).map(|extent| OnDisk::new(disk, extent));
         drop(book);

@@ -533,6 +533,9 @@ pub enum OffloadError {
     /// No more disks can be mounted.
     #[error("{MAX_DISKS} local disks are mounted, which is the limit")]
     TooManyDisks,
+    /// The disk has the most objects that it may have.
+    #[error("as many objects are on this disk as may be; delete what was written, and the oldest")]
+    TooManyObjects,
 }
 
 impl OffloadError {
@@ -542,7 +545,7 @@ impl OffloadError {
         match self {
             Self::NoDisk => ErrorCode::SegmentNotFound,
             Self::Disabled | Self::Silent => ErrorCode::UnableOffloading,
-            Self::QueueFull { .. } => ErrorCode::OffloadQueueFull,
+            Self::QueueFull { .. } | Self::TooManyObjects => ErrorCode::OffloadQueueFull,
             Self::AlreadyPending => ErrorCode::ObjectHasReplicationTask,
             Self::NotPending => ErrorCode::ObjectNoReplicationTask,
             Self::TooManyDisks => ErrorCode::Overloaded,

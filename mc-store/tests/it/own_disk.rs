@@ -492,3 +492,37 @@ async fn a_report_that_fails_goes_on_where_it_was() {
     assert_eq!(calls("ReportLocalDisk"), OBJECTS.div_ceil(1024), "of 1024 objects each");
     node.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oldest_objects_make_room_when_the_disk_has_as_many_as_it_may() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(false);
+    config.local_disk.as_mut().unwrap().max_objects = 40;
+    let cluster = start(config).await;
+    let node = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
+    let is_used = async || cluster.master.report().local_disks.len() == 1;
+    eventually_async(DEADLINE, "the disk to be used", is_used).await;
+    put_all(&node, 40, 1000).await;
+    eventually_async(DEADLINE, "a full disk", async || on_disks(&cluster.master) == 40).await;
+    let mut n = 40;
+    let has_newest = async || {
+        n += 1;
+        let key = format!("k{n}");
+        node.put(&key, content(&key, 1000)).await.unwrap();
+        let is_there = async || !node.describe(&key).await.unwrap().local_disks.is_empty();
+        let limit = Duration::from_millis(500);
+        let waits = async { while !is_there().await {} };
+        tokio::time::timeout(limit, waits).await.is_ok()
+    };
+    eventually_async(DEADLINE, "the newest on disk", has_newest).await;
+    assert!(on_disks(&cluster.master) <= 40);
+    let is_on_disk = async |key: &str| !node.describe(key).await.unwrap().local_disks.is_empty();
+    // Several are written at a time, in any order.
+    let mut gone = 0;
+    for n in 0..10 {
+        gone += usize::from(!is_on_disk(&format!("k{n}")).await);
+    }
+    assert!(gone > 0, "the oldest went");
+    assert!(is_on_disk("k39").await);
+    assert!(node.metrics().own_disk.unwrap().evicted > 0);
+}

@@ -5,7 +5,7 @@ use mc_meta::{
     LocalDiskError, LocalDiskSpec, Master, OffloadError, OffloadOutcome, PutStartError,
     RemoveError, ReplicaKind, TransferError,
 };
-use mc_types::{DiskId, Endpoint, Generation, RemoteKey, SegmentId, Time};
+use mc_types::{DiskId, Endpoint, ErrorCode, Generation, RemoteKey, SegmentId, Time};
 
 use super::*;
 
@@ -48,6 +48,37 @@ pub(crate) fn fetch(master: &Master, now: Time) -> Vec<DiskJob> {
 
 pub(crate) fn names(jobs: &[DiskJob]) -> Vec<&str> {
     jobs.iter().map(|job| job.key.as_str()).collect()
+}
+
+#[test]
+fn a_disk_has_no_more_objects_than_it_may() {
+    for on_evict in [false, true] {
+        let mut config = with_disks(on_evict);
+        let mut disks = config.local_disk.unwrap();
+        disks.max_objects = 2;
+        config.local_disk = Some(disks);
+        let master = with_disk(config, 100);
+        let objects = || master.local_disks()[0].objects;
+        for name in ["a", "b", "c"] {
+            put(&master, at(0), name, 30).unwrap();
+        }
+        if on_evict {
+            // All of them are wanted.
+            let _ = put(&master, at(10_000), "d", 90);
+        }
+        let jobs = fetch(&master, at(10_000));
+        assert_eq!(names(&jobs), ["a", "b", "c"]);
+        let outcomes = notify(&master, at(10_000), &jobs, true);
+        assert_eq!(outcomes, [Ok(()), Ok(()), Err(OffloadError::TooManyObjects)]);
+        assert_eq!(objects(), 2);
+        assert_eq!(outcomes[2].unwrap_err().code(), ErrorCode::OffloadQueueFull);
+        // It is in memory, or gone with it; it is not listed where it is not.
+        let expected = if on_evict { Err(GetError::NotFound) } else { Ok((true, 0)) };
+        assert_eq!(read(&master, at(10_000), "c"), expected);
+        // One that goes makes room for the next.
+        master.remove(at(10_000), key("a"), true).unwrap();
+        assert_eq!(objects(), 1);
+    }
 }
 
 pub(crate) fn notify(

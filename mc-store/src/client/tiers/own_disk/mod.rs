@@ -13,13 +13,14 @@ mod places;
 mod promote;
 mod region;
 mod report;
+mod room;
 mod work;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use mc_meta::LocalDiskSpec;
+use mc_meta::{LocalDiskSpec, MAX_DISK_OBJECTS};
 use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, DiskId};
@@ -50,6 +51,8 @@ pub(in crate::client) struct OwnDisk {
     is_own_log: bool,
     /// The bytes that objects may take.
     most: ByteSize,
+    /// The objects that it may have, as far as the master has said.
+    most_objects: AtomicU64,
     /// The capacity that the master was told.
     told: AtomicU64,
     /// `None` once the client has left.
@@ -90,8 +93,8 @@ impl OwnDisk {
         segments.set_disk(Some(look));
         let tier = RwLock::new(Some(tier));
         let (region, told) = (Mutex::new(Some(region)), AtomicU64::new(0));
-        let most = capacity;
-        Ok(Self { tier, places, spec, is_own_log, most, told, region, counters })
+        let (most, most_objects) = (capacity, AtomicU64::new(MAX_DISK_OBJECTS as u64));
+        Ok(Self { tier, places, spec, is_own_log, most, most_objects, told, region, counters })
     }
 
     /// The bytes that objects can take now: fewer than they may where the disk has less space.

@@ -1,15 +1,16 @@
 //! What the master wants done on the own disk.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use mc_meta::ReplicaKind;
-use mc_rpc::{DiskJob, OffloadItem, OffloadJob};
-use mc_tier::{ObjectId, TierError, Watermarks};
-use mc_types::{ByteSize, ErrorCode};
+use mc_meta::{MAX_DISK_OBJECTS, ReplicaKind};
+use mc_rpc::{DiskJob, OffloadItem, OffloadJob, Refusal};
+use mc_tier::{ObjectId, TierError};
+use mc_types::ErrorCode;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
@@ -34,10 +35,6 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// Objects that are fetched at a time, and written at a time.
 const JOBS: usize = 64;
 const WIDTH: usize = 4;
-
-/// Parts of the capacity above which objects are evicted, and down to which, in percent.
-const HIGH_PERCENT: u64 = 95;
-const LOW_PERCENT: u64 = 92;
 
 impl Core {
     /// Starts what writes to the own disk and reads from it for the master.
@@ -87,7 +84,11 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
         let Some(disk) = core.own_disk.get() else { return };
         let done = async {
             if !is_mounted {
+                // What is beyond the limit would not be taken note of.
+                core.evict_beyond(disk).await?;
                 core.mount_own_disk(disk).await?;
+                // Another master may have another limit.
+                disk.most_objects.store(MAX_DISK_OBJECTS as u64, Relaxed);
                 is_mounted = true;
                 report = Some(Report::begin());
             }
@@ -223,6 +224,13 @@ impl Core {
         let outcomes: Vec<OffloadItem<'_>> = outcomes.collect();
         // If this is lost, the objects are found by the next report.
         let answers = self.master.notify_offload(self.id, &outcomes).await?;
+        let is_beyond = |answer: &Result<(), Refusal>| {
+            answer.as_ref().is_err_and(|refusal| refusal.code == ErrorCode::OffloadQueueFull)
+        };
+        let beyond = answers.iter().filter(|answer| is_beyond(answer)).count() as u64;
+        if beyond > 0 {
+            self.note_most_objects(disk, beyond).await?;
+        }
         let useless = written
             .iter()
             .zip(answers)
@@ -288,22 +296,8 @@ impl Core {
         written
     }
 
-    /// Makes room when the disk is nearly full.
-    async fn evict_above_watermark(&self, disk: &OwnDisk) -> Result<(), WorkError> {
-        let part = |percent| ByteSize::bytes(disk.capacity().as_u64() / 100 * percent);
-        let watermarks = Watermarks { high: part(HIGH_PERCENT), low: part(LOW_PERCENT) };
-        let tier = disk.tier().ok_or(WorkError::Ended)?;
-        let evict = move || {
-            let mut ids = Vec::new();
-            tier.evict(watermarks, &mut |id| ids.push(id)).map(|_| ids)
-        };
-        let ids = self.on_tier(evict).await?;
-        self.evicted(disk, ids).await;
-        self.tell_capacity(disk).await
-    }
-
     /// Notes objects that were deleted to make room.
-    async fn evicted(&self, disk: &OwnDisk, ids: Vec<ObjectId>) {
+    pub(super) async fn evicted(&self, disk: &OwnDisk, ids: Vec<ObjectId>) {
         if ids.is_empty() {
             return;
         }
