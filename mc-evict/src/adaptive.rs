@@ -172,6 +172,11 @@ impl EvictionPolicy for Adaptive {
         }
     }
 
+    fn used_below(&mut self, item: Item) {
+        self.tick();
+        self.show(mark_of(item.hash));
+    }
+
     fn readmit(&mut self, handle: Handle, item: Item) {
         if handle > MAX_HANDLE || self.things.get(handle).is_some() {
             return;
@@ -205,4 +210,27 @@ impl EvictionPolicy for Adaptive {
 const fn scatter(mark: u32) -> u32 {
     let mixed = (mark ^ (mark >> 15)).wrapping_mul(0x2c1b_3c6d);
     mixed ^ (mixed >> 13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shadows_see_what_is_used_below() {
+        let item = |number: u64| Item::new((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut policy = Adaptive::new();
+        (0..100).for_each(|number| policy.insert(number as Handle, item(number)));
+        let is_seen = |policy: &Adaptive, number| {
+            let mark = mark_of(item(number).hash);
+            let shadows = policy.shadows.clone();
+            shadows.into_iter().filter_map(|mut it| it.shows(mark, 100).then_some(())).count()
+        };
+        assert_eq!(is_seen(&policy, 200), 0);
+        policy.used_below(item(200));
+        policy.used_below(item(200));
+        assert!(is_seen(&policy, 200) > 1, "as of something that is held");
+        assert_eq!(policy.len(), 100, "it is not held");
+        assert!(policy.things.get(99).is_some());
+    }
 }

@@ -105,6 +105,13 @@ pub trait EvictionPolicy: Debug + Send {
         self.remove(handle);
     }
 
+    /// A thing that the cache has given up was used where it is now, as on a slower medium below, and is not
+    /// back: there is no [`insert`](Self::insert). A policy that learns from what comes back may learn from
+    /// this, too. By default nothing is noted.
+    fn used_below(&mut self, item: Item) {
+        let _ = item;
+    }
+
     /// A thing set aside is back, as if it was just used: things that come back
     /// one after the other keep that order. It counts neither as new nor as
     /// something that comes back after it was given up. Without effect when the

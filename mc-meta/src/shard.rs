@@ -442,6 +442,15 @@ impl Shard {
         self.known_item(self.get(slot))
     }
 
+    /// Tells the eviction policy of the use of an object that is on disks alone: it is to learn from what it
+    /// has given up.
+    pub(crate) fn used_below(&mut self, slot: ObjectSlot) {
+        if self.order.uses_items() {
+            let item = self.item(slot);
+            self.order.used_below(&self.objects[slot], item);
+        }
+    }
+
     /// What any eviction policy can know of an object. Looks its key up.
     pub(crate) fn known_item(&self, object: &Object) -> Item {
         item_of(object, self.config.hasher.hash(self.key(object)))

@@ -252,6 +252,13 @@ impl Order {
         }
     }
 
+    /// An object that has nothing in memory was used on a disk.
+    pub(crate) fn used_below(&mut self, object: &Object, item: Item) {
+        if object.queue() == Queue::OnDisk {
+            self.change(|lists| lists.used_below(item));
+        }
+    }
+
     /// What the orders are to be told of the use of an object.
     pub(crate) fn note(&mut self, slot: ObjectSlot, object: &Object) -> Option<Note> {
         let list = List::of(object.queue())?;

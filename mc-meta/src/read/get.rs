@@ -121,11 +121,13 @@ impl Reading<'_> {
     ) -> Result<ReplicaList, GetError> {
         let Self { master, now, access } = *self;
         let list = shard.read_found(found, access, now);
-        if master.local.promotes
-            && let (Some(slot), Ok(list)) = (found, &list)
+        if let (Some(slot), Ok(list)) = (found, &list)
             && list.placements.is_empty()
         {
-            master.count_disk_hit(now, shard, slot, list);
+            shard.used_below(slot);
+            if master.local.promotes {
+                master.count_disk_hit(now, shard, slot, list);
+            }
         }
         if list.is_ok()
             && let Some(due) = found.and_then(|slot| shard.was_read(slot, now))

@@ -163,6 +163,11 @@ impl Lists {
         }
     }
 
+    /// One that was given up was used on a disk.
+    pub(crate) fn used_below(&mut self, item: Item) {
+        self.main.used_below(item);
+    }
+
     /// One is gone for another reason than eviction.
     pub(crate) fn remove(&mut self, list: List, entry: Entry) {
         self.list(list).remove(entry.0);

@@ -4,11 +4,15 @@ use mc_alloc::strategy::{AllocationStrategy as Strategy, Request};
 use mc_evict::{EvictionPolicy, Handle, Item, Verdict};
 use mc_meta::{Rebuild, Removal};
 
+use std::sync::{Arc, Mutex};
+
+use super::offload::{read, with_disks};
+use super::promotion::with_one_on_disk;
 use super::*;
 
-/// Offers what came last first, whatever was used.
+/// Offers what came last first, whatever was used, and notes what is used below memory.
 #[derive(Debug, Default)]
-struct NewestFirst(Vec<Handle>);
+struct NewestFirst(Vec<Handle>, Arc<Mutex<Vec<Item>>>);
 
 impl EvictionPolicy for NewestFirst {
     fn insert(&mut self, handle: Handle, _: Item) {
@@ -21,6 +25,10 @@ impl EvictionPolicy for NewestFirst {
 
     fn remove(&mut self, handle: Handle) {
         self.0.retain(|held| *held != handle);
+    }
+
+    fn used_below(&mut self, item: Item) {
+        self.1.lock().unwrap().push(item);
     }
 
     fn readmit(&mut self, handle: Handle, item: Item) {
@@ -58,6 +66,19 @@ impl Strategy for LastFirst {
     fn candidates<'a>(&'a self, request: Request<'a>) -> Self::Candidates<'a> {
         (0..request.segments).rev()
     }
+}
+
+#[test]
+fn a_policy_is_told_of_reads_of_what_is_on_disks_alone() {
+    let told = Arc::<Mutex<Vec<Item>>>::default();
+    let (master, _) = with_one_on_disk(with_disks(false));
+    let policy = NewestFirst(Vec::new(), Arc::clone(&told));
+    let master = master.with_eviction_policy(|| Box::new(policy));
+    assert_eq!(read(&master, at(2), "c"), Ok((true, 1)));
+    assert!(told.lock().unwrap().is_empty(), "it is in memory");
+    (0..2).for_each(|_| assert_eq!(read(&master, at(2), "a"), Ok((false, 1))));
+    let told = told.lock().unwrap();
+    assert!(told.len() == 2 && told[0] == told[1] && told[0].hash != 0, "{told:?}");
 }
 
 #[test]
