@@ -5,6 +5,7 @@ mod evict;
 mod file;
 mod folder;
 mod marker;
+mod settings;
 mod sync;
 
 use core::num::NonZeroUsize;
@@ -30,6 +31,7 @@ use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks
 use file::Purpose;
 use folder::Listed;
 
+pub use settings::{DirectorySettings, FolderMode, InvalidFolderMode};
 pub use sync::{SyncPolicy, UnknownSyncPolicy};
 
 /// The folder of files that are being written.
@@ -54,8 +56,8 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct DirectoryTier {
     directory: PathBuf,
-    /// Never [`SyncPolicy::Auto`].
-    sync: SyncPolicy,
+    /// The policy is never [`SyncPolicy::Auto`].
+    settings: DirectorySettings,
     /// Tells the unfinished files of this tier from those of others.
     writer: u64,
     /// The number of the next unfinished file.
@@ -81,7 +83,7 @@ impl DirectoryTier {
     pub fn open(
         root: impl AsRef<Path>,
         cluster_id: &str,
-        sync: SyncPolicy,
+        settings: impl Into<DirectorySettings>,
     ) -> Result<Self, TierError> {
         let root = root.as_ref();
         if matches!(cluster_id, "" | "." | "..")
@@ -103,13 +105,14 @@ impl DirectoryTier {
             source: error.into(),
         })?;
         let directory = root.join(cluster_id);
-        let mut tier =
-            Self { directory, sync, writer, next: AtomicU64::new(0), listed: Mutex::default() };
+        let settings = settings.into();
+        let (next, listed) = (AtomicU64::new(0), Mutex::default());
+        let mut tier = Self { directory, settings, writer, next, listed };
         for path in [tier.directory.clone(), tier.directory.join(UNFINISHED)] {
-            create_folder(&path)
-                .map_err(|source| tier.failure("make the directory", &path, source))?;
+            let made = tier.settings.create_folder(&path);
+            made.map_err(|source| tier.failure("make the directory", &path, source))?;
         }
-        tier.sync = sync.on(&tier.directory).map_err(|source| {
+        tier.settings.sync = settings.sync.on(&tier.directory).map_err(|source| {
             tier.failure("find out the kind of the file system of", &tier.directory, source)
         })?;
         if let Err(error) = tier.remove_unfinished() {
@@ -182,8 +185,8 @@ impl DirectoryTier {
         let mut written = write();
         if matches!(&written, Err(error) if error.kind() == io::ErrorKind::NotFound) {
             let folder = folder_of(path);
-            create_folder(folder)
-                .map_err(|source| self.failure("make the directory", folder, source))?;
+            let made = self.settings.create_folder(folder);
+            made.map_err(|source| self.failure("make the directory", folder, source))?;
             self.sync_directory(&self.directory)?;
             written = write();
         }
@@ -192,7 +195,7 @@ impl DirectoryTier {
 
     /// Makes durable which files a folder has, where the policy wants it.
     fn sync_directory(&self, folder: &Path) -> Result<(), TierError> {
-        if self.sync != SyncPolicy::DataAndDirectory {
+        if self.settings.sync != SyncPolicy::DataAndDirectory {
             return Ok(());
         }
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -223,6 +226,7 @@ impl DirectoryTier {
             TierError::File { action, source, .. } if self.has_vanished() => {
                 TierError::Vanished { action, directory: self.directory.clone(), source }
             }
+            TierError::Denied { action, path, source } => denied(action, path, source),
             error => error,
         }
     }
@@ -238,17 +242,30 @@ impl DirectoryTier {
     }
 }
 
+/// Names the folder whose permissions forbid something, if it is one of another user.
+fn denied(action: &'static str, path: PathBuf, source: io::Error) -> TierError {
+    use std::os::unix::fs::MetadataExt as _;
+    let folders = path.ancestors().skip(1);
+    let found = folders.filter_map(|it| Some((it.to_owned(), fs::metadata(it).ok()?))).next();
+    let user = rustix::process::geteuid().as_raw();
+    match found {
+        Some((folder, found)) if found.uid() != user => TierError::DeniedIn {
+            action,
+            path,
+            folder,
+            owner: found.uid(),
+            group: found.gid(),
+            mode: found.mode() & 0o7777,
+            user,
+            source,
+        },
+        _ => TierError::Denied { action, path, source },
+    }
+}
+
 /// The folder of a file of the tier.
 fn folder_of(path: &Path) -> &Path {
     path.parent().expect("files are in folders of the tier's directory")
-}
-
-/// Makes a folder, but none above it.
-fn create_folder(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    }
 }
 
 impl Tier for DirectoryTier {
@@ -257,7 +274,7 @@ impl Tier for DirectoryTier {
         let header = encode_header(&StoredObject::of(id.clone(), object));
         let unfinished = self.unfinished();
         let stored = self
-            .in_folder(&unfinished, || file::write(&unfinished, &header, object, self.sync))
+            .in_folder(&unfinished, || file::write(&unfinished, &header, object, self.settings))
             .and_then(|()| self.publish(&unfinished, &place(id)));
         if stored.is_err() {
             // Otherwise `clean_up` does it.

@@ -51,6 +51,31 @@ pub enum TierError {
         /// What the system says.
         source: io::Error,
     },
+    /// The process may not do that in a folder that another user owns.
+    #[error(
+        "cannot {action} {}: permission denied: {} belongs to user {owner} and group {group} and has the mode \
+         {mode:04o}, and this process is of user {user}; let its user write there, run all clients as one \
+         user, or set dfs_mode (such as 2770) for the clients that make folders",
+        path.display(), folder.display()
+    )]
+    DeniedIn {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The folder that it is in.
+        folder: PathBuf,
+        /// The user that the folder belongs to.
+        owner: u32,
+        /// Its group.
+        group: u32,
+        /// Its permissions.
+        mode: u32,
+        /// The user of this process.
+        user: u32,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The tier's directory is not there any more.
     #[error(
         "cannot {action}: the directory {} is gone; mount its file system again, or open the tier \

@@ -24,7 +24,9 @@ pub use backend::{
     BackendFaults, DirectIo, FaultyBackend, FileBackend, FileSettings, IoBuffer, MemoryBackend,
     ReadQueue, StorageBackend,
 };
-pub use directory::{DirectoryTier, SyncPolicy, UnknownSyncPolicy};
+pub use directory::{
+    DirectorySettings, DirectoryTier, FolderMode, InvalidFolderMode, SyncPolicy, UnknownSyncPolicy,
+};
 pub use error::{Damage, TierError};
 pub use faulty::{Faults, FaultyTier};
 pub use log::{LogSettings, LogTier, Recovery};

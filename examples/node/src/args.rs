@@ -9,7 +9,7 @@ use mc_cli::{
     parse_thread_count,
 };
 use mc_standalone::DEFAULT_PORT;
-use mc_store::SyncPolicy;
+use mc_store::{FolderMode, SyncPolicy};
 use mc_types::{ByteSize, MediaType};
 
 /// Contributes part of this host's memory to a KV-cache store, serves the memory to peers, and is
@@ -125,6 +125,9 @@ pub(crate) struct Args {
     /// When files of the shared tier are durable: auto, none, data or directory [default: auto].
     #[arg(long = "file_sync", value_name = "WHEN", help_heading = "Storage below memory")]
     pub(crate) file_sync: Option<SyncPolicy>,
+    /// Permissions of folders and files of the shared tier, such as 2770 [default: as the umask says].
+    #[arg(long = "dfs_mode", value_name = "MODE", help_heading = "Storage below memory")]
+    pub(crate) dfs_mode: Option<FolderMode>,
     /// Keep objects on a disk of this host, too, if the master runs with --enable_offload.
     #[arg(
         long = "enable_offload",

@@ -39,6 +39,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.enable_client_http_server = args.enable_http_server.then_some(true);
     flags.client_http_port = args.http_port;
     flags.file_sync = args.file_sync;
+    flags.dfs_mode = args.dfs_mode;
     flags.enable_ssd_offload = args.enable_offload.then_some(true);
     flags.ssd_offload_path = args.ssd_offload_path.clone();
     flags.ssd_offload_size = args.ssd_offload_size;

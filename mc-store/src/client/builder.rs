@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_meta::TenantId;
 use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
-use mc_tier::{SyncPolicy, Tier};
+use mc_tier::{DirectorySettings, FolderMode, SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{BoxFuture, ByteSize, ClientId, Endpoint, MediaType};
@@ -74,7 +74,7 @@ pub struct ClientBuilder {
     device: u32,
     shared_tier: Option<Arc<dyn Tier>>,
     storage_root: Option<PathBuf>,
-    file_sync: SyncPolicy,
+    files: DirectorySettings,
     own_place: Option<OwnPlace>,
     tells_reads: bool,
     settings: Settings,
@@ -102,7 +102,7 @@ impl Default for ClientBuilder {
             device: 0,
             shared_tier: None,
             storage_root: None,
-            file_sync: SyncPolicy::default(),
+            files: DirectorySettings::default(),
             own_place: None,
             tells_reads: true,
             settings: Settings {
@@ -349,7 +349,15 @@ impl ClientBuilder {
     /// When a file on the shared tier is durable, where the master plans files; see
     /// [`SyncPolicy`]. By default [`SyncPolicy::Auto`].
     pub fn file_sync(mut self, policy: SyncPolicy) -> Self {
-        self.file_sync = policy;
+        self.files.sync = policy;
+        self
+    }
+
+    /// The permissions of folders that this client makes in the directory of the shared tier, and of its
+    /// files, for clusters whose clients run as several users: such as `2770` for those of one group. By
+    /// default what the process's umask says.
+    pub fn dfs_mode(mut self, mode: FolderMode) -> Self {
+        self.files.mode = Some(mode);
         self
     }
 
@@ -561,7 +569,7 @@ impl ClientBuilder {
         }
         let (own_tier, root) = (self.shared_tier, self.storage_root);
         let (shared_tier, later_tier) =
-            SharedTier::open(&storage, &environment, own_tier, root, self.file_sync).await.unzip();
+            SharedTier::open(&storage, &environment, own_tier, root, self.files).await.unzip();
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),

@@ -78,6 +78,7 @@ impl ClientBuilder {
             segment_device => segment_device,
             storage_root_dir => storage_root,
             file_sync => file_sync,
+            dfs_mode => dfs_mode,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mc_evict::PolicyKind;
-use mc_tier::SyncPolicy;
+use mc_tier::{FolderMode, SyncPolicy};
 use mc_transport::HugePageSize;
 use mc_types::{ByteSize, MediaType};
 use serde_json::Value;
@@ -122,6 +122,8 @@ settings! {
     storage_root_dir: PathBuf = "storage_root_dir", "MOONCAKE_STORAGE_ROOT_DIR", value::path;
     /// When the files of the shared tier are durable.
     file_sync: SyncPolicy = "file_sync", "MC_STORE_FILE_SYNC", value::file_sync;
+    /// The permissions of folders and files that the client makes in the shared tier.
+    dfs_mode: FolderMode = "dfs_mode", "MC_STORE_DFS_MODE", value::folder_mode;
     /// Whether to keep objects on a disk of this host, too, when the master wants that. Needs
     /// `ssd_offload_path`.
     enable_ssd_offload: bool = "enable_ssd_offload", "MOONCAKE_OFFLOAD_ENABLED", value::flag;

@@ -104,6 +104,7 @@ fn every_setting_can_be_said_everywhere() {
         ("segment_device", "1", "1"),
         ("storage_root_dir", "/dfs", "'/dfs'"),
         ("file_sync", "Data", "'data'"),
+        ("dfs_mode", "02770", "'2770'"),
         ("enable_ssd_offload", "true", "true"),
         ("ssd_offload_path", "/ssd", "'/ssd'"),
         ("ssd_offload_size", "1GB", "1073741824"),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mc_evict::PolicyKind;
-use mc_tier::SyncPolicy;
+use mc_tier::{FolderMode, SyncPolicy};
 use mc_transport::HugePageSize;
 use mc_types::{ByteSize, MediaType};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -126,6 +126,10 @@ pub(super) fn policy(value: &Value) -> Result<PolicyKind, Expected> {
 
 pub(super) fn file_sync(value: &Value) -> Result<SyncPolicy, Expected> {
     parsed(value, "auto, none, data or directory")
+}
+
+pub(super) fn folder_mode(value: &Value) -> Result<FolderMode, Expected> {
+    parsed(value, "permissions in octal digits, such as \"0770\" or \"2775\"")
 }
 
 pub(super) fn medium(value: &Value) -> Result<MediaType, Expected> {

@@ -9,8 +9,8 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 
-use super::SyncPolicy;
 use super::close::close;
+use super::{DirectorySettings, SyncPolicy};
 use crate::error::Damage;
 use crate::object::{Cover, ObjectBytes, SliceBytes, StoredObject};
 use crate::object_file::{HeaderError, MAX_HEADER_LEN, parse_header};
@@ -39,7 +39,7 @@ pub(super) fn write(
     path: &Path,
     header: &[u8],
     object: &ObjectBytes,
-    sync: SyncPolicy,
+    settings: DirectorySettings,
 ) -> io::Result<()> {
     let slices = object.slices().iter().map(|slice| slice.bytes().len());
     let len = slices.fold(header.len(), usize::saturating_add);
@@ -51,7 +51,8 @@ pub(super) fn write(
         writer.write_all(slice.bytes())?;
     }
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-    if sync != SyncPolicy::None {
+    settings.permit(&file)?;
+    if settings.sync != SyncPolicy::None {
         file.sync_data()?;
     }
     close(file)

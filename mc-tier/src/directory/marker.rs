@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use mc_types::DiskId;
 use tracing::warn;
 
-use super::{DirectoryTier, SyncPolicy};
+use super::{DirectorySettings, DirectoryTier};
 use crate::error::TierError;
 
 /// Bytes of a marker that are read. It has fewer.
@@ -39,7 +39,7 @@ impl DirectoryTier {
     pub fn open_marked(
         root: impl AsRef<Path>,
         cluster_id: &str,
-        sync: SyncPolicy,
+        settings: impl Into<DirectorySettings>,
         known: Option<DiskId>,
         or_older: bool,
     ) -> Result<(Self, Option<DiskId>), TierError> {
@@ -55,16 +55,20 @@ impl DirectoryTier {
                 let (root, marker) = (root.to_owned(), path.unwrap_or_default());
                 return Err(TierError::NotMounted { root, marker, known, found });
             }
-            return Ok((Self::open(root, cluster_id, sync)?, found));
+            return Ok((Self::open(root, cluster_id, settings)?, found));
         }
-        let tier = Self::open(root, cluster_id, sync)?;
+        let tier = Self::open(root, cluster_id, settings)?;
         let Some(path) = path else { return Ok((tier, None)) };
         if let Some(found) = read(&path)? {
             return Ok((tier, Some(found)));
         }
         match tier.make_marker(&path, cluster_id) {
             Ok(id) => Ok((tier, Some(id))),
-            Err(error @ (TierError::Denied { .. } | TierError::ReadOnly { .. })) => {
+            Err(
+                error @ (TierError::Denied { .. }
+                | TierError::DeniedIn { .. }
+                | TierError::ReadOnly { .. }),
+            ) => {
                 warn!(%error, "the root of the shared tier is not marked: one that is not mounted is not told");
                 Ok((tier, None))
             }
@@ -84,6 +88,7 @@ impl DirectoryTier {
         );
         let write = |mut file: File| {
             file.write_all(text.as_bytes())?;
+            self.settings.permit(&file)?;
             file.sync_all()
         };
         let written = File::create_new(&unfinished).and_then(write);

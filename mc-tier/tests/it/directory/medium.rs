@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use mc_testkit::role;
-use mc_tier::{DirectoryTier, Tier, TierError, Watermarks};
+use mc_tier::{DirectorySettings, DirectoryTier, SyncPolicy, Tier, TierError, Watermarks};
 use mc_types::ByteSize;
 
 use super::common::{files, id, object, open, scan_all, unfinished, with_object};
@@ -115,8 +115,17 @@ fn a_directory_of_another_user_is_told_and_read() {
     if let Some(root) = role::role() {
         let tier = open(Path::new(&root));
         let error = put(&tier, "new", 10).unwrap_err();
-        assert!(matches!(error, TierError::Denied { .. }) && !error.is_retryable(), "{error:?}");
-        assert!(matches!(tier.remove(&id("key")), Err(TierError::Denied { .. })));
+        assert!(!error.is_retryable());
+        let TierError::DeniedIn { folder, owner, mode, user, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(
+            (folder, *owner, *mode, *user),
+            (&tier.directory().join("tmp"), 0, 0o755, 65534)
+        );
+        let told = error.to_string();
+        assert!(told.contains("belongs to user 0") && told.contains("mode 0755"), "{told}");
+        assert!(matches!(tier.remove(&id("key")), Err(TierError::DeniedIn { mode: 0o755, .. })));
         let file = object(&id("key"), 5000);
         assert_eq!(tier.get(&id("key")).unwrap(), Some(file));
         return role::say("done");
@@ -132,6 +141,13 @@ fn a_directory_of_another_user_is_told_and_read() {
     let file = files(&tier).remove(0);
     all_may_read(file.parent().unwrap());
     all_may_read(&file);
+    let player = "directory::medium::a_directory_of_another_user_is_told_and_read";
+    let (works, launcher) = as_nobody();
+    play(works, launcher, player, root.path());
+}
+
+/// What says whether this program can be run as another user, and what does it.
+fn as_nobody() -> (Command, Command) {
     let as_nobody = || {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--clear-groups", "--"]);
@@ -139,6 +155,39 @@ fn a_directory_of_another_user_is_told_and_read() {
     };
     let mut works = as_nobody();
     works.args(["test", "-x"]).arg(std::env::current_exe().unwrap());
-    let player = "directory::medium::a_directory_of_another_user_is_told_and_read";
-    play(works, as_nobody(), player, root.path());
+    (works, as_nobody())
+}
+
+/// Played by a user who has nothing in common with the one that made the directory.
+#[test]
+fn with_a_mode_clients_of_several_users_write_and_delete() {
+    let open = |root: &Path| {
+        let mut settings = DirectorySettings::from(SyncPolicy::None);
+        settings.mode = Some("0777".parse().unwrap());
+        DirectoryTier::open(root, "cluster", settings).unwrap()
+    };
+    if let Some(root) = role::role() {
+        let tier = open(Path::new(&root));
+        assert_eq!(tier.get(&id("key")).unwrap(), Some(object(&id("key"), 10)));
+        assert!(tier.remove(&id("key")).unwrap());
+        // In folders of the other user, and in new ones.
+        for n in 0..1000 {
+            put(&tier, &format!("new-{n}"), 10).unwrap();
+        }
+        return role::say("done");
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let tier = open(root.path());
+    let mut keys = vec!["key".to_owned()];
+    keys.extend((0..100).map(|n| format!("old-{n}")));
+    keys.iter().for_each(|key| put(&tier, key, 10).unwrap());
+    let player = "directory::medium::with_a_mode_clients_of_several_users_write_and_delete";
+    let (works, launcher) = as_nobody();
+    play(works, launcher, player, root.path());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    for file in files(&tier) {
+        assert_eq!((mode(file.parent().unwrap()), mode(&file)), (0o777, 0o666), "{file:?}");
+    }
+    assert_eq!(mode(tier.directory()), 0o777);
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, ObjectId, SyncPolicy, Tier};
+use mc_tier::{DirectorySettings, DirectoryTier, ObjectId, Tier};
 use mc_types::{ByteSize, DiskId, ErrorCode};
 use parking_lot::{Mutex, RwLock};
 
@@ -74,7 +74,7 @@ impl SharedTier {
         environment: &Arc<dyn Environment>,
         own: Option<Arc<dyn Tier>>,
         root: Option<PathBuf>,
-        sync: SyncPolicy,
+        settings: DirectorySettings,
     ) -> Option<(Self, Option<LaterTier>)> {
         let named = config.settings.root.as_deref().map(PathBuf::from);
         let is_listed = named.is_some();
@@ -86,7 +86,7 @@ impl SharedTier {
                     cluster: config.settings.cluster_id.to_string(),
                     is_marked: is_listed,
                     root,
-                    sync,
+                    settings,
                 };
                 let directory = place.root.join(&place.cluster);
                 let mut later = LaterTier::new(place, Arc::clone(environment));

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_tier::{DirectoryTier, SyncPolicy, Tier, TierError};
+use mc_tier::{DirectorySettings, DirectoryTier, Tier, TierError};
 use mc_types::DiskId;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
@@ -51,16 +51,16 @@ pub(super) struct Place {
     pub(super) cluster: String,
     /// Whether the root has a marker, by which a file system that is not mounted is noticed.
     pub(super) is_marked: bool,
-    pub(super) sync: SyncPolicy,
+    pub(super) settings: DirectorySettings,
 }
 
 impl Place {
     /// Opens the directory. Blocks.
     fn open(self, known: Option<DiskId>, or_older: bool) -> Result<Opened, TierError> {
-        let Self { root, cluster, is_marked, sync } = self;
+        let Self { root, cluster, is_marked, settings } = self;
         let (tier, storage) = match is_marked {
-            true => DirectoryTier::open_marked(root, &cluster, sync, known, or_older)?,
-            false => (DirectoryTier::open(root, &cluster, sync)?, None),
+            true => DirectoryTier::open_marked(root, &cluster, settings, known, or_older)?,
+            false => (DirectoryTier::open(root, &cluster, settings)?, None),
         };
         info!(directory = %tier.directory().display(), "the shared tier is open");
         let directory = Arc::new(tier);
