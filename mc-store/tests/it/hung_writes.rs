@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use mc_cluster_testkit::Cluster;
 use mc_meta::LocalDiskConfig;
-use mc_store::{ByteSize, DiskOptions, MasterConfig};
+use mc_store::{ByteSize, DiskOptions, Generation, MasterConfig};
 use mc_testkit::{Input, Program, eventually_async, preload, role};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Calls that write to files below `MC_HANG_UNDER`, or remove them, do not return while the file
-/// `MC_HANG_WHILE` exists, and make the file `MC_HANG_SAYS` when they begin to wait.
+/// Calls that write to files below `MC_HANG_UNDER` do not return while the file `MC_HANG_WHILE` exists, and
+/// make the file `MC_HANG_SAYS` when they begin to wait. Those that remove files wait for
+/// `MC_HANG_REMOVALS_WHILE` to go.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,8 +30,8 @@ const SHIM: &str = r#"
 #include <sys/uio.h>
 #include <unistd.h>
 
-static void wait_for(const char *path) {
-    const char *under = getenv("MC_HANG_UNDER"), *file = getenv("MC_HANG_WHILE");
+static void wait_for(const char *path, const char *variable) {
+    const char *under = getenv("MC_HANG_UNDER"), *file = getenv(variable);
     if (!under || !file || access(file, F_OK) != 0 || strncmp(path, under, strlen(under)) != 0) return;
     int says = open(getenv("MC_HANG_SAYS"), O_CREAT | O_RDONLY, 0600);
     if (says >= 0) close(says);
@@ -43,7 +44,7 @@ static void wait_for_file(int fd) {
     ssize_t len = readlink(link, path, sizeof path - 1);
     if (len <= 0) return;
     path[len] = 0;
-    wait_for(path);
+    wait_for(path, "MC_HANG_WHILE");
 }
 
 #define HANGING(result, name, wait, params, ...)                                    \
@@ -54,7 +55,7 @@ static void wait_for_file(int fd) {
         return next(__VA_ARGS__);                                                   \
     }
 
-HANGING(int, unlink, wait_for(path), (const char *path), path)
+HANGING(int, unlink, wait_for(path, "MC_HANG_REMOVALS_WHILE"), (const char *path), path)
 HANGING(ssize_t, write, wait_for_file(fd), (int fd, const void *from, size_t len), fd, from, len)
 HANGING(ssize_t, writev, wait_for_file(fd), (int fd, const struct iovec *from, int count), fd, from, count)
 HANGING(ssize_t, pwrite, wait_for_file(fd), (int fd, const void *from, size_t len, off_t at), fd, from, len, at)
@@ -72,6 +73,7 @@ fn with_a_medium_that_hangs(player: &str) {
     let mut command = role::command(player, root.path().to_str().unwrap());
     command.env("LD_PRELOAD", &library).env("MC_HANG_UNDER", &medium);
     command.env("MC_HANG_WHILE", root.path().join("hangs"));
+    command.env("MC_HANG_REMOVALS_WHILE", root.path().join("removals-hang"));
     command.env("MC_HANG_SAYS", root.path().join("waits"));
     let mut program = Program::start(LONG, &mut command, Input::None);
     while program.hear() != "done" {}
@@ -138,5 +140,65 @@ fn where_a_client_leaves_while_it_writes() {
         something_waits(root).await;
         tokio::time::timeout(DEADLINE, second.shutdown()).await.unwrap();
         fs::remove_file(root.join("hangs")).unwrap();
+    });
+}
+
+#[test]
+fn an_upsert_and_a_removal_wait_for_no_file_that_is_still_to_be_written() {
+    with_a_medium_that_hangs("hung_writes::where_files_wait_that_the_master_does_not_know_of");
+}
+
+#[test]
+fn where_files_wait_that_the_master_does_not_know_of() {
+    let Some(root) = role::role() else { return };
+    let root = Path::new(&root);
+    let medium = root.join("medium");
+    let (hangs, removals_hang) = (root.join("hangs"), root.join("removals-hang"));
+    in_a_runtime(async || {
+        let mut cluster = Cluster::start(&[ByteSize::mib(32)]).await;
+        let app = cluster.client().storage_root(&medium).connect().await.unwrap();
+        let file = |key: &str| app.file_path(key, Generation::new(0)).unwrap();
+        for key in ["replaced", "removed", "again"] {
+            app.put(key, "old").await.unwrap();
+        }
+        assert!(app.flush_files(DEADLINE).await);
+        fs::write(&hangs, "").unwrap();
+        app.put("first", "value").await.unwrap();
+        something_waits(root).await;
+        for n in 0..100 {
+            app.put(&format!("k{n}"), "value").await.unwrap();
+        }
+        // Far behind in the queue, and void by the removal.
+        app.put("void", "value").await.unwrap();
+        let prompt = async {
+            app.upsert("replaced", "new").await.unwrap();
+            assert!(!file("replaced").exists());
+            app.remove("removed", true).await.unwrap();
+            app.remove("void", true).await.unwrap();
+            assert!(!file("removed").exists());
+        };
+        tokio::time::timeout(Duration::from_secs(5), prompt).await.expect("no write is waited for");
+        // A directory that hangs altogether holds an upsert up for a while.
+        fs::write(&removals_hang, "").unwrap();
+        let bounded = app.upsert("again", "new");
+        tokio::time::timeout(Duration::from_secs(10), bounded).await.expect("it ends").unwrap();
+        // The write that is under way is of an object that is removed meanwhile.
+        let removed = app.remove("first", true);
+        tokio::time::timeout(Duration::from_secs(10), removed).await.expect("it ends").unwrap();
+        fs::remove_file(&removals_hang).unwrap();
+        fs::remove_file(&hangs).unwrap();
+        assert!(app.flush_files(DEADLINE).await);
+        let settled = async || {
+            let gone = ["removed", "void", "first"].iter().all(|key| !file(key).exists());
+            gone && ["replaced", "again", "k0", "k99"].iter().all(|key| file(key).exists())
+        };
+        eventually_async(DEADLINE, "the right files", settled).await;
+        cluster.nodes.remove(0).shutdown().await;
+        for key in ["replaced", "again"] {
+            assert_eq!(app.get(key).await.unwrap(), "new", "{key}");
+        }
+        assert!(app.get("void").await.is_err() && app.get("first").await.is_err());
+        assert_eq!(app.get("k50").await.unwrap(), "value");
+        app.shutdown().await;
     });
 }

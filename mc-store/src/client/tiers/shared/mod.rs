@@ -9,6 +9,7 @@ mod persist;
 mod promote;
 mod queue;
 mod room;
+mod turns;
 mod unlisted;
 mod upkeep;
 

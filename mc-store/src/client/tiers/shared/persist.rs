@@ -45,7 +45,7 @@ type Written = (Pending, bool);
 /// Writes files, so many at a time, until the client has gone.
 pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>, writers: usize) {
     let mut writing: JoinSet<Written> = JoinSet::new();
-    let (mut written, mut bytes, mut next) = (Vec::new(), 0, None::<Pending>);
+    let (mut written, mut bytes, mut next) = (Vec::new(), 0, None::<Job>);
     let mut report_at = Instant::now();
     loop {
         if written.is_empty() {
@@ -60,15 +60,12 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
             }
             () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
             job = queue.recv(), if next.is_none() && writing.len() < writers => {
-                let (Some(job), Some(core)) = (job, core.upgrade()) else { return };
-                match job {
-                    Job::Write(pending) => next = Some(pending),
-                    Job::Delete(deletion) => core.delete_unlisted(deletion).await,
-                }
+                let Some(job) = job else { return };
+                next = Some(job);
             }
         }
-        let has_room = |next: &mut Pending| writing.is_empty() || bytes + next.len() <= BYTES;
-        if let Some(mut pending) = next.take_if(has_room) {
+        let has_room = |(_, next): &mut Job| writing.is_empty() || bytes + next.len() <= BYTES;
+        if let Some((turn, mut pending)) = next.take_if(has_room) {
             let Some(core) = core.upgrade() else { return };
             if core.is_late(&pending) {
                 pending.bytes = None;
@@ -76,10 +73,10 @@ pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>
             } else {
                 bytes += pending.len();
                 writing.spawn(async move {
-                    let is_written = core.write_file(&pending).await;
-                    if !is_written {
-                        core.delete_outdated(std::slice::from_ref(&pending)).await;
-                    }
+                    let is_written = match core.has_unlisted() {
+                        true => core.write_in_turn(turn, &pending).await,
+                        false => core.write_file(&pending).await,
+                    };
                     pending.bytes = None;
                     (pending, is_written)
                 });
@@ -113,7 +110,7 @@ impl Core {
     }
 
     /// Writes the file of an object. Returns whether it is written.
-    async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
+    pub(super) async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
         let Some(shared) = &self.shared_tier else { return false };
         let (Some(tier), Ok(id)) =
             (shared.tier(), self.file_id(shared, pending.key.as_ref(), pending.handle.generation))

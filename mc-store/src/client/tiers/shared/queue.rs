@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::SharedTier;
+use super::turns::{Turn, Turns};
 
 /// Objects whose files wait to be written. Those beyond it get no file.
 const QUEUE: usize = 1 << 16;
@@ -69,17 +70,17 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Work on files, in the order in which it was asked for.
-#[derive(Debug)]
-pub(super) enum Job {
-    Write(Pending),
-    Delete(Deletion),
-}
+/// Deletions that wait to be carried out.
+const DELETIONS: usize = 1024;
+
+/// An object whose file waits to be written, and its turn.
+pub(super) type Job = (Turn, Pending);
 
 /// Files to delete that the master does not know of.
 #[derive(Debug)]
 pub(super) struct Deletion {
-    pub(super) which: Which,
+    pub(super) which: Arc<Which>,
+    pub(super) turn: Turn,
     /// Told for each of the objects whether it had a file.
     pub(super) done: oneshot::Sender<Vec<bool>>,
 }
@@ -91,12 +92,37 @@ pub(super) enum Which {
     Matching(TenantId, Option<Box<Pattern>>),
 }
 
+impl Which {
+    /// The objects, if they are named.
+    pub(super) fn objects(&self) -> &[ObjectId] {
+        match self {
+            Self::Objects(ids) => ids,
+            Self::Matching(..) => &[],
+        }
+    }
+
+    /// Returns whether this object is one of them.
+    pub(super) fn has(&self, id: &ObjectId) -> bool {
+        match self {
+            Self::Objects(ids) => ids.contains(id),
+            Self::Matching(tenant, pattern) => {
+                id.tenant() == tenant.as_str()
+                    && pattern.as_ref().is_none_or(|pattern| pattern.is_match(id.key().as_str()))
+            }
+        }
+    }
+}
+
 /// The objects whose files wait.
 #[derive(Debug)]
 pub(super) struct Queue {
     sender: mpsc::Sender<Job>,
     /// Taken by the task that writes.
     receiver: Mutex<Option<mpsc::Receiver<Job>>>,
+    deletions: mpsc::Sender<Deletion>,
+    /// Taken by the task that deletes.
+    deletions_receiver: Mutex<Option<mpsc::Receiver<Deletion>>>,
+    pub(super) turns: Turns,
     /// Objects beyond the limit, of which the master is told.
     pub(super) refused: Mutex<Vec<Pending>>,
     /// Objects that wait or are being written.
@@ -110,9 +136,13 @@ pub(super) struct Queue {
 impl Default for Queue {
     fn default() -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
+        let (deletions, deletions_receiver) = mpsc::channel(DELETIONS);
         Self {
             sender,
             receiver: Mutex::new(Some(receiver)),
+            deletions,
+            deletions_receiver: Mutex::new(Some(deletions_receiver)),
+            turns: Turns::default(),
             refused: Mutex::default(),
             open: AtomicUsize::new(0),
             held: Arc::default(),
@@ -126,10 +156,25 @@ impl Queue {
         self.receiver.lock().take()
     }
 
-    /// Asks for a deletion, after all that was asked for earlier.
-    pub(super) async fn delete(&self, deletion: Deletion) {
+    pub(super) fn take_deletions(&self) -> Option<mpsc::Receiver<Deletion>> {
+        self.deletions_receiver.lock().take()
+    }
+
+    /// Asks for a deletion, which waits for no file that is to be written. Returns what came of it; nothing is
+    /// asked for, or all goes on, when this is dropped.
+    pub(super) async fn delete(&self, which: Which) -> Vec<bool> {
+        let (done, outcome) = oneshot::channel();
         // Nobody deletes any more when the client ends.
-        let _ = self.sender.send(Job::Delete(deletion)).await;
+        let Ok(place) = self.deletions.reserve().await else { return Vec::new() };
+        let which = Arc::new(which);
+        let turn = self.turns.begin_deletion(&which);
+        place.send(Deletion { which, turn, done });
+        outcome.await.unwrap_or_default()
+    }
+
+    /// Returns whether no file waits to be written or is being written.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
     }
 
     pub(super) fn ended(&self, files: usize) {
@@ -164,8 +209,9 @@ impl SharedTier {
     pub(in crate::client) fn persist(&self, pending: Pending) {
         let queue = &self.queue;
         queue.open.fetch_add(1, Ordering::Relaxed);
-        let Err(refused) = queue.sender.try_send(Job::Write(pending)) else { return };
-        let Job::Write(mut refused) = refused.into_inner() else { return };
+        let send = |turn| queue.sender.try_send((turn, pending)).err();
+        let refused = queue.turns.enter(|turn| send(turn).map(|refused| refused.into_inner().1));
+        let Some(mut refused) = refused else { return };
         refused.bytes = None;
         queue.ended(1);
         self.counters.dropped(queue.sender.max_capacity());
@@ -183,7 +229,7 @@ impl SharedTier {
             loop {
                 let mut told = pin!(self.queue.is_empty.notified());
                 told.as_mut().enable();
-                if self.queue.open.load(Ordering::Acquire) == 0 {
+                if self.queue.is_idle() {
                     return;
                 }
                 told.await;

@@ -6,25 +6,34 @@
 //! one that is not written leaves no older one there. A client deletes the files of what it removes or
 //! replaces itself; of what others do it knows nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mc_meta::{DiskReplica, Pattern, TenantId};
+use mc_meta::{DiskReplica, Pattern};
 use mc_rpc::{Refusal, ReplicaList};
 use mc_tier::{DirectoryTier, InvalidObject, ObjectId, StoredObject, Tier as _, TierError};
 use mc_types::{ErrorCode, Generation, KeyRef};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::SharedTier;
 use super::queue::{Deletion, Pending, Which};
+use super::turns::Turn;
 use super::upkeep::PAGE;
 use crate::client::core::Core;
 use crate::client::tiers::work::slices_of;
 
 /// In the place of the put that an object came from. No master gives it to one.
 const OF_ANY_PUT: Generation = Generation::new(0);
+
+/// How long a removal or a replacement waits for the deletion of files: a directory may hang.
+const DELETION: Duration = Duration::from_secs(2);
+
+/// Deletions that are carried out at a time.
+const DELETERS: usize = 4;
 
 /// Threads that look for the files of one call's keys.
 const LOOKERS: usize = 16;
@@ -190,28 +199,62 @@ impl Core {
         }
     }
 
+    /// Has files deleted. Returns for each whether it was there; nothing when that takes too long, and then it
+    /// goes on.
     async fn ask_to_delete(&self, which: Which) -> Vec<bool> {
         let Some((shared, _)) = self.unlisted() else { return Vec::new() };
-        let (done, outcome) = oneshot::channel();
-        shared.queue.delete(Deletion { which, done }).await;
-        outcome.await.unwrap_or_default()
+        // To find those that match takes a listing.
+        let is_bounded = matches!(which, Which::Objects(_));
+        let deleted = shared.queue.delete(which);
+        if !is_bounded {
+            return deleted.await;
+        }
+        timeout(DELETION, deleted).await.unwrap_or_else(|_| {
+            shared.counters.complain(|failures| {
+                warn!(failures, "files are not deleted after {DELETION:?}; going on without that");
+            });
+            Vec::new()
+        })
+    }
+
+    /// Writes a file, unless the object was deleted since that was asked for. Returns whether it is written.
+    pub(super) async fn write_in_turn(self: &Arc<Self>, turn: Turn, pending: &Pending) -> bool {
+        let (Some((shared, _)), Ok(id)) =
+            (self.unlisted(), self.object_id(pending.key.as_ref(), OF_ANY_PUT))
+        else {
+            return false;
+        };
+        let turns = &shared.queue.turns;
+        if !turns.begin_write(turn, &id).await {
+            return false;
+        }
+        let is_written = self.write_file(pending).await;
+        let is_void = turns.is_void(turn, &id);
+        if !is_written || is_void {
+            self.delete_outdated(std::slice::from_ref(pending)).await;
+        }
+        turns.end_write();
+        is_written && !is_void
     }
 
     /// Deletes files, and tells whoever asked for it.
-    pub(super) async fn delete_unlisted(&self, deletion: Deletion) {
-        let Some((shared, tier)) = self.unlisted() else { return };
-        let Deletion { which, done } = deletion;
+    async fn delete_unlisted(&self, deletion: Deletion) {
+        let Some(shared) = &self.shared_tier else { return };
+        let Deletion { which, turn, done } = deletion;
+        let tier = shared.unlisted();
+        let those = Arc::clone(&which);
         let delete = move || {
             let mut had_files = Vec::new();
-            let deleted = match which {
+            let Some(tier) = tier else { return Ok((had_files, Ok(()))) };
+            let deleted = match &*those {
                 Which::Objects(ids) => delete(&tier, ids.iter(), &mut had_files),
-                Which::Matching(tenant, pattern) => {
-                    delete_matching(&tier, &tenant, pattern.as_deref(), &mut had_files)
-                }
+                Which::Matching(..) => delete_matching(&tier, &those, &mut had_files),
             };
             Ok((had_files, deleted))
         };
-        let Ok((had_files, deleted)) = self.on_tier(delete).await else { return };
+        let outcome = self.on_tier(delete).await;
+        shared.queue.turns.end_deletion(turn, &which, || shared.queue.is_idle()).await;
+        let Ok((had_files, deleted)) = outcome else { return };
         if let Err(error) = deleted {
             shared.counters.complain(|failures| {
                 warn!(%error, failures, "files of removed objects could not be deleted");
@@ -220,6 +263,21 @@ impl Core {
         shared.counters.deleted(had_files.iter().filter(|had_file| **had_file).count() as u64);
         // Whoever asked may have gone.
         let _ = done.send(had_files);
+    }
+}
+
+/// Deletes files as it is asked for, so many times at a time, until the client has gone.
+pub(super) async fn delete_as_asked(core: Weak<Core>, mut asked: mpsc::Receiver<Deletion>) {
+    let mut going_on = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = going_on.join_next() => {}
+            deletion = asked.recv(), if going_on.len() < DELETERS => {
+                let (Some(deletion), Some(core)) = (deletion, core.upgrade()) else { return };
+                going_on.spawn(async move { core.delete_unlisted(deletion).await });
+            }
+        }
     }
 }
 
@@ -257,19 +315,14 @@ fn delete<'a>(
 
 fn delete_matching(
     tier: &DirectoryTier,
-    tenant: &TenantId,
-    pattern: Option<&Pattern>,
+    which: &Which,
     had_files: &mut Vec<bool>,
 ) -> Result<(), TierError> {
-    let matches = |id: &&ObjectId| {
-        id.tenant() == tenant.as_str()
-            && pattern.is_none_or(|pattern| pattern.is_match(id.key().as_str()))
-    };
     let mut deleted = Ok(());
     let mut after = None;
     loop {
         let page = tier.scan(after.as_ref(), PAGE)?;
-        let ids = page.objects.iter().map(StoredObject::id).filter(matches);
+        let ids = page.objects.iter().map(StoredObject::id).filter(|id| which.has(id));
         deleted = deleted.and(delete(tier, ids, had_files));
         after = page.next;
         if after.is_none() {

@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use super::opening::keep_open;
 use super::persist::{WRITERS, write_files};
 use super::promote::promote_files;
+use super::unlisted::delete_as_asked;
 use super::{LaterTier, SharedTier};
 use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
@@ -55,6 +56,12 @@ impl Core {
         if let Some(jobs) = shared.queue.take() {
             let writing = write_files(Arc::downgrade(self), jobs, writers);
             self.background.lock().spawn_on(writing, &self.runtime);
+        }
+        if shared.is_unlisted
+            && let Some(deletions) = shared.queue.take_deletions()
+        {
+            let deleting = delete_as_asked(Arc::downgrade(self), deletions);
+            self.background.lock().spawn_on(deleting, &self.runtime);
         }
         if shared.tier().is_some() {
             self.start_upkeep();
