@@ -168,7 +168,11 @@ impl Objects {
     ) -> Result<Option<Bytes>, TierError> {
         let (start, end) = (opened.header_len + range.start, opened.header_len + range.end);
         let there = (opened.first.len() as u64).clamp(start, end);
-        let first = opened.first.slice((start.min(there)) as usize..there as usize);
+        // A range may begin behind the bytes that were read with the header.
+        let first = match there > start {
+            true => opened.first.slice(start as usize..there as usize),
+            false => Bytes::new(),
+        };
         if there == end {
             return Ok(Some(first));
         }
