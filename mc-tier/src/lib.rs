@@ -16,6 +16,7 @@ pub mod object_file;
 mod object_tier;
 mod oldest;
 mod place;
+mod shared_place;
 mod tier;
 #[cfg(feature = "usrbio")]
 mod usrbio;
@@ -38,7 +39,8 @@ pub use object::{
 #[cfg(feature = "object-store")]
 pub use object_tier::{ObjectStoreSettings, ObjectStoreTier};
 #[cfg(feature = "s3")]
-pub use object_tier::{S3Settings, S3Variables};
+pub use object_tier::{ProfileError, S3Settings, S3Variables};
+pub use shared_place::{BucketPlace, InvalidPlace, SharedPlace};
 pub use tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 #[cfg(feature = "usrbio")]
 pub use usrbio::{UsrbioBackend, UsrbioSettings};

@@ -1,9 +1,12 @@
 //! A tier in an object store.
 
+mod evict;
 mod failure;
 mod list;
 mod location;
 mod objects;
+#[cfg(feature = "s3")]
+mod profile;
 mod read;
 #[cfg(feature = "s3")]
 mod s3;
@@ -20,10 +23,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId};
-use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
+use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 use location::Location;
 use objects::Objects;
 
+#[cfg(feature = "s3")]
+pub use profile::ProfileError;
 #[cfg(feature = "s3")]
 pub use s3::{S3Settings, S3Variables};
 
@@ -93,7 +98,7 @@ impl ObjectStoreTier {
     ///
     /// | URL | place |
     /// |---|---|
-    /// | `s3://BUCKET/PREFIX` | a bucket, by the feature `s3`; the prefix may be missing |
+    /// | `s3://BUCKET/PREFIX` | a bucket, by the feature `s3`; the prefix may be missing, and `?endpoint=URL&region=REGION` behind it says where it is |
     /// | `file:///DIRECTORY` | a directory that exists |
     /// | `memory:///` | memory of the tier and its clones, for tests |
     ///
@@ -208,5 +213,45 @@ impl Tier for ObjectStoreTier {
     /// Counts the objects of all processes that use the place, by listing it.
     fn usage(&self) -> Result<TierUsage, TierError> {
         self.wait(|objects| async move { objects.usage().await })
+    }
+
+    /// Evicts the objects that were stored first, by the times of the store. Lists the place twice, and reads
+    /// the header of each object that goes. Those that are damaged go without a word.
+    fn evict(
+        &self,
+        watermarks: Watermarks,
+        evicted: &mut dyn FnMut(ObjectId),
+    ) -> Result<TierUsage, TierError> {
+        let used = self.usage()?.bytes;
+        let mut removed = TierUsage::default();
+        if used <= watermarks.high.as_u64() {
+            return Ok(removed);
+        }
+        let wanted = used.saturating_sub(watermarks.low.as_u64());
+        let oldest = self.wait(move |objects| async move { objects.oldest(wanted).await })?;
+        let mut failure = None;
+        for part in oldest.chunks(evict::PART) {
+            let part: Vec<_> =
+                part.iter().map(|((.., place), len)| (place.clone(), *len)).collect();
+            for outcome in self.wait(|objects| async move { objects.evict_part(part).await }) {
+                match outcome {
+                    Ok(Some((id, len))) => {
+                        removed.objects += 1;
+                        removed.bytes += len;
+                        if let Some(id) = id {
+                            evicted(id);
+                        }
+                    }
+                    // Removed by another in the meantime.
+                    Ok(None) => {}
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            // Of the others nothing else would be heard.
+            if matches!(failure, Some(TierError::Unavailable { .. } | TierError::NoBucket { .. })) {
+                break;
+            }
+        }
+        failure.filter(|_| removed.objects == 0).map_or(Ok(removed), Err)
     }
 }

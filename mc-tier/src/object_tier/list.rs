@@ -83,7 +83,7 @@ impl Objects {
     }
 
     /// The place of a stored object below the prefix, if it is an object of a tier.
-    fn place_of<'a>(&self, meta: &'a ObjectMeta) -> Option<&'a str> {
+    pub(super) fn place_of<'a>(&self, meta: &'a ObjectMeta) -> Option<&'a str> {
         let path = meta.location.as_ref();
         let place = if self.prefix.is_root() {
             path
@@ -95,7 +95,7 @@ impl Objects {
         (is_folder && is_object(name) && !name.contains('/')).then_some(place)
     }
 
-    fn listing(&self, error: object_store::Error) -> TierError {
+    pub(super) fn listing(&self, error: object_store::Error) -> TierError {
         self.failure("list", "", error)
     }
 }

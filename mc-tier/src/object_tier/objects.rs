@@ -56,14 +56,17 @@ impl Objects {
                 LocalFileSystem::new_with_prefix(directory).map(|store| Box::new(store) as _)
             }
             #[cfg(feature = "s3")]
-            Location::Bucket { bucket, prefix } => {
-                objects.root = format!("s3://{bucket}/{prefix}");
-                objects.prefix = prefix;
+            Location::Bucket(bucket) => {
+                objects.root = format!("s3://{}/{}", bucket.name(), bucket.prefix());
+                objects.prefix = Path::parse(bucket.prefix()).map_err(|_| {
+                    let reason = "a prefix has no signs that need an encoding";
+                    TierError::InvalidUrl { url: objects.root.clone(), reason }
+                })?;
                 super::s3::connect(&bucket, &settings.s3)
             }
             #[cfg(not(feature = "s3"))]
-            Location::Bucket { bucket, prefix } => {
-                let url = format!("s3://{bucket}/{prefix}");
+            Location::Bucket(bucket) => {
+                let url = format!("s3://{}/{}", bucket.name(), bucket.prefix());
                 let reason =
                     "this program was built without S3: turn on the feature `s3` of mc-tier";
                 return Err(TierError::InvalidUrl { url, reason });
@@ -144,9 +147,13 @@ impl Objects {
     }
 
     pub(super) async fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
-        let place = Self::place(id);
-        let path = self.path(&place);
-        let failure = |error| self.failure("remove", &place, error);
+        self.remove_at(&Self::place(id)).await
+    }
+
+    /// Removes what is at `place`. Returns whether there was something.
+    pub(super) async fn remove_at(&self, place: &str) -> Result<bool, TierError> {
+        let path = self.path(place);
+        let failure = |error| self.failure("remove", place, error);
         let was_there = match self.store.head(&path).await {
             Ok(_) => true,
             // Without a body, an answer does not tell a missing bucket: the removal's does.

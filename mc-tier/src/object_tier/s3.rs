@@ -9,6 +9,9 @@ use object_store::client::{HttpClient, HttpConnector};
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
+use super::profile::{self, ProfileError};
+use crate::shared_place::BucketPlace;
+
 /// How S3 is reached.
 ///
 /// A request that cannot be sent, that is not answered in time, or that is answered with a failure
@@ -20,7 +23,8 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct S3Settings {
-    /// The endpoint, the region, the credentials and more. None by default, which is Amazon's
+    /// The endpoint, the region, the credentials and more; the endpoint and the region of the URL go before
+    /// these. None by default, which is Amazon's
     /// `us-east-1` with the credentials of the machine's role.
     pub variables: S3Variables,
     /// How long a connection may take to be made; 5 s by default.
@@ -67,6 +71,19 @@ impl S3Variables {
         });
         all.filter(|(name, _)| name.starts_with("AWS_")).collect()
     }
+
+    /// Adds what is not among the variables from the files of AWS's own tools: the credentials, unless there
+    /// is a key or a web identity, and the region and the endpoint, unless there is one. That is of the profile
+    /// that `AWS_PROFILE` names, or of `default`, in `AWS_SHARED_CREDENTIALS_FILE` (`~/.aws/credentials`) and
+    /// `AWS_CONFIG_FILE` (`~/.aws/config`). A file that is not there says nothing. Reads files, and so blocks.
+    ///
+    /// # Errors
+    /// [`ProfileError`]: a file cannot be read, or has credentials of a kind that is not supported.
+    pub fn with_files(mut self) -> Result<Self, ProfileError> {
+        let added = profile::missing(&self.0, std::env::home_dir().as_deref())?;
+        self.0.extend(added);
+        Ok(self)
+    }
 }
 
 impl FromIterator<(String, String)> for S3Variables {
@@ -83,7 +100,7 @@ impl fmt::Debug for S3Variables {
 
 /// Makes the client of a bucket.
 pub(super) fn connect(
-    bucket: &str,
+    bucket: &BucketPlace,
     settings: &S3Settings,
 ) -> object_store::Result<Box<dyn ObjectStore>> {
     // One request removes one object, as every store can.
@@ -93,6 +110,14 @@ pub(super) fn connect(
         if let Ok(key) = name.to_ascii_lowercase().parse() {
             builder = builder.with_config(key, value);
         }
+    }
+    if let Some(endpoint) = bucket.endpoint() {
+        // Also over an endpoint of all services.
+        builder = builder.with_config(AmazonS3ConfigKey::Endpoint, endpoint);
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    if let Some(region) = bucket.region() {
+        builder = builder.with_region(region);
     }
     check_endpoint(&builder)?;
     let retry = RetryConfig {
@@ -109,7 +134,7 @@ pub(super) fn connect(
         request_timeout: settings.request_timeout,
     };
     let store = builder
-        .with_bucket_name(bucket)
+        .with_bucket_name(bucket.name())
         .with_retry(retry)
         .with_http_connector(connector)
         .build()?;

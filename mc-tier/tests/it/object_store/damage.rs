@@ -1,5 +1,9 @@
 //! Stored objects that others have changed, through the API.
 
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use mc_testkit::SeaweedFs;
 use mc_tier::{Damage, ObjectId, ObjectStoreTier, Tier, TierError};
 use object_store::ObjectStoreExt as _;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -7,7 +11,7 @@ use object_store::path::Path;
 use tokio::runtime::Runtime;
 
 use super::common::{id, object, scan_all};
-use super::server::{SECRET, Server};
+use super::server::{SECRET, open, shared};
 
 /// Another program that uses a bucket.
 pub(crate) struct Client {
@@ -16,7 +20,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(server: &Server, bucket: &str) -> Self {
+    pub(crate) fn new(server: &SeaweedFs, bucket: &str) -> Self {
         // The tier has a provider of its own; the client that is made here takes the process's.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let store = AmazonS3Builder::new()
@@ -52,6 +56,15 @@ impl Client {
         self.run(all.try_collect()).unwrap()
     }
 
+    /// When each object was stored.
+    pub(crate) fn times(&self) -> BTreeMap<String, SystemTime> {
+        use futures_util::TryStreamExt as _;
+        use object_store::ObjectStore as _;
+        let all = self.store.list(None);
+        let all = all.map_ok(|meta| (meta.location.into(), meta.last_modified.into()));
+        self.run(all.try_collect()).unwrap()
+    }
+
     pub(crate) fn only(&self) -> (String, String) {
         let mut all = self.list();
         assert_eq!(all.len(), 1, "{all:?}");
@@ -60,9 +73,9 @@ impl Client {
 }
 
 /// Two objects, of which the name of the first is returned.
-fn two(server: &Server, bucket: &str) -> (ObjectStoreTier, [ObjectId; 2], Client, String) {
+fn two(server: &SeaweedFs, bucket: &str) -> (ObjectStoreTier, [ObjectId; 2], Client, String) {
     server.make_bucket(bucket);
-    let tier = server.open(bucket);
+    let tier = open(server, bucket);
     let ids = [id("damaged"), id("whole")];
     tier.put(&ids[0], &object("damaged", 20_000)).unwrap();
     let client = Client::new(server, bucket);
@@ -88,7 +101,7 @@ fn is_told_and_healed(tier: &ObjectStoreTier, [damaged, whole]: &[ObjectId; 2]) 
 
 #[test]
 fn no_flipped_bit_is_returned() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let (tier, ids, client, name) = two(&server, "flipped");
     let original = client.get(&name);
     for byte in (0..110).step_by(7).chain([200, 15_000, original.len() - 1]) {
@@ -111,7 +124,7 @@ fn no_flipped_bit_is_returned() {
 
 #[test]
 fn an_object_that_was_cut_or_is_too_long_is_told() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let (tier, ids, client, name) = two(&server, "cut");
     let whole = client.get(&name);
     for len in [0, 1, 23, 60, 100, whole.len() - 1] {
@@ -130,7 +143,7 @@ fn an_object_that_was_cut_or_is_too_long_is_told() {
 
 #[test]
 fn an_object_under_the_name_of_another_is_told() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let (tier, ids, client, name) = two(&server, "other");
     let (other, _) = client.list().into_iter().find(|(other, _)| *other != name).unwrap();
     client.put(&name, &client.get(&other));
@@ -141,7 +154,7 @@ fn an_object_under_the_name_of_another_is_told() {
 
 #[test]
 fn an_object_of_a_newer_version_is_told() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let (tier, ids, client, name) = two(&server, "newer");
     let mut bytes = client.get(&name);
     bytes[4] = 2;
@@ -152,7 +165,7 @@ fn an_object_of_a_newer_version_is_told() {
 
 #[test]
 fn an_object_that_another_has_removed_is_none() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let (tier, ids, client, name) = two(&server, "gone");
     client.run(client.store.delete(&Path::parse(&name).unwrap())).unwrap();
     assert_eq!(tier.get(&ids[0]).unwrap(), None);

@@ -4,17 +4,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use mc_testkit::{Relay, eventually_blocking};
+use mc_testkit::{Relay, SeaweedFs, eventually_blocking};
 use mc_tier::{ObjectBytes, ObjectStoreTier, Tier, TierError};
 use tokio::runtime::Runtime;
 
 use super::common::{MIB, id, object};
 use super::damage::Client;
-use super::server::{LIMIT, SECRET, Server, open_at, settings};
+use super::server::{LIMIT, SECRET, open_at, settings, shared, start};
 
 /// A server, and a way to it that counts the bytes.
-fn behind_a_relay() -> Option<(Server, Relay, Runtime)> {
-    let server = Server::start()?;
+fn behind_a_relay() -> Option<(SeaweedFs, Relay, Runtime)> {
+    let server = start()?;
     server.make_bucket("bucket");
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -121,7 +121,7 @@ fn forward_without(text: &[u8], mut client: TcpStream, mut server: TcpStream) {
 
 #[test]
 fn a_put_that_fails_aborts_its_upload() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("aborted");
     let proxy = without(b"partNumber=3&", server.s3());
     let tier = open_at(proxy, "aborted", "admin", SECRET).unwrap();
@@ -137,7 +137,7 @@ fn a_put_that_fails_aborts_its_upload() {
 #[test]
 fn an_upload_that_nobody_aborts_is_counted() {
     use object_store::ObjectStoreExt as _;
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("left");
     let client = Client::new(&server, "left");
     let mut upload = client.run(client.store.put_multipart(&"left".into())).unwrap();

@@ -4,30 +4,34 @@ use std::path::Path;
 use std::time::Instant;
 
 use mc_testkit::role::{command, role, say};
-use mc_testkit::{Input, Program};
-use mc_tier::{ObjectStoreSettings, ObjectStoreTier, S3Variables, Tier, TierError, conformance};
+use mc_testkit::{Input, Program, SeaweedFs, eventually_blocking};
+use mc_tier::{
+    ObjectId, ObjectStoreSettings, ObjectStoreTier, S3Variables, Tier, TierError, Watermarks,
+    conformance,
+};
+use mc_types::{ByteSize, Generation, ObjectKey};
 use object_store::ObjectStoreExt as _;
 
 use super::common::{MIB, id, object};
 use super::damage::Client;
-use super::server::{LIMIT, SECRET, Server, open_at};
+use super::server::{LIMIT, SECRET, open, open_at, settings, shared};
 
 #[test]
 fn a_bucket_does_what_the_suite_wants() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("suite");
     let mut number = 0;
     conformance::run(&mut |is_new| {
         number += u32::from(is_new);
-        Box::new(server.open(&format!("suite/a prefix/{number}")))
+        Box::new(open(&server, &format!("suite/a prefix/{number}")))
     });
 }
 
 #[test]
 fn a_value_of_64_mib_goes_in_parts_and_comes_back() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("long");
-    let tier = server.open("long");
+    let tier = open(&server, "long");
     let (id, long) = (id("long"), object("long", 64 * MIB));
     let begin = Instant::now();
     tier.put(&id, &long).unwrap();
@@ -52,10 +56,10 @@ fn a_value_of_64_mib_goes_in_parts_and_comes_back() {
 #[test]
 fn two_clients_share_a_bucket() {
     const LEN: usize = 12 * MIB;
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("shared");
-    let [one, other] = [(); 2].map(|()| server.open("shared/prefix"));
-    let elsewhere = server.open("shared/pre");
+    let [one, other] = [(); 2].map(|()| open(&server, "shared/prefix"));
+    let elsewhere = open(&server, "shared/pre");
     let id = id("key");
     one.put(&id, &object("one", 5000)).unwrap();
     assert_eq!(other.get(&id).unwrap(), Some(object("one", 5000)));
@@ -82,9 +86,9 @@ fn two_clients_share_a_bucket() {
 
 #[test]
 fn who_may_not_is_told_and_the_secret_is_not() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("rights");
-    let tier = server.open("rights");
+    let tier = open(&server, "rights");
     tier.put(&id("key"), &object("key", 100)).unwrap();
     for (user, secret) in [("admin", "a-wrong-secret"), ("nobody", SECRET)] {
         let error = open_at(server.s3(), "rights", user, secret).unwrap_err();
@@ -123,7 +127,7 @@ fn a_client_over_tls() {
 
 #[test]
 fn a_bucket_is_reached_over_tls_by_an_authority_that_is_trusted() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("tls");
     let (address, authority) = server.s3_over_tls();
     let client = |authority: &Path| {
@@ -156,13 +160,13 @@ fn an_endpoint_without_tls_must_be_allowed() {
 
 #[test]
 fn a_missing_bucket_is_told_and_is_no_missing_object() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     let missing = |result: Result<(), TierError>| {
         assert!(matches!(result, Err(TierError::NoBucket { .. })), "{result:?}");
     };
     missing(open_at(server.s3(), "never-made/prefix", "admin", SECRET).map(drop));
     server.make_bucket("removed");
-    let tier = server.open("removed");
+    let tier = open(&server, "removed");
     tier.put(&id("key"), &object("key", 100)).unwrap();
     server.remove_bucket("removed");
     missing(tier.put(&id("key"), &object("key", 100)));
@@ -175,9 +179,9 @@ fn a_missing_bucket_is_told_and_is_no_missing_object() {
 
 #[test]
 fn objects_of_others_are_left_alone() {
-    let Some(server) = Server::shared() else { return };
+    let Some(server) = shared() else { return };
     server.make_bucket("mixed");
-    let tier = server.open("mixed");
+    let tier = open(&server, "mixed");
     tier.put(&id("key"), &object("key", 100)).unwrap();
     let client = Client::new(&server, "mixed");
     for name in ["README", "00/README", "zz/o,a,b,0", "00/o,a/b"] {
@@ -187,4 +191,52 @@ fn objects_of_others_are_left_alone() {
     let page = super::common::scan_all(&tier);
     assert_eq!((page.objects.len(), page.unreadable.len()), (1, 0));
     client.run(client.store.delete(&"README".into())).unwrap();
+}
+
+#[test]
+fn eviction_from_a_bucket_takes_what_was_stored_first() {
+    let Some(server) = shared() else { return };
+    server.make_bucket("evicting");
+    let tier = open(&server, "evicting/prefix");
+    let client = Client::new(&server, "evicting");
+    let of = |generation: u64| {
+        let key = ObjectKey::new("key").unwrap();
+        ObjectId::new("tenant", key, Generation::new(generation)).unwrap()
+    };
+    // Higher generations first. The times of a bucket have seconds: each is put until it is younger than all.
+    for generation in [9, 5, 1] {
+        let before = client.times().into_values().max();
+        eventually_blocking(LIMIT, "the object is younger than the others", || {
+            tier.put(&of(generation), &object("key", 10_000)).unwrap();
+            let mut times: Vec<_> = client.times().into_values().collect();
+            times.sort();
+            times.last().copied() > before
+        });
+    }
+    let mut evicted = Vec::new();
+    let limit = ByteSize::bytes(15_000);
+    let removed = tier
+        .evict(Watermarks { high: limit, low: limit }, &mut |id| evicted.push(id.generation()))
+        .unwrap();
+    assert_eq!((removed.objects, evicted), (2, [9, 5].map(Generation::new).to_vec()));
+    assert_eq!(tier.get(&of(1)).unwrap(), Some(object("key", 10_000)));
+    assert_eq!(tier.usage().unwrap().objects, 1);
+}
+
+#[test]
+fn a_url_says_where_its_bucket_is() {
+    let Some(server) = shared() else { return };
+    server.make_bucket("named");
+    let mut settings = settings(([127, 0, 0, 1], 1).into(), SeaweedFs::USER, SECRET);
+    let open = |settings: &_, query: &str| {
+        let url = format!("s3://named/prefix?endpoint=http://{}{query}", server.s3());
+        ObjectStoreTier::open(&url, settings)
+    };
+    // The URL goes before the variables, whose endpoint nobody listens at.
+    let tier = open(&settings, "&region=eu-central-1").unwrap();
+    tier.put(&id("key"), &object("key", 100)).unwrap();
+    assert_eq!(tier.get(&id("key")).unwrap(), Some(object("key", 100)));
+    settings.s3.variables = S3Variables::default();
+    let refused = open(&settings, "").unwrap_err();
+    assert!(refused.to_string().contains("AWS_ALLOW_HTTP"), "{refused}");
 }

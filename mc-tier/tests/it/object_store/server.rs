@@ -1,210 +1,31 @@
-//! SeaweedFS, an object store that speaks S3, from the package index of Python.
+//! Tiers in the buckets of a SeaweedFS.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::panic::catch_unwind;
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mc_testkit::{Input, Program, eventually_blocking, python};
+use mc_testkit::SeaweedFs;
 use mc_tier::{ObjectStoreSettings, ObjectStoreTier, TierError};
-use tempfile::TempDir;
 
-/// How long the server may take to start.
+/// How long the server may take for something.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The secret of the user who may do everything.
-pub(crate) const SECRET: &str = "the-secret-of-the-administrator";
+pub(crate) const SECRET: &str = SeaweedFs::SECRET;
 
-const USERS: &str = r#"{"identities": [
-    {"name": "admin", "actions": ["Admin"],
-     "credentials": [{"accessKey": "admin", "secretKey": "the-secret-of-the-administrator"}]},
-    {"name": "reader", "actions": ["Read", "List"],
-     "credentials": [{"accessKey": "reader", "secretKey": "the-secret-of-the-reader"}]}]}"#;
-
-/// The server's program. Says once that it is not there.
-static WEED: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-    let requirements =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/object_store/requirements.txt");
-    let environment =
-        || python::environment(env!("CARGO_TARGET_TMPDIR"), "s3-python", requirements);
-    let installed = catch_unwind(environment).map_err(|panic| {
-        let reason = panic.downcast_ref::<String>().map_or("", String::as_str);
-        // Past the harness, which shows what is printed by failing tests alone.
-        let line = format!("left out: SeaweedFS cannot be installed: {reason}");
-        let _ = writeln!(std::io::stderr(), "{line}");
-    });
-    Some(installed.ok()?.with_file_name("weed"))
-});
-
-/// A server with its data. Dropping it kills it.
-#[derive(Debug)]
-pub(crate) struct Server {
-    weed: PathBuf,
-    address: Ipv4Addr,
-    /// Of the metadata, the volumes, the files and S3, two each, and of S3 over TLS.
-    ports: [u16; 9],
-    program: Option<Program>,
-    dir: TempDir,
+/// The server of all tests that leave it as it is; `None` when it cannot be installed.
+pub(crate) fn shared() -> Option<Arc<SeaweedFs>> {
+    SeaweedFs::shared(env!("CARGO_TARGET_TMPDIR"))
 }
 
-impl Server {
-    /// The server of all tests that leave it as it is; `None` when it is not there, which is
-    /// printed.
-    pub(crate) fn shared() -> Option<Arc<Self>> {
-        static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = shared.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::start()?);
-        *shared = Arc::downgrade(&server);
-        Some(server)
-    }
-
-    /// Starts a server of a test's own.
-    pub(crate) fn start() -> Option<Self> {
-        // An address of its own: no other program takes a port of it while the server is down.
-        static SERVERS: AtomicU8 = AtomicU8::new(0);
-        let weed = WEED.clone()?;
-        let [.., high, low] = std::process::id().to_be_bytes();
-        let number = SERVERS.fetch_add(1, Ordering::Relaxed) % 50;
-        let address = Ipv4Addr::new(127, 50 + number, high, low);
-        let bound = [(); 9].map(|()| TcpListener::bind((address, 0)).unwrap());
-        let ports = bound.map(|listener| listener.local_addr().unwrap().port());
-        let dir = tempfile::Builder::new().prefix("mc-s3-").tempdir().unwrap();
-        std::fs::write(dir.path().join("users.json"), USERS).unwrap();
-        let identity = rcgen::generate_simple_self_signed([address.to_string()]).unwrap();
-        std::fs::write(dir.path().join("cert.pem"), identity.cert.pem()).unwrap();
-        std::fs::write(dir.path().join("key.pem"), identity.signing_key.serialize_pem()).unwrap();
-        let mut server = Self { weed, address, ports, program: None, dir };
-        server.launch();
-        Some(server)
-    }
-
-    fn launch(&mut self) {
-        let mut weed = Command::new(&self.weed);
-        let path = |name: &str| self.dir.path().join(name).into_os_string().into_string().unwrap();
-        weed.arg("server");
-        let mut flag = |name: &str, value: &str| {
-            weed.arg(format!("-{name}={value}"));
-        };
-        std::fs::create_dir_all(path("data")).unwrap();
-        flag("dir", &path("data"));
-        flag("ip", &self.address.to_string());
-        flag("ip.bind", &self.address.to_string());
-        let names = [
-            "master.port",
-            "master.port.grpc",
-            "volume.port",
-            "volume.port.grpc",
-            "filer.port",
-            "filer.port.grpc",
-            "s3.port",
-            "s3.port.grpc",
-            "s3.port.https",
-        ];
-        for (name, port) in names.iter().zip(self.ports) {
-            flag(name, &port.to_string());
-        }
-        // Nothing that listens elsewhere, and nothing that talks to others.
-        for name in ["s3.port.iceberg", "s3.port.lance"] {
-            flag(name, "0");
-        }
-        for name in ["master.telemetry", "s3.iam", "s3.autoCreateBucket"] {
-            flag(name, "false");
-        }
-        flag("filer", "true");
-        flag("filer.localSocket", &path("filer.sock"));
-        flag("s3", "true");
-        flag("s3.localSocket", &path("s3.sock"));
-        flag("s3.config", &path("users.json"));
-        flag("s3.cert.file", &path("cert.pem"));
-        flag("s3.key.file", &path("key.pem"));
-        flag("master.electionTimeout", "500ms");
-        flag("master.volumeSizeLimitMB", "64");
-        flag("volume.max", "1000");
-        weed.current_dir(self.dir.path());
-        self.program = Some(Program::start(LIMIT, &mut weed, Input::None));
-        eventually_blocking(LIMIT, "the server answers", || {
-            matches!(request(self.s3(), "GET", "/status"), Ok((200, _)))
-                && matches!(request(self.files(), "GET", "/"), Ok((200, _)))
-                // There is a place for bytes.
-                && request(self.master(), "GET", "/dir/assign").is_ok_and(|(_, place)| place.contains("\"fid\""))
-        });
-    }
-
-    /// Where S3 is.
-    pub(crate) fn s3(&self) -> SocketAddr {
-        (self.address, self.ports[6]).into()
-    }
-
-    /// Where S3 is over TLS, and the file of the authority.
-    pub(crate) fn s3_over_tls(&self) -> (SocketAddr, PathBuf) {
-        ((self.address, self.ports[8]).into(), self.dir.path().join("cert.pem"))
-    }
-
-    fn master(&self) -> SocketAddr {
-        (self.address, self.ports[0]).into()
-    }
-
-    fn files(&self) -> SocketAddr {
-        (self.address, self.ports[4]).into()
-    }
-
-    pub(crate) fn kill(&mut self) {
-        // Dropping it kills it.
-        self.program = None;
-    }
-
-    /// Starts the server that was killed, with the data that it had.
-    pub(crate) fn restart(&mut self) {
-        self.launch();
-    }
-
-    pub(crate) fn make_bucket(&self, bucket: &str) {
-        let made = request(self.files(), "POST", &format!("/buckets/{bucket}/"));
-        assert!(matches!(made, Ok((200..=299, _))), "{made:?}");
-        // It has a place of its own, without which the server refuses an object on a busy machine.
-        let place = format!("/dir/assign?collection={bucket}");
-        eventually_blocking(LIMIT, "there is a place for the bucket's bytes", || {
-            request(self.master(), "GET", &place).is_ok_and(|(_, place)| place.contains("\"fid\""))
-        });
-    }
-
-    pub(crate) fn remove_bucket(&self, bucket: &str) {
-        let path = format!("/buckets/{bucket}?recursive=true");
-        let removed = request(self.files(), "DELETE", &path);
-        assert!(matches!(removed, Ok((200..=299, _))), "{removed:?}");
-    }
-
-    /// Multipart uploads of a bucket that are neither complete nor aborted.
-    pub(crate) fn incomplete_uploads(&self, bucket: &str) -> usize {
-        let (status, body) =
-            request(self.files(), "GET", &format!("/buckets/{bucket}/.uploads/?limit=1000"))
-                .unwrap();
-        assert!(status == 200 || status == 404, "{status}: {body}");
-        body.matches("\"FullPath\"").count()
-    }
-
-    /// Opens a tier in a bucket, as the administrator.
-    pub(crate) fn open(&self, place: &str) -> ObjectStoreTier {
-        open_at(self.s3(), place, "admin", SECRET).unwrap()
-    }
+/// A server of a test's own.
+pub(crate) fn start() -> Option<SeaweedFs> {
+    SeaweedFs::start(env!("CARGO_TARGET_TMPDIR"))
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-        // It has sockets there that only a server which ends by itself removes.
-        let grpc = self.ports.iter().skip(1).step_by(2);
-        for (name, port) in ["master", "volume", "filer", "s3"].iter().zip(grpc) {
-            let _ = std::fs::remove_file(format!("/tmp/seaweedfs-{name}-grpc-{port}.sock"));
-        }
-    }
+/// Opens a tier in a bucket, as the administrator.
+pub(crate) fn open(server: &SeaweedFs, place: &str) -> ObjectStoreTier {
+    open_at(server.s3(), place, SeaweedFs::USER, SECRET).unwrap()
 }
 
 /// Settings that give up after seconds.
@@ -230,20 +51,4 @@ pub(crate) fn open_at(
     secret: &str,
 ) -> Result<ObjectStoreTier, TierError> {
     ObjectStoreTier::open(&format!("s3://{place}"), &settings(address, user, secret))
-}
-
-/// Sends a request without a body, and returns the status and the answer.
-fn request(address: SocketAddr, method: &str, path: &str) -> std::io::Result<(u16, String)> {
-    let mut server = TcpStream::connect(address)?;
-    server.set_read_timeout(Some(LIMIT))?;
-    write!(
-        server,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: application/json\r\n\
-         Content-Length: 0\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut answer = Vec::new();
-    server.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.get(9..12).and_then(|status| status.parse().ok());
-    Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, answer))
 }
