@@ -87,6 +87,20 @@ pub enum What {
     Extend(u32),
     /// A node is slow.
     Slow(u32),
+    /// The disk of a node answers nothing.
+    HangDisk(u32),
+    /// The disk of a node is slow.
+    SlowDisk(u32),
+    /// The disk of a node has no more space.
+    FillDisk(u32),
+    /// Half of all accesses to the disk of a node fail.
+    BreakDisk(u32),
+    /// The disk of a node cannot be written.
+    FreezeDisk(u32),
+    /// The disk of a node flips bits, and loses writes without saying so.
+    CorruptDisk(u32),
+    /// The file system of objects' files is full now and then, fails, and flips bits.
+    BreakFiles,
     /// The network is bad everywhere: delays, losses, lost connections and late bytes.
     Storm,
     /// The master that leads is killed, and started again.
@@ -167,6 +181,17 @@ impl Plan {
             let lasts = millis(random.between(50, 15_000));
             faults.push(Fault { at, lasts, what: What::StrandMaster });
         });
+        let media = Random::of(seed, "media");
+        let mean = millis([15_000, 60_000, 240_000][media.below(3) as usize]);
+        let mean = mean.mul_f64(8.0 / f64::from(nodes.max(8))).max(LEAST_MEAN);
+        at_random(&media, mean, time, |random, at| {
+            faults.push(Fault { at, lasts: lasts(random), what: What::of_medium(random, node) });
+        });
+        faults.retain(|fault| match fault.what.medium() {
+            Some(Medium::Disk) => has_disks,
+            Some(Medium::Files) => has_files,
+            None => true,
+        });
         faults.sort_by_key(|fault| fault.at);
         Ok(Self {
             seed,
@@ -238,6 +263,42 @@ impl What {
             9 => Self::CutMaster,
             10 => Self::LoseElection,
             _ => Self::FillJournal,
+        }
+    }
+}
+
+/// Where objects are below memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    Disk,
+    Files,
+}
+
+impl What {
+    fn of_medium(random: &Random, node: impl Fn(&Random) -> u32) -> Self {
+        let one = node(random);
+        match random.below(8) {
+            0 | 1 => Self::HangDisk(one),
+            2 => Self::SlowDisk(one),
+            3 => Self::FillDisk(one),
+            4 => Self::BreakDisk(one),
+            5 => Self::FreezeDisk(one),
+            6 => Self::CorruptDisk(one),
+            _ => Self::BreakFiles,
+        }
+    }
+
+    /// The medium that it strikes alone.
+    const fn medium(self) -> Option<Medium> {
+        match self {
+            Self::SlowDisk(_)
+            | Self::FillDisk(_)
+            | Self::BreakDisk(_)
+            | Self::FreezeDisk(_)
+            | Self::CorruptDisk(_) => Some(Medium::Disk),
+            Self::BreakFiles => Some(Medium::Files),
+            // Whatever a node has below memory is away.
+            _ => None,
         }
     }
 }
@@ -453,9 +514,16 @@ impl What {
             | Self::PowerLoss(node)
             | Self::Leave(node)
             | Self::Extend(node)
-            | Self::Slow(node) => [Some(node), None],
+            | Self::Slow(node)
+            | Self::HangDisk(node)
+            | Self::SlowDisk(node)
+            | Self::FillDisk(node)
+            | Self::BreakDisk(node)
+            | Self::FreezeDisk(node)
+            | Self::CorruptDisk(node) => [Some(node), None],
             Self::Apart(one, other) => [Some(one), Some(other)],
-            Self::Storm
+            Self::BreakFiles
+            | Self::Storm
             | Self::KillMaster
             | Self::KillStandby
             | Self::KillAllMasters

@@ -9,7 +9,7 @@ use mc_history::{Outcome, ValueId};
 use mc_meta::{ReplicateConfig, SoftPinAction};
 use mc_store::{CallError, Client, GetError, PutError, PutOutcome};
 use mc_types::ErrorCode;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::content::{NoValue, value, value_of};
 use crate::history::{Answer, Begun, Call, History};
@@ -18,6 +18,9 @@ use crate::world::tells_reads;
 
 /// The longest value.
 const LONGEST: u64 = 16 << 10;
+
+/// No operation takes longer, whatever goes wrong: beyond the longest fault and all time limits.
+const LONGEST_OPERATION: Duration = Duration::from_secs(300);
 
 /// How long exist and get protect an object.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
@@ -66,7 +69,14 @@ impl Application {
         loop {
             sleep(Duration::from_millis(self.random.below(longest.max(1)) + 1)).await;
             match &self.requests {
-                None => self.act().await,
+                None => {
+                    if timeout(LONGEST_OPERATION, self.act()).await.is_err() {
+                        self.history.violates(format_args!(
+                            "an operation of node {} takes longer than {LONGEST_OPERATION:?}",
+                            self.node
+                        ));
+                    }
+                }
                 Some(requests) => {
                     let blocks = requests.next();
                     self.serve(&blocks).await;

@@ -12,7 +12,9 @@ use mc_cluster_testkit::simulation::{
     virtual_time,
 };
 use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, OwnTier, SegmentOptions};
-use mc_tier::{LogSettings, LogTier, MemoryTier};
+use mc_tier::{
+    BackendFaults, Faults, FaultyBackend, FaultyTier, LogSettings, LogTier, MemoryTier, TierError,
+};
 use mc_types::DiskId;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -52,6 +54,9 @@ const KEYS_OF_A_NODE: u32 = 24;
 /// The longest time that an access to a disk takes.
 const DISK: Duration = Duration::from_millis(30);
 
+/// The longest time beside it when the disk is slow.
+const SLOW_DISK: Duration = Duration::from_secs(2);
+
 /// The disk of a node, and the segments of the log on it: as small as they may be.
 const DISK_SIZE: ByteSize = ByteSize::kib(512 + 4);
 const DISK_SEGMENT: ByteSize = ByteSize::kib(64);
@@ -75,12 +80,15 @@ fn outcome<T, E: std::fmt::Display>(outcome: &Result<T, E>) -> String {
     outcome.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned())
 }
 
+/// A disk that fails as a plan wants it.
+type Disk = FaultyBackend<SimulatedDisk>;
+
 /// The log of objects on a node's disk.
-fn own_tier(number: u32, disk: &SimulatedDisk) -> OwnTier {
+fn own_tier(number: u32, disk: &Arc<Disk>) -> Result<OwnTier, TierError> {
     let mut settings = LogSettings::default();
     settings.segment_len = DISK_SEGMENT;
-    let log = LogTier::open(disk.clone(), settings).expect("a log of this size");
-    OwnTier::new(Arc::new(log), DISK_SIZE, DiskId::from_u128(1 + u128::from(number)))
+    let log = LogTier::open(Arc::clone(disk), settings)?;
+    Ok(OwnTier::new(Arc::new(log), DISK_SIZE, DiskId::from_u128(1 + u128::from(number))))
 }
 
 fn node_host(node: u32) -> Ipv4Addr {
@@ -98,7 +106,7 @@ pub(crate) struct World {
     pub(crate) history: Arc<History>,
     masters: Masters,
     /// The files of objects, on a file system that all nodes have mounted.
-    files: Option<MemoryTier>,
+    files: Option<Arc<FaultyTier<MemoryTier>>>,
     requests: Option<Arc<Requests>>,
     nodes: Vec<Node>,
     /// Storms under way.
@@ -109,7 +117,9 @@ pub(crate) struct World {
 struct Node {
     clock: HostClock,
     /// Outlives the process.
-    disk: SimulatedDisk,
+    disk: Arc<Disk>,
+    /// The same without its faults.
+    sectors: SimulatedDisk,
     versions: Arc<AtomicU32>,
     running: RefCell<Option<RunningNode>>,
     /// Until then it is down.
@@ -142,7 +152,8 @@ impl World {
             HostClock::new(drift, Duration::from_secs(clocks.below(1_000_000)))
         };
         let masters = Masters::new(plan, &network, &ledger, &history, clock);
-        let nodes = (0..plan.nodes).map(|_| Node::new(clock())).collect();
+        let nodes = (0..plan.nodes).map(|number| Node::new(clock(), plan.seed + u64::from(number)));
+        let nodes = nodes.collect();
         Rc::new(Self {
             plan: plan.clone(),
             random,
@@ -151,7 +162,7 @@ impl World {
             ledger,
             history,
             masters,
-            files: plan.has_files.then(MemoryTier::new),
+            files: plan.has_files.then(|| Arc::new(FaultyTier::new(MemoryTier::new(), plan.seed))),
             requests: (plan.load == Load::Trace).then(|| Arc::new(Requests::new(plan.seed))),
             nodes,
             storms: Cell::new(0),
@@ -293,10 +304,16 @@ impl World {
                 .segment_name(segment_name(number))
                 .local_buffer(ByteSize::kib(256));
             if let Some(files) = &self.files {
-                builder = builder.shared_tier(Arc::new(files.clone()));
+                builder = builder.shared_tier(Arc::clone(files) as _);
             }
             if self.plan.has_disks {
-                builder = builder.own_tier(own_tier(number, &node.disk));
+                match own_tier(number, &node.disk) {
+                    Ok(tier) => builder = builder.own_tier(tier),
+                    Err(error) => self.history.say(
+                        format_args!("n{number}"),
+                        format_args!("has no disk this time: {error}"),
+                    ),
+                }
             }
             self.ledger.joins(&segment_name(number));
             match builder.connect().await {
@@ -353,6 +370,25 @@ impl World {
                 sleep(fault.lasts).await;
                 self.with_process(node, |process| process.set_slowness(Duration::ZERO));
             }
+            What::HangDisk(node) => self.with_process(node, |process| process.hang_disk(until)),
+            What::SlowDisk(node) => {
+                self.with_process(node, |process| process.set_disk_delay(SLOW_DISK));
+                sleep(fault.lasts).await;
+                self.with_process(node, |process| process.set_disk_delay(Duration::ZERO));
+            }
+            What::FillDisk(_) | What::BreakDisk(_) | What::FreezeDisk(_) | What::CorruptDisk(_) => {
+                self.spoil_disk(fault).await
+            }
+            What::BreakFiles => {
+                let Some(files) = &self.files else { return };
+                self.ledger.damages_files();
+                let mut faults = Faults::default();
+                (faults.full, faults.write_fails) = (0.3, 0.3);
+                (faults.read_fails, faults.flipped_bit) = (0.3, 0.1);
+                files.set(faults);
+                sleep(fault.lasts).await;
+                files.set(Faults::default());
+            }
             What::Storm => {
                 self.storms.set(self.storms.get() + 1);
                 self.network.set_weather(Roughness::Storm.weather());
@@ -364,6 +400,29 @@ impl World {
             }
             _ => self.masters.inflict(fault).await,
         }
+    }
+
+    /// Makes a node's disk fail for a while.
+    async fn spoil_disk(&self, fault: Fault) {
+        let [Some(node), _] = fault.what.nodes() else { return };
+        let disk = &self.nodes[node as usize].disk;
+        let mut faults = BackendFaults::default();
+        match fault.what {
+            What::FillDisk(_) => faults.space = Some(ByteSize::bytes(0)),
+            What::FreezeDisk(_) => faults.read_only = true,
+            What::BreakDisk(_) => {
+                // What cannot be read is deleted.
+                self.ledger.damages_disk();
+                (faults.write_fails, faults.read_fails) = (0.5, 0.5);
+            }
+            _ => {
+                self.ledger.damages_disk();
+                (faults.flipped_bit, faults.write_lost) = (0.1, 0.1);
+            }
+        }
+        disk.set(faults);
+        sleep(fault.lasts).await;
+        disk.set(BackendFaults::default());
     }
 
     fn with_process(&self, node: u32, change: impl FnOnce(&Process)) {
@@ -378,7 +437,7 @@ impl World {
         running.applications.iter().for_each(AbortHandle::abort);
         running.process.end(&self.network, ending);
         if ending == Ending::PowerLost {
-            node.disk.lose_power(&self.random);
+            node.sectors.lose_power(&self.random);
             self.ledger.damages_disk();
         }
         node.down_until.set(virtual_time() + down);
@@ -455,10 +514,12 @@ impl World {
 }
 
 impl Node {
-    fn new(clock: HostClock) -> Self {
+    fn new(clock: HostClock, seed: u64) -> Self {
+        let sectors = SimulatedDisk::new(DISK_SIZE);
         Self {
             clock,
-            disk: SimulatedDisk::new(DISK_SIZE),
+            disk: Arc::new(FaultyBackend::new(sectors.clone(), seed)),
+            sectors,
             versions: Arc::default(),
             running: RefCell::new(None),
             down_until: Cell::new(Duration::ZERO),

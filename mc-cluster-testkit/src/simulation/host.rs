@@ -9,7 +9,7 @@ use std::time::Duration;
 use mc_rpc::ClientEnvironment;
 use mc_store::{Environment, Work};
 use mc_transport::BootClock;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::network::{Network, Process, ToMasters};
 use super::random::Random;
@@ -73,9 +73,14 @@ impl Environment for SimulatedHost {
         if longest == 0 {
             return work();
         }
+        let longest = longest + self.process.disk_delay().as_millis() as u64;
         let delay = Duration::from_millis(self.random.below(longest + 1));
+        let process = self.process.clone();
         let task = tokio::spawn(async move {
             sleep(delay).await;
+            while let Some(until) = process.disk_hangs_until(Instant::now()) {
+                sleep_until(until).await;
+            }
             work();
         });
         self.process.owns(task.abort_handle());

@@ -249,6 +249,11 @@ impl Ledger {
         self.state().disks_are_damaged = true;
     }
 
+    /// Learns that the file system of objects' files may return other bytes than were written.
+    pub fn damages_files(&self) {
+        self.state().files_are_damaged = true;
+    }
+
     /// Returns whether a disk may have lost some of what was written to it.
     #[must_use]
     pub fn has_damaged_disks(&self) -> bool {

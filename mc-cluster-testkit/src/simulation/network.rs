@@ -207,6 +207,8 @@ struct ProcessState {
     ended: Option<Ending>,
     paused_until: Option<Instant>,
     slowness: Duration,
+    disk_delay: Duration,
+    disk_hangs_until: Option<Instant>,
     wires: Vec<std::sync::Weak<Mutex<Wire>>>,
     tasks: Vec<AbortHandle>,
     /// Links of peers that it has ended.
@@ -277,6 +279,26 @@ impl Process {
     /// Makes it slow: each message to it and from it takes up to so much longer.
     pub fn set_slowness(&self, slowness: Duration) {
         self.state().slowness = slowness;
+    }
+
+    /// The longest additional time of each access to its disk.
+    pub(super) fn disk_delay(&self) -> Duration {
+        self.state().disk_delay
+    }
+
+    /// Makes its disk slow: each access takes up to so much longer.
+    pub fn set_disk_delay(&self, delay: Duration) {
+        self.state().disk_delay = delay;
+    }
+
+    /// Makes its disk hang until this moment.
+    pub fn hang_disk(&self, until: Instant) {
+        self.state().disk_hangs_until = Some(until);
+    }
+
+    /// Until when its disk hangs, if it does.
+    pub(super) fn disk_hangs_until(&self, now: Instant) -> Option<Instant> {
+        self.state().disk_hangs_until.filter(|until| now < *until)
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {

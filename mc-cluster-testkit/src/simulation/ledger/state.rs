@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) removes_all: bool,
     /// Disks may have lost what was written to them.
     pub(super) disks_are_damaged: bool,
+    /// The file system of objects' files may return other bytes than were written.
+    pub(super) files_are_damaged: bool,
     /// When the last object of each key was stored.
     pub(super) last_stored: BTreeMap<String, Duration>,
     /// The put whose object was last removed on request, by key, and when.
@@ -265,6 +267,7 @@ impl State {
                 self.release_others(*generation, &[], was);
             }
             Effect::Damaged { place: ReplicaPlace::LocalDisk(_), .. } if self.disks_are_damaged => {}
+            Effect::Damaged { place: ReplicaPlace::File, .. } if self.files_are_damaged => {}
             Effect::Damaged { key, generation, .. } if self.was_spoiled(key.as_str(), *generation) => {}
             Effect::Damaged { key, generation, place, .. } => self.violates(format_args!(
                 "{key} ({generation:?}) has other bytes than were put at {place:?}, as their owner found"
