@@ -56,7 +56,7 @@ pub use mc_rpc::{
     ReplicaDescription, ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings,
     TaskReport,
 };
-pub use mc_tier::{FolderMode, SyncPolicy};
+pub use mc_tier::{FolderMode, InvalidPlace, SharedPlace, SyncPolicy};
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
     StagedMemory, Staging,

@@ -332,7 +332,7 @@ impl MasterBuilder {
         self
     }
 
-    /// Has clients keep a file of each object in a directory that all of them have mounted. The
+    /// Has clients keep a file of each object in a directory that all of them have mounted, or an object in a bucket. The
     /// [settings](Self::config) say how many bytes the files may take
     /// ([`MasterConfig::disk`](mc_meta::MasterConfig::disk)).
     pub fn storage(mut self, settings: StorageSettings) -> Self {
@@ -439,7 +439,7 @@ impl MasterBuilder {
     }
 
     fn assemble(mut self) -> Result<Assembly, MasterStartError> {
-        if self.storage.root.is_some() {
+        if self.storage.root.is_some() || self.storage.shared_tier.is_some() {
             self.config.disk.get_or_insert_default();
         }
         let environment = &*self.environment;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgAction;
 use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, PromotionConfig};
 use mc_rpc::StorageSettings;
+use mc_store::{InvalidPlace, SharedPlace};
 use mc_types::ByteSize;
 
 /// The flags, with Mooncake's names and defaults.
@@ -16,11 +17,18 @@ pub(crate) struct StorageArgs {
     /// object to a file in DIR/<cluster_id> after its put. Made if it is missing.
     #[arg(long = "root_fs_dir", value_name = "DIR", default_value = "")]
     root: String,
+    /// Place of the objects that all clients reach, in the stead of --root_fs_dir: dfs:DIR, which is the same, or
+    /// s3://BUCKET/PREFIX?endpoint=URL&region=REGION, a bucket; its objects are in PREFIX/<cluster_id>. Without
+    /// credentials: each client has its own, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or
+    /// by its machine's role. Set --quota_bytes with a bucket: without a quota nothing is deleted from it.
+    // A parser of clap's would repeat a password in its error.
+    #[arg(long = "shared_tier", value_name = "URL", default_value = "")]
+    shared_tier: String,
     /// Bytes that the files may take together [default: infinite].
     #[arg(long = "global_file_segment_size", value_name = "SIZE", value_parser = parse_limit)]
     file_segment_size: Option<Limit>,
     /// Bytes that the files may take together, as --global_file_segment_size; the smaller of both
-    /// counts. 0: as many as the file system has, up to 90 %.
+    /// counts. 0: as many as the file system has, up to 90 %; of a bucket, without a limit.
     #[arg(long = "quota_bytes", value_name = "SIZE", default_value = "0", value_parser = parse_limit)]
     quota_bytes: Limit,
     /// Delete the oldest files when there is no room. Otherwise new objects get no file then.
@@ -141,6 +149,10 @@ pub(crate) enum StorageError {
     ClusterId { id: String },
     #[error("--{flag} has no effect without --{needs}")]
     NoEffect { flag: &'static str, needs: &'static str },
+    #[error("--root_fs_dir and --shared_tier both say where files are; leave one out")]
+    Twice,
+    #[error("--shared_tier: {0}")]
+    Place(#[from] InvalidPlace),
     #[error("--root_fs_dir={} is no text that clients can be told; use a path in UTF-8", path.display())]
     NotText { path: PathBuf },
 }
@@ -154,7 +166,7 @@ impl StorageArgs {
             Limit::None => None,
         });
         let capacity = bytes.min();
-        if !self.root.is_empty() {
+        if self.has_files() {
             config.disk =
                 Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
         }
@@ -173,6 +185,10 @@ impl StorageArgs {
             promotion.max_per_heartbeat = number(self.promotion_width);
             config.promotion = Some(promotion);
         }
+    }
+
+    fn has_files(&self) -> bool {
+        !self.root.is_empty() || !self.shared_tier.is_empty()
     }
 
     fn quota(&self) -> Limit {
@@ -204,19 +220,55 @@ impl StorageArgs {
                 return Err(StorageError::NoEffect { flag, needs });
             }
         }
-        if self.root.is_empty() {
+        if !self.has_files() {
             if self.file_segment_size.is_some() || self.quota() != Limit::None {
-                tracing::warn!("--global_file_segment_size has no effect without --root_fs_dir");
+                tracing::warn!(
+                    "--global_file_segment_size has no effect without --root_fs_dir or --shared_tier"
+                );
             }
             return Ok(settings);
         }
         check_cluster_id(&settings.cluster_id)?;
-        let root = std::path::absolute(&self.root)
-            .map_err(|source| StorageError::Relative { root: self.root.clone(), source })?;
+        let root = match self.place()? {
+            SharedPlace::Directory(root) => root,
+            SharedPlace::Bucket(bucket) => {
+                // Its names are those of a directory's files, which fit into every prefix but the longest.
+                bucket.within(&settings.cluster_id)?;
+                tracing::info!(%bucket, "clients write objects to a bucket");
+                if self.disk_eviction && self.has_no_limit() {
+                    tracing::warn!(
+                        "nothing is deleted from the bucket to make room: set --quota_bytes, or give the bucket a \
+                         lifecycle rule"
+                    );
+                }
+                settings.shared_tier = Some(bucket.to_string().into());
+                return Ok(settings);
+            }
+        };
+        let root = std::path::absolute(&root).map_err(|source| StorageError::Relative {
+            root: root.display().to_string(),
+            source,
+        })?;
         make(&root);
         let text = root.to_str().ok_or_else(|| StorageError::NotText { path: root.clone() })?;
         settings.root = Some(text.into());
         Ok(settings)
+    }
+}
+
+impl StorageArgs {
+    /// Where the files are.
+    fn place(&self) -> Result<SharedPlace, StorageError> {
+        match (self.root.is_empty(), self.shared_tier.is_empty()) {
+            (false, false) => Err(StorageError::Twice),
+            (false, true) => Ok(SharedPlace::Directory((&self.root).into())),
+            (true, _) => Ok(self.shared_tier.parse()?),
+        }
+    }
+
+    fn has_no_limit(&self) -> bool {
+        let segment_size = self.file_segment_size.unwrap_or(Limit::None);
+        segment_size == Limit::None && self.quota() == Limit::None
     }
 }
 
@@ -286,6 +338,36 @@ mod tests {
         for id in ["", ".", "..", "a/b", "a b", &"x".repeat(129)] {
             let refused = parse(&[&flag]).settings(Some(id)).unwrap_err();
             assert!(matches!(refused, StorageError::ClusterId { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_shared_tier_is_a_directory_or_a_bucket() {
+        let root = tempfile::tempdir().unwrap();
+        let flags = ["--root_fs_dir=", "--shared_tier=dfs:"]
+            .map(|flag| format!("{flag}{}", root.path().display()));
+        let settings = flags.each_ref().map(|flag| parse(&[flag]).settings(None).unwrap());
+        assert_eq!(settings[0], settings[1]);
+        assert_eq!(settings[0].root.as_deref(), root.path().to_str());
+        let both = parse(&[&flags[0], &flags[1]]).settings(None).unwrap_err().to_string();
+        assert!(both.contains("--root_fs_dir") && both.contains("--shared_tier"), "{both}");
+
+        let url = "s3://kv-cache/prod?endpoint=http://127.0.0.1:8333&region=eu-1";
+        let flag = format!("--shared_tier={url}");
+        let settings = parse(&[&flag, "--enable_disk_eviction=false"]).settings(Some("c")).unwrap();
+        let expected = StorageSettings::in_object_store(url).cluster_id("c").evicts(false);
+        assert_eq!(settings, expected);
+        assert_eq!(config(&[&flag, "--quota_bytes=2KB"]).disk.unwrap().capacity, Some(2048));
+        assert_eq!(config(&[&flag]).disk.unwrap().capacity, None);
+        let refused = parse(&[&flag]).settings(Some("a/b")).unwrap_err();
+        assert!(matches!(refused, StorageError::ClusterId { .. }), "{refused}");
+        for bad in
+            ["s3://key:hunter2@kv-cache/prod", "s3://kv-cache?secret_access_key=hunter2", "s3://"]
+        {
+            let refused = parse(&[&format!("--shared_tier={bad}")]).settings(None).unwrap_err();
+            let told = format!("{refused} {refused:?}");
+            assert!(told.contains("--shared_tier") && !told.contains("hunter2"), "{told}");
+            assert_eq!(told.contains("AWS_ACCESS_KEY_ID"), bad.contains("hunter2"), "{told}");
         }
     }
 

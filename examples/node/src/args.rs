@@ -122,6 +122,10 @@ pub(crate) struct Args {
     )]
     pub(crate) threads: usize,
 
+    /// How this host names the place of the shared tier: dfs:DIR, or the master's bucket, such as at another
+    /// endpoint, s3://BUCKET/PREFIX?endpoint=URL&region=REGION [default: as the master names it].
+    #[arg(long = "shared_tier", value_name = "URL", help_heading = "Storage below memory")]
+    pub(crate) shared_tier: Option<String>,
     /// When files of the shared tier are durable: auto, none, data or directory [default: auto].
     #[arg(long = "file_sync", value_name = "WHEN", help_heading = "Storage below memory")]
     pub(crate) file_sync: Option<SyncPolicy>,

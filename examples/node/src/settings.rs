@@ -38,6 +38,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.transfer_max_connections_per_address = args.max_connections_per_address;
     flags.enable_client_http_server = args.enable_http_server.then_some(true);
     flags.client_http_port = args.http_port;
+    flags.shared_tier.clone_from(&args.shared_tier);
     flags.file_sync = args.file_sync;
     flags.dfs_mode = args.dfs_mode;
     flags.enable_ssd_offload = args.enable_offload.then_some(true);

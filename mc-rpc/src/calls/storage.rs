@@ -125,10 +125,15 @@ impl CallContext<'_> {
         self,
         _: &proto::GetStorageConfigRequest,
     ) -> Result<proto::GetStorageConfigResponse, Refusal> {
-        let StorageSettings { root, cluster_id, evicts } = self.storage;
+        let StorageSettings { root, shared_tier, cluster_id, evicts } = self.storage;
         let disk = self.master.config().disk;
         Ok(proto::GetStorageConfigResponse {
             fsdir: root.as_deref().filter(|_| disk.is_some()).unwrap_or_default().into(),
+            shared_tier: shared_tier
+                .as_deref()
+                .filter(|_| disk.is_some())
+                .unwrap_or_default()
+                .into(),
             cluster_id: cluster_id.to_string(),
             tenant_id: self.tenant.as_str().into(),
             quota_bytes: disk.and_then(|disk| disk.capacity).unwrap_or_default(),
@@ -204,7 +209,9 @@ impl CallContext<'_> {
 impl StorageConfig {
     fn from_proto(answer: &proto::GetStorageConfigResponse) -> Result<Self, BadField> {
         let mut settings = StorageSettings::default().cluster_id(&*answer.cluster_id);
-        settings.root = Some(answer.fsdir.as_str()).filter(|root| !root.is_empty()).map(Box::from);
+        let named = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Box::from);
+        settings.root = named(&answer.fsdir);
+        settings.shared_tier = named(&answer.shared_tier);
         settings.evicts = answer.enable_disk_eviction;
         let quota = Some(answer.quota_bytes).filter(|bytes| *bytes > 0);
         let (tenant, tenants_are_together) =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_meta::TenantId;
 use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
-use mc_tier::{DirectorySettings, FolderMode, SyncPolicy, Tier};
+use mc_tier::{BucketPlace, DirectorySettings, FolderMode, SharedPlace, SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{BoxFuture, ByteSize, ClientId, Endpoint, MediaType};
@@ -27,7 +27,7 @@ use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{BelowMemory, Pulse, Settings};
 use super::tiers::own_disk::{DiskOptions, DiskSlot, OwnPlace, OwnTier};
-use super::tiers::shared::{SharedTier, storage_config};
+use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
 use super::tiers::{PeerDisks, TierReads};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
@@ -74,6 +74,7 @@ pub struct ClientBuilder {
     device: u32,
     shared_tier: Option<Arc<dyn Tier>>,
     storage_root: Option<PathBuf>,
+    shared_bucket: Option<BucketPlace>,
     files: DirectorySettings,
     own_place: Option<OwnPlace>,
     tells_reads: bool,
@@ -102,6 +103,7 @@ impl Default for ClientBuilder {
             device: 0,
             shared_tier: None,
             storage_root: None,
+            shared_bucket: None,
             files: DirectorySettings::default(),
             own_place: None,
             tells_reads: true,
@@ -377,6 +379,20 @@ impl ClientBuilder {
         self
     }
 
+    /// How this host names the place of the shared tier, where that is not as the master names it: a directory,
+    /// as [`storage_root`](Self::storage_root), or the master's bucket, such as at another endpoint. A bucket has
+    /// no effect under a master that names none.
+    ///
+    /// Buckets need the feature `s3`. Their credentials are those of the environment: the variables `AWS_*`, the
+    /// files `~/.aws/credentials` and `~/.aws/config`, or the role of the machine.
+    pub fn shared_place(mut self, place: SharedPlace) -> Self {
+        match place {
+            SharedPlace::Directory(directory) => self.storage_root = Some(directory),
+            SharedPlace::Bucket(bucket) => self.shared_bucket = Some(bucket),
+        }
+        self
+    }
+
     /// Keeps the files that the master plans on a tier of the application's own, such as an object
     /// store, and not in the directory that the master names. All clients of the cluster must use the
     /// same.
@@ -567,9 +583,13 @@ impl ClientBuilder {
                  all tenants; start the master with --enable_multi_tenants"
             );
         }
-        let (own_tier, root) = (self.shared_tier, self.storage_root);
-        let (shared_tier, later_tier) =
-            SharedTier::open(&storage, &environment, own_tier, root, self.files).await.unzip();
+        let own = OwnSettings {
+            tier: self.shared_tier,
+            root: self.storage_root,
+            bucket: self.shared_bucket,
+            files: self.files,
+        };
+        let (shared_tier, later_tier) = SharedTier::open(&storage, &environment, own).await.unzip();
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),

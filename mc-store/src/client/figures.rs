@@ -51,6 +51,8 @@ impl Core {
                 self.shared_tier_reads.count(&mut metrics);
                 metrics
             }),
+            is_shared_tier_missing: (self.shared_tier.as_ref())
+                .is_some_and(|shared| shared.tier().is_none()),
             own_disk: self.own_disk.get().map(|disk| {
                 let mut metrics = disk.metrics();
                 self.own_disk_reads.count(&mut metrics);

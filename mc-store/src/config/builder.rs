@@ -90,6 +90,9 @@ impl ClientBuilder {
             client_metric => metrics,
             client_metric_interval => metrics_interval,
         }
+        if let Some(url) = &config.shared_tier {
+            builder = builder.shared_place(url.parse()?);
+        }
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }

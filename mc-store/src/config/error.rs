@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mc_tier::InvalidPlace;
 use mc_transport::topology::TopologyError;
 use thiserror::Error;
 
@@ -155,6 +156,9 @@ pub enum ConfigError {
         "the certificates of transfer_tls_ca, transfer_tls_cert and transfer_tls_key cannot be used"
     )]
     Certificates(#[from] mc_rpc::tls::TlsError),
+    /// The setting `shared_tier` names no place.
+    #[error("the setting shared_tier: {0}")]
+    SharedTier(#[from] InvalidPlace),
     /// The network devices cannot be used.
     #[error("the network devices of the settings cannot be used")]
     Devices(#[from] TopologyError),

@@ -120,6 +120,9 @@ settings! {
     /// Where the file system of the shared tier is mounted on this host. Files are kept there also under
     /// a master that names no directory.
     storage_root_dir: PathBuf = "storage_root_dir", "MOONCAKE_STORAGE_ROOT_DIR", value::path;
+    /// How this host names the place of the shared tier, `dfs:DIR` or `s3://BUCKET/PREFIX?endpoint=URL`, where that is
+    /// not as the master names it. A directory goes before `storage_root_dir`.
+    shared_tier: String = "shared_tier", "MC_STORE_SHARED_TIER", value::text;
     /// When the files of the shared tier are durable.
     file_sync: SyncPolicy = "file_sync", "MC_STORE_FILE_SYNC", value::file_sync;
     /// The permissions of folders and files that the client makes in the shared tier.

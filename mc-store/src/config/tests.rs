@@ -103,6 +103,7 @@ fn every_setting_can_be_said_everywhere() {
         ("segment_medium", "SSD", "'ssd'"),
         ("segment_device", "1", "1"),
         ("storage_root_dir", "/dfs", "'/dfs'"),
+        ("shared_tier", "s3://bkt/p", "'s3://bkt/p'"),
         ("file_sync", "Data", "'data'"),
         ("dfs_mode", "02770", "'2770'"),
         ("enable_ssd_offload", "true", "true"),

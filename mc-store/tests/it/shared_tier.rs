@@ -312,6 +312,42 @@ async fn a_client_without_the_directory_works_without_files() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_is_there_later_is_used_from_then_on() {
+    let root = root();
+    let later = root.path().join("later");
+    let mut cluster = cluster(&later, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    assert!(app.metrics().is_shared_tier_missing);
+    app.put("before", "value").await.unwrap();
+    flush(&app).await;
+    fs::create_dir(&later).unwrap();
+    let is_used = async || !app.metrics().is_shared_tier_missing;
+    eventually_async(DEADLINE, "the client to open the directory", is_used).await;
+    app.put("after", "value").await.unwrap();
+    flush(&app).await;
+    assert_eq!(files(&later).len(), 1);
+    lose_memory(&mut cluster).await;
+    assert_eq!(app.get("after").await.unwrap(), "value");
+    assert!(matches!(app.get("before").await, Err(GetError::NotFound)));
+}
+
+/// As a client without the feature `s3` does, and one whose bucket cannot be reached.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_cannot_open_the_bucket_works_without_files() {
+    // Nobody listens there; a plain endpoint is refused before that.
+    for url in ["s3://kv-cache/prod?endpoint=http://127.0.0.1:1", "gs://of-a-newer-master"] {
+        let master = Master::builder().storage(StorageSettings::in_object_store(url));
+        let cluster = Cluster::of(master, &[ByteSize::mib(4)]).await;
+        let app = cluster.app().await;
+        assert!(app.metrics().is_shared_tier_missing && app.metrics().shared_tier.is_some());
+        app.put("k", "value").await.unwrap();
+        assert_eq!(app.get("k").await.unwrap(), "value");
+        let is_given_up = async || cluster.master.report().disk_processing == 0;
+        eventually_async(DEADLINE, "the master to hear that there is no file", is_given_up).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failing_tier_costs_files_and_nothing_else() {
     let mut faults = Faults::default();
     faults.write_fails = 0.5;

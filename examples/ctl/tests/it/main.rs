@@ -4,6 +4,7 @@
 mod access;
 mod admin_pages;
 mod bad_input;
+mod buckets;
 mod connections;
 mod disks;
 mod end_to_end;

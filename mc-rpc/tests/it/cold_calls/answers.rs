@@ -229,6 +229,9 @@ fn where_files_are_is_read_as_it_was_written() {
     };
     let read = told.with(&bare).storage_config().unwrap();
     assert_eq!((read.settings.root, read.settings.evicts, read.quota), (None, true, None));
+    let bucket = proto::GetStorageConfigResponse { shared_tier: "s3://kv-cache".into(), ..bare };
+    let read = told.with(&bucket).storage_config().unwrap();
+    assert_eq!(read.settings, StorageSettings::in_object_store("s3://kv-cache").cluster_id("c1"));
     let nobody = proto::GetStorageConfigResponse { tenant_id: "..".into(), ..good() };
     assert_malformed(told.with(&nobody).storage_config());
 }

@@ -65,6 +65,17 @@ fn a_client_is_told_where_the_files_of_its_tenant_are() {
 }
 
 #[test]
+fn a_client_is_told_of_a_bucket_apart_from_directories() {
+    let settings = StorageSettings::in_object_store("s3://kv-cache/prod").cluster_id("c1");
+    let told = storage_config(&service().with_storage(settings), &blue(Role::Reader));
+    // A client that knows directories only sees none.
+    assert_eq!(
+        (&*told.fsdir, &*told.shared_tier, &*told.cluster_id),
+        ("", "s3://kv-cache/prod", "c1")
+    );
+}
+
+#[test]
 fn many_files_are_reported_at_once() {
     let service = service();
     let blue_tenant = tenant("blue");

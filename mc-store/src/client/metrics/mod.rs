@@ -322,6 +322,8 @@ pub struct ClientMetrics {
     pub hot_cache: (u64, u64),
     /// Files on the shared tier; `None` without one.
     pub shared_tier: Option<TierMetrics>,
+    /// Whether there is to be a shared tier that is not open: it cannot be opened, or takes long.
+    pub is_shared_tier_missing: bool,
     /// The client's own disk; `None` without one.
     pub own_disk: Option<TierMetrics>,
     /// Whether the client is to have a disk of its own that is not open: it cannot be opened, or takes long.

@@ -35,7 +35,7 @@ impl ClientMetrics {
         if let Some(disk) = &self.own_disk {
             tier(&mut page, "own_disk", disk);
         }
-        self.disk_missing(&mut page);
+        self.tiers_missing(&mut page);
         self.peer_disks(&mut page);
         self.reports(&mut page);
         self.cut_off(&mut page);
@@ -210,7 +210,10 @@ impl ClientMetrics {
         page.sample(name, &[], u64::from(self.is_cut_off));
     }
 
-    fn disk_missing(&self, page: &mut MetricsText) {
+    fn tiers_missing(&self, page: &mut MetricsText) {
+        let name = "mooncake_client_is_shared_tier_missing";
+        page.metric(name, Gauge, "1 while this client cannot open the shared tier");
+        page.sample(name, &[], u64::from(self.is_shared_tier_missing));
         let name = "mooncake_client_is_own_disk_missing";
         page.metric(name, Gauge, "1 while this client's own disk cannot be opened or takes long");
         page.sample(name, &[], u64::from(self.is_own_disk_missing));

@@ -2,7 +2,8 @@
 //!
 //! An object's file is written after its put ([`persist`]) and read when memory does not have the
 //! object any more. What keeps the files in step with the objects is in [`upkeep`]. Where the master
-//! knows of no files, the client finds them by their names ([`unlisted`]).
+//! knows of no files, the client finds them by their names ([`unlisted`]). Where the tier is a bucket, a "file" is
+//! an object in it ([`opening`]).
 
 mod opening;
 mod persist;
@@ -19,21 +20,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectorySettings, DirectoryTier, ObjectId, Tier};
+use mc_tier::{DirectoryTier, ObjectId, Tier};
 use mc_types::{ByteSize, DiskId, ErrorCode};
 use parking_lot::{Mutex, RwLock};
+use tracing::warn;
 
 use super::{TierCounters, TierMetrics};
 use crate::environment::Environment;
 
-pub(in crate::client) use opening::LaterTier;
+pub(in crate::client) use opening::{LaterTier, OwnSettings};
 use opening::{Opened, Place};
 pub(in crate::client) use queue::Pending;
 
 /// The shared tier of a client.
 #[derive(Debug)]
 pub(in crate::client) struct SharedTier {
-    /// `None` while the directory is not open: then the client tells the master that it writes no files.
+    /// `None` while the tier is not open: then the client tells the master that it writes no files.
     opened: RwLock<Option<Opened>>,
     /// Whether the master does not know of the files.
     is_unlisted: bool,
@@ -66,36 +68,32 @@ pub(in crate::client) async fn storage_config(
 }
 
 impl SharedTier {
-    /// Takes the application's own tier or opens a directory: in `root`, if it is given, where the file
-    /// system is mounted on this host; otherwise in the one that the master names. `None` when there is
-    /// nothing to open. A directory that cannot be used is logged; what is left to be done to use it
-    /// later.
+    /// Takes the application's own tier or opens one: the place that the master names, or as the client's own
+    /// settings name it. `None` when there is nothing to open. A tier that cannot be used is logged; what is
+    /// left to be done to use it later.
     pub(in crate::client) async fn open(
         config: &StorageConfig,
         environment: &Arc<dyn Environment>,
-        own: Option<Arc<dyn Tier>>,
-        root: Option<PathBuf>,
-        settings: DirectorySettings,
+        mut own: OwnSettings,
     ) -> Option<(Self, Option<LaterTier>)> {
-        let named = config.settings.root.as_deref().map(PathBuf::from);
-        let is_listed = named.is_some();
-        let (is_unlisted, directory, opened, later) = match (own, root.or(named)) {
-            (Some(own), _) => (false, None, Some(Opened::of(own)), None),
-            (None, None) => return None,
-            (None, Some(root)) => {
-                let place = Place {
-                    cluster: config.settings.cluster_id.to_string(),
-                    is_marked: is_listed,
-                    root,
-                    settings,
-                };
-                let directory = place.root.join(&place.cluster);
-                let mut later = LaterTier::new(place, Arc::clone(environment));
-                let opened = later.first(config.storage).await;
-                (!is_listed, Some(directory), opened, Some(later))
+        let is_listed = config.settings.root.is_some() || config.settings.shared_tier.is_some();
+        let (mut is_unlisted, mut directory) = (false, None);
+        let (mut opened, mut later) = (own.tier.take().map(Opened::of), None);
+        if opened.is_none() {
+            match Place::of(config, own)? {
+                Ok(place) => {
+                    is_unlisted = !is_listed;
+                    directory = place.directory();
+                    let mut tier = LaterTier::new(place, Arc::clone(environment));
+                    opened = tier.first(config.storage).await;
+                    later = Some(tier).filter(|tier| tier.is_needed(opened.as_ref()));
+                }
+                // Such as of a newer master.
+                Err(error) => {
+                    warn!(%error, "the master names a shared tier that this client cannot use");
+                }
             }
-        };
-        let later = later.filter(|_| opened.is_none() || is_listed);
+        }
         let shared = Self {
             opened: RwLock::new(opened),
             is_unlisted,
@@ -130,8 +128,8 @@ impl SharedTier {
         self.counters.metrics(self.waiting())
     }
 
-    /// The directory that the files are in, also when it could not be opened; `None` for a tier of the
-    /// application's own.
+    /// The directory that the files are in, also when it could not be opened; `None` for a bucket, and for a
+    /// tier of the application's own.
     pub(in crate::client) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }

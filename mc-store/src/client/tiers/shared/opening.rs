@@ -1,13 +1,19 @@
-//! Opening the directory of the shared tier. One that takes long, that is not there, or whose file system is not
-//! mounted yet, is used from when it is.
+//! Opening the shared tier. A directory that takes long, that is not there, or whose file system is not mounted
+//! yet, is used from when it is, and a bucket from when it can be reached.
 
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_tier::{DirectorySettings, DirectoryTier, Tier, TierError};
+use mc_rpc::{StorageConfig, StorageSettings};
+use mc_tier::{
+    BucketPlace, DirectorySettings, DirectoryTier, InvalidPlace, SharedPlace, Tier, TierError,
+};
+#[cfg(feature = "s3")]
+use mc_tier::{ObjectStoreSettings, ObjectStoreTier, ProfileError, S3Variables};
 use mc_types::DiskId;
+use thiserror::Error;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
@@ -16,8 +22,7 @@ use crate::client::core::Core;
 use crate::client::tiers::work::wait_until_unused;
 use crate::environment::Environment;
 
-/// How long the start of a client waits for the directory. A file system whose server does not answer takes
-/// for ever.
+/// How long the start of a client waits for the tier. A server that does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
 
 /// Time between two attempts: the first, and the longest.
@@ -38,24 +43,136 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// A tier of the application's own.
+    /// A tier that is no directory.
     pub(super) fn of(tier: Arc<dyn Tier>) -> Self {
         Self { tier, directory: None, storage: None }
     }
 }
 
+/// What the client's settings say of the shared tier.
+#[derive(Debug, Default)]
+pub(in crate::client) struct OwnSettings {
+    /// The application's own tier.
+    pub(in crate::client) tier: Option<Arc<dyn Tier>>,
+    /// Where the file system of the directory is mounted on this host.
+    pub(in crate::client) root: Option<PathBuf>,
+    /// How this host names the master's bucket.
+    pub(in crate::client) bucket: Option<BucketPlace>,
+    /// How files and folders are made in a directory.
+    pub(in crate::client) files: DirectorySettings,
+}
+
+/// Where the tier is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Directory(DirectoryPlace),
+    Bucket(BucketPlace),
+}
+
 /// Where the directory is.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) root: PathBuf,
-    pub(super) cluster: String,
+pub(super) struct DirectoryPlace {
+    root: PathBuf,
+    cluster: String,
     /// Whether the root has a marker, by which a file system that is not mounted is noticed.
-    pub(super) is_marked: bool,
-    pub(super) settings: DirectorySettings,
+    is_marked: bool,
+    settings: DirectorySettings,
+}
+
+/// Why the tier cannot be opened.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    #[cfg(feature = "s3")]
+    #[error("there are no credentials for {place}: {source}")]
+    Profile { place: BucketPlace, source: ProfileError },
+    #[cfg(not(feature = "s3"))]
+    #[error(
+        "this program was built without S3, which {0} needs: turn on the feature s3 of mc-store"
+    )]
+    NoFeature(BucketPlace),
+}
+
+impl OpenError {
+    /// Returns whether a later attempt cannot succeed either.
+    const fn is_final(&self) -> bool {
+        match self {
+            #[cfg(not(feature = "s3"))]
+            Self::NoFeature(_) => true,
+            Self::Tier(TierError::InvalidUrl { .. }) => true,
+            _ => false,
+        }
+    }
 }
 
 impl Place {
-    /// Opens the directory. Blocks.
+    /// The place that the master and the client's settings name; `None` without one. Warns of settings without
+    /// effect.
+    pub(super) fn of(
+        config: &StorageConfig,
+        own: OwnSettings,
+    ) -> Option<Result<Self, InvalidPlace>> {
+        let StorageSettings { root, shared_tier, cluster_id, .. } = &config.settings;
+        let named = match shared_tier.as_deref().map(str::parse).transpose() {
+            Ok(named) => named.or_else(|| Some(SharedPlace::Directory(root.as_deref()?.into()))),
+            Err(error) => return Some(Err(error)),
+        };
+        let is_marked = named.is_some();
+        let named = match named {
+            Some(SharedPlace::Bucket(named)) => {
+                if let Some(root) = own.root {
+                    warn!(
+                        root = %root.display(),
+                        "the directory of this client's settings has no effect: the master names a bucket, {named}"
+                    );
+                }
+                let bucket = own.bucket.unwrap_or(named);
+                return Some(bucket.within(cluster_id).map(Self::Bucket));
+            }
+            Some(SharedPlace::Directory(named)) => Some(named),
+            None => None,
+        };
+        if let Some(bucket) = own.bucket {
+            warn!(
+                %bucket,
+                "the bucket of this client's settings has no effect: the master names none; start it with \
+                 --shared_tier"
+            );
+        }
+        let (root, cluster) = (own.root.or(named)?, cluster_id.to_string());
+        Some(Ok(Self::Directory(DirectoryPlace { root, cluster, is_marked, settings: own.files })))
+    }
+
+    /// The directory of the cluster's files; `None` for a bucket.
+    pub(super) fn directory(&self) -> Option<PathBuf> {
+        match self {
+            Self::Directory(DirectoryPlace { root, cluster, .. }) => Some(root.join(cluster)),
+            Self::Bucket(_) => None,
+        }
+    }
+
+    /// Its name in the log.
+    fn shown(&self) -> String {
+        match self {
+            Self::Directory(directory) => directory.root.display().to_string(),
+            Self::Bucket(bucket) => bucket.to_string(),
+        }
+    }
+
+    /// Opens it. Blocks; a bucket for a minute or so at most.
+    fn open(self, known: Option<DiskId>, or_older: bool) -> Result<Opened, OpenError> {
+        match self {
+            Self::Directory(directory) => Ok(directory.open(known, or_older)?),
+            #[cfg(feature = "s3")]
+            Self::Bucket(place) => open_bucket(place),
+            #[cfg(not(feature = "s3"))]
+            Self::Bucket(place) => Err(OpenError::NoFeature(place)),
+        }
+    }
+}
+
+impl DirectoryPlace {
     fn open(self, known: Option<DiskId>, or_older: bool) -> Result<Opened, TierError> {
         let Self { root, cluster, is_marked, settings } = self;
         let (tier, storage) = match is_marked {
@@ -68,10 +185,24 @@ impl Place {
     }
 }
 
-/// `None` when the client ends.
-type Opening = Pin<Box<dyn Future<Output = Option<Result<Opened, TierError>>> + Send>>;
+/// Opens a bucket, with what variables and files say of credentials now.
+#[cfg(feature = "s3")]
+fn open_bucket(place: BucketPlace) -> Result<Opened, OpenError> {
+    let variables = match S3Variables::from_env().with_files() {
+        Ok(variables) => variables,
+        Err(source) => return Err(OpenError::Profile { place, source }),
+    };
+    let mut settings = ObjectStoreSettings::default();
+    settings.s3.variables = variables;
+    let tier = ObjectStoreTier::open(&place.to_string(), &settings)?;
+    info!(%place, "the shared tier is open");
+    Ok(Opened::of(Arc::new(tier)))
+}
 
-/// A directory that is not open, or may have to be opened anew.
+/// `None` when the client ends.
+type Opening = Pin<Box<dyn Future<Output = Option<Result<Opened, OpenError>>> + Send>>;
+
+/// A tier that is not open, or a directory that may have to be opened anew.
 pub(in crate::client) struct LaterTier {
     place: Place,
     environment: Arc<dyn Environment>,
@@ -81,16 +212,25 @@ pub(in crate::client) struct LaterTier {
     /// Whether the client was told that its file system is another one than the cluster's. Until then it may
     /// be the master that was told of the wrong one, after a restart.
     was_wrong: bool,
+    /// Whether no later attempt can succeed.
+    is_hopeless: bool,
 }
 
 impl LaterTier {
     pub(super) fn new(place: Place, environment: Arc<dyn Environment>) -> Self {
-        Self { place, environment, opening: None, failures: 0, was_wrong: false }
+        Self {
+            place,
+            environment,
+            opening: None,
+            failures: 0,
+            was_wrong: false,
+            is_hopeless: false,
+        }
     }
 
     /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped. `None` when
     /// the client ends.
-    async fn attempt(&mut self, known: Option<DiskId>) -> Option<Result<Opened, TierError>> {
+    async fn attempt(&mut self, known: Option<DiskId>) -> Option<Result<Opened, OpenError>> {
         let opening = self.opening.get_or_insert_with(|| {
             let (place, environment) = (self.place.clone(), Arc::clone(&self.environment));
             let or_older = !self.was_wrong;
@@ -102,43 +242,57 @@ impl LaterTier {
         opened
     }
 
-    /// Opens the directory if that takes no long time.
+    /// Opens the tier if that takes no long time.
     pub(super) async fn first(&mut self, known: Option<DiskId>) -> Option<Opened> {
         match timeout(OPENING, self.attempt(known)).await {
             Ok(opened) => self.outcome(opened?),
             Err(_) => {
                 warn!(
-                    root = %self.place.root.display(),
-                    "the directory of the shared tier did not answer for {OPENING:?}; this client \
-                     writes and reads no files until it does"
+                    place = self.place.shown(),
+                    "the shared tier did not answer for {OPENING:?}; this client writes and reads no \
+                     files until it does"
                 );
                 None
             }
         }
     }
 
-    fn outcome(&mut self, opened: Result<Opened, TierError>) -> Option<Opened> {
-        match opened {
+    /// Returns whether the tier is to be opened later, or to be looked after.
+    pub(super) fn is_needed(&self, opened: Option<&Opened>) -> bool {
+        !self.is_hopeless && opened.is_none_or(|opened| opened.storage.is_some())
+    }
+
+    fn outcome(&mut self, opened: Result<Opened, OpenError>) -> Option<Opened> {
+        let error = match opened {
             Ok(opened) => {
                 self.failures = 0;
-                Some(opened)
+                return Some(opened);
             }
-            Err(error) => {
-                self.failures += 1;
-                if self.failures.is_power_of_two() {
-                    warn!(
-                        %error, failures = self.failures,
-                        "the shared tier cannot be used now; this client writes and reads no files, \
-                         others may; trying on"
-                    );
-                }
-                None
-            }
+            Err(error) => error,
+        };
+        let place = self.place.shown();
+        self.is_hopeless = error.is_final();
+        if self.is_hopeless {
+            warn!(
+                %error, place,
+                "the shared tier cannot be used; this client writes and reads no files, others may"
+            );
+            return None;
         }
+        self.failures += 1;
+        if self.failures.is_power_of_two() {
+            warn!(
+                %error, place, failures = self.failures,
+                "the shared tier cannot be used now; this client writes and reads no files, others may; \
+                 trying on"
+            );
+        }
+        None
     }
 }
 
-/// Opens the directory as soon as that is possible, and again when it was closed, until the client has gone.
+/// Opens the tier as soon as that is possible, and a directory again when it was closed, until the client has
+/// gone.
 pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
     let (mut pause, mut was_open) = (FIRST_PAUSE, false);
     loop {
@@ -173,6 +327,9 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
             info!("the shared tier is used from now on");
             this.start_upkeep();
             continue;
+        }
+        if later.is_hopeless {
+            return;
         }
         drop(this);
         sleep(pause).await;

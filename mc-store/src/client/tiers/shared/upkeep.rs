@@ -47,8 +47,7 @@ const DELETED: usize = 64;
 const DELETERS: usize = 16;
 
 impl Core {
-    /// Starts what opens the directory, if it is not open, writes files and keeps them in step with the
-    /// objects.
+    /// Starts what opens the tier, if it is not open, writes files and keeps them in step with the objects.
     pub(in crate::client) fn start_shared_tier(self: &Arc<Self>, later: Option<LaterTier>) {
         let Some(shared) = &self.shared_tier else { return };
         // One name is written and deleted again and again, in turn.
