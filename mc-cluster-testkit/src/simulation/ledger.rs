@@ -169,8 +169,7 @@ impl Ledger {
         };
         let is_foreign = |range: &Range| {
             let is_its_own = |before: Owner| before.generation == range.owner.generation;
-            let is_spoiled =
-                || state.spoiled.values().any(|(spoiled, _)| *spoiled == range.owner.generation);
+            let is_spoiled = || state.overwritten.contains(&range.owner.generation);
             // Space is kept for late writes. Those that the master before granted the space to go on until
             // its node has met the next one.
             !range.owner.is_kept && !before.is_some_and(is_its_own) && !is_spoiled()

@@ -43,6 +43,9 @@ pub(super) struct State {
     pub(super) undone: u64,
     /// Objects that are there again and may have lost their bytes, by key, and when they went.
     pub(super) spoiled: BTreeMap<String, (Generation, Option<Duration>)>,
+    /// Objects and puts that are back, though their space was granted to others meanwhile, who may still
+    /// write there.
+    pub(super) overwritten: BTreeSet<Generation>,
     /// When the last effect was.
     pub(super) changed: Duration,
     pub(super) segments: BTreeMap<SegmentId, Segment>,

@@ -139,7 +139,10 @@ impl State {
                     let ranges = self.segments.get(segment).map(|segment| &segment.ranges);
                     let ranges = ranges.map(|ranges| overlapping(ranges, *start, *end));
                     let others = ranges.into_iter().flatten().map(|(_, it)| it.owner.generation);
-                    spoiled.extend(others.filter(|other| other != generation));
+                    let others = others.filter(|other| other != generation);
+                    let before = spoiled.len();
+                    spoiled.extend(others);
+                    self.overwritten.extend(&spoiled[before..]);
                 }
                 What::Removed { key, .. } => {
                     let object = self.readable.get(key).filter(|object| object.has_files);
