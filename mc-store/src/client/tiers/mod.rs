@@ -3,6 +3,7 @@
 //! Gets read from them what memory does not have: [`super::read`].
 
 mod breaker;
+mod leaving;
 mod metrics;
 mod objects;
 pub(super) mod own_disk;

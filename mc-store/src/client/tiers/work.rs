@@ -1,13 +1,9 @@
 //! Work on a tier, and what the master is told of it.
 
-use std::sync::Weak;
-use std::time::Duration;
-
 use mc_meta::{ReplicaKind, Slice, Slices, TenantId};
 use mc_rpc::{EvictDiskItem, FoundItem, Refusal, RpcError, TenantKey};
 use mc_tier::{ObjectId, StoredObject, TierError};
 use mc_types::ErrorCode;
-use tokio::time::{sleep, timeout};
 
 use crate::client::core::Core;
 
@@ -33,21 +29,6 @@ impl WorkError {
             _ => None,
         }
     }
-}
-
-/// How long a client that leaves waits for what is under way on a tier, and how often it looks.
-const LAST_WORK: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Waits until nobody works any more on a tier that the client has let go of. Returns whether that was in
-/// time.
-pub(super) async fn wait_until_unused<T: ?Sized>(tier: Weak<T>) -> bool {
-    let is_unused = async {
-        while tier.strong_count() > 0 {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    timeout(LAST_WORK, is_unused).await.is_ok()
 }
 
 impl Core {

@@ -18,8 +18,9 @@ use super::report::Report;
 use super::{LaterDisk, OwnDisk};
 use crate::client::core::Core;
 use crate::client::tiers::breaker::{Breaker, Turn};
+use crate::client::tiers::leaving::wait_until_unused;
 use crate::client::tiers::objects::{id_of, ids_of, object_of};
-use crate::client::tiers::work::{DELETIONS, WorkError, wait_until_unused};
+use crate::client::tiers::work::{DELETIONS, WorkError};
 
 /// Time between two questions for work: from right after work to a while after there was none. Puts wait
 /// half a second for a disk.

@@ -5,10 +5,12 @@
 //! knows of no files, the client finds them by their names ([`unlisted`]). Where the tier is a bucket, a "file" is
 //! an object in it ([`opening`]).
 
+mod eviction;
 mod opening;
 mod persist;
 mod promote;
 mod queue;
+mod reopening;
 mod room;
 mod turns;
 mod unlisted;

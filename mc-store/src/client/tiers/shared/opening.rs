@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mc_rpc::{StorageConfig, StorageSettings};
@@ -14,23 +14,13 @@ use mc_tier::{
 use mc_tier::{ObjectStoreSettings, ObjectStoreTier, ProfileError, S3Variables};
 use mc_types::DiskId;
 use thiserror::Error;
-use tokio::time::{sleep, timeout};
-use tracing::{debug, info, warn};
+use tokio::time::timeout;
+use tracing::{info, warn};
 
-use super::{SharedTier, storage_config};
-use crate::client::core::Core;
-use crate::client::tiers::work::wait_until_unused;
 use crate::environment::Environment;
 
 /// How long the start of a client waits for the tier. A server that does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
-
-/// Time between two attempts: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// How often it is looked whether the directory was closed, since it is on the wrong file system.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// An open shared tier.
 #[derive(Debug)]
@@ -211,9 +201,9 @@ pub(in crate::client) struct LaterTier {
     failures: u64,
     /// Whether the client was told that its file system is another one than the cluster's. Until then it may
     /// be the master that was told of the wrong one, after a restart.
-    was_wrong: bool,
+    pub(super) was_wrong: bool,
     /// Whether no later attempt can succeed.
-    is_hopeless: bool,
+    pub(super) is_hopeless: bool,
 }
 
 impl LaterTier {
@@ -230,7 +220,10 @@ impl LaterTier {
 
     /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped. `None` when
     /// the client ends.
-    async fn attempt(&mut self, known: Option<DiskId>) -> Option<Result<Opened, OpenError>> {
+    pub(super) async fn attempt(
+        &mut self,
+        known: Option<DiskId>,
+    ) -> Option<Result<Opened, OpenError>> {
         let opening = self.opening.get_or_insert_with(|| {
             let (place, environment) = (self.place.clone(), Arc::clone(&self.environment));
             let or_older = !self.was_wrong;
@@ -262,7 +255,7 @@ impl LaterTier {
         !self.is_hopeless && opened.is_none_or(|opened| opened.storage.is_some())
     }
 
-    fn outcome(&mut self, opened: Result<Opened, OpenError>) -> Option<Opened> {
+    pub(super) fn outcome(&mut self, opened: Result<Opened, OpenError>) -> Option<Opened> {
         let error = match opened {
             Ok(opened) => {
                 self.failures = 0;
@@ -288,86 +281,5 @@ impl LaterTier {
             );
         }
         None
-    }
-}
-
-/// Opens the tier as soon as that is possible, and a directory again when it was closed, until the client has
-/// gone.
-pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
-    let (mut pause, mut was_open) = (FIRST_PAUSE, false);
-    loop {
-        let Some(this) = core.upgrade() else { return };
-        let Some(shared) = &this.shared_tier else { return };
-        if shared.tier().is_some() {
-            if !shared.is_marked() {
-                return;
-            }
-            (pause, was_open) = (FIRST_PAUSE, true);
-            drop(this);
-            sleep(LOOK_EVERY).await;
-            continue;
-        }
-        later.was_wrong |= was_open;
-        // Which file system it has to be may be known by now.
-        let known = match storage_config(&this.master).await {
-            Ok(config) => config.storage,
-            Err(error) => {
-                debug!(%error, "the master cannot be asked for the file system of the shared tier");
-                drop(this);
-                sleep(pause).await;
-                continue;
-            }
-        };
-        drop(this);
-        let Some(opened) = later.attempt(known).await else { return };
-        let Some(this) = core.upgrade() else { return };
-        let Some(shared) = &this.shared_tier else { return };
-        if let Some(opened) = later.outcome(opened) {
-            *shared.opened.write() = Some(opened);
-            info!("the shared tier is used from now on");
-            this.start_upkeep();
-            continue;
-        }
-        if later.is_hopeless {
-            return;
-        }
-        drop(this);
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-impl SharedTier {
-    /// Lets go of the directory, and waits for what is under way there, for five seconds.
-    pub(in crate::client) async fn leave(&self) {
-        let opened = self.opened.write().take();
-        // Otherwise the application may keep it.
-        let Some(directory) = opened.and_then(|opened| opened.directory) else { return };
-        let unused = Arc::downgrade(&directory);
-        drop(directory);
-        if !wait_until_unused(unused).await {
-            warn!("the shared tier has not ended a write or a read");
-        }
-    }
-
-    /// Returns whether the root of its directory has a marker.
-    fn is_marked(&self) -> bool {
-        self.storage().is_some()
-    }
-
-    /// Closes the directory if it is on another file system than this.
-    pub(super) fn leave_other(&self, storage: Option<DiskId>) {
-        let mut opened = self.opened.write();
-        let own = opened.as_ref().and_then(|opened| opened.storage);
-        if let (Some(own), Some(storage)) = (own, storage)
-            && own != storage
-        {
-            warn!(
-                directory = ?self.directory, %own, cluster = %storage,
-                "the directory of the shared tier is not on the file system of the cluster; this client \
-                 writes and reads no files until that is mounted there"
-            );
-            *opened = None;
-        }
     }
 }

@@ -14,9 +14,9 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::opening::keep_open;
 use super::persist::{WRITERS, write_files};
 use super::promote::promote_files;
+use super::reopening::keep_open;
 use super::unlisted::delete_as_asked;
 use super::{LaterTier, SharedTier};
 use crate::client::core::Core;
