@@ -251,8 +251,8 @@ fn denied(action: &'static str, path: PathBuf, source: io::Error) -> TierError {
     match found {
         Some((folder, found)) if found.uid() != user => TierError::DeniedIn {
             action,
-            path,
-            folder,
+            path: path.into(),
+            folder: folder.into(),
             owner: found.uid(),
             group: found.gid(),
             mode: found.mode() & 0o7777,

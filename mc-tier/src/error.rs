@@ -62,9 +62,9 @@ pub enum TierError {
         /// What was tried.
         action: &'static str,
         /// The file or directory.
-        path: PathBuf,
+        path: Box<Path>,
         /// The folder that it is in.
-        folder: PathBuf,
+        folder: Box<Path>,
         /// The user that the folder belongs to.
         owner: u32,
         /// Its group.
@@ -105,7 +105,7 @@ pub enum TierError {
     #[error(
         "{} is not the file system of the cluster ({known}): {}; mount it there; if it is the \
          right one, restart the master, which then learns from {} anew",
-        root.display(), WhichMarker(*found), marker.display()
+        root.display(), WhichMarker(**found), marker.display()
     )]
     NotMounted {
         /// The root.
@@ -113,9 +113,9 @@ pub enum TierError {
         /// The file that tells which file system it is.
         marker: PathBuf,
         /// The id of the cluster's file system.
-        known: DiskId,
+        known: Box<DiskId>,
         /// The id that the root's marker has; `None` where there is no marker.
-        found: Option<DiskId>,
+        found: Box<Option<DiskId>>,
     },
     /// The cluster's id cannot name a directory.
     #[error(

@@ -377,7 +377,7 @@ impl World {
                 self.with_process(node, |process| process.set_disk_delay(Duration::ZERO));
             }
             What::FillDisk(_) | What::BreakDisk(_) | What::FreezeDisk(_) | What::CorruptDisk(_) => {
-                self.spoil_disk(fault).await
+                self.spoil_disk(fault).await;
             }
             What::BreakFiles => {
                 let Some(files) = &self.files else { return };

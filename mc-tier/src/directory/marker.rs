@@ -53,6 +53,7 @@ impl DirectoryTier {
             let is_right = |found| found == known || or_older && found < known;
             if !found.is_some_and(is_right) {
                 let (root, marker) = (root.to_owned(), path.unwrap_or_default());
+                let (known, found) = (Box::new(known), Box::new(found));
                 return Err(TierError::NotMounted { root, marker, known, found });
             }
             return Ok((Self::open(root, cluster_id, settings)?, found));

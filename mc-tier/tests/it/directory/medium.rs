@@ -120,8 +120,8 @@ fn a_directory_of_another_user_is_told_and_read() {
             panic!("{error:?}");
         };
         assert_eq!(
-            (folder, *owner, *mode, *user),
-            (&tier.directory().join("tmp"), 0, 0o755, 65534)
+            (&**folder, *owner, *mode, *user),
+            (&*tier.directory().join("tmp"), 0, 0o755, 65534)
         );
         let told = error.to_string();
         assert!(told.contains("belongs to user 0") && told.contains("mode 0755"), "{told}");
