@@ -466,7 +466,7 @@ async fn a_disk_with_many_objects_is_known_soon_and_puts_and_gets_go_on_meanwhil
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_that_fails_goes_on_where_it_was() {
-    const OBJECTS: u64 = 20_000;
+    const OBJECTS: u64 = 60_000;
     let tier = Arc::new(FaultyTier::new(MemoryTier::new(), 1));
     (0..OBJECTS).for_each(|number| put_found(&*tier, number));
     let mut slow = Faults::default();
