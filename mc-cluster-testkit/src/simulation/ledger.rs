@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mc_ha::Position;
-use mc_meta::{Effect, EffectSink, Location, ObjectRecord, Record, SegmentStatus};
+use mc_meta::{Effect, EffectSink, Location, ObjectRecord, Record, ReplicaStatus, SegmentStatus};
 use mc_types::{Epoch, Extent, Generation, RemoteKey, SegmentId, Sequence, Time};
 
 use super::clock::virtual_time;
@@ -279,7 +279,8 @@ impl Ledger {
         let mut readable = BTreeSet::new();
         for object in objects {
             let (key, generation) = (object.key.as_str(), object.generation);
-            if object.complete {
+            // A file is readable as soon as it is written: when the end of its put was undone, before that.
+            if object.complete || object.disk == Some(ReplicaStatus::Complete) {
                 readable.insert(key);
                 if state.readable.get(key).is_none_or(|it| it.generation != generation) {
                     state.violates(format_args!("no effect told of {key} {generation:?}"));
