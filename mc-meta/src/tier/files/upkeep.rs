@@ -37,6 +37,9 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Most clients that are remembered as too slow with a comparison.
 const MAX_OVERTAKEN: usize = 16;
 
+/// Most clients that are remembered with the file system that they have found: these speak for the others.
+const MAX_FOUND: usize = 4096;
+
 /// Time between two counts of the clients that have found a file system.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 
@@ -232,6 +235,10 @@ impl Upkeep {
     /// has the smaller id: a client that starts where the file system is not mounted may have marked another
     /// one just then.
     fn note_storage(&mut self, client: ClientId, found: DiskId, now: Time) {
+        if self.found.len() >= MAX_FOUND && !self.found.contains_key(&client) && now < self.count_at
+        {
+            return;
+        }
         let before = self.found.insert(client, (found, now));
         if before.is_some_and(|(id, _)| id == found) && now < self.count_at {
             return;
