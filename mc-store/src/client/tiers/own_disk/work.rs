@@ -85,8 +85,10 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
         let Some(disk) = core.own_disk.get() else { return };
         let done = async {
             if !is_mounted {
-                // What is beyond the limit would not be taken note of.
-                core.evict_beyond(disk).await?;
+                // What is beyond the limit would not be taken note of. A disk that cannot be written is read.
+                if let Err(error) = core.evict_beyond(disk).await {
+                    debug!(%error, "nothing is evicted from the own disk before it is used");
+                }
                 core.mount_own_disk(disk).await?;
                 // Another master may have another limit.
                 disk.most_objects.store(MAX_DISK_OBJECTS as u64, Relaxed);
