@@ -222,12 +222,8 @@ impl Tier for ObjectStoreTier {
         watermarks: Watermarks,
         evicted: &mut dyn FnMut(ObjectId),
     ) -> Result<TierUsage, TierError> {
-        let used = self.usage()?.bytes;
         let mut removed = TierUsage::default();
-        if used <= watermarks.high.as_u64() {
-            return Ok(removed);
-        }
-        let wanted = used.saturating_sub(watermarks.low.as_u64());
+        let Some(wanted) = watermarks.excess(self.usage()?) else { return Ok(removed) };
         let oldest = self.wait(move |objects| async move { objects.oldest(wanted).await })?;
         let mut failure = None;
         for part in oldest.chunks(evict::PART) {

@@ -141,12 +141,8 @@ pub trait Tier: Send + Sync + fmt::Debug {
         watermarks: Watermarks,
         evicted: &mut dyn FnMut(ObjectId),
     ) -> Result<TierUsage, TierError> {
-        let used = self.usage()?.bytes;
         let mut removed = TierUsage::default();
-        if used <= watermarks.high.as_u64() {
-            return Ok(removed);
-        }
-        let wanted = used.saturating_sub(watermarks.low.as_u64());
+        let Some(wanted) = watermarks.excess(self.usage()?) else { return Ok(removed) };
         let mut failure = None;
         for ((_, id), len) in oldest(self, wanted)? {
             match self.remove(&id) {
@@ -250,6 +246,12 @@ impl Watermarks {
         // Divided first, so that no quota is too large.
         let twentieth = quota.as_u64() / 20;
         Self { high: ByteSize::bytes(twentieth * 19), low: ByteSize::bytes(twentieth * 18) }
+    }
+
+    /// The bytes that an eviction removes; `None` when the objects take no more than the high one.
+    pub(crate) fn excess(self, used: TierUsage) -> Option<u64> {
+        let is_high = used.bytes > self.high.as_u64();
+        is_high.then(|| used.bytes.saturating_sub(self.low.as_u64()))
     }
 }
 

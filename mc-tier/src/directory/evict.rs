@@ -21,12 +21,8 @@ impl DirectoryTier {
         watermarks: Watermarks,
         evicted: &mut dyn FnMut(ObjectId),
     ) -> Result<TierUsage, TierError> {
-        let used = self.usage()?.bytes;
         let mut removed = TierUsage::default();
-        if used <= watermarks.high.as_u64() {
-            return Ok(removed);
-        }
-        let wanted = used.saturating_sub(watermarks.low.as_u64());
+        let Some(wanted) = watermarks.excess(self.usage()?) else { return Ok(removed) };
         // Files of other users, immutable ones, those that a host has open over SMB.
         let mut stuck = Stuck::default();
         while removed.bytes < wanted {
