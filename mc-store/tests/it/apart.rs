@@ -1,4 +1,4 @@
-//! Tests that run again in a process with mounts of its own.
+//! Tests that run again in a process of their own, which says "done" at its end.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,21 @@ use mc_testkit::{Input, Program, role};
 /// Longer than anything takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Runs the test `player` again in a process with mounts of its own, as root or as a user that plays root; it
-/// says "done" at its end.
+/// Runs such a process to its end.
+pub(crate) fn until_done(mut command: Command) {
+    let mut program = Program::start(LONG, &mut command, Input::None);
+    while program.hear() != "done" {}
+}
+
+/// What such a process does.
+pub(crate) fn in_a_runtime(test: impl AsyncFnOnce()) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(test());
+    role::say("done");
+}
+
+/// Runs the test `player` again in a process with mounts of its own, as root or as a user that plays root.
 pub(crate) fn with_mounts(player: &str) {
     let root = tempfile::tempdir().expect("a directory");
     let unshare = |as_user: bool| {
@@ -29,9 +42,7 @@ pub(crate) fn with_mounts(player: &str) {
         return;
     };
     let root = root.path().to_str().expect("a path in UTF-8");
-    let mut command = role::launched_by(unshare(as_user), player, root);
-    let mut program = Program::start(LONG, &mut command, Input::None);
-    while program.hear() != "done" {}
+    until_done(role::launched_by(unshare(as_user), player, root));
 }
 
 /// Mounts a disk of so many bytes.

@@ -20,7 +20,7 @@ use mc_tier::{
     TierUsage,
 };
 
-use crate::mounts::{mount, unmount, with_mounts};
+use crate::apart::{in_a_runtime, mount, unmount, with_mounts};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(40);
@@ -35,7 +35,7 @@ async fn start(root: &Path) -> Cluster {
     Cluster::of(Master::builder().storage(settings), &[ByteSize::mib(64)]).await
 }
 
-/// Keys of the objects that have files.
+/// How many objects have files.
 fn files(root: &Path) -> usize {
     let folders = fs::read_dir(root.join("cluster")).unwrap().map(|folder| folder.unwrap().path());
     let folders = folders.filter(|folder| folder.is_dir() && folder.file_name().unwrap() != "tmp");
@@ -45,16 +45,6 @@ fn files(root: &Path) -> usize {
 async fn put_with_file(app: &Client, key: &str) {
     app.put(key, content(key, MIB / 2)).await.unwrap();
     assert!(app.flush_files(DEADLINE).await, "files are written in time");
-}
-
-fn in_a_runtime(test: impl AsyncFnOnce()) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test());
-    role::say("done");
 }
 
 #[test]
@@ -222,26 +212,6 @@ fn where_a_file_system_is_not_mounted() {
         app.shutdown().await;
         unmount(&later);
     });
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_is_not_there_at_the_start_is_used_when_it_is() {
-    let root = tempfile::tempdir().unwrap();
-    let root = root.path().join("later");
-    let cluster = start(&root).await;
-    let app = &cluster.nodes[0];
-    put_with_file(app, "before").await;
-    assert!(app.describe("before").await.unwrap().disk.is_none());
-    fs::create_dir(&root).unwrap();
-    let mut n = 0;
-    let has_file = async || {
-        n += 1;
-        let key = format!("k{n}");
-        put_with_file(app, &key).await;
-        app.describe(&key).await.unwrap().disk.is_some()
-    };
-    eventually_async(DEADLINE, "the directory to be used", has_file).await;
-    assert!(files(&root) > 0);
 }
 
 /// After a restart of the master, the first client to come is one whose host has not mounted the file system.

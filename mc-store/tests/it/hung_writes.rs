@@ -10,11 +10,12 @@ use std::time::Duration;
 use mc_cluster_testkit::Cluster;
 use mc_meta::LocalDiskConfig;
 use mc_store::{ByteSize, DiskOptions, Generation, MasterConfig};
-use mc_testkit::{Input, Program, eventually_async, preload, role};
+use mc_testkit::{eventually_async, preload, role};
+
+use crate::apart::{in_a_runtime, until_done};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
-const LONG: Duration = Duration::from_secs(60);
 
 /// Calls that write to files below `MC_HANG_UNDER` do not return while the file `MC_HANG_WHILE` exists, and
 /// make the file `MC_HANG_SAYS` when they begin to wait. Those that remove files wait for
@@ -75,18 +76,7 @@ fn with_a_medium_that_hangs(player: &str) {
     command.env("MC_HANG_WHILE", root.path().join("hangs"));
     command.env("MC_HANG_REMOVALS_WHILE", root.path().join("removals-hang"));
     command.env("MC_HANG_SAYS", root.path().join("waits"));
-    let mut program = Program::start(LONG, &mut command, Input::None);
-    while program.hear() != "done" {}
-}
-
-fn in_a_runtime(test: impl AsyncFnOnce()) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test());
-    role::say("done");
+    until_done(command);
 }
 
 async fn something_waits(root: &Path) {

@@ -1,5 +1,6 @@
 //! A client and a master together: in one process, over real sockets and real files.
 
+mod apart;
 mod attachment;
 mod bad_input;
 mod blocking;
@@ -34,7 +35,6 @@ mod lifecycle;
 mod lost_answers;
 mod metrics;
 #[cfg(target_os = "linux")]
-mod mounts;
 mod object_store;
 mod one_put;
 #[cfg(unix)]
