@@ -1,7 +1,7 @@
 //! SeaweedFS, an object store that speaks S3, from the package index of Python.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::Command;
@@ -50,6 +50,21 @@ pub struct SeaweedFs {
     ports: [u16; 9],
     program: Option<Program>,
     dir: TempDir,
+    /// Of its ports, on all addresses.
+    _reserved: [UdpSocket; 9],
+}
+
+/// Returns a port that is free at `address`, and what keeps it from the other servers of this machine. They
+/// must not share one even at two addresses: the parts of a server find each other by sockets in `/tmp` that
+/// are named by the port alone.
+fn reserve(address: Ipv4Addr) -> (u16, UdpSocket) {
+    loop {
+        let reserved = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
+        let port = reserved.local_addr().expect("it is bound").port();
+        if TcpListener::bind((address, port)).is_ok() {
+            return (port, reserved);
+        }
+    }
 }
 
 impl SeaweedFs {
@@ -91,8 +106,7 @@ impl SeaweedFs {
         let [.., high, low] = std::process::id().to_be_bytes();
         let number = SERVERS.fetch_add(1, Ordering::Relaxed) % 50;
         let address = Ipv4Addr::new(127, 50 + number, high, low);
-        let bound = [(); 9].map(|()| TcpListener::bind((address, 0)).expect("a free port"));
-        let ports = bound.map(|listener| listener.local_addr().expect("it is bound").port());
+        let ports = [(); 9].map(|()| reserve(address));
         let dir = tempfile::Builder::new().prefix("mc-s3-").tempdir().expect("a directory");
         std::fs::write(dir.path().join("users.json"), USERS).expect(WRITES);
         let identity =
@@ -100,7 +114,14 @@ impl SeaweedFs {
         std::fs::write(dir.path().join("cert.pem"), identity.cert.pem()).expect(WRITES);
         std::fs::write(dir.path().join("key.pem"), identity.signing_key.serialize_pem())
             .expect(WRITES);
-        let mut server = Self { weed, address, ports, program: None, dir };
+        let mut server = Self {
+            weed,
+            address,
+            ports: std::array::from_fn(|port| ports[port].0),
+            program: None,
+            dir,
+            _reserved: ports.map(|(_, reserved)| reserved),
+        };
         server.launch();
         Some(server)
     }
