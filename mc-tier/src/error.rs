@@ -305,6 +305,17 @@ pub enum TierError {
         /// Bytes of a block.
         block_len: ByteSize,
     },
+    /// The key that an object was sealed with is not among those of its tenant.
+    #[error(
+        "an object of tenant {tenant:?} is sealed with the key {key}, which is not among the keys of this \
+         tenant here; give this process the key, or remove the object"
+    )]
+    NoKey {
+        /// The tenant.
+        tenant: Box<str>,
+        /// The key's name, in hexadecimal digits.
+        key: String,
+    },
     /// The range is empty or exceeds the object.
     #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
     Range {
@@ -389,6 +400,9 @@ pub enum Damage {
     /// The header describes an object that cannot be.
     #[error("the header is invalid: {0}")]
     Object(#[source] InvalidObject),
+    /// A sealed object is not as it was sealed with its key.
+    #[error("it is not as it was sealed: its bytes do not have their tags")]
+    Seal,
     /// It is another object.
     #[error("it is object {found}")]
     OtherObject {

@@ -16,6 +16,8 @@ pub mod object_file;
 mod object_tier;
 mod oldest;
 mod place;
+#[cfg(feature = "encryption")]
+mod sealed;
 mod shared_place;
 mod tier;
 #[cfg(feature = "usrbio")]
@@ -40,6 +42,8 @@ pub use object::{
 pub use object_tier::{ObjectStoreSettings, ObjectStoreTier};
 #[cfg(feature = "s3")]
 pub use object_tier::{ProfileError, S3Settings, S3Variables};
+#[cfg(feature = "encryption")]
+pub use sealed::{KeySource, KeysError, SealedTier, SourceError, TierKeys};
 pub use shared_place::{BucketPlace, InvalidPlace, SharedPlace};
 pub use tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 #[cfg(feature = "usrbio")]

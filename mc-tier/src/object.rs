@@ -11,6 +11,9 @@ use crate::error::Damage;
 /// Longest name of a tenant, in bytes.
 pub const MAX_TENANT_LEN: usize = 128;
 
+/// The names of tenants under which sealed objects are stored begin with it.
+pub(crate) const SEALED: char = '+';
+
 /// Most slices of an object.
 pub const MAX_SLICES: usize = 1024;
 
@@ -26,20 +29,44 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// Checks the tenant's name, which may be empty and have any characters.
+    /// Checks the tenant's name, which may be empty and have any characters, but does not begin with `+`.
     ///
     /// # Errors
-    /// [`InvalidObject::TenantTooLong`].
+    /// [`InvalidObject::TenantTooLong`] and [`InvalidObject::ReservedTenant`].
     pub fn new(
         tenant: impl Into<Box<str>>,
         key: ObjectKey,
         generation: Generation,
     ) -> Result<Self, InvalidObject> {
+        let id = Self::stored(tenant, key, generation)?;
+        if id.tenant.starts_with(SEALED) {
+            return Err(InvalidObject::ReservedTenant);
+        }
+        Ok(id)
+    }
+
+    /// An id as a tier has stored it, for implementations of [`Tier`](crate::Tier) that read ids back: under the
+    /// names of tenants that begin with `+` are sealed objects.
+    ///
+    /// # Errors
+    /// [`InvalidObject::TenantTooLong`].
+    pub fn stored(
+        tenant: impl Into<Box<str>>,
+        key: ObjectKey,
+        generation: Generation,
+    ) -> Result<Self, InvalidObject> {
         let tenant = tenant.into();
-        if tenant.len() > MAX_TENANT_LEN {
-            return Err(InvalidObject::TenantTooLong { len: tenant.len() });
+        let name = tenant.strip_prefix(SEALED).unwrap_or(&tenant);
+        if name.len() > MAX_TENANT_LEN {
+            return Err(InvalidObject::TenantTooLong { len: name.len() });
         }
         Ok(Self { tenant, key, generation })
+    }
+
+    /// The same put of the key of another tenant.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn with_tenant(&self, tenant: impl Into<Box<str>>) -> Self {
+        Self { tenant: tenant.into(), key: self.key.clone(), generation: self.generation }
     }
 
     /// The owner of the key.
@@ -153,6 +180,7 @@ impl ObjectBytes {
 pub struct StoredObject {
     id: ObjectId,
     slices: Vec<SliceInfo>,
+    has_checksums: bool,
 }
 
 impl StoredObject {
@@ -162,13 +190,24 @@ impl StoredObject {
     /// [`InvalidObject`].
     pub fn new(id: ObjectId, slices: Vec<SliceInfo>) -> Result<Self, InvalidObject> {
         check_lengths(slices.iter().map(|slice| slice.len))?;
-        Ok(Self { id, slices })
+        Ok(Self { id, slices, has_checksums: true })
     }
 
     /// Describes the object of this id with these bytes.
     #[must_use]
     pub fn of(id: ObjectId, object: &ObjectBytes) -> Self {
-        Self { id, slices: object.0.iter().map(SliceBytes::info).collect() }
+        let slices = object.0.iter().map(SliceBytes::info).collect();
+        Self { id, slices, has_checksums: true }
+    }
+
+    /// What is known of an object that is stored sealed: its first slice has so many bytes fewer. `None` when it
+    /// has none then.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn opened(&self, id: ObjectId, beside: u64) -> Option<Self> {
+        let mut slices = self.slices.clone();
+        let first = slices.first_mut()?;
+        first.len = first.len.checked_sub(beside).filter(|len| *len > 0)?;
+        Some(Self { id, slices, has_checksums: false })
     }
 
     /// The object's id.
@@ -177,10 +216,17 @@ impl StoredObject {
         &self.id
     }
 
-    /// Lengths and checksums, in order.
+    /// Lengths and checksums, in order. The checksums are those of the object's bytes only if it
+    /// [has some](Self::has_checksums).
     #[must_use]
     pub fn slices(&self) -> &[SliceInfo] {
         &self.slices
+    }
+
+    /// Returns whether the checksums of the object's bytes are known: those of a sealed object are not.
+    #[must_use]
+    pub const fn has_checksums(&self) -> bool {
+        self.has_checksums
     }
 
     /// The bytes of all slices.
@@ -274,6 +320,9 @@ pub enum InvalidObject {
         /// Its bytes.
         len: usize,
     },
+    /// The tenant's name is one of those for sealed objects.
+    #[error("the tenant's name begins with {SEALED}, as those of sealed objects do; use another")]
+    ReservedTenant,
     /// There are no slices, or too many.
     #[error("the object has {count} slices; it must have 1 to {MAX_SLICES}")]
     SliceCount {

@@ -8,7 +8,7 @@
 //! | 0 | 4 | `MCTO` |
 //! | 4 | 4 | the format: 1 |
 //! | 8 | 8 | the object's generation |
-//! | 16 | 2 | `T`: 0 to 128 |
+//! | 16 | 2 | `T`: 0 to 128, and one more where the name begins with `+` |
 //! | 18 | 2 | `K`: 1 to 1024 |
 //! | 20 | 4 | `N`: 1 to 1024 |
 //! | 24 | `T` | the tenant's name, UTF-8 |
@@ -28,7 +28,8 @@ use crate::object::{MAX_SLICES, MAX_TENANT_LEN, ObjectId, SliceInfo, StoredObjec
 pub const FORMAT: u32 = 1;
 
 /// Longest header, in bytes.
-pub const MAX_HEADER_LEN: usize = FIXED + MAX_TENANT_LEN + MAX_KEY_LEN + PER_SLICE * MAX_SLICES + 4;
+pub const MAX_HEADER_LEN: usize =
+    FIXED + 1 + MAX_TENANT_LEN + MAX_KEY_LEN + PER_SLICE * MAX_SLICES + 4;
 
 const MAGIC: &[u8; 4] = b"MCTO";
 /// Bytes before the tenant's name.
@@ -98,7 +99,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<(StoredObject, usize), HeaderError> 
     let slices = (0..count.min(MAX_SLICES))
         .map(|_| SliceInfo { len: fields.u64(), checksum: fields.checksum() })
         .collect();
-    let id = ObjectId::new(tenant, key, generation).map_err(Damage::Object)?;
+    let id = ObjectId::stored(tenant, key, generation).map_err(Damage::Object)?;
     let object = StoredObject::new(id, slices).map_err(Damage::Object)?;
     Ok((object, len))
 }
@@ -230,8 +231,8 @@ mod tests {
 
     #[test]
     fn the_longest_header_fits() {
-        let id = ObjectId::new(
-            "t".repeat(MAX_TENANT_LEN),
+        let id = ObjectId::stored(
+            format!("+{}", "t".repeat(MAX_TENANT_LEN)),
             ObjectKey::new("k".repeat(MAX_KEY_LEN)).unwrap(),
             Generation::new(u64::MAX),
         );

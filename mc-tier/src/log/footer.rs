@@ -76,7 +76,7 @@ pub(super) fn parse(mut bytes: &[u8], footer_offset: u64) -> Option<Vec<Entry>> 
         let (key, rest) = rest.split_at_checked(short(8).into())?;
         let key = ObjectKey::new(core::str::from_utf8(key).ok()?).ok()?;
         let tenant = core::str::from_utf8(tenant).ok()?;
-        let id = ObjectId::new(tenant, key, Generation::new(long(18))).ok()?;
+        let id = ObjectId::stored(tenant, key, Generation::new(long(18))).ok()?;
         let room = footer_offset.checked_sub(u64::from(block) * BLOCK)?;
         if u64::from(header_len) >= len || len > room {
             return None;

@@ -126,7 +126,7 @@ fn unpacked(id: &[u8]) -> ObjectId {
     let text = |bytes| core::str::from_utf8(bytes).expect("it was a text");
     let key = ObjectKey::new(text(key)).expect("it was a key");
     let generation = Generation::new(!u64::from_be_bytes(array(generation)));
-    ObjectId::new(text(tenant), key, generation).expect("it was an id")
+    ObjectId::stored(text(tenant), key, generation).expect("it was an id")
 }
 
 /// The cursor of an id: its generation, the length of its tenant, both in decimal, and the names.
@@ -140,5 +140,5 @@ fn parse_cursor(cursor: &ScanCursor) -> Option<ObjectId> {
     let generation = Generation::new(fields.next()?.parse().ok()?);
     let len = fields.next()?.parse().ok()?;
     let (tenant, key) = fields.next()?.split_at_checked(len)?;
-    ObjectId::new(tenant, ObjectKey::new(key).ok()?, generation).ok()
+    ObjectId::stored(tenant, ObjectKey::new(key).ok()?, generation).ok()
 }

@@ -7,5 +7,6 @@ mod faults;
 mod log;
 mod mounts;
 mod object_store;
+mod sealed;
 mod tiers;
 mod usrbio;
