@@ -205,7 +205,8 @@ impl<'a> Object<'a> {
     /// read then nothing stays: the rest of it will be of another put.
     fn conclude(&mut self, items: &mut [Item<'_>], read: &mut Read) {
         self.attempts += 1;
-        self.is_open = (read.lost || read.was_refused()) && self.attempts < ATTEMPTS;
+        let was_cut = read.was_cut_off() && self.attempts == 1;
+        self.is_open = was_cut || (read.lost || read.was_refused()) && self.attempts < ATTEMPTS;
         if self.is_open {
             self.silence = read.silence();
             self.items.iter().for_each(|&at| items[at].outcome = None);
@@ -624,6 +625,12 @@ impl Read {
     /// the one before, and what was under way by such.
     fn was_refused(&self) -> bool {
         self.failed_by(|source| matches!(source, TransferError::KeyRefused))
+    }
+
+    /// Whether a part's link was lost, as when a node that has got another master cannot take back an answer that
+    /// is half sent.
+    fn was_cut_off(&self) -> bool {
+        self.failed_by(|source| matches!(source, TransferError::LinkLost { .. }))
     }
 
     /// The failure of a part whose node gave no answer.
