@@ -418,6 +418,13 @@ pub enum StartError {
          the client would do nothing; give one of them a size, or an address to listen at"
     )]
     NoRole,
+    /// The keys of what is encrypted below memory cannot be used.
+    #[cfg(feature = "encryption")]
+    #[error(transparent)]
+    TierKeys(#[from] mc_tier::KeysError),
+    /// The program ends.
+    #[error("the program ends")]
+    Ending,
     /// The client's own disk cannot be used.
     #[error("the own disk cannot be used")]
     Disk(#[from] crate::client::DiskError),

@@ -57,6 +57,8 @@ pub use mc_rpc::{
     TaskReport,
 };
 pub use mc_tier::{FolderMode, InvalidPlace, SharedPlace, SyncPolicy};
+#[cfg(feature = "encryption")]
+pub use mc_tier::{KeySource, KeysError, SourceError, TierKeys};
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
     StagedMemory, Staging,

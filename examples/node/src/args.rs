@@ -132,6 +132,10 @@ pub(crate) struct Args {
     /// Permissions of folders and files of the shared tier, such as 2770 [default: as the umask says].
     #[arg(long = "dfs_mode", value_name = "MODE", help_heading = "Storage below memory")]
     pub(crate) dfs_mode: Option<FolderMode>,
+    /// Encrypt objects below memory with the keys of their tenants: a file with lines of a tenant (or *) and 64
+    /// hexadecimal digits, or exec:PROGRAM, which prints such lines.
+    #[arg(long = "tier_keys", value_name = "FILE", help_heading = "Storage below memory")]
+    pub(crate) tier_keys: Option<String>,
     /// Keep objects on a disk of this host, too, if the master runs with --enable_offload.
     #[arg(
         long = "enable_offload",

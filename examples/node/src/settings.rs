@@ -41,6 +41,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.shared_tier.clone_from(&args.shared_tier);
     flags.file_sync = args.file_sync;
     flags.dfs_mode = args.dfs_mode;
+    flags.tier_keys.clone_from(&args.tier_keys);
     flags.enable_ssd_offload = args.enable_offload.then_some(true);
     flags.ssd_offload_path = args.ssd_offload_path.clone();
     flags.ssd_offload_size = args.ssd_offload_size;

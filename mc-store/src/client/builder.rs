@@ -8,6 +8,8 @@ use std::time::Duration;
 use mc_meta::TenantId;
 use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
 use mc_tier::{BucketPlace, DirectorySettings, FolderMode, SharedPlace, SyncPolicy, Tier};
+#[cfg(feature = "encryption")]
+use mc_tier::{KeySource, TierKeys};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{BoxFuture, ByteSize, ClientId, Endpoint, MediaType};
@@ -28,7 +30,7 @@ use super::segments::{SegmentOptions, Segments};
 use super::settings::{BelowMemory, Pulse, Settings};
 use super::tiers::own_disk::{DiskOptions, DiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
-use super::tiers::{PeerDisks, TierReads};
+use super::tiers::{PeerDisks, Sealing, TierReads};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
@@ -76,6 +78,8 @@ pub struct ClientBuilder {
     storage_root: Option<PathBuf>,
     shared_bucket: Option<BucketPlace>,
     files: DirectorySettings,
+    #[cfg(feature = "encryption")]
+    tier_keys: Option<KeySource>,
     own_place: Option<OwnPlace>,
     tells_reads: bool,
     settings: Settings,
@@ -105,6 +109,8 @@ impl Default for ClientBuilder {
             storage_root: None,
             shared_bucket: None,
             files: DirectorySettings::default(),
+            #[cfg(feature = "encryption")]
+            tier_keys: None,
             own_place: None,
             tells_reads: true,
             settings: Settings {
@@ -112,6 +118,7 @@ impl Default for ClientBuilder {
                 put_timeout: PUT_TIMEOUT,
                 below_memory: BelowMemory::default(),
                 local_copy: true,
+                sealing: Sealing::default(),
                 environment,
                 clock,
                 origin: clock.now(),
@@ -401,6 +408,20 @@ impl ClientBuilder {
         self
     }
 
+    /// Encrypts objects below memory, in files, on disks and in buckets, with the keys of their tenants: those in a
+    /// file, or those that a program prints; see [`TierKeys`] for the list, and for how keys are replaced. Objects
+    /// of tenants without a key stay in clear, and nothing is encrypted by default.
+    ///
+    /// Whoever reads an object from the shared tier needs its tenant's key. The disk of a client has objects of all
+    /// tenants; peers read them through that client, which alone needs their keys. Files that the master does not
+    /// know of ([`storage_root`](Self::storage_root) under a master that names none) cannot be encrypted: a client
+    /// with keys keeps none.
+    #[cfg(feature = "encryption")]
+    pub fn tier_keys(mut self, source: KeySource) -> Self {
+        self.tier_keys = Some(source);
+        self
+    }
+
     /// Keeps objects on a disk of this host, such as an SSD, when memory has no room for them: those that
     /// this client holds in memory, if the master wants so
     /// ([`MasterConfig::local_disk`](mc_meta::MasterConfig::local_disk)). Peers read them from this
@@ -516,6 +537,12 @@ impl ClientBuilder {
         }
         let mut settings = self.settings;
         let environment = Arc::clone(&settings.environment);
+        #[cfg(feature = "encryption")]
+        if let Some(source) = self.tier_keys {
+            let opened = environment.blocking(move || TierKeys::open(source)).await;
+            let keys = opened.and_then(Result::ok).ok_or(StartError::Ending)??;
+            settings.sealing.keys = Some(Arc::new(keys));
+        }
         let id = environment.random_u128().map_err(StartError::NoRandomness)?;
         let id = ClientId::from_u128(id);
         if let Some(network) = environment.to_master() {
@@ -589,7 +616,9 @@ impl ClientBuilder {
             bucket: self.shared_bucket,
             files: self.files,
         };
-        let (shared_tier, later_tier) = SharedTier::open(&storage, &environment, own).await.unzip();
+        let sealing = &settings.sealing;
+        let (shared_tier, later_tier) =
+            SharedTier::open(&storage, &environment, sealing, own).await.unzip();
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
@@ -600,7 +629,8 @@ impl ClientBuilder {
         let (own_disk, later_disk) = match self.own_place {
             Some(place) => {
                 let cluster_id = &storage.settings.cluster_id;
-                DiskSlot::open(place, cluster_id, &transport, &segments, &environment).await?
+                DiskSlot::open(place, cluster_id, &transport, &segments, &environment, sealing)
+                    .await?
             }
             None => (DiskSlot::default(), None),
         };

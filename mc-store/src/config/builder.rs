@@ -96,6 +96,7 @@ impl ClientBuilder {
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }
+        builder = tier_keys(config, builder)?;
         builder = own_disk(config, builder)?;
         builder = pages(config, builder)?;
         builder = builder.hot_cache(hot_cache(config));
@@ -170,6 +171,24 @@ fn pages(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder,
     let port = config.client_http_port.unwrap_or(HTTP_PORT);
     let wanted = config.enable_client_http_server == Some(true);
     Ok(if wanted { builder.http(SocketAddr::new(host, port)) } else { builder })
+}
+
+#[cfg(feature = "encryption")]
+fn tier_keys(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+    let Some(source) = config.tier_keys.as_ref().filter(|source| !source.is_empty()) else {
+        return Ok(builder);
+    };
+    let Ok(source) = source.parse();
+    Ok(builder.tier_keys(source))
+}
+
+#[cfg(not(feature = "encryption"))]
+fn tier_keys(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+    if config.tier_keys.as_ref().is_some_and(|source| !source.is_empty()) {
+        let (key, feature) = ("tier_keys", "encryption");
+        return Err(ConfigError::NeedsFeature { key, feature });
+    }
+    Ok(builder)
 }
 
 #[cfg(not(feature = "http"))]

@@ -127,6 +127,9 @@ settings! {
     file_sync: SyncPolicy = "file_sync", "MC_STORE_FILE_SYNC", value::file_sync;
     /// The permissions of folders and files that the client makes in the shared tier.
     dfs_mode: FolderMode = "dfs_mode", "MC_STORE_DFS_MODE", value::folder_mode;
+    /// The file with the keys that objects are encrypted with below memory, or `exec:` and a program that prints
+    /// them.
+    tier_keys: String = "tier_keys", "MC_STORE_TIER_KEYS", value::text;
     /// Whether to keep objects on a disk of this host, too, when the master wants that. Needs
     /// `ssd_offload_path`.
     enable_ssd_offload: bool = "enable_ssd_offload", "MOONCAKE_OFFLOAD_ENABLED", value::flag;

@@ -106,6 +106,7 @@ fn every_setting_can_be_said_everywhere() {
         ("shared_tier", "s3://bkt/p", "'s3://bkt/p'"),
         ("file_sync", "Data", "'data'"),
         ("dfs_mode", "02770", "'2770'"),
+        ("tier_keys", "/k", "'/k'"),
         ("enable_ssd_offload", "true", "true"),
         ("ssd_offload_path", "/ssd", "'/ssd'"),
         ("ssd_offload_size", "1GB", "1073741824"),

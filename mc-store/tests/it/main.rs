@@ -42,6 +42,8 @@ mod own_address;
 mod own_disk;
 mod promoted_files;
 mod reused_space;
+#[cfg(feature = "encryption")]
+mod sealed_tiers;
 mod seam;
 mod segments;
 mod shared_tier;

@@ -9,6 +9,7 @@ mod objects;
 pub(super) mod own_disk;
 mod peer_disks;
 mod reads;
+mod sealing;
 pub(super) mod shared;
 mod work;
 
@@ -17,3 +18,4 @@ pub use metrics::TierMetrics;
 pub(super) use own_disk::DiskLook;
 pub(super) use peer_disks::{DiskTurn, PeerDisks};
 pub(super) use reads::{MAX_READ, NotRead, TierReads};
+pub(super) use sealing::Sealing;

@@ -90,7 +90,11 @@ pub(super) fn is_useless(refusal: &Refusal) -> bool {
 
 /// The slices of a stored object, as the master knows them.
 pub(super) fn slices_of(object: &StoredObject) -> Slices {
-    let slice = |info: &mc_tier::SliceInfo| Slice { len: info.len, checksum: Some(info.checksum) };
+    let are_known = object.has_checksums();
+    let slice = |info: &mc_tier::SliceInfo| {
+        let checksum = are_known.then_some(info.checksum);
+        Slice { len: info.len, checksum }
+    };
     match object.slices() {
         [only] => Slices::One(slice(only)),
         many => Slices::Many(many.iter().map(slice).collect()),

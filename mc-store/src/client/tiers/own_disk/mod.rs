@@ -29,7 +29,7 @@ use tracing::info;
 
 use self::places::Places;
 use self::region::DiskRegion;
-use super::{TierCounters, TierMetrics};
+use super::{Sealing, TierCounters, TierMetrics};
 use crate::client::segments::Segments;
 
 pub(in crate::client) use look::DiskLook;
@@ -76,9 +76,11 @@ impl OwnDisk {
         is_own_log: bool,
         node: &Node,
         segments: &Segments,
+        sealing: &Sealing,
     ) -> Result<Self, DiskError> {
         let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
         let OwnTier { tier, capacity, id } = opened;
+        let tier = sealing.around(tier);
         let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
         let device = DiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
         let stages: Result<Vec<Memory>, _> =

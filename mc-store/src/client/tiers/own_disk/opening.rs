@@ -16,6 +16,7 @@ use super::options::{DiskError, DiskOptions, OwnPlace, OwnTier};
 use super::{OwnDisk, directory, open_log};
 use crate::client::core::Core;
 use crate::client::segments::Segments;
+use crate::client::tiers::Sealing;
 use crate::environment::Environment;
 
 /// How long the start of a client waits for its disk.
@@ -43,6 +44,7 @@ impl DiskSlot {
         node: &Node,
         segments: &Segments,
         environment: &Arc<dyn Environment>,
+        sealing: &Sealing,
     ) -> Result<(Self, Option<LaterDisk>), DiskError> {
         // No attempt is of use.
         node.endpoint().ok_or(DiskError::NotReachable)?;
@@ -75,7 +77,7 @@ impl DiskSlot {
             }
         };
         if let Some(tier) = tier {
-            let disk = OwnDisk::new(tier, is_own_log, node, segments)?;
+            let disk = OwnDisk::new(tier, is_own_log, node, segments, sealing)?;
             slot.disk.set(disk).expect("nobody else has the slot yet");
         }
         slot.is_missing.store(later.is_some(), Relaxed);
@@ -122,8 +124,10 @@ impl LaterDisk {
         loop {
             let opened = self.attempt().await;
             let Some(core) = core.upgrade() else { return false };
-            let opened =
-                opened.and_then(|tier| OwnDisk::new(tier, true, &core.transport, &core.segments));
+            let sealing = &core.settings.sealing;
+            let opened = opened.and_then(|tier| {
+                OwnDisk::new(tier, true, &core.transport, &core.segments, sealing)
+            });
             match opened {
                 Ok(disk) => {
                     let slot = &core.own_disk;

@@ -27,7 +27,7 @@ use mc_types::{ByteSize, DiskId, ErrorCode};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
-use super::{TierCounters, TierMetrics};
+use super::{Sealing, TierCounters, TierMetrics};
 use crate::environment::Environment;
 
 pub(in crate::client) use opening::{LaterTier, OwnSettings};
@@ -76,6 +76,7 @@ impl SharedTier {
     pub(in crate::client) async fn open(
         config: &StorageConfig,
         environment: &Arc<dyn Environment>,
+        sealing: &Sealing,
         mut own: OwnSettings,
     ) -> Option<(Self, Option<LaterTier>)> {
         let is_listed = config.settings.root.is_some() || config.settings.shared_tier.is_some();
@@ -85,6 +86,14 @@ impl SharedTier {
             match Place::of(config, own)? {
                 Ok(place) => {
                     is_unlisted = !is_listed;
+                    if is_unlisted && sealing.is_on() {
+                        warn!(
+                            place = place.shown(),
+                            "files that the master does not know of cannot be encrypted: this client writes and \
+                             reads none; name the place to the master"
+                        );
+                        return None;
+                    }
                     directory = place.directory();
                     let mut tier = LaterTier::new(place, Arc::clone(environment));
                     opened = tier.first(config.storage).await;
@@ -97,7 +106,7 @@ impl SharedTier {
             }
         }
         let shared = Self {
-            opened: RwLock::new(opened),
+            opened: RwLock::new(opened.map(|opened| opened.sealed(sealing))),
             is_unlisted,
             directory,
             has_upkeep: AtomicBool::new(false),

@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::client::tiers::Sealing;
 use crate::environment::Environment;
 
 /// How long the start of a client waits for the tier. A server that does not answer takes for ever.
@@ -36,6 +37,12 @@ impl Opened {
     /// A tier that is no directory.
     pub(super) fn of(tier: Arc<dyn Tier>) -> Self {
         Self { tier, directory: None, storage: None }
+    }
+
+    /// The same, with what is put into it sealed.
+    pub(super) fn sealed(mut self, sealing: &Sealing) -> Self {
+        self.tier = sealing.around(self.tier);
+        self
     }
 }
 
@@ -143,7 +150,7 @@ impl Place {
     }
 
     /// Its name in the log.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self {
             Self::Directory(directory) => directory.root.display().to_string(),
             Self::Bucket(bucket) => bucket.to_string(),

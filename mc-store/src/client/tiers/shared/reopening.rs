@@ -52,7 +52,7 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
         let Some(this) = core.upgrade() else { return };
         let Some(shared) = &this.shared_tier else { return };
         if let Some(opened) = later.outcome(opened) {
-            *shared.opened.write() = Some(opened);
+            *shared.opened.write() = Some(opened.sealed(&this.settings.sealing));
             info!("the shared tier is used from now on");
             this.start_upkeep();
             continue;
