@@ -53,12 +53,8 @@ impl SealedTier {
 
     /// Where an object may be: sealed, and in clear. The likelier place comes first.
     fn places(&self, id: &ObjectId) -> [ObjectId; 2] {
-        let places = [sealed(id), id.clone()];
-        if self.keys.has_key_of(id.tenant()) {
-            return places;
-        }
-        let [sealed, clear] = places;
-        [clear, sealed]
+        let (sealed, clear) = (sealed(id), id.clone());
+        if self.keys.has_key_of(id.tenant()) { [sealed, clear] } else { [clear, sealed] }
     }
 
     /// The object to put, and where.
@@ -131,6 +127,14 @@ impl SealedTier {
             }
         }
         Ok(None)
+    }
+}
+
+impl TierKeys {
+    /// The id that an object is stored under in the inner tier of a [`SealedTier`] with these keys, if it is put now.
+    #[must_use]
+    pub fn stored_id(&self, id: ObjectId) -> ObjectId {
+        if self.has_key_of(id.tenant()) { sealed(&id) } else { id }
     }
 }
 

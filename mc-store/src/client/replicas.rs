@@ -91,7 +91,7 @@ impl Client {
         let shared = self.core.shared_tier.as_ref()?;
         let directory = shared.directory()?;
         let id = self.core.file_id(shared, KeyRef::new(key).ok()?, generation).ok()?;
-        Some(DirectoryTier::path_in(directory, &id))
+        Some(DirectoryTier::path_in(directory, &self.core.settings.sealing.stored_id(id)))
     }
 
     /// Returns whether the client has a shared tier, on which objects may get files.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mc_tier::Tier;
+use mc_tier::{ObjectId, Tier};
 #[cfg(feature = "encryption")]
 use mc_tier::{SealedTier, TierKeys};
 
@@ -20,6 +20,15 @@ impl Sealing {
         return self.keys.is_some();
         #[cfg(not(feature = "encryption"))]
         false
+    }
+
+    /// The id that an object has on the medium.
+    pub(in crate::client) fn stored_id(&self, id: ObjectId) -> ObjectId {
+        #[cfg(feature = "encryption")]
+        if let Some(keys) = &self.keys {
+            return keys.stored_id(id);
+        }
+        id
     }
 
     /// The tier with what is put into it sealed. A client without keys finds, reports and deletes what others
