@@ -5,10 +5,12 @@ mod evict;
 mod footer;
 mod grow;
 mod index;
+mod moves;
 mod read;
 pub(crate) mod record;
 mod recover;
 mod scan;
+mod segments;
 mod space;
 mod sync;
 mod table;
@@ -17,7 +19,7 @@ mod writer;
 use core::num::NonZeroUsize;
 use core::ops::Range;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,7 +44,8 @@ use writer::Writer;
 ///
 /// A get reads an object with its header at once, into memory that the object's bytes then are.
 /// [`get_many`](Tier::get_many) has many such reads in flight. Puts write at once, each to a place of its
-/// own, and share their syncs; they wait for each other only where a compaction has to make room.
+/// own, and share their syncs. A put that finds few segments free compacts one, while others put, remove and
+/// read; they wait for it only where all other room is used.
 /// The range is never exceeded: a put fails with [`TierError::Full`] when compaction would gain less
 /// than an eighth of a segment.
 ///
@@ -50,6 +53,9 @@ use writer::Writer;
 /// objects. The same keeps a log going whose medium is full, such as a file system that others fill: the
 /// log takes the space of a segment before it begins it, does with the segments that it has when there is
 /// no more, and grows again later.
+///
+/// An eviction goes by the order of the log, but that objects which were read since they were written, up to a
+/// quarter of what goes, are written again instead. Whether an object was read is in memory only.
 ///
 /// A record takes a multiple of 4096 bytes: up to one block more than the object.
 #[derive(Debug)]
@@ -66,8 +72,12 @@ pub struct LogTier {
     limit: AtomicU64,
     /// Locked before the index.
     writer: Mutex<Writer>,
-    /// Told when no put is writing.
-    no_puts: Condvar,
+    /// The bytes of records whose objects are there.
+    live: AtomicU64,
+    /// Whether few segments are free, so that a put is to look for one to compact.
+    is_short: AtomicBool,
+    /// Told when a put, a compaction or an eviction from a segment has ended.
+    changed: Condvar,
     index: RwLock<Index>,
 }
 
@@ -245,8 +255,8 @@ impl Tier for LogTier {
     }
 
     fn usage(&self) -> Result<TierUsage, TierError> {
-        let writer = self.writer.lock();
-        Ok(TierUsage { objects: self.index.read().len() as u64, bytes: writer.live() })
+        let objects = self.index.read().len() as u64;
+        Ok(TierUsage { objects, bytes: self.live.load(Relaxed) })
     }
 
     fn capacity(&self) -> Option<ByteSize> {
@@ -254,7 +264,8 @@ impl Tier for LogTier {
     }
 
     /// Evicts in the order of the log: the oldest are those that were written first. Reads the list of each
-    /// segment that they are in. A log that found its medium full asks for more space first, if it is time
+    /// segment that they are in. Up to a quarter of their bytes are written again instead, where objects were read
+    /// and there is room. A log that found its medium full asks for more space first, if it is time
     /// to, and evicts nothing then.
     fn evict(
         &self,

@@ -3,12 +3,16 @@
 use core::num::NonZeroUsize;
 use core::ops::Bound;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use mc_types::{Generation, ObjectKey};
+use mc_types::{Checksum, Generation, ObjectKey};
 
 use super::record::{BLOCK, Layout, array, padded};
 use crate::object::ObjectId;
 use crate::tier::ScanCursor;
+
+/// Objects that are looked at under one lock.
+const LOOKED_AT: usize = 4096;
 
 /// The place of an object's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,11 @@ impl Location {
         self.layout.header_len().into()
     }
 
+    /// Tells the record from all others of the log, while its segment is used.
+    pub(super) const fn number(&self) -> u64 {
+        (self.segment as u64) << 32 | self.block as u64
+    }
+
     pub(super) const fn segment(&self) -> usize {
         self.segment as usize
     }
@@ -52,10 +61,50 @@ impl Location {
     }
 }
 
+/// What is known of an object: its place, and whether it was read since it was written. That has a byte which
+/// the others leave: an object takes no more memory for it.
+#[derive(Debug)]
+struct Entry {
+    nonce: u64,
+    len: u64,
+    block: u32,
+    segment: u32,
+    checksum: u32,
+    header_len: u16,
+    has_checksum: bool,
+    was_read: AtomicBool,
+}
+
+const _: () = assert!(size_of::<Entry>() == size_of::<Location>());
+
+impl Entry {
+    fn new(place: Location, was_read: bool) -> Self {
+        let Location { nonce, block, segment, layout } = place;
+        let (checksum, header_len) = (layout.checksum(), layout.header_len());
+        Self {
+            nonce,
+            len: layout.len(),
+            block,
+            segment,
+            checksum: checksum.map_or(0, Checksum::as_u32),
+            header_len,
+            has_checksum: checksum.is_some(),
+            was_read: AtomicBool::new(was_read),
+        }
+    }
+
+    fn place(&self) -> Location {
+        let Self { nonce, block, segment, .. } = *self;
+        let checksum = self.has_checksum.then(|| Checksum::from_crc32c(self.checksum));
+        let layout = Layout::new(self.header_len, self.len, checksum);
+        Location { nonce, block, segment, layout }
+    }
+}
+
 /// The objects by their ids, in the order of a scan. An id is one piece of memory: three would take half
 /// as much again as all the rest of an object.
 #[derive(Debug, Default)]
-pub(super) struct Index(BTreeMap<Box<[u8]>, Location>);
+pub(super) struct Index(BTreeMap<Box<[u8]>, Entry>);
 
 impl Index {
     pub(super) fn len(&self) -> usize {
@@ -63,29 +112,67 @@ impl Index {
     }
 
     pub(super) fn find(&self, id: &ObjectId) -> Option<Location> {
-        self.0.get(&*packed(id)).copied()
+        self.0.get(&*packed(id)).map(Entry::place)
     }
 
-    pub(super) fn insert(&mut self, id: &ObjectId, location: Location) {
-        self.0.insert(packed(id), location);
+    /// As [`find`](Self::find), for one that reads the object.
+    pub(super) fn find_to_read(&self, id: &ObjectId) -> Option<Location> {
+        let entry = self.0.get(&*packed(id))?;
+        // Most were read before: a line of memory that nobody writes is every processor's.
+        if !entry.was_read.load(Relaxed) {
+            entry.was_read.store(true, Relaxed);
+        }
+        Some(entry.place())
+    }
+
+    /// Where an object is that was read since it was written.
+    pub(super) fn find_read(&self, id: &ObjectId) -> Option<Location> {
+        let entry = self.0.get(&*packed(id)).filter(|entry| entry.was_read.load(Relaxed));
+        entry.map(Entry::place)
+    }
+
+    pub(super) fn insert(&mut self, id: &ObjectId, place: Location) {
+        self.0.insert(packed(id), Entry::new(place, false));
+    }
+
+    /// Notes that an object has moved, if it is still where it was. Returns whether it is.
+    pub(super) fn relocate(
+        &mut self,
+        id: &ObjectId,
+        from: &Location,
+        to: Location,
+        stays_read: bool,
+    ) -> bool {
+        let Some(entry) = self.0.get_mut(&*packed(id)) else { return false };
+        if entry.place() != *from {
+            return false;
+        }
+        *entry = Entry::new(to, stays_read && *entry.was_read.get_mut());
+        true
     }
 
     /// Returns where the object was.
     pub(super) fn remove(&mut self, id: &ObjectId) -> Option<Location> {
-        self.0.remove(&*packed(id))
+        self.0.remove(&*packed(id)).map(|entry| entry.place())
     }
 
-    /// Forgets the objects of a segment. Returns their number.
-    pub(super) fn forget_segment(&mut self, segment: usize) -> usize {
-        let before = self.0.len();
-        self.0.retain(|_, location| location.segment() != segment);
-        before - self.0.len()
-    }
-
-    /// The objects of a segment. Looks at all objects.
-    pub(super) fn ids_of_segment(&self, segment: usize) -> Vec<ObjectId> {
-        let all = self.0.iter().filter(|(_, place)| place.segment() == segment);
-        all.map(|(id, _)| unpacked(id)).collect()
+    /// Looks at some objects behind a place of the index, or from its begin on, and adds those of a segment.
+    /// Returns where to go on; `None` behind the last one.
+    pub(super) fn ids_of_segment(
+        &self,
+        segment: usize,
+        after: Option<&[u8]>,
+        ids: &mut Vec<ObjectId>,
+    ) -> Option<Box<[u8]>> {
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = None;
+        for (id, entry) in self.0.range::<[u8], _>((begin, Bound::Unbounded)).take(LOOKED_AT) {
+            if entry.segment as usize == segment {
+                ids.push(unpacked(id));
+            }
+            last = Some(id);
+        }
+        last.cloned()
     }
 
     /// The objects after the one of a cursor.
@@ -104,7 +191,7 @@ impl Index {
         };
         let begin = begin.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let after = self.0.range::<[u8], _>((begin, Bound::Unbounded));
-        after.take(limit.get()).map(|(id, place)| (unpacked(id), *place)).collect()
+        after.take(limit.get()).map(|(id, entry)| (unpacked(id), entry.place())).collect()
     }
 }
 

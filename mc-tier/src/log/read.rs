@@ -28,7 +28,7 @@ impl LogTier {
         self.begin_of(place.segment()) + place.offset()
     }
 
-    const fn aligned(&self, len: u64) -> usize {
+    pub(super) const fn aligned(&self, len: u64) -> usize {
         len.next_multiple_of(self.alignment) as usize
     }
 
@@ -39,10 +39,21 @@ impl LogTier {
         Ok(buffer)
     }
 
-    /// Reads an object where it is. Reads it again if it has moved in the meantime.
+    /// Reads an object where it is, and notes that it was read. Reads it again if it has moved in the meantime.
     fn read<T>(&self, id: &ObjectId, read: impl Fn(&Location) -> Result<T, TierError>) -> Found<T> {
+        let first = self.index.read().find_to_read(id);
+        self.read_from(first, id, read)
+    }
+
+    /// Reads something of an object at this place, or where it has moved.
+    fn read_from<T>(
+        &self,
+        first: Option<Location>,
+        id: &ObjectId,
+        read: impl Fn(&Location) -> Result<T, TierError>,
+    ) -> Found<T> {
         let find = || self.index.read().find(id);
-        let mut place = find();
+        let mut place = first;
         while let Some(tried) = place {
             let result = read(&tried);
             if matches!(result, Ok(_) | Err(TierError::Range { .. })) {
@@ -90,7 +101,7 @@ impl LogTier {
         let index = self.index.read();
         let places = ids.iter().enumerate();
         let places: Vec<_> =
-            places.filter_map(|(number, id)| Some((number, index.find(id)?))).collect();
+            places.filter_map(|(number, id)| Some((number, index.find_to_read(id)?))).collect();
         drop(index);
         self.read_places(&places, len, done);
     }
@@ -127,7 +138,7 @@ impl LogTier {
     }
 
     /// Reads the header of a record, which must be that of this object.
-    fn parse_header(
+    pub(super) fn parse_header(
         &self,
         id: &ObjectId,
         place: &Location,
@@ -223,7 +234,7 @@ impl LogTier {
                 let object = header.and_then(|read| self.parse_header(id, place, &read));
                 results[number] = match object {
                     // It may have moved.
-                    Err(_) => self.read(id, |place| {
+                    Err(_) => self.read_from(self.index.read().find(id), id, |place| {
                         let len = self.aligned(place.header_len() as u64);
                         let header = self.read_at(self.offset_of(place), len)?;
                         self.parse_header(id, place, &header)

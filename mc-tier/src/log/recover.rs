@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_types::ByteSize;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::footer;
 use super::index::Location;
+use super::moves::Moves;
 use super::record::{BLOCK, FORMAT, Layout, LogBlock, encode_log, padded, parse_log};
 use super::scan::Records;
 use super::space::Space;
@@ -66,13 +67,17 @@ pub(super) fn open(
             segments: (0..segments).map(|_| None).collect(),
             head: None,
             next_sequence: 1,
-            puts: 0,
+            writing: Vec::new(),
+            moves: Moves::default(),
+            compaction: None,
             stale: BTreeSet::new(),
             unsealed: BTreeSet::new(),
             space: Space::new(segments as usize, settings.space_pause),
         }),
         limit: AtomicU64::new(len),
-        no_puts: Condvar::new(),
+        live: AtomicU64::new(0),
+        is_short: AtomicBool::new(true),
+        changed: Condvar::new(),
         index: RwLock::default(),
     };
     log.recovery = log.recover(progress).map_err(|source| log.failure("read", source))?;
@@ -368,7 +373,7 @@ impl LogTier {
     fn recover_record(&self, writer: &mut Writer, id: &ObjectId, record: Location) {
         let before = self.index.read().find(id);
         let Some(before) = before else {
-            writer.segment(record.segment()).live += record.space();
+            self.add(writer, &record);
             return self.index.write().insert(id, record);
         };
         let is_later = writer.is_later(&record, &before);
@@ -376,8 +381,8 @@ impl LogTier {
         let (stays, goes) =
             if self.is_whole(id, &later) { (later, earlier) } else { (earlier, later) };
         writer.kill(&goes);
-        writer.segment(before.segment()).live -= before.space();
-        writer.segment(stays.segment()).live += stays.space();
+        self.subtract(writer, &before);
+        self.add(writer, &stays);
         self.index.write().insert(id, stays);
     }
 

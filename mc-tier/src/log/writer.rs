@@ -1,31 +1,27 @@
 //! Changes of a log.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mc_types::ByteSize;
-use tracing::warn;
 
 use super::LogTier;
 use super::footer;
 use super::index::Location;
+use super::moves::Moves;
 use super::record::{BLOCK, Layout, encode_record, header_len, padded, seal_first_blocks};
 use super::space::{Space, is_full};
-use super::table::{self, DeadBlocks, FooterPlace, SegmentHead, table_len};
+use super::table::{DeadBlocks, SegmentHead, table_len};
 use crate::error::TierError;
-use crate::object::{ObjectId, StoredObject, crc32c};
+use crate::object::{ObjectId, StoredObject};
 
 /// The longest write.
 const MAX_WRITE: u64 = 1 << 20;
 
-/// By its number on Unix systems.
-const EIO: i32 = 5;
-
 /// Segments that a put tries at most: each has less space of the medium than it was thought to have.
 const TRIES: usize = 4;
-
-/// Segments in a row that cannot be begun before the disk counts as broken.
-const MAX_BROKEN: usize = 3;
 
 /// A segment that is used.
 #[derive(Debug)]
@@ -38,8 +34,13 @@ pub(super) struct Segment {
     pub(super) live: u64,
     /// Whether a compaction could not read it.
     pub(super) is_unreadable: bool,
-    /// Puts that are writing.
+    /// Records that are being written.
     pub(super) puts: usize,
+    /// Whether a thread compacts it or evicts from it, without the lock for the most part: no other one does,
+    /// and it stays used until then.
+    pub(super) is_claimed: bool,
+    /// Whether its objects that were read have moved away before its eviction.
+    pub(super) is_spared: bool,
     /// The footer to be, while more records may come.
     pub(super) footer: Vec<u8>,
     /// Its length with those of the puts that are writing.
@@ -48,8 +49,25 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) fn new(head: SegmentHead, dead: DeadBlocks, end: u64) -> Self {
+        let (is_unreadable, is_claimed, is_spared) = (false, false, false);
         let (live, puts, footer, footer_len) = (0, 0, Vec::new(), 0);
-        Self { head, dead, end, live, is_unreadable: false, puts, footer, footer_len }
+        Self {
+            head,
+            dead,
+            end,
+            live,
+            is_unreadable,
+            puts,
+            is_claimed,
+            is_spared,
+            footer,
+            footer_len,
+        }
+    }
+
+    /// Returns whether a record is being written to it, or a thread has claimed it.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.puts > 0 || self.is_claimed
     }
 }
 
@@ -61,8 +79,11 @@ pub(super) struct Writer {
     /// The segment that records are appended to.
     pub(super) head: Option<usize>,
     pub(super) next_sequence: u64,
-    /// Puts that are writing.
-    pub(super) puts: usize,
+    /// Hashes of the objects that puts are writing, one for each put.
+    pub(super) writing: Vec<u64>,
+    pub(super) moves: Moves,
+    /// What the compaction that is under way has yet to move. There is one at most.
+    pub(super) compaction: Option<Unmoved>,
     /// Segments whose tables are yet to be written. They are written before the next change: a record
     /// that is dead must not be found when the log is opened again.
     pub(super) stale: BTreeSet<usize>,
@@ -71,20 +92,59 @@ pub(super) struct Writer {
     pub(super) space: Space,
 }
 
+/// Records that are yet to move.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unmoved {
+    /// The bytes that they take.
+    pub(super) space: u64,
+    /// The bytes that they take of a footer.
+    pub(super) entries: usize,
+}
+
 impl Writer {
     /// The bytes of all records whose objects are there.
     pub(super) fn live(&self) -> u64 {
         self.segments.iter().flatten().map(|segment| segment.live).sum()
     }
 
+    /// The segments that are used and not busy, with their numbers.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (usize, &Segment)> {
+        let used = self.segments.iter().enumerate();
+        let used = used.filter_map(|(number, segment)| Some((number, segment.as_ref()?)));
+        used.filter(|(_, segment)| !segment.is_busy())
+    }
+
+    /// Returns whether a single segment is free, with or without space of the medium.
+    pub(super) fn has_one_free(&self) -> bool {
+        self.segments.iter().filter(|segment| segment.is_none()).take(2).count() == 1
+    }
+
+    /// Returns whether a segment is busy. When that ends, waiting threads are told.
+    pub(super) fn has_busy(&self) -> bool {
+        self.segments.iter().flatten().any(Segment::is_busy)
+    }
+
     pub(super) fn segment(&mut self, number: usize) -> &mut Segment {
         self.segments[number].as_mut().expect("records are in segments that are used")
     }
 
-    /// Marks a record as dead, in memory.
+    /// Marks a record as dead, in memory; with the other one where its object is moving or has moved.
     pub(super) fn kill(&mut self, record: &Location) {
+        let other = self.moves.other_of(record);
+        for record in [Some(*record), other].into_iter().flatten() {
+            self.mark(&record);
+        }
+    }
+
+    /// Marks one record as dead, in memory.
+    pub(super) fn mark(&mut self, record: &Location) {
         self.segment(record.segment()).dead.insert(record.block.into());
         self.stale.insert(record.segment());
+    }
+
+    /// Returns whether a put of this object is writing, or of another one with its hash.
+    pub(super) fn is_writing(&self, id: &ObjectId) -> bool {
+        !self.writing.is_empty() && self.writing.contains(&hash(id))
     }
 
     /// Returns whether one record counts and not the other, if both are of one object.
@@ -94,13 +154,19 @@ impl Writer {
     }
 }
 
+fn hash(id: &ObjectId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// A put that has its place in the log, and is writing. When it is dropped, the object is stored or the
 /// place is given up.
 struct Put<'a> {
     log: &'a LogTier,
+    id: &'a ObjectId,
     place: Location,
-    /// The object, when it is written.
-    written: Option<&'a ObjectId>,
+    is_written: bool,
     /// Why it could not be written, where the medium is full.
     full: Option<io::Error>,
 }
@@ -108,11 +174,14 @@ struct Put<'a> {
 impl Drop for Put<'_> {
     fn drop(&mut self) {
         let mut writer = self.log.writer.lock();
-        writer.puts -= 1;
+        let hash = hash(self.id);
+        let mine = writer.writing.iter().position(|writing| *writing == hash);
+        writer.writing.swap_remove(mine.expect("each put is noted"));
         writer.segment(self.place.segment()).puts -= 1;
-        match self.written {
-            Some(id) => self.log.publish(&mut writer, id, self.place),
-            None => writer.kill(&self.place),
+        if self.is_written {
+            self.log.publish(&mut writer, self.id, self.place);
+        } else {
+            writer.kill(&self.place);
         }
         if let Some(error) = &self.full {
             self.log.give_up_segment(&mut writer, self.place.segment(), error);
@@ -120,9 +189,7 @@ impl Drop for Put<'_> {
         self.log.seal_all(&mut writer);
         // What fails here is done before the next change.
         let _ = self.log.write_tables(&mut writer);
-        if writer.puts == 0 {
-            self.log.no_puts.notify_all();
-        }
+        self.log.changed.notify_all();
     }
 }
 
@@ -159,6 +226,7 @@ impl LogTier {
         loop {
             tries -= 1;
             let Some(full) = self.try_append(object, parts, evicted.as_deref_mut())? else {
+                self.compact_ahead(evicted.is_some());
                 return Ok(());
             };
             // The next try has another segment.
@@ -182,13 +250,12 @@ impl LogTier {
             Some(evicted) => self.make_room_evicting(&mut writer, object, evicted)?,
         }
         let place = self.reserve(&mut writer, object);
-        writer.puts += 1;
-        writer.segment(place.segment()).puts += 1;
+        writer.writing.push(hash(object.id()));
         drop(writer);
-        let mut put = Put { log: self, place, written: None, full: None };
+        let mut put = Put { log: self, id: object.id(), place, is_written: false, full: None };
         match self.write_record(&place, object, parts).and_then(|()| self.sync_change()) {
             Ok(()) => {
-                put.written = Some(object.id());
+                put.is_written = true;
                 Ok(None)
             }
             Err(source) if is_full(&source) => {
@@ -200,14 +267,14 @@ impl LogTier {
     }
 
     /// Appends no more to a segment for which the medium has no space left.
-    fn give_up_segment(&self, writer: &mut Writer, number: usize, error: &io::Error) {
+    pub(super) fn give_up_segment(&self, writer: &mut Writer, number: usize, error: &io::Error) {
         self.note_full(writer, number, error);
         if writer.head == Some(number) {
             writer.unsealed.extend(writer.head.take());
         }
     }
 
-    /// Takes the next place in the head, which has room.
+    /// Takes the next place in the head, which has room, for a record that is to be written.
     pub(super) fn reserve(&self, writer: &mut Writer, object: &StoredObject) -> Location {
         let number = writer.head.expect("the caller has made room");
         let begin = self.begin_of(number);
@@ -216,6 +283,7 @@ impl LogTier {
         let block = (segment.end - begin) / BLOCK;
         segment.end += padded(layout.len());
         segment.footer_len += footer::entry_len(object.id());
+        segment.puts += 1;
         Location::new(number, segment.head.nonce, block, layout)
     }
 
@@ -254,9 +322,9 @@ impl LogTier {
         }
         index.insert(id, place);
         drop(index);
-        writer.segment(place.segment()).live += place.space();
+        self.add(writer, &place);
         if let Some(before) = before {
-            writer.segment(before.segment()).live -= before.space();
+            self.subtract(writer, &before);
             writer.kill(&before);
         }
     }
@@ -269,7 +337,7 @@ impl LogTier {
         for id in ids {
             let place = self.index.write().remove(id);
             if let Some(place) = &place {
-                writer.segment(place.segment()).live -= place.space();
+                self.subtract(&mut writer, place);
                 writer.kill(place);
             }
             removed.push(place.is_some());
@@ -281,6 +349,18 @@ impl LogTier {
         Ok(removed)
     }
 
+    /// Counts an object that is there.
+    pub(super) fn add(&self, writer: &mut Writer, place: &Location) {
+        writer.segment(place.segment()).live += place.space();
+        self.live.fetch_add(place.space(), Relaxed);
+    }
+
+    /// Counts an object no more.
+    pub(super) fn subtract(&self, writer: &mut Writer, place: &Location) {
+        writer.segment(place.segment()).live -= place.space();
+        self.live.fetch_sub(place.space(), Relaxed);
+    }
+
     /// Makes a change durable where the settings want it.
     fn sync_change(&self) -> io::Result<()> {
         if self.sync_each_change { self.sync_all() } else { Ok(()) }
@@ -289,118 +369,17 @@ impl LogTier {
     pub(super) fn sync_all(&self) -> io::Result<()> {
         self.shared_sync.run(|| self.backend.sync())
     }
-
-    /// Writes the tables that have changed.
-    pub(super) fn write_tables(&self, writer: &mut Writer) -> Result<(), TierError> {
-        while let Some(number) = writer.stale.first().copied() {
-            let segment = writer.segment(number);
-            let written = self.write_table(number, segment.head, &segment.dead);
-            written.map_err(|source| self.failure("write", source))?;
-            writer.stale.remove(&number);
-        }
-        Ok(())
-    }
-
-    fn write_table(&self, number: usize, head: SegmentHead, dead: &DeadBlocks) -> io::Result<()> {
-        let mut bytes = self.pool.take(table_len(self.segment_len));
-        table::encode(head, dead, &mut bytes);
-        self.backend.write(self.begin_of(number), &bytes)
-    }
-
-    /// Appends to a free segment from now on. One that cannot be written is passed over.
-    pub(super) fn begin_segment(&self, writer: &mut Writer) -> Result<(), TierError> {
-        let (mut broken, mut tried) = (0, Vec::new());
-        while let Some(number) = self.next_segment(writer, &tried) {
-            tried.push(number);
-            let nonce =
-                getrandom::u64().map_err(|error| self.failure("draw a nonce for", error.into()))?;
-            let head = SegmentHead { sequence: writer.next_sequence, nonce, footer: None };
-            writer.next_sequence += 1;
-            let dead = DeadBlocks::none(self.segment_len);
-            match self.write_table(number, head, &dead) {
-                Ok(()) => {
-                    let end = self.begin_of(number) + self.table_len();
-                    writer.segments[number] = Some(Segment::new(head, dead, end));
-                    writer.unsealed.extend(writer.head.replace(number));
-                    self.seal_all(writer);
-                    return Ok(());
-                }
-                Err(source) if is_full(&source) => self.note_full(writer, number, &source),
-                Err(source) if broken + 1 < MAX_BROKEN && is_broken(&source) => {
-                    warn!(segment = number, error = %source, "a segment cannot be written and is set aside");
-                    broken += 1;
-                    writer.space.set_aside(number);
-                }
-                Err(source) => return Err(self.failure("write", source)),
-            }
-        }
-        Err(self.full())
-    }
-
-    /// Writes the footers of the segments that are complete. A segment whose footer cannot be written
-    /// has none.
-    pub(super) fn seal_all(&self, writer: &mut Writer) {
-        let unsealed: Vec<_> = writer.unsealed.iter().copied().collect();
-        for number in unsealed {
-            if writer.segment(number).puts > 0 {
-                continue;
-            }
-            writer.unsealed.remove(&number);
-            let segment = writer.segment(number);
-            let footer = core::mem::take(&mut segment.footer);
-            match self.write_footer(number, segment.end, &footer) {
-                Ok(place) => {
-                    segment.head.footer = Some(place);
-                    writer.stale.insert(number);
-                }
-                Err(error) => warn!(
-                    segment = number, %error,
-                    "a segment's footer cannot be written; the next start reads the whole segment"
-                ),
-            }
-        }
-    }
-
-    fn write_footer(&self, number: usize, at: u64, footer: &[u8]) -> io::Result<FooterPlace> {
-        let (begin, len) = (self.begin_of(number), footer.len() as u64);
-        let mut bytes = self.pool.take(padded(len) as usize);
-        Gather { part: footer, parts: [].iter() }.fill(&mut bytes);
-        if at + padded(len) > begin + self.segment_len {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.backend.write(at, &bytes)?;
-        Ok(FooterPlace { offset: at - begin, len, checksum: crc32c(footer).as_u32() })
-    }
-
-    /// Says that there is no room, and that compaction would not make any.
-    pub(super) fn full(&self) -> TierError {
-        self.failure("append to", io::ErrorKind::StorageFull.into())
-    }
-
-    /// Returns whether an object and its entry in the footer fit into the head.
-    pub(super) fn fits(&self, writer: &mut Writer, object: &StoredObject) -> bool {
-        let Some(head) = writer.head else { return false };
-        let segment = writer.segment(head);
-        let space = padded(header_len(object) as u64 + object.object_len());
-        let footer_len = (segment.footer_len + footer::entry_len(object.id())) as u64;
-        segment.end + space + padded(footer_len) <= self.begin_of(head) + self.segment_len
-    }
-}
-
-/// Returns whether an error may be that of one place, and not of the medium.
-fn is_broken(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(EIO)
 }
 
 /// Bytes in several parts.
-struct Gather<'a, I> {
-    part: &'a [u8],
-    parts: I,
+pub(super) struct Gather<'a, I> {
+    pub(super) part: &'a [u8],
+    pub(super) parts: I,
 }
 
 impl<'a, I: Iterator<Item = &'a &'a [u8]>> Gather<'a, I> {
     /// Fills a buffer with the next bytes, and with zeros behind the last one.
-    fn fill(&mut self, mut buffer: &mut [u8]) {
+    pub(super) fn fill(&mut self, mut buffer: &mut [u8]) {
         while !buffer.is_empty() {
             let len = self.part.len().min(buffer.len());
             let (filled, rest) = buffer.split_at_mut(len);

@@ -1,5 +1,6 @@
 //! A tier of segments, and what can happen to it.
 
+mod beside;
 mod common;
 mod damage;
 mod faults;
@@ -8,6 +9,7 @@ mod full;
 mod medium;
 mod order;
 mod power;
+mod second_chance;
 mod segments;
 mod space;
 mod together;
