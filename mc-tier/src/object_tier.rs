@@ -8,6 +8,7 @@ mod objects;
 #[cfg(feature = "s3")]
 mod profile;
 mod read;
+mod remove;
 #[cfg(feature = "s3")]
 mod s3;
 
@@ -203,6 +204,22 @@ impl Tier for ObjectStoreTier {
         self.wait(|objects| async move { objects.remove(&id).await })
     }
 
+    /// Removes 1000 objects of a bucket by one request, and counts those that were not there, too. Where the
+    /// store does not know such requests, as [`remove`](Tier::remove) does.
+    fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
+        let places = ids.iter().map(|id| Objects::place(id).into()).collect();
+        let removed = self.wait(|objects| async move { objects.remove_all(places).await });
+        let mut count = 0;
+        for (_, was_there) in removed {
+            count += u64::from(was_there?);
+        }
+        Ok(count)
+    }
+
+    fn removed_at_once(&self) -> usize {
+        self.objects.removed_at_once()
+    }
+
     /// Lists a page in the order of the names, and reads the header of each object. Each page of a
     /// `file:///` takes time in the number of all objects.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
@@ -215,8 +232,8 @@ impl Tier for ObjectStoreTier {
         self.wait(|objects| async move { objects.usage().await })
     }
 
-    /// Evicts the objects that were stored first, by the times of the store. Lists the place twice, and reads
-    /// the header of each object that goes. Those that are damaged go without a word.
+    /// Evicts the objects that were stored first, by the times of the store. Lists the place twice, reads
+    /// the header of each object that goes, and removes 1000 by one request. Those that are damaged go without a word.
     fn evict(
         &self,
         watermarks: Watermarks,

@@ -94,12 +94,19 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// What the medium says. The object may be removed.
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError>;
 
-    /// Removes objects; by default one after the other. Returns how many of them were there.
+    /// Removes objects; by default one after the other. Returns how many of them were there; a tier that
+    /// removes many by one request counts those that were not, too, for it cannot tell.
     ///
     /// # Errors
     /// As of [`remove`](Self::remove). Any of the objects may be removed.
     fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
         ids.iter().try_fold(0, |removed, id| Ok(removed + u64::from(self.remove(id)?)))
+    }
+
+    /// Returns how many objects [`remove_many`](Self::remove_many) removes by one operation of the medium; by
+    /// default 1.
+    fn removed_at_once(&self) -> usize {
+        1
     }
 
     /// Lists up to `limit` objects after the place of `after`, in an order of the tier's own. A scan

@@ -1,5 +1,6 @@
 //! Eviction from an object store.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -12,9 +13,9 @@ use crate::oldest::Oldest;
 use crate::place::generation_of;
 
 /// Objects that are evicted before the caller hears of them.
-pub(super) const PART: usize = 128;
+pub(super) const PART: usize = 1000;
 
-/// Objects that are evicted at once: three requests each.
+/// Headers that are read at once.
 const IN_FLIGHT: usize = 16;
 
 /// When an object was stored, its generation and its place. Many stores know whole seconds only; within these,
@@ -43,23 +44,38 @@ impl Objects {
         &self,
         part: Vec<(Box<str>, u64)>,
     ) -> Vec<Result<Evicted, TierError>> {
-        stream::iter(part)
-            .map(|(place, len)| async move { self.evict_at(&place, len).await })
+        let found = stream::iter(part)
+            .map(|(place, len)| async move { (self.find(&place).await, place, len) })
             .buffered(IN_FLIGHT)
-            .collect()
-            .await
+            .collect::<Vec<_>>()
+            .await;
+        let (mut outcomes, mut places, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        for (found, place, len) in found {
+            match found {
+                Ok(Some(id)) => {
+                    places.push(place.clone());
+                    known.insert(place, (id, len));
+                }
+                Ok(None) => {}
+                Err(error) => outcomes.push(Err(error)),
+            }
+        }
+        for (place, removed) in self.remove_all(places).await {
+            let evicted = known.remove(&place);
+            outcomes.push(removed.map(|was_there| evicted.filter(|_| was_there)));
+        }
+        outcomes
     }
 
-    async fn evict_at(&self, place: &str, len: u64) -> Result<Evicted, TierError> {
-        let id = match self.describe(place).await {
-            Ok(None) => return Ok(None),
-            Ok(Some(object)) => Some(object.id().clone()),
+    /// The id of the object at a place, or none where it is damaged; `None` when it is gone.
+    async fn find(&self, place: &str) -> Result<Option<Option<ObjectId>>, TierError> {
+        match self.describe(place).await {
+            Ok(object) => Ok(object.map(|object| Some(object.id().clone()))),
             Err(error @ TierError::Damaged { .. }) => {
                 warn!(%error, "an object that could not be read was evicted");
-                None
+                Ok(Some(None))
             }
-            Err(error) => return Err(error),
-        };
-        Ok(self.remove_at(place).await?.then_some((id, len)))
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The objects of a place in an object store.
 
+use std::sync::atomic::AtomicUsize;
+
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::local::LocalFileSystem;
@@ -22,6 +24,10 @@ const MAX_NAME_LEN: usize = 240;
 /// A place in an object store.
 pub(super) struct Objects {
     pub(super) store: Box<dyn ObjectStore>,
+    /// The same, if one request to it removes many objects.
+    pub(super) bulk: Option<Box<dyn ObjectStore>>,
+    /// Requests that removed none of many objects, one after the other.
+    pub(super) bulk_failures: AtomicUsize,
     /// The URL of the place, for messages.
     root: String,
     pub(super) prefix: Path,
@@ -41,6 +47,8 @@ impl Objects {
     ) -> Result<Self, TierError> {
         let mut objects = Self {
             store: Box::new(InMemory::new()),
+            bulk: None,
+            bulk_failures: AtomicUsize::new(0),
             root: "memory:///".to_owned(),
             prefix: Path::default(),
             is_sorted: true,
@@ -62,7 +70,10 @@ impl Objects {
                     let reason = "a prefix has no signs that need an encoding";
                     TierError::InvalidUrl { url: objects.root.clone(), reason }
                 })?;
-                super::s3::connect(&bucket, &settings.s3)
+                super::s3::connect(&bucket, &settings.s3).map(|[store, bulk]| {
+                    objects.bulk = Some(bulk);
+                    store
+                })
             }
             #[cfg(not(feature = "s3"))]
             Location::Bucket(bucket) => {
@@ -144,27 +155,6 @@ impl Objects {
             warn!(%error, "an incomplete multipart upload may be left in the object store");
         }
         put
-    }
-
-    pub(super) async fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
-        self.remove_at(&Self::place(id)).await
-    }
-
-    /// Removes what is at `place`. Returns whether there was something.
-    pub(super) async fn remove_at(&self, place: &str) -> Result<bool, TierError> {
-        let path = self.path(place);
-        let failure = |error| self.failure("remove", place, error);
-        let was_there = match self.store.head(&path).await {
-            Ok(_) => true,
-            // Without a body, an answer does not tell a missing bucket: the removal's does.
-            Err(object_store::Error::NotFound { .. }) => false,
-            Err(error) => return Err(failure(error)),
-        };
-        match self.store.delete(&path).await {
-            Ok(()) => Ok(was_there),
-            Err(error) if Self::is_missing(&error) => Ok(false),
-            Err(error) => Err(failure(error)),
-        }
     }
 }
 

@@ -98,14 +98,12 @@ impl fmt::Debug for S3Variables {
     }
 }
 
-/// Makes the client of a bucket.
+/// Makes two clients of a bucket: one whose requests remove one object, and one whose requests remove many.
 pub(super) fn connect(
     bucket: &BucketPlace,
     settings: &S3Settings,
-) -> object_store::Result<Box<dyn ObjectStore>> {
-    // One request removes one object, as every store can.
-    let mut builder =
-        AmazonS3Builder::new().with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
+) -> object_store::Result<[Box<dyn ObjectStore>; 2]> {
+    let mut builder = AmazonS3Builder::new();
     for (name, value) in &settings.variables.0 {
         if let Ok(key) = name.to_ascii_lowercase().parse() {
             builder = builder.with_config(key, value);
@@ -133,12 +131,11 @@ pub(super) fn connect(
         connect_timeout: settings.connect_timeout,
         request_timeout: settings.request_timeout,
     };
-    let store = builder
-        .with_bucket_name(bucket.name())
-        .with_retry(retry)
-        .with_http_connector(connector)
-        .build()?;
-    Ok(Box::new(store))
+    let builder =
+        builder.with_bucket_name(bucket.name()).with_retry(retry).with_http_connector(connector);
+    // One request removes one object, as every store can.
+    let single = builder.clone().with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
+    Ok([Box::new(single.build()?), Box::new(builder.build()?)])
 }
 
 /// Returns an error for an endpoint without TLS that is not allowed: otherwise each request would

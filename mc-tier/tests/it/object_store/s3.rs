@@ -1,6 +1,10 @@
 //! A bucket without faults.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mc_testkit::role::{command, role, say};
@@ -239,4 +243,122 @@ fn a_url_says_where_its_bucket_is() {
     settings.s3.variables = S3Variables::default();
     let refused = open(&settings, "").unwrap_err();
     assert!(refused.to_string().contains("AWS_ALLOW_HTTP"), "{refused}");
+}
+
+/// Counts the requests that pass to a server, by their methods, and refuses those for many removals if it is
+/// to.
+struct Counted {
+    address: SocketAddr,
+    requests: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Counted {
+    fn before(server: SocketAddr, refuses: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+        let counts = Arc::clone(&requests);
+        // Ends with the test's process; the connections end with the client or the server.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                let counts = Arc::clone(&counts);
+                std::thread::spawn(move || count(client, server, &counts, refuses));
+            }
+        });
+        Self { address, requests }
+    }
+
+    /// What has passed since this was called last.
+    fn take(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+}
+
+fn count(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    counts: &Mutex<BTreeMap<String, usize>>,
+    refuses: bool,
+) {
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = client.read(&mut chunk) {
+        // A client sends a request when it has the answer to the one before.
+        let begin = String::from_utf8_lossy(&chunk[..len.min(8)]).into_owned();
+        let method = begin.split_once(' ').map_or("", |(method, _)| method);
+        if ["DELETE", "GET", "HEAD", "POST", "PUT"].contains(&method) {
+            *counts.lock().unwrap().entry(method.to_owned()).or_default() += 1;
+            if refuses && method == "POST" {
+                let refusal =
+                    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                let _ = client.write_all(refusal);
+                break;
+            }
+        }
+        if server.write_all(&chunk[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+/// Puts objects by several threads. Returns their ids.
+fn put_many(tier: &ObjectStoreTier, count: usize) -> Vec<ObjectId> {
+    let ids: Vec<_> = (0..count).map(|number| id(&format!("key-{number}"))).collect();
+    std::thread::scope(|scope| {
+        for ids in ids.chunks(count.div_ceil(16)) {
+            scope.spawn(move || {
+                ids.iter().for_each(|id| tier.put(id, &object("small", 100)).unwrap());
+            });
+        }
+    });
+    ids
+}
+
+/// Each removal was two requests.
+#[test]
+fn many_objects_are_removed_by_few_requests() {
+    let Some(server) = shared() else { return };
+    server.make_bucket("many");
+    let counted = Counted::before(server.s3(), false);
+    let tier = open_at(counted.address, "many", "admin", SECRET).unwrap();
+    assert_eq!(tier.removed_at_once(), 1000);
+    let ids = put_many(&tier, 1200);
+    counted.take();
+    assert_eq!(tier.remove_many(&ids).unwrap(), 1200);
+    assert_eq!(counted.take(), BTreeMap::from([("POST".to_owned(), 2)]));
+    assert_eq!(tier.usage().unwrap().objects, 0);
+    assert!(ids.iter().step_by(100).all(|id| tier.get(id).unwrap().is_none()));
+    // An eviction needs to know the objects, and removes them likewise.
+    let ids = put_many(&tier, 150);
+    counted.take();
+    let zero = ByteSize::bytes(0);
+    let mut evicted = Vec::new();
+    let watermarks = Watermarks { high: zero, low: zero };
+    let removed = tier.evict(watermarks, &mut |id| evicted.push(id)).unwrap();
+    assert_eq!(removed.objects, 150);
+    assert_eq!(BTreeSet::from_iter(evicted), BTreeSet::from_iter(ids));
+    let requests = counted.take();
+    assert_eq!((requests.get("POST"), requests.get("DELETE")), (Some(&1), None), "{requests:?}");
+    assert_eq!(tier.usage().unwrap().objects, 0);
+}
+
+/// Not every store knows requests for many removals.
+#[test]
+fn objects_are_removed_one_by_one_where_the_store_knows_nothing_else() {
+    let Some(server) = shared() else { return };
+    server.make_bucket("one-by-one");
+    let counted = Counted::before(server.s3(), true);
+    let tier = open_at(counted.address, "one-by-one", "admin", SECRET).unwrap();
+    for _ in 0..4 {
+        let ids = put_many(&tier, 20);
+        counted.take();
+        assert_eq!(tier.remove_many(&ids).unwrap(), 20);
+        assert_eq!(tier.usage().unwrap().objects, 0);
+    }
+    let requests = counted.take();
+    assert_eq!((requests.get("POST"), requests.get("DELETE")), (None, Some(&20)), "{requests:?}");
+    assert_eq!(tier.removed_at_once(), 1);
 }

@@ -237,10 +237,15 @@ impl Core {
     /// Deletes files. What cannot be deleted is found by the next comparison. Returns whether all were tried.
     pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) -> bool {
         let Some(tier) = shared.tier() else { return false };
-        let parts: Vec<_> = ids.chunks(DELETED).map(<[ObjectId]>::to_vec).collect();
+        let len = DELETED.max(tier.removed_at_once());
+        let parts: Vec<_> = ids.chunks(len).map(<[ObjectId]>::to_vec).collect();
         let delete = |part: Vec<ObjectId>| {
             let tier = Arc::clone(&tier);
             self.on_tier(move || {
+                if tier.removed_at_once() > 1 {
+                    let failure = tier.remove_many(&part).err();
+                    return Ok((if failure.is_none() { part.len() } else { 0 }, failure));
+                }
                 let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
                 let failed = removed.iter().filter(|removed| removed.is_err()).count();
                 Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
