@@ -40,7 +40,7 @@
 //! | 5 removed | text key, generation |
 //! | 6 space kept | varint milliseconds, places |
 //! | 7 space freed | places |
-//! | 8 quota | text tenant, byte 0 or byte 1 and varint bytes |
+//! | 8 quota | text tenant, byte 0 or byte 1 and varint bytes; nothing more, or byte 1 where puts beyond it are refused or byte 0; nothing more, or a byte (1 disks, 2 files) and for each of these a varint, the quota below memory |
 //! | 9 completion | varint: how many records before this one is the object that it completes; varint number of checksums, 0 or that of the slices, and 4 bytes each; varint number of prefixes and 4 bytes each |
 //!
 //! An object is: byte of flags (1 complete, 2 soft pin, 4 hard pin, 8 has a file, 16 in a group, 32

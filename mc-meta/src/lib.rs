@@ -63,6 +63,7 @@ pub use read::get::Reading;
 pub use read::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use read::readers::ReadProgress;
 pub use space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
+pub use tenant::below::{TierQuotas, TierUsage};
 pub use tenant::id::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
 pub use tenant::ledger::TenantSlot;
 pub use tenant::quota::{

@@ -148,12 +148,14 @@ impl Master {
         };
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(Files::new(room));
-        let local = Arc::new(LocalDisks::new(config.local_disk, config.promotion, mix(seed)));
         let quotas = Arc::new(if config.multi_tenant {
             Quotas::on(config.default_tenant_quota)
         } else {
             Quotas::off()
         });
+        let (disks, promotion) = (config.local_disk, config.promotion);
+        let local = LocalDisks::new(disks, promotion, mix(seed), Arc::clone(&quotas));
+        let local = Arc::new(local);
         let labels = Labels::new(config.shards);
         let policy = config.eviction_policy.build();
         let order = Arc::new(CommonOrder::new(policy, config.shards));

@@ -162,8 +162,8 @@ pub(crate) struct Object {
     pub(crate) hard_pin: bool,
 }
 
-/// Four things in one byte: the state of the file, the round of comparisons in which it was last seen, the kinds
-/// of replicas that the sinks know of, and whether there is a checksum.
+/// Five things in one byte: the state of the file, the round of comparisons in which it was last seen, whether
+/// its tenant is charged for it, the kinds of replicas that the sinks know of, and whether there is a checksum.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u8);
 
@@ -171,6 +171,7 @@ impl Marks {
     const CHECKSUM: u8 = 1 << 7;
     const FILE: u8 = 0b11;
     const ROUND: u8 = 1 << 2;
+    const FILE_CHARGED: u8 = 1 << 3;
     const TOLD_AT: u8 = 4;
     const TOLD: u8 = 0b111 << Self::TOLD_AT;
 
@@ -180,6 +181,14 @@ impl Marks {
 
     fn set_file(&mut self, file: FileState) {
         self.0 = self.0 & !Self::FILE | file as u8;
+    }
+
+    const fn is_file_charged(self) -> bool {
+        self.0 & Self::FILE_CHARGED != 0
+    }
+
+    fn set_file_charged(&mut self, yes: bool) {
+        self.0 = self.0 & !Self::FILE_CHARGED | if yes { Self::FILE_CHARGED } else { 0 };
     }
 
     const fn round(self) -> bool {
@@ -248,7 +257,11 @@ impl Object {
             checksum: 0,
             status: ReplicaStatus::Processing,
             queue: Queue::None,
-            marks: Marks(if file { FileState::Writing } else { FileState::None } as u8),
+            marks: Marks(if file {
+                FileState::Writing as u8 | Marks::FILE_CHARGED
+            } else {
+                FileState::None as u8
+            }),
             hard_pin,
         };
         object.set_slices(slices);
@@ -503,6 +516,32 @@ impl Object {
 
     pub(crate) fn set_file(&mut self, file: FileState) {
         self.marks.set_file(file);
+        if file == FileState::None {
+            self.marks.set_file_charged(false);
+        }
+    }
+
+    /// Returns whether its tenant is charged for its file.
+    pub(crate) const fn is_file_charged(&self) -> bool {
+        self.marks.is_file_charged()
+    }
+
+    pub(crate) fn set_file_charged(&mut self, yes: bool) {
+        self.marks.set_file_charged(yes);
+    }
+
+    /// Charges a tenant for what is on disks and nobody is charged for.
+    pub(crate) fn charge_disks(&mut self, tenant: TenantSlot) {
+        if !self.local_disks().is_empty() {
+            self.change_extra(|extra| {
+                extra.local_disks.iter_mut().for_each(|disk| disk.charge(tenant));
+            });
+        }
+    }
+
+    /// Notes that it is on no client's own disk any more.
+    pub(crate) fn leave_disks(&mut self) {
+        self.change_extra(|extra| extra.local_disks.clear());
     }
 
     /// Makes its file readable, which is there in this round of comparisons.
@@ -667,7 +706,7 @@ impl Object {
     /// Notes that it was on this disk, which is away, before a restart.
     pub(crate) fn note_local_disk(&mut self, disk: Arc<LocalDisk>, len: u64) {
         if let Some(extent) = Extent::new(0, len) {
-            self.add_local_disk(OnDisk::new(disk, extent));
+            self.add_local_disk(OnDisk::uncharged(disk, extent));
         }
     }
 

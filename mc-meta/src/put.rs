@@ -90,6 +90,7 @@ impl Master {
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
         self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
+            self.make_room_for_file(shard, key.key, len, emit);
             let own = (attempt == Attempt::Anew).then_some(client);
             let old = self.clear_way(shard, key, own, emit)?;
             let label = shard.next_label();
@@ -97,7 +98,7 @@ impl Master {
             let grant = PutGrant {
                 handle: self.next_put(),
                 placements: replicas.placements(),
-                disk: self.plan_file(len),
+                disk: self.plan_file(len, charge.slot()),
                 time_left: self.config.put_start_release_timeout,
             };
             let generation = grant.handle.generation;

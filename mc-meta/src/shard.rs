@@ -349,6 +349,16 @@ impl Shard {
         self.order.tenant(slot)
     }
 
+    /// The object of a tenant that is below memory alone and was not used for the longest time.
+    pub(crate) fn coldest_below(&self, tenant: TenantSlot) -> Option<ObjectSlot> {
+        self.order.coldest_below(tenant)
+    }
+
+    /// Counts an object that is below memory alone as used.
+    pub(crate) fn spare_below(&mut self, slot: ObjectSlot) {
+        self.order.spare_below(slot);
+    }
+
     /// Gives space back that the tenant was charged for; see [`Replicas::release`].
     pub(crate) fn give_back(&self, tenant: TenantSlot, space: Replicas) -> u64 {
         space.release(&self.config.quotas, tenant)
@@ -549,7 +559,7 @@ impl Shard {
         let fresh = self.order.admit(slot, &mut self.objects[slot], item);
         if self.config.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
-            let _ = self.queue_offload(slot, emit.now);
+            let _ = self.queue_offload(slot, emit);
         }
         fresh.map(|fresh| (fresh, self.chain_of(item, event_info)))
     }
@@ -803,7 +813,8 @@ impl Shard {
         if !object.is_complete() {
             self.open.ended(object.generation);
         }
-        self.account_file_gone(object.file(), object.generation, object.len());
+        let owner = object.is_file_charged().then_some(slot);
+        self.account_file_gone(object.file(), object.generation, object.len(), owner);
         self.forget_disks(slot, &object);
         object.leave_group();
         object

@@ -14,3 +14,4 @@ pub(crate) mod offload;
 pub(crate) mod offload_queue;
 pub(crate) mod promote;
 pub(crate) mod promotion_queue;
+pub(crate) mod room;

@@ -90,15 +90,22 @@ pub(crate) enum Quota {
         #[arg(long)]
         json: bool,
     },
-    /// Give a tenant a quota: a size such as 10GB, or none, which is as unset.
+    /// Give a tenant quotas: of memory a size such as 10GB, or default; none is as unset.
     Set {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: TenantId,
-        #[arg(value_name = "SIZE|none", value_parser = parse_quota)]
+        #[arg(value_name = "SIZE|default|none", value_parser = parse_quota)]
         size: NewQuota,
         /// Refuse puts beyond the quota. Without this, they evict objects of the tenant.
         #[arg(long)]
         refuse: bool,
+        /// Most bytes on the nodes' own disks; objects beyond it are not written there. Default: no
+        /// limit.
+        #[arg(long, value_name = "SIZE")]
+        disks: Option<ByteSize>,
+        /// Most bytes in files of the shared tier; puts beyond it have no file. Default: no limit.
+        #[arg(long, value_name = "SIZE")]
+        files: Option<ByteSize>,
     },
     /// Remove a tenant's quota; the master's --default_tenant_quota applies then.
     #[command(visible_alias = "delete")]
@@ -112,17 +119,20 @@ pub(crate) enum Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewQuota {
     Bytes(ByteSize),
+    /// That of tenants without one of their own, of memory alone.
+    Default,
     /// The tenant has none of its own any more.
     Unset,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; write a size such as 10GB, or none")]
+#[error("{0}; write a size such as 10GB, or default, or none")]
 struct BadQuota(ParseByteSizeError);
 
 fn parse_quota(text: &str) -> Result<NewQuota, BadQuota> {
     match text {
         "none" => Ok(NewQuota::Unset),
+        "default" => Ok(NewQuota::Default),
         text => text.parse().map(NewQuota::Bytes).map_err(BadQuota),
     }
 }
@@ -254,14 +264,20 @@ mod tests {
         };
         assert_eq!(set("2KB"), Ok(NewQuota::Bytes(ByteSize::kib(2))));
         assert_eq!(set("none"), Ok(NewQuota::Unset));
+        assert_eq!(set("default"), Ok(NewQuota::Default));
         let refused = set("much").unwrap_err();
-        assert!(refused.contains("10GB, or none"), "{refused}");
+        assert!(refused.contains("10GB, or default, or none"), "{refused}");
         let refuses = |args: &[&str]| match parse(args).unwrap().verb {
             Verb::Quota(Quota::Set { refuse, .. }) => refuse,
             other => panic!("{other:?}"),
         };
         assert!(refuses(&["quota", "set", "a", "1GB", "--refuse"]));
         assert!(!refuses(&["quota", "set", "a", "1GB"]));
+        let below = match parse(&["quota", "set", "a", "default", "--disks=1KB", "--files=0"]) {
+            Ok(Args { verb: Verb::Quota(Quota::Set { disks, files, .. }), .. }) => (disks, files),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(below, (Some(ByteSize::kib(1)), Some(ByteSize::bytes(0))));
         let unset = parse(&["quota", "delete", "a"]).unwrap().verb;
         assert!(matches!(unset, Verb::Quota(Quota::Unset { .. })));
     }

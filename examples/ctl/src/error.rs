@@ -46,7 +46,8 @@ pub(crate) enum CtlError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(
-        "without a quota there is nothing to refuse puts for; write a size, or leave --refuse out"
+        "none takes all quotas away, which leaves nothing to refuse puts for; write a size or default, \
+         or leave --refuse, --disks and --files out"
     )]
     NothingToRefuse,
     #[error(
@@ -54,6 +55,13 @@ pub(crate) enum CtlError {
          objects of the tenant; start a newer one"
     )]
     NoQuotaModes { tenant: TenantId },
+    #[error(
+        "the quota of {tenant} is set, but this master is too old to limit disks and files; start a \
+         newer one"
+    )]
+    NoQuotasBelow { tenant: TenantId },
+    #[error("default limits nothing by itself; give --disks or --files too, or write none")]
+    NothingToLimit,
     #[error("no other master took over, and {leader} leads on; `ha status` shows the others")]
     NotHandedOver { leader: Box<str> },
     #[error("{leader} leads on: {reason}")]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mc_cli::table;
-use mc_meta::{QuotaMode, TenantUsage, UNLIMITED};
+use mc_meta::{QuotaMode, TenantId, TenantUsage, TierQuotas, TierUsage, UNLIMITED};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
 use mc_types::ByteSize;
@@ -24,21 +24,48 @@ pub(crate) async fn quota(client: &Client, quota: &Quota) -> Result<ExitCode, Ct
             let text = if *json { lines(&usages) } else { human(&usages) };
             print(text.as_bytes())?;
         }
-        Quota::Set { whose, size: NewQuota::Bytes(size), refuse } => {
-            let mode = if *refuse { QuotaMode::Refuse } else { QuotaMode::Evict };
-            master.set_tenant_quota_with(whose, size.as_u64(), mode).await?;
-            if *refuse && master.tenant_quota(whose).await?.mode != QuotaMode::Refuse {
-                return Err(CtlError::NoQuotaModes { tenant: whose.clone() });
-            }
+        Quota::Set { whose, size, refuse, disks, files } => {
+            let below = TierQuotas {
+                disks: disks.map(|size| size.as_u64()),
+                files: files.map(|size| size.as_u64()),
+            };
+            set(client, whose, *size, *refuse, below).await?;
         }
-        Quota::Set { size: NewQuota::Unset, refuse: true, .. } => {
-            return Err(CtlError::NothingToRefuse);
-        }
-        Quota::Set { whose, size: NewQuota::Unset, .. } | Quota::Unset { whose } => {
-            master.delete_tenant_quota(whose).await?;
-        }
+        Quota::Unset { whose } => master.delete_tenant_quota(whose).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn set(
+    client: &Client,
+    whose: &TenantId,
+    size: NewQuota,
+    refuse: bool,
+    below: TierQuotas,
+) -> Result<(), CtlError> {
+    let master = client.master();
+    let memory = match size {
+        NewQuota::Bytes(size) => Some(size.as_u64()),
+        NewQuota::Default if below == TierQuotas::NONE => return Err(CtlError::NothingToLimit),
+        NewQuota::Default => None,
+        NewQuota::Unset if refuse || below != TierQuotas::NONE => {
+            return Err(CtlError::NothingToRefuse);
+        }
+        NewQuota::Unset => return Ok(master.delete_tenant_quota(whose).await?),
+    };
+    let mode = if refuse { QuotaMode::Refuse } else { QuotaMode::Evict };
+    master.set_tenant_quotas(whose, memory, mode, below).await?;
+    if !refuse && below == TierQuotas::NONE {
+        return Ok(());
+    }
+    // A master of an older version passes over what it does not know.
+    let usage = master.tenant_quota(whose).await?;
+    let tenant = whose.clone();
+    match (usage.mode == mode, usage.below() == below) {
+        (true, true) => Ok(()),
+        (false, _) => Err(CtlError::NoQuotaModes { tenant }),
+        (true, false) => Err(CtlError::NoQuotasBelow { tenant }),
+    }
 }
 
 async fn all(client: &Client) -> Result<Vec<TenantUsage>, CtlError> {
@@ -56,7 +83,11 @@ async fn all(client: &Client) -> Result<Vec<TenantUsage>, CtlError> {
 
 fn human(usages: &[TenantUsage]) -> String {
     let size = |bytes| ByteSize::bytes(bytes).to_string();
-    let rows: Vec<[String; 8]> = usages
+    let below = |usage: TierUsage| match usage.quota() {
+        None => size(usage.bytes),
+        Some(quota) => format!("{} of {}", size(usage.bytes), size(quota)),
+    };
+    let rows: Vec<[String; 10]> = usages
         .iter()
         .map(|usage| {
             let limit = match usage.effective {
@@ -72,11 +103,15 @@ fn human(usages: &[TenantUsage]) -> String {
                 usage.objects.to_string(),
                 usage.rejected.to_string(),
                 size(usage.evicted_bytes),
+                below(usage.disks),
+                below(usage.files),
             ]
         })
         .collect();
-    let columns =
-        ["TENANT", ">QUOTA", ">LIMIT", "BEYOND", ">USED", ">OBJECTS", ">REFUSED", ">EVICTED"];
+    let columns = [
+        "TENANT", ">QUOTA", ">LIMIT", "BEYOND", ">USED", ">OBJECTS", ">REFUSED", ">EVICTED",
+        ">DISKS", ">FILES",
+    ];
     table(columns, &rows)
 }
 
@@ -85,6 +120,7 @@ fn refuses(usage: &TenantUsage) -> bool {
 }
 
 fn lines(usages: &[TenantUsage]) -> String {
+    let below = |usage: TierUsage| json!({ "quota": usage.quota(), "used": usage.bytes, "refused": usage.refused });
     let line = |usage: &TenantUsage| {
         let limit = Some(usage.effective).filter(|bytes| *bytes != UNLIMITED);
         let line = json!({
@@ -96,6 +132,8 @@ fn lines(usages: &[TenantUsage]) -> String {
             "objects": usage.objects,
             "refused": usage.rejected,
             "evicted_bytes": usage.evicted_bytes,
+            "disks": below(usage.disks),
+            "files": below(usage.files),
         });
         line.to_string() + "\n"
     };

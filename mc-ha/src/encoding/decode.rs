@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mc_meta::{
     DiskIds, Location, Locations, ObjectRecordRef, QuotaMode, Record, RecordRef, ReplicaStatus,
-    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
+    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey, TierQuotas,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey,
@@ -15,8 +15,8 @@ use mc_types::{
 
 use super::fields::{
     COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
-    PREFIXES, QUOTA, REFUSES, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED,
-    SPACE_KEPT,
+    PREFIXES, QUOTA, QUOTA_OF_DISKS, QUOTA_OF_FILES, REFUSES, REMOVED, RESERVED, SEGMENT,
+    SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::varint::{Reader, unzigzag};
 
@@ -253,7 +253,14 @@ impl<'a> Fields<'a, '_> {
             // A version before modes, or a later one's.
             _ => QuotaMode::Evict,
         };
-        Some(Record::TenantPolicy { tenant, requested, mode })
+        // A version before quotas below memory has none.
+        let tiers = self.reader.byte().unwrap_or(0);
+        let mut quota = |tier| match tiers & tier {
+            0 => Some(None),
+            _ => self.reader.varint().map(Some),
+        };
+        let below = TierQuotas { disks: quota(QUOTA_OF_DISKS)?, files: quota(QUOTA_OF_FILES)? };
+        Some(Record::TenantPolicy { tenant, requested, mode, below })
     }
 
     fn segment(&mut self) -> Option<Record> {

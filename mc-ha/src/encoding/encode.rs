@@ -1,13 +1,13 @@
 //! One record as bytes.
 
 use bytes::BufMut;
-use mc_meta::{Location, ObjectRecordRef, QuotaMode, RecordRef, SegmentSpec, SoftPin};
+use mc_meta::{Location, ObjectRecordRef, QuotaMode, RecordRef, SegmentSpec, SoftPin, TierQuotas};
 use mc_types::{ClientId, Generation};
 
 use super::fields::{
     COMPLETE, COMPLETION, FILE, GENERATIONS, GROUP, HARD_PIN, OBJECT, PARENT, PINNED_OBJECT,
-    PREFIXES, QUOTA, REFUSES, REMOVED, RESERVED, SEGMENT, SEGMENT_GONE, SOFT_PIN, SPACE_FREED,
-    SPACE_KEPT,
+    PREFIXES, QUOTA, QUOTA_OF_DISKS, QUOTA_OF_FILES, REFUSES, REMOVED, RESERVED, SEGMENT,
+    SEGMENT_GONE, SOFT_PIN, SPACE_FREED, SPACE_KEPT,
 };
 use super::table::Table;
 use super::varint::{put, zigzag};
@@ -48,7 +48,7 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
             out.push(SPACE_FREED);
             places(space, true, table, out);
         }
-        RecordRef::TenantPolicy { tenant, requested, mode } => {
+        RecordRef::TenantPolicy { tenant, requested, mode, below } => {
             out.push(QUOTA);
             text(tenant.as_str(), out);
             out.push(requested.is_some().into());
@@ -56,8 +56,17 @@ pub(super) fn record(record: &RecordRef<'_>, table: &mut Table, out: &mut Vec<u8
                 put(out, bytes);
             }
             // An older version passes it over: the quota evicts there.
-            if mode == QuotaMode::Refuse {
-                out.push(REFUSES);
+            let refuses = mode == QuotaMode::Refuse;
+            let has_below = below != TierQuotas::NONE;
+            if refuses || has_below {
+                out.push(if refuses { REFUSES } else { 0 });
+            }
+            // An older version passes these over, too.
+            if has_below {
+                let tiers = [(QUOTA_OF_DISKS, below.disks), (QUOTA_OF_FILES, below.files)];
+                let named = tiers.iter().filter(|(_, quota)| quota.is_some());
+                out.push(named.fold(0, |tiers, (tier, _)| tiers | tier));
+                tiers.iter().filter_map(|(_, quota)| *quota).for_each(|quota| put(out, quota));
             }
         }
         // An older version reads the generations, 0, which tell it nothing, and passes the rest over.

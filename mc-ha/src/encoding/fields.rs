@@ -10,6 +10,9 @@ pub(super) const SPACE_FREED: u8 = 7;
 pub(super) const QUOTA: u8 = 8;
 /// Follows the bytes of a quota beyond which puts are refused.
 pub(super) const REFUSES: u8 = 1;
+/// Which quotas below memory follow.
+pub(super) const QUOTA_OF_DISKS: u8 = 1;
+pub(super) const QUOTA_OF_FILES: u8 = 2;
 pub(super) const COMPLETION: u8 = 9;
 /// An object with a soft pin of its own duration: its two bytes follow the flags, which have no bit left for it.
 pub(super) const PINNED_OBJECT: u8 = 10;

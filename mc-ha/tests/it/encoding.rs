@@ -13,7 +13,7 @@ use mc_ha::encoding::{
 };
 use mc_meta::{
     DiskIds, Location, Locations, ObjectRecord, QuotaMode, Record, RecordRef, ReplicaStatus,
-    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
+    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey, TierQuotas,
 };
 use mc_types::{
     Checksum, ClientId, DiskId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
@@ -148,6 +148,7 @@ fn segment() -> impl Strategy<Value = Record> {
 
 fn record() -> impl Strategy<Value = Record> {
     let generation = || prop_oneof![0u64..1000, any::<u64>()].prop_map(Generation::new);
+    let quota = || proptest::option::of(any::<u64>());
     prop_oneof![
         1 => generation().prop_map(|next| Record::Generations { next }),
         1 => (any::<u64>(), vec(generation(), 0..20), any::<bool>()).prop_map(
@@ -159,10 +160,12 @@ fn record() -> impl Strategy<Value = Record> {
         2 => (key(), generation()).prop_map(|(key, generation)| Record::Removed { key, generation }),
         1 => (locations(), millis()).prop_map(|(space, left)| Record::SpaceKept { space, left }),
         1 => locations().prop_map(|space| Record::SpaceFreed { space }),
-        1 => ("[a-z]{0,8}", proptest::option::of(any::<u64>()), any::<bool>()).prop_map(
-            |(tenant, requested, refuses)| {
+        1 => ("[a-z]{0,8}", quota(), any::<bool>(), quota(), quota()).prop_map(
+            |(tenant, requested, refuses, disks, files)| {
                 let mode = if refuses { QuotaMode::Refuse } else { QuotaMode::Evict };
-                Record::TenantPolicy { tenant: TenantId::new(&tenant).unwrap(), requested, mode }
+                let (tenant, below) =
+                    (TenantId::new(&tenant).unwrap(), TierQuotas { disks, files });
+                Record::TenantPolicy { tenant, requested, mode, below }
             }
         ),
     ]
@@ -498,12 +501,25 @@ fn batches_look_as_documented() {
             tenant: TenantId::new("ten").unwrap(),
             requested: Some(129),
             mode: QuotaMode::Evict,
+            below: TierQuotas::NONE,
         },
-        Record::TenantPolicy { tenant: TenantId::DEFAULT, requested: None, mode: QuotaMode::Evict },
+        Record::TenantPolicy {
+            tenant: TenantId::DEFAULT,
+            requested: None,
+            mode: QuotaMode::Evict,
+            below: TierQuotas::NONE,
+        },
         Record::TenantPolicy {
             tenant: TenantId::new("ten").unwrap(),
             requested: Some(5),
             mode: QuotaMode::Refuse,
+            below: TierQuotas::NONE,
+        },
+        Record::TenantPolicy {
+            tenant: TenantId::new("ten").unwrap(),
+            requested: None,
+            mode: QuotaMode::Evict,
+            below: TierQuotas { disks: Some(129), files: Some(0) },
         },
         Record::Leased {
             before: 4096,
@@ -546,6 +562,8 @@ fn batches_look_as_documented() {
             b"\x08\x07default\x00".to_vec(),
             // An older version reads a quota that evicts.
             b"\x08\x03ten\x01\x05\x01".to_vec(),
+            // And here none at all.
+            b"\x08\x03ten\x00\x00\x03\x81\x01\x00".to_vec(),
             // What an older version reads of it says that no generation was given out.
             vec![1, 0, 0x80, 0x20, 1, 2, 1, 2],
         ],

@@ -22,7 +22,7 @@ use mc_types::{Generation, Time};
 
 use crate::evict::order::common::{CommonOrder, Entry, Fresh, List, Lists, Note};
 use crate::evict::order::pin_ends::PinEnds;
-use crate::evict::tenant_order::TenantOrder;
+use crate::evict::tenant_order::{TenantList, TenantOrder};
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
 use crate::tenant::ledger::TenantSlot;
@@ -162,12 +162,25 @@ impl Order {
 
     /// The object that a tenant would lose first to make room within its quota.
     fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
-        self.tenants.as_ref()?.coldest(tenant, class)
+        self.tenants.as_ref()?.coldest(tenant, class.into())
+    }
+
+    /// The object of a tenant that is below memory alone and was not used for the longest time.
+    pub(crate) fn coldest_below(&self, tenant: TenantSlot) -> Option<ObjectSlot> {
+        self.tenants.as_ref()?.coldest(tenant, TenantList::Below)
+    }
+
+    /// An object that is below memory alone was used, or stays for another reason.
+    #[cold]
+    pub(crate) fn spare_below(&mut self, slot: ObjectSlot) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.access(slot);
+        }
     }
 
     fn list_for_tenant(&mut self, slot: ObjectSlot, list: List) {
         if let Some(tenants) = &mut self.tenants {
-            tenants.insert(slot, class_of(list));
+            tenants.insert(slot, class_of(list).into());
         }
     }
 
@@ -242,6 +255,7 @@ impl Order {
                 object.enter(Queue::Aside);
                 self.aside.leased += 1;
             }
+            Queue::OnDisk => self.spare_below(slot),
             _ => {
                 let Some(note) = self.note(slot, object) else { return };
                 self.noted.push(note);
@@ -321,7 +335,7 @@ impl Order {
     fn lapse(&mut self, slot: ObjectSlot, object: &mut Object) {
         self.move_to(slot, object, Queue::Lapsed);
         if let Some(tenants) = &mut self.tenants {
-            tenants.insert_coldest(slot, Class::Ordinary);
+            tenants.insert_coldest(slot, TenantList::Ordinary);
         }
     }
 
@@ -342,6 +356,9 @@ impl Order {
             self.remove(slot, object);
             object.enter(Queue::OnDisk);
             self.on_disk += 1;
+            if let Some(tenants) = &mut self.tenants {
+                tenants.insert(slot, TenantList::Below);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! tenant that needs room within its quota gives up its own objects, and to find these
 //! among those of all others would take time in the number of all. So with tenants
 //! there is a second order beside the policy's: for each tenant a list of those of its
-//! objects that the policy may offer now, threaded through one table of twelve bytes for
+//! objects that the policy may offer now, and one of those that are below memory alone, threaded through one table of twelve bytes for
 //! each object.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,25 @@ use std::collections::BTreeMap;
 use crate::evict::order::Class;
 use crate::object::slot::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
+
+/// Which of a tenant's lists an object is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TenantList {
+    /// Those that the policy may offer of a class.
+    Ordinary,
+    SoftPinned,
+    /// Those that have nothing in memory.
+    Below,
+}
+
+impl From<Class> for TenantList {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Ordinary => Self::Ordinary,
+            Class::SoftPinned => Self::SoftPinned,
+        }
+    }
+}
 
 /// Marks the end of a list.
 const NONE: ObjectSlot = ObjectSlot::NONE;
@@ -23,7 +42,7 @@ struct Entry {
     hotter: ObjectSlot,
     tenant: TenantSlot,
     /// Which of the tenant's lists it is in.
-    list: Option<Class>,
+    list: Option<TenantList>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 12, "kept once per object");
@@ -42,7 +61,7 @@ pub(crate) struct TenantOrder {
     /// By slot.
     entries: Vec<Entry>,
     /// The ends of the lists that are not empty.
-    lists: BTreeMap<(TenantSlot, Class), Ends>,
+    lists: BTreeMap<(TenantSlot, TenantList), Ends>,
 }
 
 impl TenantOrder {
@@ -62,29 +81,29 @@ impl TenantOrder {
     }
 
     /// The object that its tenant would lose first.
-    pub(crate) fn coldest(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
-        self.lists.get(&(tenant, class)).map(|ends| ends.coldest)
+    pub(crate) fn coldest(&self, tenant: TenantSlot, list: TenantList) -> Option<ObjectSlot> {
+        self.lists.get(&(tenant, list)).map(|ends| ends.coldest)
     }
 
     /// Puts an object where those used last are.
-    pub(crate) fn insert(&mut self, slot: ObjectSlot, class: Class) {
+    pub(crate) fn insert(&mut self, slot: ObjectSlot, list: TenantList) {
         self.remove(slot);
-        let list = (self.entry(slot).tenant, class);
+        let of_tenant = (self.entry(slot).tenant, list);
         let Some(entry) = self.entries.get_mut(slot.index()) else { return };
-        entry.list = Some(class);
-        let ends = self.lists.entry(list).or_insert(Ends { coldest: slot, hottest: NONE });
+        entry.list = Some(list);
+        let ends = self.lists.entry(of_tenant).or_insert(Ends { coldest: slot, hottest: NONE });
         let colder = core::mem::replace(&mut ends.hottest, slot);
         (entry.colder, entry.hotter) = (colder, NONE);
         self.set_hotter(colder, slot);
     }
 
     /// Puts an object where those are that go first.
-    pub(crate) fn insert_coldest(&mut self, slot: ObjectSlot, class: Class) {
+    pub(crate) fn insert_coldest(&mut self, slot: ObjectSlot, list: TenantList) {
         self.remove(slot);
-        let list = (self.entry(slot).tenant, class);
+        let of_tenant = (self.entry(slot).tenant, list);
         let Some(entry) = self.entries.get_mut(slot.index()) else { return };
-        entry.list = Some(class);
-        let ends = self.lists.entry(list).or_insert(Ends { coldest: NONE, hottest: slot });
+        entry.list = Some(list);
+        let ends = self.lists.entry(of_tenant).or_insert(Ends { coldest: NONE, hottest: slot });
         let hotter = core::mem::replace(&mut ends.coldest, slot);
         (entry.colder, entry.hotter) = (NONE, hotter);
         self.set_colder(hotter, slot);
@@ -92,22 +111,22 @@ impl TenantOrder {
 
     /// An object was used. Without effect when it is in no list.
     pub(crate) fn access(&mut self, slot: ObjectSlot) {
-        if let Entry { list: Some(class), hotter, .. } = self.entry(slot)
+        if let Entry { list: Some(list), hotter, .. } = self.entry(slot)
             && hotter != NONE
         {
-            self.insert(slot, class);
+            self.insert(slot, list);
         }
     }
 
     /// Takes an object out of its list, if it is in one.
     pub(crate) fn remove(&mut self, slot: ObjectSlot) {
-        let Entry { colder, hotter, tenant, list: Some(class) } = self.entry(slot) else { return };
+        let Entry { colder, hotter, tenant, list: Some(list) } = self.entry(slot) else { return };
         if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.list = None;
         }
         self.set_hotter(colder, hotter);
         self.set_colder(hotter, colder);
-        let list = (tenant, class);
+        let list = (tenant, list);
         match self.lists.get_mut(&list) {
             Some(ends) if ends.coldest == slot && ends.hottest == slot => {
                 self.lists.remove(&list);
@@ -164,8 +183,8 @@ mod tests {
         ]
     }
 
-    fn class(pinned: bool) -> Class {
-        if pinned { Class::SoftPinned } else { Class::Ordinary }
+    fn class(pinned: bool) -> TenantList {
+        if pinned { TenantList::Below } else { TenantList::Ordinary }
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use crate::health::damage::ReplicaPlace;
 use crate::object::states::SegmentStatus;
 use crate::object::view::{ObjectView, SpaceView};
 use crate::space::segment::Segment;
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::QuotaMode;
 use crate::tier::kinds::ReplicaKinds;
@@ -202,6 +203,8 @@ pub enum Effect<'a> {
         requested: Option<u64>,
         /// What becomes of puts beyond the quota.
         mode: QuotaMode,
+        /// Its quotas below memory.
+        below: TierQuotas,
     },
     /// A part of the list of objects that are leased: this master is about to hand over. A part with
     /// none `before` it begins a list, and ends the one there was.
@@ -223,7 +226,8 @@ pub enum Effect<'a> {
 impl<'a> Effect<'a> {
     /// The tenant has no quota any more.
     pub(crate) const fn no_policy(tenant: &'a TenantId) -> Self {
-        Self::TenantPolicy { tenant, requested: None, mode: QuotaMode::Evict }
+        let below = TierQuotas::NONE;
+        Self::TenantPolicy { tenant, requested: None, mode: QuotaMode::Evict, below }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::retained::GrantId;
+use crate::tenant::quota::TenantUsage;
 
 /// Slots of a shard that one page looks at while the shard is locked.
 pub(super) const SLOTS: u32 = 256;
@@ -89,7 +90,8 @@ impl Master {
 
     fn export_policies(&self) -> impl Iterator<Item = Record> {
         let tenants = self.tenant_quotas().map_or_else(Vec::new, |report| report.tenants);
-        tenants.into_iter().filter(|row| row.requested.is_some()).map(|row| Record::TenantPolicy {
+        tenants.into_iter().filter(TenantUsage::has_policy).map(|row| Record::TenantPolicy {
+            below: row.below(),
             tenant: row.tenant,
             requested: row.requested,
             mode: row.mode,

@@ -13,6 +13,7 @@ use crate::journal::record_ref::RecordRef;
 use crate::object::replica::Replica;
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::space::segment::SegmentSpec;
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::QuotaMode;
 use crate::tier::disk::DiskIds;
@@ -92,6 +93,8 @@ pub enum Record {
         requested: Option<u64>,
         /// What becomes of puts beyond the quota.
         mode: QuotaMode,
+        /// Its quotas below memory.
+        below: TierQuotas,
     },
     /// A part of the list of objects that are leased by a master that hands over. It tells something
     /// to that master's direct successor alone, and only as a whole: see

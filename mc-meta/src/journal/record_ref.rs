@@ -12,6 +12,7 @@ use crate::journal::record::{Locations, ObjectRecord, Record, located};
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
 use crate::space::segment::{Purpose, Segment, SegmentSpec};
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::QuotaMode;
 use crate::tier::disk::DiskIds;
@@ -83,6 +84,8 @@ pub enum RecordRef<'a> {
         requested: Option<u64>,
         /// What becomes of puts beyond the quota.
         mode: QuotaMode,
+        /// Its quotas below memory.
+        below: TierQuotas,
     },
     /// See [`Record::Leased`].
     Leased {
@@ -201,8 +204,8 @@ impl<'a> RecordRef<'a> {
             Effect::SegmentMounted { segment } | Effect::SegmentChanged { segment, .. } => {
                 Self::of_segment(segment)
             }
-            Effect::TenantPolicy { tenant, requested, mode } => {
-                Self::TenantPolicy { tenant, requested, mode }
+            Effect::TenantPolicy { tenant, requested, mode, below } => {
+                Self::TenantPolicy { tenant, requested, mode, below }
             }
             Effect::Leased { before, objects, is_last } => {
                 Self::Leased { before, objects, is_last }
@@ -252,8 +255,8 @@ impl<'a> RecordRef<'a> {
             }
             Self::SpaceKept { ref space, left } => Record::SpaceKept { space: space.clone(), left },
             Self::SpaceFreed { ref space } => Record::SpaceFreed { space: space.clone() },
-            Self::TenantPolicy { tenant, requested, mode } => {
-                Record::TenantPolicy { tenant: tenant.clone(), requested, mode }
+            Self::TenantPolicy { tenant, requested, mode, below } => {
+                Record::TenantPolicy { tenant: tenant.clone(), requested, mode, below }
             }
             Self::Leased { before, objects, is_last } => {
                 Record::Leased { before, objects: objects.into(), is_last }
@@ -280,8 +283,8 @@ impl Record {
                 RecordRef::SpaceKept { space: space.clone(), left }
             }
             Self::SpaceFreed { ref space } => RecordRef::SpaceFreed { space: space.clone() },
-            Self::TenantPolicy { ref tenant, requested, mode } => {
-                RecordRef::TenantPolicy { tenant, requested, mode }
+            Self::TenantPolicy { ref tenant, requested, mode, below } => {
+                RecordRef::TenantPolicy { tenant, requested, mode, below }
             }
             Self::Leased { before, ref objects, is_last } => {
                 RecordRef::Leased { before, objects, is_last }

@@ -16,6 +16,8 @@ use crate::query::explain::KeyEventKind;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::space::place::{NoRoom, PlacementRequest};
+use crate::tenant::below::TierBelow;
+use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::{Charge, QuotaError, QuotaMode};
 
 /// Rounds of evicting before a put is refused. One is enough, unless other puts take the
@@ -140,13 +142,38 @@ impl Master {
         Ok((replicas, charge))
     }
 
-    /// Takes room for a file, if there is a tier of files and it has some.
-    pub(crate) fn plan_file(&self, len: u64) -> bool {
-        let planned = self.config.disk.is_some() && self.files.bytes.take(len);
-        if self.config.disk.is_some() && !planned {
-            count(&self.counters.disk_no_room, 1);
+    /// Takes room for a file, if there is a tier of files and it has some, and its tenant's quota, too.
+    pub(crate) fn plan_file(&self, len: u64, tenant: TenantSlot) -> bool {
+        if self.config.disk.is_none() {
+            return false;
         }
-        planned
+        if !self.files.bytes.take(len) {
+            count(&self.counters.disk_no_room, 1);
+            return false;
+        }
+        let is_within = self.quotas.take_below(TierBelow::Files, tenant, len);
+        if !is_within {
+            self.files.bytes.give_back(len);
+            self.quotas.refuse_below(TierBelow::Files, tenant);
+        }
+        is_within
+    }
+
+    /// Has files of a key's owner make room for one of `len` bytes within its quota of files, if it has
+    /// one. To be called before anything of the shard is looked at: objects may go.
+    pub(crate) fn make_room_for_file(
+        &self,
+        shard: &mut Shard,
+        key: KeyRef<'_>,
+        len: u64,
+        emit: Emit<'_>,
+    ) {
+        if self.config.disk.is_some()
+            && self.quotas.limits_below()
+            && let Some(tenant) = self.quotas.owner_slot(key)
+        {
+            shard.make_room_below(TierBelow::Files, tenant, len, emit);
+        }
     }
 
     /// Takes space back for an object of `len` bytes; an error when none is left to

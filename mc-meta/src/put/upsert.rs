@@ -81,6 +81,7 @@ impl Master {
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
         self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
+            self.make_room_for_file(shard, key.key, len, emit);
             let old = self.old_value(shard, key, put.config, emit)?;
             let label = shard.next_label();
             let space = match self.place_charged(put.key, len, put.config, client, label) {
@@ -234,7 +235,7 @@ impl Master {
                 begun.replaces = Some(old);
             }
         }
-        let disk = self.plan_file(begun.slices.total_len());
+        let disk = self.plan_file(begun.slices.total_len(), begun.tenant);
         begun.file = disk;
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);

@@ -17,6 +17,7 @@ use crate::read::by_pattern::ReplicaPage;
 use crate::read::pattern::Pattern;
 use crate::remove::RemovalCounts;
 use crate::shard::Shard;
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::{ScopeError, ScopedKey, TenantId};
 use crate::tenant::quota::{PolicyError, QuotaMode, QuotaReport, TenantUsage};
 
@@ -71,16 +72,39 @@ impl Master {
         bytes: u64,
         mode: QuotaMode,
     ) -> Result<(), PolicyError> {
+        self.set_tenant_quotas(now, tenant, Some(bytes), mode, TierQuotas::NONE)
+    }
+
+    /// Sets all quotas of a tenant: of memory, where `None` is the default quota, and below memory. It
+    /// must have one of these.
+    ///
+    /// No put is refused for a quota below memory. An object that would exceed its tenant's quota of
+    /// disks is not written to a disk, and is evicted as if there were none; a put that would exceed the
+    /// quota of files is planned without a file. In the mode that evicts, objects of the tenant that
+    /// are nowhere else make room before, those first that were not used for the longest time.
+    /// Objects that are there already stay, also those that a client finds after a restart.
+    ///
+    /// Takes time in the number of tenants.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing is changed then.
+    pub fn set_tenant_quotas(
+        &self,
+        now: Time,
+        tenant: &TenantId,
+        memory: Option<u64>,
+        mode: QuotaMode,
+        below: TierQuotas,
+    ) -> Result<(), PolicyError> {
         let _changing = self.policies.lock();
-        self.quotas.set_policy_with(tenant, bytes, mode)?;
-        let requested = Some(bytes);
-        self.emit(now).effect(&Effect::TenantPolicy { tenant, requested, mode });
+        self.quotas.set_policy_below(tenant, memory, mode, below)?;
+        self.emit(now).effect(&Effect::TenantPolicy { tenant, requested: memory, mode, below });
         Ok(())
     }
 
     /// Makes these the only quotas, as a server does that keeps them in a file. A tenant
     /// that loses its own keeps its objects, and has the default quota from then on; one that has a
-    /// quota still keeps its [mode](QuotaMode).
+    /// quota still keeps its [mode](QuotaMode) and its quotas below memory.
     ///
     /// Takes time in the number of tenants.
     ///
@@ -95,14 +119,16 @@ impl Master {
         let before = self.tenant_quotas().map_or_else(Vec::new, |report| report.tenants);
         self.quotas.replace_policies(quotas)?;
         let emit = self.emit(now);
-        let lost = before.iter().filter(|row| row.requested.is_some());
+        let lost = before.iter().filter(|row| row.has_policy());
         for TenantUsage { tenant, .. } in lost.filter(|row| !quotas.contains_key(&row.tenant)) {
             emit.effect(&Effect::no_policy(tenant));
         }
         for (tenant, requested) in quotas {
-            let mode = self.quotas.slot(tenant).map_or(QuotaMode::Evict, |it| self.quotas.mode(it));
+            let slot = self.quotas.slot(tenant);
+            let mode = slot.map_or(QuotaMode::Evict, |it| self.quotas.mode(it));
+            let below = self.quotas.usage(tenant).map_or(TierQuotas::NONE, |row| row.below());
             let requested = Some(*requested);
-            emit.effect(&Effect::TenantPolicy { tenant, requested, mode });
+            emit.effect(&Effect::TenantPolicy { tenant, requested, mode, below });
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::lock::{RwLock, rank};
+use crate::tenant::below::{TierAccount, TierBelow, TierQuotas};
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::{
     DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
@@ -29,6 +30,19 @@ impl TenantSlot {
     }
 }
 
+/// What a tenant is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// Bytes of memory; zero for the default.
+    pub(crate) requested: u64,
+    pub(crate) mode: QuotaMode,
+    pub(crate) below: TierQuotas,
+}
+
+impl Policy {
+    const NONE: Self = Self { requested: 0, mode: QuotaMode::Evict, below: TierQuotas::NONE };
+}
+
 /// Accounts and whose they are.
 ///
 /// An account changes hands only under the directory's lock for writing and while
@@ -44,6 +58,8 @@ pub(crate) struct Ledger {
     /// Whether a tenant may have more than its quota. Set under the directory's lock for
     /// writing, where quotas shrink, and taken back under the one for reading.
     over: AtomicBool,
+    /// Whether a tenant was given a quota below memory.
+    limits_below: AtomicBool,
 }
 
 /// Whose the accounts are. Ordered, so that reports and the order of slots are.
@@ -77,6 +93,7 @@ impl Ledger {
             unregistered: AtomicU64::new(0),
             mismatches: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            limits_below: AtomicBool::new(false),
         }
     }
 
@@ -88,15 +105,13 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn set_policy(
-        &self,
-        tenant: &TenantId,
-        requested: u64,
-        mode: QuotaMode,
-    ) -> Result<(), PolicyError> {
+    pub(crate) fn set_policy(&self, tenant: &TenantId, policy: Policy) -> Result<(), PolicyError> {
         let mut directory = self.directory.write();
         let slot = self.open(&mut directory, tenant)?;
-        self.accounts.make(slot).set_policy(requested, mode);
+        self.accounts.make(slot).set_policy(policy);
+        if policy.below != TierQuotas::NONE {
+            self.limits_below.store(true, Ordering::Relaxed);
+        }
         self.scale(&directory);
         Ok(())
     }
@@ -115,14 +130,14 @@ impl Ledger {
         }
         for (tenant, slot) in &directory.slots {
             if !policies.contains_key(tenant) {
-                self.accounts.make(*slot).set_policy(0, QuotaMode::Evict);
+                self.accounts.make(*slot).set_policy(Policy::NONE);
             }
         }
         self.vacate(&mut directory);
         for (tenant, requested) in policies {
             let slot = self.open(&mut directory, tenant)?;
             let account = self.accounts.make(slot);
-            account.set_policy(*requested, account.mode());
+            account.set_policy(Policy { requested: *requested, ..account.policy() });
         }
         self.scale(&directory);
         Ok(())
@@ -131,7 +146,7 @@ impl Ledger {
     pub(crate) fn delete_policy(&self, tenant: &TenantId) -> Result<(), PolicyError> {
         let mut directory = self.directory.write();
         let account = directory.slots.get(tenant).and_then(|slot| self.accounts.get(*slot));
-        let Some(account) = account.filter(|account| account.is_registered()) else {
+        let Some(account) = account.filter(|account| account.has_policy()) else {
             return Err(PolicyError::NotRegistered { tenant: tenant.clone() });
         };
         // With a default quota the tenant goes on under that one.
@@ -142,7 +157,7 @@ impl Ledger {
                 objects: get(&account.objects),
             });
         }
-        account.set_policy(0, QuotaMode::Evict);
+        account.set_policy(Policy::NONE);
         self.vacate(&mut directory);
         self.scale(&directory);
         Ok(())
@@ -217,6 +232,26 @@ impl Ledger {
         if !given || update(&account.objects, |count| count.checked_sub(objects)).is_err() {
             count(&self.mismatches, 1);
         }
+    }
+
+    pub(crate) fn note_mismatch(&self) {
+        count(&self.mismatches, 1);
+    }
+
+    pub(crate) fn below(&self, tier: TierBelow, slot: TenantSlot) -> Option<&TierAccount> {
+        let account = self.accounts.get(slot)?;
+        Some(match tier {
+            TierBelow::Disks => &account.disks,
+            TierBelow::Files => &account.files,
+        })
+    }
+
+    pub(crate) fn limits_below(&self) -> bool {
+        self.limits_below.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn slot_named(&self, tenant: &str) -> Option<TenantSlot> {
+        self.directory.read().slots.get(tenant).copied()
     }
 
     pub(crate) fn mode(&self, slot: TenantSlot) -> QuotaMode {
@@ -316,7 +351,7 @@ impl Ledger {
 
     fn row(&self, tenant: &TenantId, slot: TenantSlot) -> Option<TenantUsage> {
         let account = self.accounts.get(slot)?;
-        (account.is_registered() || !account.is_empty()).then(|| TenantUsage {
+        (account.has_policy() || !account.is_empty()).then(|| TenantUsage {
             tenant: tenant.clone(),
             requested: Some(get(&account.requested)).filter(|requested| *requested > 0),
             mode: account.mode(),
@@ -325,6 +360,8 @@ impl Ledger {
             objects: get(&account.objects),
             rejected: get(&account.rejected),
             evicted_bytes: get(&account.evicted_bytes),
+            disks: account.disks.usage(),
+            files: account.files.usage(),
         })
     }
 
@@ -362,7 +399,7 @@ impl Ledger {
         let Directory { slots, vacant, .. } = directory;
         slots.retain(|tenant, slot| {
             let account = self.accounts.make(*slot);
-            let stays = tenant.is_default() || account.is_registered() || !account.is_empty();
+            let stays = tenant.is_default() || account.has_policy() || !account.is_empty();
             if !stays {
                 vacant.push(*slot);
             }
@@ -422,7 +459,7 @@ impl Accounts {
     }
 }
 
-/// One tenant's counters. Alone in its cache line.
+/// One tenant's counters. Alone in its cache lines.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Account {
@@ -438,11 +475,21 @@ struct Account {
     evicted_bytes: AtomicU64,
     /// Bytes of objects that go as soon as they are on a disk.
     leaving: AtomicU64,
+    /// On the clients' own disks.
+    disks: TierAccount,
+    /// In files of the shared tier.
+    files: TierAccount,
 }
 
 impl Account {
-    fn is_registered(&self) -> bool {
-        get(&self.requested) > 0
+    fn has_policy(&self) -> bool {
+        let Policy { requested, below, .. } = self.policy();
+        requested > 0 || below != TierQuotas::NONE
+    }
+
+    fn policy(&self) -> Policy {
+        let below = TierQuotas { disks: self.disks.quota(), files: self.files.quota() };
+        Policy { requested: get(&self.requested), mode: self.mode(), below }
     }
 
     fn mode(&self) -> QuotaMode {
@@ -452,13 +499,18 @@ impl Account {
         }
     }
 
-    fn set_policy(&self, requested: u64, mode: QuotaMode) {
+    fn set_policy(&self, Policy { requested, mode, below }: Policy) {
         set(&self.requested, requested);
         self.refuses.store(mode == QuotaMode::Refuse, Ordering::Relaxed);
+        self.disks.limit_to(below.disks);
+        self.files.limit_to(below.files);
     }
 
     fn is_empty(&self) -> bool {
-        get(&self.objects) == 0 && get(&self.charged) == 0
+        get(&self.objects) == 0
+            && get(&self.charged) == 0
+            && self.disks.is_empty()
+            && self.files.is_empty()
     }
 
     /// Prepares an empty account without a policy for another tenant.
@@ -467,6 +519,8 @@ impl Account {
         for counter in [&self.rejected, &self.evicted_bytes] {
             set(counter, 0);
         }
+        self.disks.reset();
+        self.files.reset();
     }
 }
 

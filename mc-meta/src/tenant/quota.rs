@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use mc_types::{ByteSize, ErrorCode, KeyRef};
 use thiserror::Error;
 
+use crate::tenant::below::{TierAccount, TierBelow, TierQuotas, TierUsage};
 use crate::tenant::id::{TenantId, unscoped};
-use crate::tenant::ledger::{Ledger, TenantSlot};
+use crate::tenant::ledger::{Ledger, Policy, TenantSlot};
 
 /// Most tenants that can be charged at a time.
 pub const MAX_TENANTS: usize = 1 << 16;
@@ -112,13 +113,31 @@ impl Quotas {
         requested: u64,
         mode: QuotaMode,
     ) -> Result<(), PolicyError> {
+        self.set_policy_below(tenant, Some(requested), mode, TierQuotas::NONE)
+    }
+
+    /// [`set_policy_with`](Self::set_policy_with), and the quotas below memory. Without a quota of
+    /// memory the tenant has the [`DefaultQuota`] there.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing is changed then.
+    pub fn set_policy_below(
+        &self,
+        tenant: &TenantId,
+        requested: Option<u64>,
+        mode: QuotaMode,
+        below: TierQuotas,
+    ) -> Result<(), PolicyError> {
         let ledger = self.ledger()?;
-        check(requested)?;
-        ledger.set_policy(tenant, requested, mode)
+        if requested.is_some() || below == TierQuotas::NONE {
+            check(requested.unwrap_or(0))?;
+        }
+        ledger.set_policy(tenant, Policy { requested: requested.unwrap_or(0), mode, below })
     }
 
     /// Makes these the only policies. A tenant that loses its own keeps what it has, and
-    /// has the [`DefaultQuota`] from then on; one that has a policy still keeps its mode.
+    /// has the [`DefaultQuota`] from then on; one that has a policy still keeps its mode and its
+    /// quotas below memory.
     ///
     /// # Errors
     /// [`PolicyError`]; nothing is changed then.
@@ -189,6 +208,28 @@ impl Quotas {
         if let Some(ledger) = &self.0 {
             ledger.evicted(slot, bytes);
         }
+    }
+
+    /// The counters of a tenant on a tier below memory; `None` without tenants.
+    pub(super) fn below(&self, tier: TierBelow, tenant: TenantSlot) -> Option<&TierAccount> {
+        self.0.as_ref()?.below(tier, tenant)
+    }
+
+    /// Counts a refund of more than was charged.
+    pub(super) fn note_mismatch(&self) {
+        if let Some(ledger) = &self.0 {
+            ledger.note_mismatch();
+        }
+    }
+
+    /// Returns whether a tenant has, or had, a quota below memory.
+    pub(crate) fn limits_below(&self) -> bool {
+        self.0.as_ref().is_some_and(|ledger| ledger.limits_below())
+    }
+
+    /// Where objects of the tenant that owns a stored key are charged, if anything can be.
+    pub(crate) fn owner_slot(&self, stored: KeyRef<'_>) -> Option<TenantSlot> {
+        self.0.as_ref()?.slot_named(unscoped(stored).0)
     }
 
     /// Where objects of the tenant are charged, if anything can be.
@@ -297,6 +338,11 @@ impl Charge<'_> {
         }
     }
 
+    /// To whom it is charged.
+    pub(crate) const fn slot(&self) -> TenantSlot {
+        self.slot
+    }
+
     /// Makes the charge last until it is [refunded](Quotas::refund) or
     /// [released](Quotas::release), and says to whom.
     pub fn keep(mut self) -> TenantSlot {
@@ -333,6 +379,10 @@ pub struct TenantUsage {
     pub rejected: u64,
     /// Bytes evicted.
     pub evicted_bytes: u64,
+    /// On the clients' own disks.
+    pub disks: TierUsage,
+    /// In files of the shared tier.
+    pub files: TierUsage,
 }
 
 impl TenantUsage {
@@ -340,7 +390,31 @@ impl TenantUsage {
     pub(crate) const fn new(tenant: TenantId, effective: u64) -> Self {
         let (charged, objects, rejected, evicted_bytes) = (0, 0, 0, 0);
         let (requested, mode) = (None, QuotaMode::Evict);
-        Self { tenant, requested, mode, effective, charged, objects, rejected, evicted_bytes }
+        let (disks, files) = (TierUsage::NONE, TierUsage::NONE);
+        Self {
+            tenant,
+            requested,
+            mode,
+            effective,
+            charged,
+            objects,
+            rejected,
+            evicted_bytes,
+            disks,
+            files,
+        }
+    }
+
+    /// Its quotas below memory.
+    #[must_use]
+    pub const fn below(&self) -> TierQuotas {
+        TierQuotas { disks: self.disks.quota(), files: self.files.quota() }
+    }
+
+    /// Returns whether it has a quota of its own, of whatever tier.
+    #[must_use]
+    pub const fn has_policy(&self) -> bool {
+        self.requested.is_some() || self.disks.quota().is_some() || self.files.quota().is_some()
     }
 
     /// Returns whether it has more than it may, because its quota has shrunk.

@@ -161,7 +161,8 @@ impl Master {
             if disk.objects() >= self.local.max_objects() {
                 return Err(FoundError::TooManyObjects);
             }
-            OnDisk::new(Arc::clone(disk), extent)
+            let owner = known.map_or_else(|| tenant.slot(), |(slot, ..)| shard.tenant(slot));
+            OnDisk::new(Arc::clone(disk), extent, owner)
         };
         match known {
             Some((slot, ..)) => {
@@ -197,6 +198,7 @@ impl Master {
                 FileState::None if object.is_complete() => {
                     self.take_file(len)?;
                     object.persist_file(self.files.round());
+                    shard.charge_file(slot);
                     shard.emit_changed(slot, emit);
                 }
                 // A file that is being written is told of by its writer.
@@ -212,6 +214,7 @@ impl Master {
         self.take_file(len)?;
         let slot = shard.enter(key, client, PendingPut::found(found, tenant), now);
         shard.get_mut(slot).persist_file(self.files.round());
+        shard.charge_file(slot);
         shard.adopted(slot, emit);
         self.files.found(len);
         Ok(())

@@ -1,12 +1,16 @@
 //! One client's own disk, as the objects on it know it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, DiskId, Endpoint, Extent, RemoteKey};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
+
+use crate::tenant::below::TierBelow;
+use crate::tenant::ledger::TenantSlot;
+use crate::tenant::quota::Quotas;
 
 /// The ids of clients' own disks; no heap for a single one.
 pub type DiskIds = SmallVec<[DiskId; 1]>;
@@ -41,17 +45,19 @@ pub(crate) struct LocalDisk {
     id: DiskId,
     mount: RwLock<Mount>,
     /// Objects found before this mount and not since are not on it any more.
-    settled: AtomicU64,
+    settled: AtomicU32,
     /// [`OnDisk`]s there are, and their bytes.
     objects: AtomicU64,
     bytes: AtomicU64,
+    /// Whose the objects are, is charged here.
+    quotas: Arc<Quotas>,
 }
 
 /// How a disk can be reached now.
 #[derive(Clone, Debug)]
 struct Mount {
     /// Counts the mounts, from 1; 0 before the first one.
-    number: u64,
+    number: u32,
     presence: Presence,
 }
 
@@ -65,10 +71,10 @@ enum Presence {
 
 impl LocalDisk {
     /// A disk that is away, and has never been mounted.
-    pub(super) fn away(id: DiskId) -> Self {
+    pub(super) fn away(id: DiskId, quotas: Arc<Quotas>) -> Self {
         let mount = RwLock::new(Mount { number: 0, presence: Presence::Away });
-        let [settled, objects, bytes] = [const { AtomicU64::new(0) }; 3];
-        Self { id, mount, settled, objects, bytes }
+        let [objects, bytes] = [const { AtomicU64::new(0) }; 2];
+        Self { id, mount, settled: AtomicU32::new(0), objects, bytes, quotas }
     }
 
     pub(crate) const fn id(&self) -> DiskId {
@@ -89,7 +95,7 @@ impl LocalDisk {
 
     pub(super) fn mount(&self, client: ClientId, spec: LocalDiskSpec) {
         let mut mount = self.mount.write();
-        mount.number += 1;
+        mount.number = mount.number.saturating_add(1);
         mount.presence = Presence::Present(client, Arc::new(spec));
     }
 
@@ -127,18 +133,38 @@ impl LocalDisk {
 pub(crate) struct OnDisk {
     disk: Arc<LocalDisk>,
     /// The mount in which the object is at this place.
-    mount: u64,
+    mount: u32,
+    /// Who is charged for it; nobody while a master is rebuilt.
+    tenant: Option<TenantSlot>,
     extent: Extent,
 }
 
+const _: () = assert!(size_of::<OnDisk>() == 32, "kept once per object on a disk");
+
 impl OnDisk {
     /// An object that is at `extent` of a disk's region, as the disk is mounted now: the caller holds
-    /// the book of the disks, so that it is mounted still as it was when the place was told.
-    pub(crate) fn new(disk: Arc<LocalDisk>, extent: Extent) -> Self {
+    /// the book of the disks, so that it is mounted still as it was when the place was told. Its tenant
+    /// is charged for it, beyond the quota if need be.
+    pub(crate) fn new(disk: Arc<LocalDisk>, extent: Extent, tenant: TenantSlot) -> Self {
+        let mut place = Self::uncharged(disk, extent);
+        place.charge(tenant);
+        place
+    }
+
+    /// An object on a disk whose owner is not known yet.
+    pub(crate) fn uncharged(disk: Arc<LocalDisk>, extent: Extent) -> Self {
         disk.objects.fetch_add(1, Ordering::Relaxed);
         disk.bytes.fetch_add(extent.len(), Ordering::Relaxed);
         let mount = disk.mount.read().number;
-        Self { disk, mount, extent }
+        Self { disk, mount, tenant: None, extent }
+    }
+
+    /// Charges a tenant for it, if none is.
+    pub(crate) fn charge(&mut self, tenant: TenantSlot) {
+        if self.tenant.is_none() {
+            self.disk.quotas.add_below(TierBelow::Disks, tenant, self.extent.len());
+            self.tenant = Some(tenant);
+        }
     }
 
     pub(crate) fn disk(&self) -> &Arc<LocalDisk> {
@@ -172,5 +198,8 @@ impl Drop for OnDisk {
     fn drop(&mut self) {
         self.disk.objects.fetch_sub(1, Ordering::Relaxed);
         self.disk.bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);
+        if let Some(tenant) = self.tenant {
+            self.disk.quotas.give_back_below(TierBelow::Disks, tenant, self.extent.len());
+        }
     }
 }

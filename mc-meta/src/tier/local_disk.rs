@@ -8,6 +8,7 @@ use mc_types::{ClientId, DiskId, Endpoint, KeyRef, Time};
 
 use crate::lock::{Mutex, rank};
 use crate::object::Object;
+use crate::tenant::quota::Quotas;
 use crate::tier::disk::{LocalDisk, LocalDiskSpec};
 use crate::tier::offload_queue::{DiskJob, DiskUsage, OffloadConfig, Offloads};
 use crate::tier::promotion_queue::{PromotionConfig, Promotions};
@@ -101,6 +102,8 @@ pub(crate) struct Book {
     forgotten_at: BTreeSet<(Time, DiskId)>,
     /// Objects that were removed and lie on disks that are mounted.
     dead: BTreeMap<ClientId, Dead>,
+    /// What is on a disk is charged to tenants.
+    quotas: Arc<Quotas>,
     pub(crate) offloads: Offloads,
     pub(crate) promotions: Promotions,
 }
@@ -110,6 +113,7 @@ impl LocalDisks {
         config: Option<LocalDiskConfig>,
         promotion: Option<PromotionConfig>,
         seed: u64,
+        quotas: Arc<Quotas>,
     ) -> Self {
         let offload = config.unwrap_or_default().offload;
         Self {
@@ -120,6 +124,7 @@ impl LocalDisks {
                 mounted: BTreeMap::new(),
                 forgotten_at: BTreeSet::new(),
                 dead: BTreeMap::new(),
+                quotas,
                 offloads: Offloads::new(offload),
                 promotions: Promotions::new(promotion.unwrap_or_default(), seed),
             }),
@@ -189,7 +194,9 @@ impl Book {
 
     /// The disk with this id, which is away if it was not known.
     pub(crate) fn away(&mut self, id: DiskId) -> &Arc<LocalDisk> {
-        self.known.entry(id).or_insert_with(|| Arc::new(LocalDisk::away(id)))
+        let quotas = &self.quotas;
+        let away = || Arc::new(LocalDisk::away(id, Arc::clone(quotas)));
+        self.known.entry(id).or_insert_with(away)
     }
 
     /// Keeps what is known of a client's disk until that time, unless it is mounted again before.

@@ -18,6 +18,7 @@ use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Offload, Queue};
 use crate::shard::Shard;
+use crate::tenant::below::TierBelow;
 use crate::tier::disk::{LocalDiskSpec, OnDisk};
 use crate::tier::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
@@ -238,7 +239,8 @@ impl Master {
             return Err(OffloadError::TooManyObjects);
         }
         let len = book.offloads.written(now, client, outcome.generation)?.len;
-        let place = Extent::new(outcome.address, len).map(|extent| OnDisk::new(disk, extent));
+        let place = Extent::new(outcome.address, len)
+            .map(|extent| OnDisk::new(disk, extent, shard.tenant(slot)));
         drop(book);
         let Some(place) = place else {
             shard.not_written(slot, false, emit);
@@ -371,10 +373,19 @@ impl Shard {
     pub(crate) fn queue_offload(
         &mut self,
         slot: ObjectSlot,
-        now: Time,
+        emit: Emit<'_>,
     ) -> Result<ClientId, OffloadError> {
+        let now = emit.now;
+        let (tenant, len) = (self.tenant(slot), self.object(slot).map_or(0, Object::len));
+        if self.config().quotas.limits_below() && self.would_take(slot, now) {
+            self.make_room_below(TierBelow::Disks, tenant, len, emit);
+        }
         let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
-        let (key, generation, len) = (self.key(object), object.generation, object.len());
+        if !self.config().quotas.take_below(TierBelow::Disks, tenant, len) {
+            self.config().quotas.refuse_below(TierBelow::Disks, tenant);
+            return Err(OffloadError::OverQuota);
+        }
+        let (key, generation) = (self.key(object), object.generation);
         let mut refusal = OffloadError::NoDisk;
         let mut book = self.config().local.book.lock();
         let mut writer = None;
@@ -390,7 +401,10 @@ impl Shard {
             }
         }
         drop(book);
-        let client = writer.ok_or(refusal)?;
+        let Some(client) = writer else {
+            self.config().quotas.give_back_below(TierBelow::Disks, tenant, len);
+            return Err(refusal);
+        };
         self.get_mut(slot).set_offload(Offload { client, promised: 0, since: now });
         Ok(client)
     }
@@ -408,7 +422,7 @@ impl Shard {
         // Its group was given up: it goes with the others, or leaves them.
         let alone = object.group().is_none();
         self.give_back(self.tenant(slot), dead);
-        match self.queue_offload(slot, emit.now) {
+        match self.queue_offload(slot, emit) {
             Ok(client) => {
                 self.get_mut(slot).leave_group();
                 self.eviction().wait_for_disk(slot);
@@ -438,8 +452,10 @@ impl Shard {
         if evicting {
             self.eviction().remove(slot);
         }
-        if let Some(Offload { promised, .. }) = self.get_mut(slot).take_offload() {
-            self.config().quotas.leaves_no_more(self.tenant(slot), promised);
+        let object = self.get_mut(slot);
+        let len = object.len();
+        if let Some(offload) = object.take_offload() {
+            self.account_offload_over(slot, offload, len);
         }
         evicting
     }
@@ -489,16 +505,32 @@ impl Shard {
     }
 
     /// Returns whether a client may be reading the memory of an object.
-    fn is_in_use(&self, slot: ObjectSlot, now: Time) -> bool {
+    pub(crate) fn is_in_use(&self, slot: ObjectSlot, now: Time) -> bool {
         let terms = &self.config().terms;
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
     /// An object goes: no client is to write it any more.
     pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
-        let Some(Offload { client, promised, .. }) = object.offload() else { return };
-        self.config().local.book.lock().offloads.cancel(client, object.generation);
-        self.config().quotas.leaves_no_more(self.tenant(slot), promised);
+        let Some(offload) = object.offload() else { return };
+        self.config().local.book.lock().offloads.cancel(offload.client, object.generation);
+        self.account_offload_over(slot, offload, object.len());
+    }
+
+    /// Gives back what the offload of an object of `len` bytes had of its tenant's quotas.
+    fn account_offload_over(&self, slot: ObjectSlot, offload: Offload, len: u64) {
+        let (quotas, tenant) = (&self.config().quotas, self.tenant(slot));
+        quotas.leaves_no_more(tenant, offload.promised);
+        quotas.give_back_below(TierBelow::Disks, tenant, len);
+    }
+
+    /// Returns whether a client that holds an object in memory would write it to its disk.
+    fn would_take(&self, slot: ObjectSlot, now: Time) -> bool {
+        let Some(object) = self.object(slot) else { return false };
+        let book = self.config().local.book.lock();
+        let replicas = object.replicas().filter(|replica| replica.segment.is_readable());
+        let mut clients = replicas.map(|replica| replica.segment.client());
+        clients.any(|client| book.offloads.takes(now, client))
     }
 }
 

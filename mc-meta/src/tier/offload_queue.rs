@@ -265,6 +265,14 @@ impl Offloads {
         })
     }
 
+    /// Returns whether a client takes one more object to write.
+    pub(crate) fn takes(&self, now: Time, client: ClientId) -> bool {
+        self.disks.get(&client).is_some_and(|disk| {
+            let has_room = disk.pending.len() < self.config.queue_limit;
+            disk.enabled && has_room && disk.silence(now) < PATIENCE
+        })
+    }
+
     /// Queues an object for a client to write. The caller keeps the client's replica in
     /// place until the job comes back.
     ///
@@ -533,6 +541,9 @@ pub enum OffloadError {
     /// No more disks can be mounted.
     #[error("{MAX_DISKS} local disks are mounted, which is the limit")]
     TooManyDisks,
+    /// The object's tenant has as many bytes on disks as it may.
+    #[error("the tenant has as many bytes on disks as its quota allows; remove some, or raise it")]
+    OverQuota,
     /// The disk has the most objects that it may have.
     #[error("as many objects are on this disk as may be; delete what was written, and the oldest")]
     TooManyObjects,
@@ -548,6 +559,7 @@ impl OffloadError {
             Self::QueueFull { .. } | Self::TooManyObjects => ErrorCode::OffloadQueueFull,
             Self::AlreadyPending => ErrorCode::ObjectHasReplicationTask,
             Self::NotPending => ErrorCode::ObjectNoReplicationTask,
+            Self::OverQuota => ErrorCode::TenantQuotaExceeded,
             Self::TooManyDisks => ErrorCode::Overloaded,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mc_meta::{
     DefaultQuota, MAX_QUOTA, PolicyError, QuotaError, QuotaMode, Quotas, TenantId, TenantSlot,
-    TenantUsage, UNLIMITED,
+    TenantUsage, TierUsage, UNLIMITED,
 };
 use proptest::prelude::*;
 
@@ -109,6 +109,8 @@ impl Model {
                 objects: self.objects(at),
                 rejected: 0,
                 evicted_bytes: 0,
+                disks: TierUsage::NONE,
+                files: TierUsage::NONE,
             })
             .collect();
         let mut seen = report.tenants;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use mc_meta::{MAX_TENANT_LEN, MAX_TENANTS, PolicyError, QuotaMode, TenantId, TenantUsage};
+use mc_meta::{
+    MAX_TENANT_LEN, MAX_TENANTS, PolicyError, QuotaMode, TenantId, TenantUsage, TierQuotas,
+    TierUsage,
+};
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, at_most, calls, count, message, missing, next_after,
@@ -16,8 +19,8 @@ use crate::request::MAX_PAGE;
 /// Most bytes that the totals and the mark of an unfinished page take together.
 const TOTALS_CEILING: usize = 64;
 
-/// Most bytes that one tenant takes: its name, seven numbers, and their tags.
-const USAGE_CEILING: usize = MAX_TENANT_LEN + 80;
+/// Most bytes that one tenant takes: its name, thirteen numbers, and their tags.
+const USAGE_CEILING: usize = MAX_TENANT_LEN + 160;
 
 /// The quotas and usage of all tenants, and a page of the tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +49,7 @@ calls! {
         message(proto::SetTenantQuotaRequest {
             tenant_id: tenant.to_string(),
             requested: bytes,
-            refuse: false,
+            ..Default::default()
         }),
         read_done,
     }
@@ -60,6 +63,24 @@ calls! {
             tenant_id: tenant.to_string(),
             requested: bytes,
             refuse: mode == QuotaMode::Refuse,
+            ..Default::default()
+        }),
+        read_done,
+    }
+
+    /// Sets all quotas of a tenant: of memory, where `None` is the default quota, and below memory. A
+    /// master of an older version has no quotas below memory, and refuses what gives none of memory;
+    /// the [usage](Self::tenant_quota) has those that are set.
+    fn set_tenant_quotas(
+        &self, tenant: &TenantId, memory: Option<u64>, mode: QuotaMode, below: TierQuotas
+    ) -> () {
+        SetTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
+        message(proto::SetTenantQuotaRequest {
+            tenant_id: tenant.to_string(),
+            requested: memory.unwrap_or(0),
+            refuse: mode == QuotaMode::Refuse,
+            disks: below.disks,
+            files: below.files,
         }),
         read_done,
     }
@@ -112,8 +133,13 @@ impl CallContext<'_> {
         request: &proto::SetTenantQuotaRequest,
     ) -> Result<(), Refusal> {
         let tenant = full_name(&request.tenant_id)?;
-        let mode = mode(request.refuse);
-        Ok(self.master.set_tenant_quota_with(self.now, &tenant, request.requested, mode)?)
+        let (mode, below) =
+            (mode(request.refuse), TierQuotas { disks: request.disks, files: request.files });
+        let memory = match (request.requested, below) {
+            (0, TierQuotas { disks: None, files: None }) => Some(0),
+            (bytes, _) => Some(bytes).filter(|bytes| *bytes > 0),
+        };
+        Ok(self.master.set_tenant_quotas(self.now, &tenant, memory, mode, below)?)
     }
 
     pub(crate) fn replace_tenant_quotas(
@@ -205,7 +231,22 @@ fn to_proto(usage: &TenantUsage) -> proto::TenantUsage {
         rejected: usage.rejected,
         evicted_bytes: usage.evicted_bytes,
         refuses: usage.mode == QuotaMode::Refuse,
+        disks: Some(tier_to_proto(usage.disks)),
+        files: Some(tier_to_proto(usage.files)),
     }
+}
+
+const fn tier_to_proto(TierUsage { limit, bytes, refused }: TierUsage) -> proto::TierUsage {
+    proto::TierUsage { limit, bytes, refused }
+}
+
+/// That of a master of an older version is absent: it has no limit there, and counts nothing.
+fn tier(usage: Option<proto::TierUsage>) -> TierUsage {
+    usage.map_or(TierUsage::NONE, |proto::TierUsage { limit, bytes, refused }| TierUsage {
+        limit,
+        bytes,
+        refused,
+    })
 }
 
 fn usage(usage: &proto::TenantUsage) -> Result<TenantUsage, BadField> {
@@ -218,6 +259,8 @@ fn usage(usage: &proto::TenantUsage) -> Result<TenantUsage, BadField> {
         objects: usage.objects,
         rejected: usage.rejected,
         evicted_bytes: usage.evicted_bytes,
+        disks: tier(usage.disks),
+        files: tier(usage.files),
     })
 }
 

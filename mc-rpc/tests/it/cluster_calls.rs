@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_meta::{
     DiskConfig, FileSystemState, JobStatus, LateWrites, LocalDiskConfig, LocalDiskSpec, Master,
-    MasterConfig, PromotionConfig, PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus,
-    Slice, Slices, TaskKind, TaskStatus, TenantId,
+    MasterConfig, PromotionConfig, PutEnd, PutStart, QuotaMode, ReplicaKind, ReplicateConfig,
+    SegmentStatus, Slice, Slices, TaskKind, TaskStatus, TenantId, TierQuotas,
 };
 use mc_rpc::{
     Clock, EvictDiskItem, FileOutcome, FoundItem, MasterClient, MasterService, OffloadItem, Server,
@@ -215,6 +215,21 @@ async fn tenants_get_quotas_and_lose_them() {
     client.set_tenant_quota(&red, 1000).await.unwrap();
     let usage = client.tenant_quota(&red).await.unwrap();
     assert_eq!((usage.requested, usage.charged), (Some(1000), 0));
+    // Quotas below memory too, with or without one of memory.
+    let below = TierQuotas { disks: Some(5), files: Some(0) };
+    for memory in [Some(1000), None] {
+        client.set_tenant_quotas(&red, memory, QuotaMode::Refuse, below).await.unwrap();
+        let usage = client.tenant_quota(&red).await.unwrap();
+        assert_eq!(
+            (usage.requested, usage.below(), usage.mode),
+            (memory, below, QuotaMode::Refuse)
+        );
+        assert_eq!(Some(usage), master.tenant_quota(&red));
+    }
+    let none = client.set_tenant_quotas(&red, None, QuotaMode::Evict, TierQuotas::NONE).await;
+    assert_eq!(none.unwrap_err().code(), ErrorCode::InvalidParams);
+    client.set_tenant_quota(&red, 1000).await.unwrap();
+    assert_eq!(client.tenant_quota(&red).await.unwrap().below(), TierQuotas::NONE);
     let nobody = client.tenant_quota(&blue).await.unwrap_err();
     assert_eq!(nobody.code(), ErrorCode::TenantNotRegistered);
 

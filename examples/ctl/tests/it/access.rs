@@ -340,6 +340,37 @@ fn the_default_quota_holds_for_who_has_none() {
     run("mc-master", &["--default_tenant_quota=0"]).assert_refused(2, "unlimited, or none");
 }
 
+/// No put fails for them.
+#[test]
+fn quotas_below_memory_are_set_and_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let teams = Teams::start(&[&format!("--root_fs_dir={}", dir.path().display())]);
+    teams.admin(&["quota", "set", "team-a", "default", "--files=64KB", "--disks=1GB"]).assert_ok();
+    let (small, large) = ("x".repeat(60_000), "x".repeat(70_000));
+    teams.a(&["put", "large", &large]).assert_ok();
+    teams.a(&["put", "small", &small]).assert_ok();
+    teams.b(&["put", "large", &large]).assert_ok();
+    assert_eq!(teams.a(&["get", "large"]).assert_ok().out, large.as_bytes());
+    let shown =
+        |tenant| teams.admin(&["quota", "show", tenant, "--json"]).assert_ok().text().to_owned();
+    let line = shown("team-a");
+    let files = "\"files\":{\"quota\":65536,\"refused\":1,\"used\":60000}";
+    let disks = "\"disks\":{\"quota\":1073741824,\"refused\":0,\"used\":0}";
+    assert!(line.contains(files) && line.contains(disks), "{line}");
+    assert!(line.contains("\"quota\":null"), "of memory it has the default: {line}");
+    let line = shown("team-b");
+    assert!(line.contains("\"files\":{\"quota\":null,\"refused\":0,\"used\":70000}"), "{line}");
+    let table = teams.admin(&["quota", "show"]).assert_ok();
+    assert!(table.text().contains(" of 64"), "{table:?}");
+
+    for none in [&["none", "--files=1KB"][..], &["default"]] {
+        let set = [&["quota", "set", "team-a"], none].concat();
+        teams.admin(&set).assert_refused(1, "none");
+    }
+    teams.admin(&["quota", "unset", "team-a"]).assert_ok();
+    assert!(!shown("team-a").contains("65536"));
+}
+
 #[test]
 fn tenants_that_are_not_kept_apart_are_warned_of() {
     let teams = Teams::start(&["--enable_multi_tenants=false"]);

@@ -48,9 +48,9 @@ impl Rebuild {
         let first = self.first();
         let next = self.parts.iter().map(|part| part.next_generation).max().unwrap_or(0);
         let generations = Record::Generations { next: Generation::new(next) };
-        let policies = first.policies.iter().map(|(tenant, (bytes, mode))| {
-            let (tenant, requested) = (tenant.clone(), Some(*bytes));
-            Record::TenantPolicy { tenant, requested, mode: *mode }
+        let policies = first.policies.iter().map(|(tenant, &(requested, mode, below))| {
+            let tenant = tenant.clone();
+            Record::TenantPolicy { tenant, requested, mode, below }
         });
         let segments = first.space.mounted().into_iter().map(|mounted| mounted.record());
         let records = core::iter::once(generations).chain(policies).chain(segments).collect();

@@ -194,8 +194,8 @@ impl Rebuild {
     fn set_policies(&mut self) -> u64 {
         let mut malformed = 0;
         let policies = self.parts.first_mut().map(|part| core::mem::take(&mut part.policies));
-        for (tenant, (bytes, mode)) in policies.unwrap_or_default() {
-            match self.master.quotas.set_policy_with(&tenant, bytes, mode) {
+        for (tenant, (requested, mode, below)) in policies.unwrap_or_default() {
+            match self.master.quotas.set_policy_below(&tenant, requested, mode, below) {
                 // Without tenants in the settings no tenant has a quota.
                 Ok(()) | Err(PolicyError::Off) => {}
                 Err(_) => malformed += 1,

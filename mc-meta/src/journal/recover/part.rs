@@ -29,6 +29,7 @@ use crate::shard::objects::Objects;
 use crate::space::allocator::MemoryAllocator;
 use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Purpose, SegmentSpec};
 use crate::space::table::SegmentTable;
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::QuotaMode;
@@ -66,7 +67,7 @@ pub(super) struct Part {
     pub(super) space: Space,
     /// What became of each mounting, when the last record is applied.
     pub(super) fates: Vec<Fate>,
-    pub(super) policies: BTreeMap<TenantId, (u64, QuotaMode)>,
+    pub(super) policies: BTreeMap<TenantId, (Option<u64>, QuotaMode, TierQuotas)>,
     /// What the first part alone keeps.
     pub(super) leased: LeasedObjects,
     /// One more than the largest generation seen.
@@ -158,11 +159,13 @@ impl RebuildPart<'_> {
                     }
                 }
             }
-            RecordRef::TenantPolicy { tenant, requested: Some(bytes), mode } => {
-                policies.insert(tenant.clone(), (bytes, mode));
-            }
-            RecordRef::TenantPolicy { tenant, requested: None, .. } => {
+            RecordRef::TenantPolicy {
+                tenant, requested: None, below: TierQuotas::NONE, ..
+            } => {
                 policies.remove(tenant);
+            }
+            RecordRef::TenantPolicy { tenant, requested, mode, below } => {
+                policies.insert(tenant.clone(), (requested, mode, below));
             }
             RecordRef::Object(_) | RecordRef::Removed { .. } => {}
         }
@@ -328,7 +331,9 @@ impl RebuildPart<'_> {
             None => shard.enter(key, record.owner, begun, used),
         };
         let object = shard.get_mut(slot);
+        // Whose it is, is known when all records are.
         object.set_file(file);
+        object.set_file_charged(false);
         object.set_prefixes(record.prefixes.into());
         for disk in disks {
             object.note_local_disk(disk, len);

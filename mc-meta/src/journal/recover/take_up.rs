@@ -172,6 +172,7 @@ impl Shard {
             let tenant = TenantId::new(unscoped(self.key(object)).0).unwrap_or_default();
             let tenant = self.config().quotas.restore(&tenant, bytes)?;
             self.assign(slot, tenant);
+            self.charge_below(slot, tenant);
         }
         Ok(())
     }

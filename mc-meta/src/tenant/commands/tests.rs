@@ -8,14 +8,21 @@ use mc_types::{
     ClientId, DiskId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
 };
 
-use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
+use crate::command::{
+    LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, Slice, Slices, TransferHandle,
+};
 use crate::config::MasterConfig;
+use crate::journal::export::ExportCursor;
+use crate::journal::recover::Rebuild;
 use crate::master::Master;
 use crate::object::replica::Replica;
 use crate::space::segment::SegmentSpec;
+use crate::tenant::below::TierQuotas;
 use crate::tenant::id::{TenantId, unscoped};
+use crate::tenant::quota::QuotaMode;
+use crate::tier::adopt::FoundOnDisk;
 use crate::tier::disk::LocalDiskSpec;
-use crate::tier::kinds::{DiskConfig, ReplicaKind};
+use crate::tier::kinds::{DiskConfig, FileState, ReplicaKind};
 use crate::tier::local_disk::LocalDiskConfig;
 use crate::tier::offload::OffloadOutcome;
 use crate::tier::offload_queue::DiskJob;
@@ -69,6 +76,14 @@ enum Op {
     Offload(u128, bool),
     /// A client takes what it is to bring back, and does, fails, or is not heard of.
     Promote(u128, u8),
+    /// A client has deleted an object from its disk.
+    DiskGone(u128, usize),
+    /// A client reports what it has written to its disk, all of it or not.
+    Report(u128, bool),
+    /// A client reports the files that were written.
+    ReportFiles(u128),
+    /// Another master takes over.
+    Restart,
     Wait(u64),
 }
 
@@ -102,6 +117,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => segment().prop_map(Op::UnmountDisk),
         4 => (segment(), any::<bool>()).prop_map(|(at, written)| Op::Offload(at, written)),
         4 => (segment(), 0..4u8).prop_map(|(at, how)| Op::Promote(at, how)),
+        1 => (segment(), key()).prop_map(|(at, key)| Op::DiskGone(at, key)),
+        2 => (segment(), any::<bool>()).prop_map(|(at, all)| Op::Report(at, all)),
+        1 => segment().prop_map(Op::ReportFiles),
+        1 => Just(Op::Restart),
         6 => prop_oneof![0..10u64, 0..20_000u64, 0..700_000u64].prop_map(Op::Wait),
     ]
 }
@@ -147,6 +166,9 @@ struct Cluster {
     now: Time,
     opened: BTreeMap<usize, PutHandle>,
     transfers: BTreeMap<usize, TransferHandle>,
+    /// What clients have written to their disks, and to files.
+    written: Vec<(ClientId, DiskJob)>,
+    files: Vec<DiskJob>,
 }
 
 impl Cluster {
@@ -170,8 +192,14 @@ impl Cluster {
             ..MasterConfig::default()
         };
         let master = Master::new(config, 7).unwrap();
-        let mut cluster =
-            Self { master, now: Time::ORIGIN, opened: BTreeMap::new(), transfers: BTreeMap::new() };
+        let mut cluster = Self {
+            master,
+            now: Time::ORIGIN,
+            opened: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            written: Vec::new(),
+            files: Vec::new(),
+        };
         (0..NAMES.len()).for_each(|at| cluster.apply(Op::Policy(at, 600)));
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::Mount(number)));
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::MountDisk(number)));
@@ -183,7 +211,15 @@ impl Cluster {
         let now = self.now;
         match op {
             Op::Policy(at, bytes) => {
-                let _ = self.master.set_tenant_quota(now, &tenant(at), bytes);
+                // Some of every quota there can be.
+                let memory = (!bytes.is_multiple_of(7)).then_some(bytes);
+                let mode =
+                    if bytes.is_multiple_of(5) { QuotaMode::Evict } else { QuotaMode::Refuse };
+                let below = TierQuotas {
+                    disks: bytes.is_multiple_of(2).then_some(bytes / 2),
+                    files: bytes.is_multiple_of(3).then_some(bytes / 2),
+                };
+                let _ = self.master.set_tenant_quotas(now, &tenant(at), memory, mode, below);
             }
             Op::DeletePolicy(at) => {
                 let _ = self.master.delete_tenant_quota(now, &tenant(at));
@@ -214,6 +250,21 @@ impl Cluster {
             }
             Op::Offload(number, written) => self.offload(node(number), written),
             Op::Promote(number, how) => self.promote(node(number), how),
+            Op::Report(number, all) => {
+                let jobs = self.written.iter().filter(|(client, _)| *client == node(number));
+                for (_, job) in jobs {
+                    let _ = self.master.report_local_disk(now, node(number), &[found(job)]);
+                }
+                if all {
+                    let _ = self.master.local_disk_reported(node(number));
+                }
+            }
+            Op::ReportFiles(number) => {
+                for job in &self.files {
+                    let _ = self.master.report_files(now, node(number), &[found(job)]);
+                }
+            }
+            Op::Restart => self.restart(),
             Op::RemoveAll(at) => {
                 self.master.remove_all_of(now, &tenant(at), false);
             }
@@ -243,9 +294,10 @@ impl Cluster {
         }
     }
 
-    fn offload(&self, client: ClientId, written: bool) {
+    fn offload(&mut self, client: ClientId, written: bool) {
         let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
-        for DiskJob { key, generation, .. } in jobs.into_iter().map(|job| job.job) {
+        for job in jobs.into_iter().map(|job| job.job) {
+            let DiskJob { ref key, generation, .. } = job;
             let outcome = OffloadOutcome {
                 key: key.as_ref(),
                 generation,
@@ -254,7 +306,22 @@ impl Cluster {
                 address: 0,
             };
             self.master.notify_offload(self.now, client, &[outcome]);
+            if written {
+                self.written.push((client, job));
+            }
         }
+    }
+
+    /// Continues with a master that is rebuilt from what this one exports.
+    fn restart(&mut self) {
+        let mut rebuild = Rebuild::new(self.master.config().clone(), 7).unwrap();
+        let mut next = Some(ExportCursor::default());
+        while let Some(cursor) = next {
+            let page = self.master.export(self.now, cursor);
+            page.records.iter().for_each(|record| rebuild.apply(record));
+            next = page.next;
+        }
+        self.master = rebuild.finish(self.now).unwrap().master;
     }
 
     fn promote(&self, client: ClientId, how: u8) {
@@ -296,7 +363,12 @@ impl Cluster {
             }
             Op::FileEnd(key) => {
                 let (key, handle) = named(key);
-                let _ = master.disk_put_end(now, WRITER, key.as_ref(), handle);
+                let generation = handle.generation;
+                if master.disk_put_end(now, WRITER, key.as_ref(), handle).is_ok() {
+                    let len =
+                        master.describe(now, key.as_ref()).map_or(1, |it| it.slices.total_len());
+                    self.files.push(DiskJob { key, generation, len });
+                }
             }
             Op::FileRevoke(key) => {
                 let (key, handle) = named(key);
@@ -305,6 +377,10 @@ impl Cluster {
             Op::FileGone(key) => {
                 let (key, kind) = (stored(key), ReplicaKind::Disk);
                 let _ = master.evict_disk_replica(now, WRITER, key.as_ref(), None, kind);
+            }
+            Op::DiskGone(number, key) => {
+                let (key, kind) = (stored(key), ReplicaKind::LocalDisk);
+                let _ = master.evict_disk_replica(now, node(number), key.as_ref(), None, kind);
             }
             Op::Read(key) => {
                 let _ = master.get_replica_list(now, stored(key).as_ref());
@@ -340,12 +416,13 @@ impl Cluster {
         }
     }
 
-    /// Bytes and objects of each tenant, counted by looking at everything.
-    fn recount(&self) -> BTreeMap<String, (u64, u64)> {
+    /// Bytes and objects of each tenant, and its bytes on disks and in files, counted by looking at
+    /// everything.
+    fn recount(&self) -> BTreeMap<String, [u64; 4]> {
         let slots = NAMES.iter().map(|name| (TenantId::new(name).unwrap(), (*name).to_owned()));
         let slots = slots.filter_map(|(id, name)| Some((self.master.quotas.slot(&id)?, name)));
         let names: BTreeMap<_, _> = slots.collect();
-        let mut counts = BTreeMap::<String, (u64, u64)>::new();
+        let mut counts = BTreeMap::<String, [u64; 4]>::new();
         for shard in self.master.shards() {
             let shard = shard.lock();
             for slot in crate::object::slot::ObjectSlot::range(0..shard.end()) {
@@ -354,14 +431,18 @@ impl Cluster {
                 assert_eq!(names[&shard.tenant(slot)], name);
                 let targets = object.transfer().into_iter().flat_map(|it| it.targets.iter());
                 let promoted = object.promotion().map(|promotion| &promotion.space);
-                let (bytes, objects) = counts.entry(name).or_default();
+                let [bytes, objects, on_disks, in_files] = counts.entry(name).or_default();
                 let replicas = object.replicas().chain(targets).chain(promoted);
                 *bytes += replicas.map(Replica::len).sum::<u64>();
                 *objects += 1;
+                let copies = object.local_disks().len() + usize::from(object.offload().is_some());
+                *on_disks += object.len() * copies as u64;
+                *in_files += if object.file() == FileState::None { 0 } else { object.len() };
             }
             for kept in shard.retained().range(..).map(|(_, space)| space) {
-                let slot = kept.tenant.expect("this master has not been rebuilt");
-                counts.entry(names[&slot].clone()).or_default().0 += kept.replicas.bytes();
+                // After a restart it is nobody's.
+                let Some(slot) = kept.tenant else { continue };
+                counts.entry(names[&slot].clone()).or_default()[0] += kept.replicas.bytes();
             }
         }
         counts
@@ -370,14 +451,22 @@ impl Cluster {
     fn check(&self) {
         let report = self.master.tenant_quotas().unwrap();
         assert_eq!(report.mismatches, 0);
-        let charged =
-            report.tenants.iter().map(|row| (row.tenant.to_string(), (row.charged, row.objects)));
-        let charged: BTreeMap<_, _> = charged.filter(|(_, count)| *count != (0, 0)).collect();
+        let charged = report.tenants.iter().map(|row| {
+            let counts = [row.charged, row.objects, row.disks.bytes, row.files.bytes];
+            (row.tenant.to_string(), counts)
+        });
+        let charged: BTreeMap<_, _> = charged.filter(|(_, count)| *count != [0; 4]).collect();
         assert_eq!(charged, self.recount());
         let table = self.master.segments.read();
         let capacity: u64 = table.all().map(|segment| segment.spec().size).sum();
         assert_eq!(report.capacity, capacity);
     }
+}
+
+/// What a client finds that it has written.
+fn found(job: &DiskJob) -> FoundOnDisk<'_> {
+    let slices = Slices::One(Slice { len: job.len, checksum: None });
+    FoundOnDisk { key: job.key.as_ref(), generation: job.generation, slices, address: 0 }
 }
 
 /// The key of this number as it is stored.
@@ -391,7 +480,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// After every step the charges are the bytes that are taken: those of replicas,
-    /// readable or not, of copies under way, and those that are kept for a while.
+    /// readable or not, of copies under way, and those that are kept for a while; on disks and in
+    /// files those that are there or being written, also when another master took over.
     #[test]
     fn charges_are_what_a_recount_finds(
         shards in prop::sample::select(vec![1usize, 4]),
@@ -414,6 +504,7 @@ proptest! {
         cluster.check();
         for row in cluster.master.tenant_quotas().unwrap().tenants {
             prop_assert_eq!((row.charged, row.objects), (0, 0));
+            prop_assert_eq!((row.disks.bytes, row.files.bytes), (0, 0));
             let slot = cluster.master.quotas.slot(&row.tenant).unwrap();
             prop_assert_eq!(cluster.master.quotas.leaving(slot), 0);
         }

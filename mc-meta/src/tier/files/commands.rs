@@ -10,6 +10,8 @@ use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::put::PutPart;
 use crate::shard::{RemovedObject, Shard};
+use crate::tenant::below::TierBelow;
+use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::{FileState, ReplicaKind};
 
 impl Master {
@@ -239,20 +241,48 @@ impl Shard {
     }
 
     /// Forgets the file of an object.
-    fn drop_file(&mut self, slot: ObjectSlot) {
+    pub(crate) fn drop_file(&mut self, slot: ObjectSlot) {
         let object = self.get_mut(slot);
         let (file, generation, len) = (object.file(), object.generation, object.len());
+        let owner = object.is_file_charged().then_some(slot);
         object.set_file(FileState::None);
-        self.account_file_gone(file, generation, len);
+        self.account_file_gone(file, generation, len, owner);
     }
 
-    pub(crate) fn account_file_gone(&mut self, file: FileState, generation: Generation, len: u64) {
+    /// Gives back what the file of an object had, that in the slot `owner` if a tenant is charged for it.
+    pub(crate) fn account_file_gone(
+        &mut self,
+        file: FileState,
+        generation: Generation,
+        len: u64,
+        owner: Option<ObjectSlot>,
+    ) {
         match file {
             FileState::None => return,
             FileState::Writing => self.close_file(generation),
             FileState::Persisted => {}
         }
         self.config().files.bytes.give_back(len);
+        if let Some(owner) = owner {
+            self.config().quotas.give_back_below(TierBelow::Files, self.tenant(owner), len);
+        }
+    }
+
+    /// Charges its tenant for the file of an object, beyond the quota if need be.
+    pub(crate) fn charge_file(&mut self, slot: ObjectSlot) {
+        let object = self.get_mut(slot);
+        if object.file() == FileState::None || object.is_file_charged() {
+            return;
+        }
+        let len = object.len();
+        object.set_file_charged(true);
+        self.config().quotas.add_below(TierBelow::Files, self.tenant(slot), len);
+    }
+
+    /// Charges a tenant for all that an object has below memory, when a master is rebuilt.
+    pub(crate) fn charge_below(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
+        self.charge_file(slot);
+        self.get_mut(slot).charge_disks(tenant);
     }
 
     /// An object is on one disk less; it goes when that was all there was of it.

@@ -31,6 +31,7 @@ mod suspicion;
 mod taking;
 mod tasks;
 mod tenants;
+mod tenants_below;
 mod tiers;
 mod transfers;
 mod transfers_at_random;

@@ -118,7 +118,12 @@ fn every_number_of_an_answer_comes_to_the_field_of_its_name() {
     let read = told.with(&answer).query_drain_job(JobId::from_u128(1)).unwrap();
     assert_eq!((numbers(&read), read.status), (numbers(&answer), JobStatus::Failed));
 
-    let usage = || proto::TenantUsage { tenant_id: "a".into(), ..numbered(1000, 2..40) };
+    let usage = || proto::TenantUsage {
+        tenant_id: "a".into(),
+        disks: Some(numbered(2000, 1..9)),
+        files: Some(numbered(3000, 1..9)),
+        ..numbered(1000, 2..9)
+    };
     let all = proto::ListTenantQuotasResponse {
         tenants: vec![usage()],
         more: true,

@@ -171,6 +171,8 @@ fn requests() -> Vec<(Method, Vec<u8>)> {
                 tenant_id: tenant_id(),
                 requested: 1 << 20,
                 refuse: true,
+                disks: Some(1 << 30),
+                files: Some(1 << 40),
             },
         ),
         entry(Method::ReplaceTenantQuotas, proto::ReplaceTenantQuotasRequest { quotas }),

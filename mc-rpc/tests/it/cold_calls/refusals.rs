@@ -136,7 +136,7 @@ fn bad_requests_about_quotas() {
     let set = |tenant_id: &str, requested| proto::SetTenantQuotaRequest {
         tenant_id: tenant_id.into(),
         requested,
-        refuse: false,
+        ..Default::default()
     };
     for (request, words) in [
         (set("", 1), "tenant_id is missing"),
@@ -231,7 +231,8 @@ fn bad_reports_of_failures() {
 fn what_a_master_does_not_have_is_refused() {
     let service =
         MasterService::new(Arc::new(Master::new(MasterConfig::default(), 5).unwrap()), Still);
-    let quota = proto::SetTenantQuotaRequest { tenant_id: "a".into(), requested: 1, refuse: false };
+    let quota =
+        proto::SetTenantQuotaRequest { tenant_id: "a".into(), requested: 1, ..Default::default() };
     for method in [
         Method::SetTenantQuota,
         Method::DeleteTenantQuota,
