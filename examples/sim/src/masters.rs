@@ -300,6 +300,17 @@ impl Masters {
         self.shared.leader().as_ref().map(|leader| leader.state.report())
     }
 
+    /// The names of all objects that the leader lists.
+    pub(crate) fn objects(&self) -> Vec<String> {
+        let leader = self.shared.leader();
+        let records = leader.as_ref().map(|leader| records(&leader.state)).unwrap_or_default();
+        let names = records.into_iter().filter_map(|record| match record {
+            Record::Object(object) => Some(object.key.as_str().to_owned()),
+            _ => None,
+        });
+        names.collect()
+    }
+
     /// Compares the leader's whole state with the ledger.
     pub(crate) fn compare(&self) {
         let leader = self.shared.leader();

@@ -295,7 +295,7 @@ impl Application {
 }
 
 /// What came of a put that failed.
-fn of_put(error: &PutError) -> Outcome {
+pub(crate) fn of_put(error: &PutError) -> Outcome {
     match error {
         // The master keeps no part of what it refuses at the start. What it refuses at the end was
         // granted, and the attempt before may have ended the put.

@@ -1,5 +1,7 @@
 //! The cluster: a master, its nodes, and what happens to them.
 
+mod end;
+
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -471,45 +473,6 @@ impl World {
         let grace = Duration::from_secs(self.random.below(2) * 10);
         let unmounted = client.unmount_segment(id, grace).await;
         self.history.say(&who, format_args!("unmounts {name}: {}", outcome(&unmounted)));
-    }
-
-    /// Checks what has to be so when nothing has gone wrong for long.
-    async fn check_end(&self) {
-        self.masters.compare();
-        let Some(report) = self.masters.report() else { return };
-        let first = report.segments.iter().filter(|it| !it.spec.name.ends_with("second"));
-        if first.count() != self.nodes.len() {
-            let names: Vec<_> = report.segments.iter().map(|it| &it.spec.name).collect();
-            self.history.violates(format_args!(
-                "{} of {} nodes are back after {QUIET:?} without faults: {names:?}",
-                report.segments.len(),
-                self.nodes.len()
-            ));
-            return;
-        }
-        let Some(client) = self.any_client() else { return };
-        self.ledger.removes_all();
-        if let Err(error) = client.remove_all(true).await {
-            self.history.violates(format_args!("objects cannot be removed: {error}"));
-            return;
-        }
-        // Leases end, and what may be written late is given up.
-        sleep(Duration::from_secs(90)).await;
-        let Some(report) = self.masters.report() else { return };
-        for segment in &report.segments {
-            if segment.used > 0 {
-                self.history.violates(format_args!(
-                    "{} bytes of {} are never free again, {:?}",
-                    segment.used,
-                    segment.spec.name,
-                    self.ledger.ranges(segment.spec.id)
-                ));
-            }
-        }
-    }
-
-    fn any_client(&self) -> Option<Client> {
-        self.nodes.iter().find_map(Node::client)
     }
 }
 
