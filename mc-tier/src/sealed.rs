@@ -228,10 +228,17 @@ impl Tier for SealedTier {
         let (likely, others): (Vec<_>, Vec<_>) =
             ids.iter().map(|id| self.places(id)).map(|[likely, other]| (likely, other)).unzip();
         let removed = self.inner.remove_many(&likely)?;
-        if removed == ids.len() as u64 {
+        // Where many are removed by one request, nobody knows how many were there.
+        let is_known = self.inner.removed_at_once() == 1;
+        if is_known && removed == ids.len() as u64 {
             return Ok(removed);
         }
-        Ok(removed + self.inner.remove_many(&others)?)
+        let others = self.inner.remove_many(&others)?;
+        Ok(if is_known { removed + others } else { removed })
+    }
+
+    fn removed_at_once(&self) -> usize {
+        self.inner.removed_at_once()
     }
 
     /// Sealed objects whose lengths cannot be are among the unreadable ones.

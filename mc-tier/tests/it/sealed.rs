@@ -14,6 +14,8 @@ use mc_tier::{
 };
 use mc_types::{ByteSize, Generation, ObjectKey, SplitMix64};
 
+use crate::object_store::server;
+
 const ONE: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const TWO: &str = "10112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
@@ -232,6 +234,29 @@ fn keys_can_be_replaced_and_objects_in_clear_be_read() {
     assert_eq!(none.remove_many(&[id("a", "clear"), id("a", "old")]).unwrap(), 2);
     assert_eq!(memory.usage().unwrap().objects, 0);
     assert!(!none.remove(&id("a", "old")).unwrap());
+}
+
+#[test]
+fn objects_of_a_bucket_are_sealed_and_removed_by_all() {
+    let Some(server) = server::shared() else { return };
+    server.make_bucket("sealed");
+    let bucket: Arc<dyn Tier> = Arc::new(server::open(&server, "sealed/objects"));
+    let with_key = SealedTier::new(Arc::clone(&bucket), keys(&format!("a {ONE}")));
+    let without = SealedTier::new(Arc::clone(&bucket), Arc::default());
+    let ids: Vec<ObjectId> = (0..5).map(|number| id("a", &number.to_string())).collect();
+    for id in &ids[1..] {
+        with_key.put(id, &readable(&[30_000, 3])).unwrap();
+    }
+    without.put(&ids[0], &readable(&[30_000, 3])).unwrap();
+    for id in &ids {
+        assert_eq!(with_key.get(id).unwrap(), Some(readable(&[30_000, 3])));
+        let range = with_key.get_unverified(id, 170_000..170_010).unwrap().unwrap();
+        assert_eq!(range, joined(&readable(&[30_000]))[170_000..170_010]);
+    }
+    assert!(matches!(without.get(&ids[1]), Err(TierError::NoKey { .. })));
+    assert_eq!(without.usage().unwrap().objects, 5);
+    assert_eq!(without.remove_many(&ids).unwrap(), 5);
+    assert_eq!(bucket.usage().unwrap().objects, 0);
 }
 
 #[test]

@@ -5,4 +5,4 @@ mod damage;
 mod faults;
 mod local;
 mod s3;
-mod server;
+pub(crate) mod server;
