@@ -155,6 +155,12 @@ impl Protection {
         self.uses.read(tells);
     }
 
+    /// Returns whether it was accessed since its commit.
+    #[must_use]
+    pub const fn is_accessed(&self) -> bool {
+        self.uses.is_accessed()
+    }
+
     /// When the object was read last; `None` when nobody was told where its bytes are, or so long
     /// ago that the read is over.
     #[must_use]

@@ -74,7 +74,9 @@ pub use tier::adopt::{FoundError, FoundOnDisk};
 pub use tier::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
 pub use tier::files::{FileJobs, FileSystemState};
 pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-pub use tier::local_disk::{DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS};
+pub use tier::local_disk::{
+    DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
+};
 pub use tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use tier::offload_queue::{
     DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals,

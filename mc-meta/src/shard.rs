@@ -73,6 +73,7 @@ pub(crate) struct Totals {
     pub(crate) disk_put_ends: u64,
     pub(crate) disk_evictions: u64,
     pub(crate) expired_objects: u64,
+    pub(crate) offloads_filtered: u64,
 }
 
 impl Totals {
@@ -139,6 +140,8 @@ pub(crate) struct Shard {
     sweep: Option<u32>,
     /// The round of comparisons in which files were seen that are there; the sweep drops the others.
     files_seen_in: Option<bool>,
+    /// Whether objects are written to disks when they are used for the first time.
+    writes_at_use: bool,
 }
 
 /// What became of an object that was taken out.
@@ -185,6 +188,7 @@ impl Shard {
             retained: Retained::default(),
             sweep: None,
             files_seen_in: None,
+            writes_at_use: config.local.writes_at_use(),
             config,
         }
     }
@@ -557,7 +561,9 @@ impl Shard {
         }
         let item = item_of(&self.objects[slot], hash);
         let fresh = self.order.admit(slot, &mut self.objects[slot], item);
-        if self.config.local.writes_at_put() {
+        if self.writes_at_use {
+            self.totals.offloads_filtered += 1;
+        } else if self.config.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit);
         }
@@ -595,8 +601,12 @@ impl Shard {
         if !object.is_complete() {
             return true;
         }
+        let is_first = self.writes_at_use && !object.protection().is_accessed();
         object.access(access, now);
         self.order.access(slot, object, now);
+        if is_first {
+            self.write_used(slot, now);
+        }
         true
     }
 

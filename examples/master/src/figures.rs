@@ -230,6 +230,11 @@ fn counters(text: &mut MetricsText, report: &MasterReport) {
             "Objects that clients could not write",
             report.offload.failed,
         ),
+        (
+            "master_offload_filtered_total",
+            "Objects not written when due, since they had not been used",
+            report.offload.filtered,
+        ),
         ("master_promotion_hits_total", "Reads of objects on disks only", report.promotion.hits),
         (
             "master_promotion_promoted_total",

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
-use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, PromotionConfig};
+use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, OffloadFilter, PromotionConfig};
 use mc_rpc::StorageSettings;
 use mc_store::{InvalidPlace, SharedPlace};
 use mc_types::ByteSize;
@@ -67,6 +67,11 @@ pub(crate) struct StorageArgs {
         action = ArgAction::Set
     )]
     offload_force_evict: bool,
+    /// Which objects are written to disks: all, or second_use, those that were read or asked for since
+    /// their put. Without --offload_on_evict these are written at their first use, with it the others
+    /// are evicted without a copy.
+    #[arg(long = "offload_filter", value_name = "FILTER", default_value = "all")]
+    offload_filter: OffloadFilter,
     /// Maximum number of objects that wait to be written to one disk.
     #[arg(
         long = "offloading_queue_limit",
@@ -175,6 +180,7 @@ impl StorageArgs {
             let mut disks = LocalDiskConfig::default();
             disks.on_evict = self.offload_on_evict;
             disks.force_evict = self.offload_force_evict;
+            disks.filter = self.offload_filter;
             disks.offload.queue_limit = number(self.offload_queue_limit);
             config.local_disk = Some(disks);
         }
@@ -210,6 +216,11 @@ impl StorageArgs {
         }
         for (is_given, flag, needs) in [
             (self.offload_on_evict && !self.offload, "offload_on_evict", "enable_offload"),
+            (
+                self.offload_filter != OffloadFilter::All && !self.offload,
+                "offload_filter",
+                "enable_offload",
+            ),
             (
                 self.offload_force_evict && !self.offload_on_evict,
                 "offload_force_evict",
@@ -392,6 +403,7 @@ mod tests {
             "--enable_offload",
             "--offload_on_evict",
             "--offload_force_evict=true",
+            "--offload_filter=second_use",
             "--offloading_queue_limit=7",
             "--promotion_on_hit",
             "--promotion_admission_threshold=3",
@@ -401,11 +413,13 @@ mod tests {
         let config = config(&flags);
         let disks = config.local_disk.unwrap();
         assert!(disks.on_evict && disks.force_evict && disks.offload.queue_limit == 7);
+        assert_eq!(disks.filter, OffloadFilter::SecondUse);
         let promotion = config.promotion.unwrap();
         assert_eq!((promotion.admission_threshold, promotion.queue_limit), (3, 5));
         assert_eq!(promotion.max_per_heartbeat, 4);
         for (flags, flag) in [
             (&["--offload_on_evict"][..], "offload_on_evict"),
+            (&["--offload_filter=second_use"], "offload_filter"),
             (&["--enable_offload", "--offload_force_evict"], "offload_force_evict"),
         ] {
             let refused = parse(flags).settings(None).unwrap_err().to_string();
@@ -415,6 +429,7 @@ mod tests {
             "--global_file_segment_size=much",
             "--quota_bytes=-1",
             "--offloading_queue_limit=0",
+            "--offload_filter=some",
             "--promotion_admission_threshold=256",
             "--promotion_max_per_heartbeat=0",
         ] {

@@ -16,6 +16,7 @@ use crate::query::report::MasterReport;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 use crate::tier::kinds::ReplicaKinds;
+use crate::tier::offload_queue::OffloadTotals;
 
 impl Master {
     /// Everything about one object, in whatever state it is.
@@ -117,6 +118,7 @@ impl Master {
             self.segments.read().all().map(|segment| segment.info()).collect();
         let soft_pinned = self.order.soft_pinned() as u64;
         let mut report = MasterReport { soft_pinned, ..MasterReport::default() };
+        let mut filtered = 0;
         for shard in self.shards() {
             let shard = shard.lock();
             report.objects += shard.len() as u64;
@@ -142,6 +144,7 @@ impl Master {
             report.disk_put_ends += totals.disk_put_ends;
             report.disk_evictions += totals.disk_evictions;
             report.expired_objects += totals.expired_objects;
+            filtered += totals.offloads_filtered;
         }
         for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
             report.used = report.used.saturating_add(segment.used);
@@ -159,7 +162,7 @@ impl Master {
         {
             let book = self.local.book.lock();
             report.local_disks = book.infos();
-            report.offload = book.offloads.totals();
+            report.offload = OffloadTotals { filtered, ..book.offloads.totals() };
             report.promotion = book.promotions.totals();
             report.promotions_pending = book.promotions.tasks() as u64;
             report.promotion_candidates = book.promotions.candidates() as u64;

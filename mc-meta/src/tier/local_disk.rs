@@ -1,10 +1,12 @@
 //! The clients' own disks, and the books of what goes to them and comes back.
 
+use core::str::FromStr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use mc_types::{ClientId, DiskId, Endpoint, KeyRef, Time};
+use thiserror::Error;
 
 use crate::lock::{Mutex, rank};
 use crate::object::Object;
@@ -19,6 +21,52 @@ pub const MAX_DISK_OBJECTS: usize = 10_000_000;
 /// Most removed objects that are remembered for one disk.
 const MAX_DEAD: usize = 1 << 16;
 
+/// Which objects are written to the clients' own disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OffloadFilter {
+    /// All.
+    #[default]
+    All,
+    /// Those that were used since their put: read, or asked for with
+    /// [`exist`](crate::Master::exist). A longest prefix and a repeated put are no uses: a read
+    /// follows where the bytes are wanted. When puts end, none has been: an object is written after its
+    /// first use then. One that would be evicted and has not been used is evicted without a copy. After
+    /// a restart of the master every object counts as used, as it counts as leased.
+    SecondUse,
+}
+
+impl OffloadFilter {
+    /// All of them.
+    pub const KINDS: [Self; 2] = [Self::All, Self::SecondUse];
+
+    /// Its name in settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::SecondUse => "second_use",
+        }
+    }
+}
+
+/// A name that is no filter's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name:?} is no filter; choose all or second_use")]
+pub struct UnknownFilter {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for OffloadFilter {
+    type Err = UnknownFilter;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFilter> {
+        let found = Self::KINDS.into_iter().find(|kind| kind.as_str() == name);
+        found.ok_or_else(|| UnknownFilter { name: name.to_owned() })
+    }
+}
+
 /// How objects come to the clients' own disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -31,6 +79,8 @@ pub struct LocalDiskConfig {
     /// Whether, with `on_evict`, an object that cannot be written now is evicted all the
     /// same; otherwise it stays, and is offered again later.
     pub force_evict: bool,
+    /// Which objects are written.
+    pub filter: OffloadFilter,
     /// How long the objects of a disk are remembered whose client is silent or has left. Default
     /// 24 hours.
     pub return_timeout: Duration,
@@ -44,6 +94,7 @@ impl Default for LocalDiskConfig {
             offload: OffloadConfig::default(),
             on_evict: false,
             force_evict: false,
+            filter: OffloadFilter::All,
             return_timeout: Duration::from_secs(24 * 3600),
             max_objects: MAX_DISK_OBJECTS as u64,
         }
@@ -131,9 +182,19 @@ impl LocalDisks {
         }
     }
 
-    /// Returns whether objects are written to disks when their puts end.
+    /// Returns whether objects are written to disks when their puts end, or soon after.
     pub(crate) fn writes_at_put(&self) -> bool {
         self.config.is_some_and(|config| !config.on_evict)
+    }
+
+    /// Returns whether objects are written to disks when they are used for the first time after their puts.
+    pub(crate) fn writes_at_use(&self) -> bool {
+        self.writes_at_put() && self.is_filtering()
+    }
+
+    /// Returns whether objects are written that were used, and no others.
+    pub(crate) fn is_filtering(&self) -> bool {
+        self.config.is_some_and(|config| config.filter == OffloadFilter::SecondUse)
     }
 
     /// Returns whether objects are written to disks when they would be evicted, and then whether

@@ -375,11 +375,20 @@ impl Shard {
         slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Result<ClientId, OffloadError> {
-        let now = emit.now;
-        let (tenant, len) = (self.tenant(slot), self.object(slot).map_or(0, Object::len));
-        if self.config().quotas.limits_below() && self.would_take(slot, now) {
-            self.make_room_below(TierBelow::Disks, tenant, len, emit);
+        if self.config().quotas.limits_below() && self.would_take(slot, emit.now) {
+            let len = self.object(slot).map_or(0, Object::len);
+            self.make_room_below(TierBelow::Disks, self.tenant(slot), len, emit);
         }
+        self.queue_offload_within(slot, emit.now)
+    }
+
+    /// [`queue_offload`](Self::queue_offload), for which no object makes room within the tenant's quota.
+    fn queue_offload_within(
+        &mut self,
+        slot: ObjectSlot,
+        now: Time,
+    ) -> Result<ClientId, OffloadError> {
+        let (tenant, len) = (self.tenant(slot), self.object(slot).map_or(0, Object::len));
         let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
         if !self.config().quotas.take_below(TierBelow::Disks, tenant, len) {
             self.config().quotas.refuse_below(TierBelow::Disks, tenant);
@@ -409,6 +418,17 @@ impl Shard {
         Ok(client)
     }
 
+    /// Has an object written that is used for the first time since its put. Others of the shard stay as
+    /// they are, because the command may have looked them up.
+    #[cold]
+    pub(crate) fn write_used(&mut self, slot: ObjectSlot, now: Time) {
+        let object = self.get(slot);
+        if object.local_disks().is_empty() && object.offload().is_none() {
+            // One that no client can write stays in memory alone, and that is counted.
+            let _ = self.queue_offload_within(slot, now);
+        }
+    }
+
     /// Has a victim written before its memory goes, if it is on no disk yet.
     pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> OffloadDecision {
         let Some(force) = self.config().local.writes_at_eviction() else {
@@ -418,6 +438,11 @@ impl Shard {
         if object.outlives_memory() || !object.has_memory() {
             return OffloadDecision::No;
         }
+        if !object.protection().is_accessed() && self.config().local.is_filtering() {
+            self.totals_mut().offloads_filtered += 1;
+            return OffloadDecision::No;
+        }
+        let object = self.get_mut(slot);
         let dead = object.take_dead_replicas();
         // Its group was given up: it goes with the others, or leaves them.
         let alone = object.group().is_none();

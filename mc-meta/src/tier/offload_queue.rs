@@ -91,6 +91,9 @@ pub struct OffloadTotals {
     pub failed: u64,
     /// Objects that ended before they were written, other than by failure.
     pub given_up: u64,
+    /// Objects that were not written when their puts ended or they were evicted, because they had not
+    /// been used. Those whose puts ended may have been since.
+    pub filtered: u64,
 }
 
 /// Every local disk and what is to be written to it.

@@ -202,7 +202,7 @@ totals! {
         promotion_candidates exist_hits exist_misses put_start_retries
     }
     OffloadTotals => proto::OffloadTotals => OffloadTotals {
-        queued refused written written_bytes failed given_up
+        queued refused written written_bytes failed given_up filtered
     }
     PromotionTotals => proto::PromotionTotals => PromotionTotals {
         hits cold no_room queue_full dropped queued exhausted promoted promoted_bytes failed

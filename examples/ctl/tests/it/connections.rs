@@ -22,7 +22,7 @@ fn shaken(master: &Master) -> TcpStream {
 }
 
 /// The value of a figure on a page.
-fn figure(page: &str, name: &str) -> u64 {
+pub(crate) fn figure(page: &str, name: &str) -> u64 {
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in\n{page}")).parse().expect("a number")
 }

@@ -9,6 +9,7 @@ use mc_store::{Client, ErrorCode, GetError};
 use mc_testkit::{Random, Signal, content, eventually_blocking};
 use tokio::runtime::Runtime;
 
+use crate::connections::figure;
 use crate::end_to_end::library_client;
 use crate::support::{DEADLINE, Master, Node, ctl, page};
 
@@ -139,4 +140,31 @@ fn what_is_on_the_disk_of_a_node_that_is_killed_is_read_from_the_next_one() {
     for program in [node.program, master.program] {
         assert_eq!(program.end_by(Signal::TERM).code, Some(0));
     }
+}
+
+/// It is written at its first get, and what nobody gets is not.
+#[test]
+fn a_disk_has_what_was_used_again_when_the_master_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let master = Master::start(0, &["--enable_offload", "--offload_filter=second_use"]);
+    let _node = node(&master, directory.path(), 0);
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, &master.address);
+    eventually_blocking(DEADLINE, "a disk", || {
+        let disks = runtime.block_on(client.master().local_disks(None, 0)).ok()?.disks;
+        disks.first().is_some_and(|disk| disk.usage.enabled).then_some(())
+    });
+    for key in ["used", "unused"] {
+        runtime.block_on(client.put(key, content(key, 100_000))).unwrap();
+    }
+    let of = |name: &str| figure(&page(&master.metrics, "/metrics"), name);
+    assert_eq!((of("master_offload_filtered_total"), of("master_offload_queued_total")), (2, 0));
+    let used = runtime.block_on(client.get("used")).unwrap();
+    assert!(used == content("used", 100_000));
+    eventually_blocking(DEADLINE, "it is written", || {
+        (of("master_offload_written_total") == 1).then_some(())
+    });
+    let is_on_disk = |key| !runtime.block_on(client.describe(key)).unwrap().local_disks.is_empty();
+    assert!(is_on_disk("used") && !is_on_disk("unused"));
+    runtime.block_on(client.shutdown());
 }

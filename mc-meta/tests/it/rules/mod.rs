@@ -14,6 +14,7 @@ mod grants;
 mod late_writes;
 mod media;
 mod offload;
+mod offload_filter;
 mod own;
 mod patterns;
 mod placement;
