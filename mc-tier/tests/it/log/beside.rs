@@ -9,12 +9,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mc_testkit::content;
+use mc_testkit::{Random, content};
 use mc_tier::{LogTier, MemoryBackend, ObjectBytes, SliceBytes, StorageBackend, Tier};
 use mc_types::ByteSize;
 use parking_lot::Mutex;
 
 use super::common::{BLOCK, id, is_there, medium, object, open, put, settings};
+
+/// What a disk writes as a whole or not at all.
+const SECTOR: usize = 512;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -30,6 +33,7 @@ thread_local! {
 #[derive(Debug)]
 struct Steps {
     medium: MemoryBackend,
+    durable: Arc<Durable>,
     reached: Sender<()>,
     go_on: Mutex<Receiver<()>>,
 }
@@ -63,12 +67,15 @@ impl StorageBackend for Steps {
         if HAS_READ.get() && bytes.starts_with(b"MCTR") {
             self.step();
         }
+        let sectors = bytes.chunks(SECTOR).zip((offset..).step_by(SECTOR));
+        self.durable.written.lock().extend(sectors.map(|(bytes, offset)| (offset, bytes.to_vec())));
         self.medium.write(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.step();
-        self.medium.sync()
+        let mut written = self.durable.written.lock();
+        written.drain(..).try_for_each(|(offset, bytes)| self.durable.medium.write(offset, &bytes))
     }
 
     fn path(&self) -> &Path {
@@ -83,6 +90,27 @@ fn copy(medium: &MemoryBackend) -> MemoryBackend {
     let copy = MemoryBackend::new(ByteSize::bytes(medium.len()));
     copy.write(0, &bytes).unwrap();
     copy
+}
+
+/// What a loss of power leaves.
+#[derive(Debug)]
+struct Durable {
+    /// The bytes as of the last sync.
+    medium: MemoryBackend,
+    /// The sectors that were written since: any part of them is lost.
+    written: Mutex<Vec<(u64, Vec<u8>)>>,
+}
+
+impl Durable {
+    fn lose_power(&self, random: &mut Random) -> MemoryBackend {
+        let left = copy(&self.medium);
+        for (offset, bytes) in &*self.written.lock() {
+            if random.below(2) == 0 {
+                left.write(*offset, bytes).unwrap();
+            }
+        }
+        left
+    }
 }
 
 /// Another object under a number.
@@ -122,10 +150,17 @@ fn a_compaction_that_stands_still_keeps_nobody_and_loses_nothing() {
     for step in 0.. {
         let (reached, is_reached) = channel();
         let (goes, go_on) = channel();
-        let steps = Steps { medium: medium(8), reached, go_on: Mutex::new(go_on) };
+        let durable = Arc::new(Durable { medium: medium(8), written: Mutex::default() });
+        let steps = Steps {
+            medium: medium(8),
+            durable: Arc::clone(&durable),
+            reached,
+            go_on: Mutex::new(go_on),
+        };
         let memory = steps.medium.clone();
         let tier = open(Arc::new(steps));
         prepare(&tier);
+        tier.sync().unwrap();
         let there = |tier: &LogTier| -> Vec<_> {
             (0..KEPT).filter(|number| number % 2 == 0 && is_there(tier, *number)).collect()
         };
@@ -155,6 +190,11 @@ fn a_compaction_that_stands_still_keeps_nobody_and_loses_nothing() {
                     assert!(tier.usage().unwrap().objects >= all.len() as u64);
                     check(&tier, "at");
                     check(&open(copy(&memory)), "killed at");
+                    let mut random = Random::seeded("MC_TIER_LOG_SEED");
+                    for _ in 0..20 {
+                        let tier = open(durable.lose_power(&mut random));
+                        assert_eq!(there(&tier), all, "without power at step {step}");
+                    }
                     changed.store(true, SeqCst);
                 });
                 let begun = Instant::now();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use mc_testkit::Random;
-use mc_tier::{LogTier, MemoryBackend, StorageBackend, Tier, TierError};
+use mc_tier::{LogTier, MemoryBackend, ObjectId, StorageBackend, Tier, TierError, Watermarks};
+use mc_types::ByteSize;
 
 use super::common::{id, medium, object, settings};
 
@@ -27,7 +28,7 @@ const SECTOR: u64 = 512;
 
 impl Disk {
     fn new(durable: MemoryBackend, left: usize) -> Self {
-        let current = MemoryBackend::new(mc_types::ByteSize::bytes(durable.len()));
+        let current = MemoryBackend::new(ByteSize::bytes(durable.len()));
         let mut bytes = vec![0; durable.len() as usize];
         durable.read(0, &mut bytes).unwrap();
         current.write(0, &bytes).unwrap();
@@ -84,9 +85,13 @@ impl StorageBackend for Disk {
     }
 }
 
-/// Changes objects at random and loses power, again and again. `durable` is called after each change and
+/// Changes objects at random, evicts some if `evicts`, and loses power, again and again. `durable` is called after each change and
 /// returns whether it, and all before, must survive.
-fn survives(sync_each_change: bool, mut durable: impl FnMut(&LogTier, &mut Random) -> bool) {
+fn survives(
+    sync_each_change: bool,
+    evicts: bool,
+    mut durable: impl FnMut(&LogTier, &mut Random) -> bool,
+) {
     let mut random = Random::seeded("MC_TIER_LOG_SEED");
     let mut medium = medium(8);
     let mut settings = settings();
@@ -122,6 +127,21 @@ fn survives(sync_each_change: bool, mut durable: impl FnMut(&LogTier, &mut Rando
                 Err(TierError::Full { .. }) => {}
                 Err(_) => break,
             }
+            // Evictions move what was read, and forget the others.
+            if random.below(4) == 0 {
+                let _ = tier.get(&id(random.below(30)));
+            }
+            if evicts && random.below(10) == 0 {
+                let low = ByteSize::bytes(tier.usage().unwrap().bytes / 10 * 9);
+                let mut forget = |id: ObjectId| {
+                    let number = id.generation().as_u64() as usize;
+                    known.remove(&number);
+                    changed.remove(&number);
+                };
+                if tier.evict(Watermarks { high: low, low }, &mut forget).is_err() {
+                    break;
+                }
+            }
             if durable(&tier, &mut random) {
                 known.append(&mut changed);
             }
@@ -132,10 +152,12 @@ fn survives(sync_each_change: bool, mut durable: impl FnMut(&LogTier, &mut Rando
 
 #[test]
 fn synced_changes_survive_losses_of_power() {
-    survives(true, |_, _| true);
+    [false, true].into_iter().for_each(|evicts| survives(true, evicts, |_, _| true));
 }
 
 #[test]
 fn what_was_synced_last_survives_losses_of_power() {
-    survives(false, |tier, random| random.below(10) == 0 && tier.sync().is_ok());
+    for evicts in [false, true] {
+        survives(false, evicts, |tier, random| random.below(10) == 0 && tier.sync().is_ok());
+    }
 }
