@@ -628,9 +628,10 @@ impl Read {
     }
 
     /// Whether a part's link was lost, as when a node that has got another master cannot take back an answer that
-    /// is half sent.
+    /// is half sent; or a disk does not have the part any more, of which the master may know by now.
     fn was_cut_off(&self) -> bool {
-        self.failed_by(|source| matches!(source, TransferError::LinkLost { .. }))
+        use TransferError::{DeviceFailed, LinkLost};
+        self.failed_by(|source| matches!(source, LinkLost { .. } | DeviceFailed))
     }
 
     /// The failure of a part whose node gave no answer.
