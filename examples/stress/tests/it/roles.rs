@@ -6,7 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use mc_cluster_testkit::BlockingCluster;
-use mc_testkit::{Finished, Input, Program, Signal, eventually_async};
+use mc_store::{Master, StorageSettings};
+use mc_testkit::{
+    Finished, Input, Program, SeaweedFs, Signal, eventually_async, eventually_blocking,
+};
+use tokio::runtime::Runtime;
 
 /// Longer than any run here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -26,6 +30,38 @@ fn start_role(cluster: &BlockingCluster, role: &str, args: &[&str]) -> Program {
         .env("DEVICE_NAME", "lo")
         .env("METADATA_ADDR", "127.0.0.1:2379");
     Program::start(DEADLINE, &mut command, Input::None)
+}
+
+/// Values are in the bucket that the master names before they are taken, by credentials of each process.
+#[test]
+fn values_are_written_to_the_bucket_of_the_cluster() {
+    let Some(server) = SeaweedFs::start(env!("CARGO_TARGET_TMPDIR")) else { return };
+    server.make_bucket("kv-cache");
+    let url = format!("s3://kv-cache/prod?endpoint=http://{}", server.s3());
+    let runtime = Runtime::new().unwrap();
+    let storage = StorageSettings::in_object_store(url);
+    let master = runtime.block_on(Master::builder().storage(storage).start()).unwrap();
+    let start = |role: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mc-stress"));
+        command
+            .args(["--value_length=100000", "--max_requests=40", "--global_segment_size=32MB"])
+            .env("ROLE", role)
+            .env("MASTER_SERVER", master.local_addr().to_string())
+            .env("LOCAL_HOSTNAME", "127.0.0.1")
+            .env("PROTOCOL", "tcp")
+            .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+            .env("AWS_ACCESS_KEY_ID", SeaweedFs::USER)
+            .env("AWS_SECRET_ACCESS_KEY", SeaweedFs::SECRET)
+            .env("AWS_ALLOW_HTTP", "true");
+        Program::start(DEADLINE, &mut command, Input::None)
+    };
+    let prefill = start("prefill");
+    let are_written = || master.report().disk_put_ends == 40;
+    eventually_blocking(DEADLINE, "the values in the bucket", are_written);
+    let decode = line(&start("decode").finish());
+    assert!(decode.contains(": 0 wrong, 0 missing; "), "{decode}");
+    line(&prefill.finish());
+    runtime.block_on(master.shutdown());
 }
 
 /// The line that a run ends in, after it ended well.
