@@ -11,6 +11,7 @@ mod peer_disks;
 mod reads;
 mod sealing;
 pub(super) mod shared;
+mod untold;
 mod work;
 
 pub(super) use metrics::TierCounters;

@@ -29,6 +29,7 @@ use tracing::info;
 
 use self::places::Places;
 use self::region::DiskRegion;
+use super::untold::Untold;
 use super::{Sealing, TierCounters, TierMetrics};
 use crate::client::segments::Segments;
 
@@ -53,6 +54,8 @@ pub(in crate::client) struct OwnDisk {
     most: ByteSize,
     /// The objects that it may have, as far as the master has said.
     most_objects: AtomicU64,
+    /// What was evicted, and the master is still to be told.
+    untold: Untold,
     /// The capacity that the master was told.
     told: AtomicU64,
     /// `None` once the client has left.
@@ -96,7 +99,19 @@ impl OwnDisk {
         let tier = RwLock::new(Some(tier));
         let (region, told) = (Mutex::new(Some(region)), AtomicU64::new(0));
         let (most, most_objects) = (capacity, AtomicU64::new(MAX_DISK_OBJECTS as u64));
-        Ok(Self { tier, places, spec, is_own_log, most, most_objects, told, region, counters })
+        let untold = Untold::default();
+        Ok(Self {
+            tier,
+            places,
+            spec,
+            is_own_log,
+            most,
+            most_objects,
+            untold,
+            told,
+            region,
+            counters,
+        })
     }
 
     /// The bytes that objects can take now: fewer than they may where the disk has less space.

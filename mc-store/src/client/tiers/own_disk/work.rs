@@ -143,6 +143,7 @@ impl Core {
         breaker: &mut Breaker,
         report: &mut Option<Report>,
     ) -> Result<bool, WorkError> {
+        self.tell_of_evicted(disk).await;
         let deletions = self.master.fetch_disk_deletions(self.id, 0).await?;
         if deletions.remove_all {
             self.empty_disk(disk).await?;
@@ -307,9 +308,13 @@ impl Core {
         info!(objects = ids.len(), "evicted from the own disk");
         disk.counters.evicted(ids.len() as u64);
         ids.iter().for_each(|id| disk.places.remove(id));
-        // Readers that are told of them find none until the next report.
-        if let Err(error) = self.tell_evicted(&ids, ReplicaKind::LocalDisk).await {
-            debug!(%error, "the master was not told of objects evicted from the own disk");
+        disk.untold.note(ids.into_iter());
+        self.tell_of_evicted(disk).await;
+    }
+
+    async fn tell_of_evicted(&self, disk: &OwnDisk) {
+        if let Err(error) = self.tell_untold(&disk.untold, ReplicaKind::LocalDisk).await {
+            debug!(%error, "the master is told later of objects evicted from the own disk");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mc_meta::ReplicaKind;
 use mc_tier::{MediumSpace, Tier, TierUsage, Watermarks};
 use mc_types::ByteSize;
 use tokio::sync::mpsc;
@@ -109,7 +110,7 @@ impl Core {
             let mut part = Vec::new();
             while told.recv_many(&mut part, DELETIONS).await > 0 {
                 shared.note_untold(&mut part);
-                if let Err(error) = self.tell_untold(shared).await {
+                if let Err(error) = self.tell_untold(&shared.untold, ReplicaKind::Disk).await {
                     debug!(%error, "the master is told later of files that were evicted");
                 }
             }

@@ -16,17 +16,17 @@ mod turns;
 mod unlisted;
 mod upkeep;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, ObjectId, Tier};
+use mc_tier::{DirectoryTier, Tier};
 use mc_types::{ByteSize, DiskId, ErrorCode};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
+use super::untold::Untold;
 use super::{Sealing, TierCounters, TierMetrics};
 use crate::environment::Environment;
 
@@ -47,7 +47,7 @@ pub(in crate::client) struct SharedTier {
     quota: Option<ByteSize>,
     queue: queue::Queue,
     /// Files that were evicted, of which the master is still to be told.
-    untold: Mutex<VecDeque<ObjectId>>,
+    untold: Untold,
     room: Mutex<room::Room>,
     /// Microseconds that the last write took.
     last_write: AtomicU64,
@@ -112,7 +112,7 @@ impl SharedTier {
             has_upkeep: AtomicBool::new(false),
             quota: config.quota.filter(|_| is_listed).map(ByteSize::bytes),
             queue: queue::Queue::default(),
-            untold: Mutex::default(),
+            untold: Untold::default(),
             room: Mutex::default(),
             last_write: AtomicU64::new(0),
             counters: TierCounters::default(),

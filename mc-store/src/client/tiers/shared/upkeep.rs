@@ -21,7 +21,7 @@ use super::unlisted::delete_as_asked;
 use super::{LaterTier, SharedTier};
 use crate::client::core::Core;
 use crate::client::tiers::objects::ids_of;
-use crate::client::tiers::work::{DELETIONS, WorkError, found_items, is_useless, with_tenants};
+use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
 
 /// How often the master is told that a client is still at work. After a minute another one gets the work.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -35,9 +35,6 @@ const LOOK_EVERY: u32 = 10;
 /// A client without memory of its own looks after the files when it is so old. One that gets an object and ends
 /// would take work along.
 const GROWN_UP: Duration = Duration::from_secs(60);
-
-/// Evicted files of which the master is told later. Of those beyond it, it learns by a comparison.
-const UNTOLD: usize = 1 << 18;
 
 /// Files that are listed at a time.
 pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
@@ -111,7 +108,7 @@ async fn keep(core: Weak<Core>) {
         if begun.elapsed() < GROWN_UP && core.segments.is_empty() {
             continue;
         }
-        if let Err(error) = core.tell_untold(shared).await {
+        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::Disk).await {
             debug!(%error, "the master was not told of files that were evicted");
         }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
@@ -185,9 +182,10 @@ struct Compared {
 impl SharedTier {
     /// Notes evicted files, of which the master is to be told if it knows of files.
     pub(super) fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
-        let mut untold = self.untold.lock();
-        let room = if self.is_unlisted { 0 } else { UNTOLD.saturating_sub(untold.len()) };
-        untold.extend(evicted.drain(..).take(room));
+        let evicted = evicted.drain(..);
+        if !self.is_unlisted {
+            self.untold.note(evicted);
+        }
     }
 }
 
@@ -297,24 +295,5 @@ impl Core {
         let answers = found.iter().zip(answers);
         let useless = answers.filter(|(_, answer)| answer.as_ref().is_err_and(is_useless));
         Ok(useless.map(|((_, object), _)| object.id().clone()).collect())
-    }
-
-    /// Tells the master of files that were evicted. What it could not be told waits for the next time.
-    pub(super) async fn tell_untold(&self, shared: &SharedTier) -> Result<(), RpcError> {
-        loop {
-            let part: Vec<ObjectId> = {
-                let mut untold = shared.untold.lock();
-                let count = untold.len().min(DELETIONS);
-                untold.drain(..count).collect()
-            };
-            if part.is_empty() {
-                return Ok(());
-            }
-            if let Err(error) = self.tell_evicted(&part, ReplicaKind::Disk).await {
-                let mut untold = shared.untold.lock();
-                part.into_iter().rev().for_each(|id| untold.push_front(id));
-                return Err(error);
-            }
-        }
     }
 }
