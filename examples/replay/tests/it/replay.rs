@@ -145,7 +145,9 @@ fn a_tier_serves_the_hits_that_memory_has_no_room_for() {
         let ratio = report["hit_ratio"].as_f64().expect("a number");
         // A busy machine may be late with writing to a disk, which puts do not wait for.
         assert!((0.95..=1.0).contains(&ratio), "{report}");
-        assert_eq!(ratio, number(&report, "hit_blocks") as f64 / ideal.hits as f64);
+        let hits = number(&report, "hit_blocks") as f64 / ideal.hits as f64;
+        // A number that is printed and read again may be the next one.
+        assert!((ratio - hits).abs() < 1e-9, "{hits}: {report}");
         assert!(is_empty(&directory), "{kind}");
     }
 }
