@@ -68,13 +68,14 @@ def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: P
 
 
 def test_values_in_files_are_encrypted_with_the_key_of_their_tenant(
-    new_cluster: NewCluster, tmp_path: Path
+    new_cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, keys = tmp_path / "files", tmp_path / "keys"
     files.mkdir()
     keys.write_text(f"default {'5f' * 32}\n")
     cluster = new_cluster(nodes=0, master_flags=[f"--root_fs_dir={files}"])
-    store = joined(cluster, tier_keys=str(keys))
+    monkeypatch.setenv("MC_STORE_TIER_KEYS", str(keys))
+    store = joined(cluster)
     text = b"the text of a prompt"
     assert store.put("k", text * 1000, ReplicateConfig(dfs_replica_num=1)) == 0
 
@@ -88,15 +89,16 @@ def test_values_in_files_are_encrypted_with_the_key_of_their_tenant(
     assert file is not None
     assert text not in file.read_bytes()
     store.close()
-    reader = joined(cluster, global_segment_size=0, tier_keys=str(keys))
+    reader = joined(cluster, global_segment_size=0)
     assert reader.get("k") == text * 1000
     reader.close()
+    keys.write_text("default 5f\n")
+    with pytest.raises(AssertionError):
+        joined(cluster)
+    monkeypatch.delenv("MC_STORE_TIER_KEYS")
     without = joined(cluster, global_segment_size=0)
     assert without.get("k") == b""
     without.close()
-    keys.write_text("default 5f\n")
-    with pytest.raises(AssertionError):
-        joined(cluster, tier_keys=str(keys))
 
 
 def test_a_store_without_memory_writes_files_while_nothing_is_called(
