@@ -20,6 +20,15 @@ const HTTP_HOST: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNS
 #[cfg(feature = "http")]
 const HTTP_PORT: u16 = 9300;
 
+/// Hands on to methods of a builder what settings say.
+macro_rules! hand_on {
+    ($config:ident, $builder:ident: $($field:ident => $method:ident,)*) => {
+        $(if let Some(value) = &$config.$field {
+            $builder = $builder.$method(value.clone());
+        })*
+    };
+}
+
 impl ClientBuilder {
     /// Describes the client that `config` says. What it does not say can be said, and what
     /// it says can be replaced, by the other methods.
@@ -63,22 +72,13 @@ impl ClientBuilder {
                 "metadata_server has no effect: the master itself says where segments are"
             );
         }
-        macro_rules! hand_on {
-            ($($field:ident => $method:ident,)*) => {
-                $(if let Some(value) = &config.$field {
-                    builder = builder.$method(value.clone());
-                })*
-            };
-        }
         hand_on! {
+            config, builder:
             master => master,
             global_segment_size => segment_size,
             segment_name => segment_name,
             segment_medium => segment_medium,
             segment_device => segment_device,
-            storage_root_dir => storage_root,
-            file_sync => file_sync,
-            dfs_mode => dfs_mode,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
@@ -90,13 +90,10 @@ impl ClientBuilder {
             client_metric => metrics,
             client_metric_interval => metrics_interval,
         }
-        if let Some(url) = &config.shared_tier {
-            builder = builder.shared_place(url.parse()?);
-        }
+        builder = builder.below_memory(config)?;
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }
-        builder = tier_keys(config, builder)?;
         builder = own_disk(config, builder)?;
         builder = pages(config, builder)?;
         builder = builder.hot_cache(hot_cache(config));
@@ -104,6 +101,24 @@ impl ClientBuilder {
             builder = builder.metrics_label("cluster_id", &**cluster);
         }
         Ok(builder)
+    }
+
+    /// Takes what `config` says of the shared tier and of the keys below memory, and nothing else of it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the place of the shared tier is none, and when this build has no encryption.
+    pub fn below_memory(self, config: &ClientConfig) -> Result<Self, ConfigError> {
+        let mut builder = self;
+        hand_on! {
+            config, builder:
+            storage_root_dir => storage_root,
+            file_sync => file_sync,
+            dfs_mode => dfs_mode,
+        }
+        if let Some(url) = &config.shared_tier {
+            builder = builder.shared_place(url.parse()?);
+        }
+        tier_keys(config, builder)
     }
 }
 

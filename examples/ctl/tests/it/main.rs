@@ -21,6 +21,7 @@ mod mooncake;
 mod names;
 mod pages;
 mod restart;
+mod sealed;
 #[cfg(target_os = "linux")]
 mod standalone;
 mod strangers;
