@@ -5,6 +5,7 @@ mod evict;
 mod footer;
 mod grow;
 mod index;
+mod moved;
 mod moves;
 mod read;
 pub(crate) mod record;

@@ -10,7 +10,6 @@
 //! * The old record of an object that has moved is not dead before the new one is durable, for the power may
 //!   fail; until then there are two with the same bytes.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use bytes::Bytes;
@@ -30,30 +29,6 @@ const BATCH_LEN: u64 = 4 << 20;
 
 /// Bytes between two records that are rather read with them than skipped.
 const GAP: u64 = 64 << 10;
-
-/// Records that an object has beside the one that it is read from.
-#[derive(Debug, Default)]
-pub(super) struct Moves {
-    /// The new records that are being written, by the numbers of the old ones.
-    moving: BTreeMap<u64, Location>,
-    /// The old records, by the numbers of the new ones, until the new ones are durable.
-    moved: BTreeMap<u64, Location>,
-}
-
-impl Moves {
-    /// The other record of an object whose record is dead now.
-    pub(super) fn other_of(&mut self, record: &Location) -> Option<Location> {
-        let number = record.number();
-        self.moving.get(&number).copied().or_else(|| self.moved.remove(&number))
-    }
-
-    /// Returns whether objects have moved to a segment or away from it, and may not be durable yet.
-    fn has(&self, segment: usize) -> bool {
-        self.moved
-            .iter()
-            .any(|(to, from)| (to >> 32) as usize == segment || from.segment() == segment)
-    }
-}
 
 /// What objects move for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

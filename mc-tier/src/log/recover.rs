@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::footer;
 use super::index::Location;
-use super::moves::Moves;
+use super::moved::Moves;
 use super::record::{BLOCK, FORMAT, Layout, LogBlock, encode_log, padded, parse_log};
 use super::scan::Records;
 use super::space::Space;

@@ -10,7 +10,7 @@ use mc_types::ByteSize;
 use super::LogTier;
 use super::footer;
 use super::index::Location;
-use super::moves::Moves;
+use super::moved::Moves;
 use super::record::{BLOCK, Layout, encode_record, header_len, padded, seal_first_blocks};
 use super::space::{Space, is_full};
 use super::table::{DeadBlocks, SegmentHead, table_len};

@@ -2,13 +2,8 @@
 
 use std::collections::VecDeque;
 
-use mc_meta::ReplicaKind;
-use mc_rpc::RpcError;
 use mc_tier::ObjectId;
 use parking_lot::Mutex;
-
-use super::work::DELETIONS;
-use crate::client::core::Core;
 
 /// Objects that wait to be told at most. Readers find out of the others.
 const MOST: usize = 1 << 18;
@@ -25,34 +20,16 @@ impl Untold {
         untold.extend(evicted.take(room));
     }
 
-    fn take(&self) -> Vec<ObjectId> {
+    /// Takes the first ones, so many at most.
+    pub(super) fn take(&self, most: usize) -> Vec<ObjectId> {
         let mut untold = self.0.lock();
-        let count = untold.len().min(DELETIONS);
+        let count = untold.len().min(most);
         untold.drain(..count).collect()
     }
 
-    fn put_back(&self, ids: Vec<ObjectId>) {
+    /// Puts those back that were taken last.
+    pub(super) fn put_back(&self, ids: Vec<ObjectId>) {
         let mut untold = self.0.lock();
         ids.into_iter().rev().for_each(|id| untold.push_front(id));
-    }
-}
-
-impl Core {
-    /// Tells the master of objects that were evicted. What it could not be told waits for the next time.
-    pub(super) async fn tell_untold(
-        &self,
-        untold: &Untold,
-        kind: ReplicaKind,
-    ) -> Result<(), RpcError> {
-        loop {
-            let part = untold.take();
-            if part.is_empty() {
-                return Ok(());
-            }
-            if let Err(error) = self.tell_evicted(&part, kind).await {
-                untold.put_back(part);
-                return Err(error);
-            }
-        }
     }
 }

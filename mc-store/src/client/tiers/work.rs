@@ -5,6 +5,7 @@ use mc_rpc::{EvictDiskItem, FoundItem, Refusal, RpcError, TenantKey};
 use mc_tier::{ObjectId, StoredObject, TierError};
 use mc_types::ErrorCode;
 
+use super::untold::Untold;
 use crate::client::core::Core;
 
 /// Objects that one deletion takes, and one call about them.
@@ -43,12 +44,26 @@ impl Core {
         }
     }
 
-    /// Tells the master of objects that were deleted to make room.
-    pub(super) async fn tell_evicted(
+    /// Tells the master of objects that were evicted. What it could not be told waits for the next time.
+    pub(super) async fn tell_untold(
         &self,
-        ids: &[ObjectId],
+        untold: &Untold,
         kind: ReplicaKind,
     ) -> Result<(), RpcError> {
+        loop {
+            let part = untold.take(DELETIONS);
+            if part.is_empty() {
+                return Ok(());
+            }
+            if let Err(error) = self.tell_evicted(&part, kind).await {
+                untold.put_back(part);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Tells the master of objects that were deleted to make room.
+    async fn tell_evicted(&self, ids: &[ObjectId], kind: ReplicaKind) -> Result<(), RpcError> {
         for part in ids.chunks(DELETIONS) {
             let part = with_tenants(part, |id| id);
             let items = part.iter().map(|(tenant, id)| EvictDiskItem {
