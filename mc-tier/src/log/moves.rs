@@ -77,6 +77,14 @@ impl LogTier {
             let segment = writer.segment(to.segment());
             footer::push(&mut segment.footer, to.block, &to.layout, &id);
             let stays_read = purpose == Purpose::Compaction;
+            // Not before: where the process is killed now, a put behind the new place keeps it from being used
+            // again, and the object moves once more.
+            if purpose == Purpose::Compaction
+                && let Some(left) = &mut writer.compaction
+            {
+                left.space = left.space.saturating_sub(from.space());
+                left.entries = left.entries.saturating_sub(footer::entry_len(&id));
+            }
             // Otherwise it was removed or replaced, and both records are dead.
             if self.index.write().relocate(&id, &from, to, stays_read) {
                 self.subtract(writer, &from);
@@ -193,12 +201,6 @@ impl LogTier {
                 break;
             }
             let to = self.reserve(writer, &object);
-            if purpose == Purpose::Compaction
-                && let Some(left) = &mut writer.compaction
-            {
-                left.space = left.space.saturating_sub(from.space());
-                left.entries = left.entries.saturating_sub(footer::entry_len(&id));
-            }
             writer.moves.moving.insert(from.number(), to);
             moves.push(Move { id, from, to, is_written: false });
             sources.push((object, bytes));
