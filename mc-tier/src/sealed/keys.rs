@@ -106,14 +106,19 @@ impl TierKeys {
     }
 
     /// The keys as they are now.
-    fn list(&self) -> Arc<List> {
-        // Whoever else looks has it done.
-        if let Some(source) = &self.source
+    fn list(self: &Arc<Self>) -> Arc<List> {
+        // Nobody waits for a file that hangs or a program; while one is read, no other look is begun.
+        if self.source.is_some()
             && let Some(mut looked) = self.looked.try_lock()
             && looked.next <= Instant::now()
-            && let Err(error) = self.read_anew(source, &mut looked)
         {
-            warn!(%error, "the keys of tenants stay as they were");
+            looked.next = Instant::now() + LOOK_EVERY;
+            let keys = Arc::clone(self);
+            std::thread::spawn(move || {
+                if let Err(error) = keys.refresh() {
+                    warn!(%error, "the keys of tenants stay as they were");
+                }
+            });
         }
         Arc::clone(&self.list.read())
     }
@@ -124,12 +129,12 @@ impl TierKeys {
     }
 
     /// The key to seal an object of a tenant with; `None` for objects in clear.
-    pub(super) fn sealing(&self, tenant: &str) -> Option<Arc<TenantKey>> {
+    pub(super) fn sealing(self: &Arc<Self>, tenant: &str) -> Option<Arc<TenantKey>> {
         Some(Arc::clone(self.list().of(tenant)?.first()?))
     }
 
     /// The key of a tenant that has this name.
-    pub(super) fn opening(&self, tenant: &str, name: KeyName) -> Option<Arc<TenantKey>> {
+    pub(super) fn opening(self: &Arc<Self>, tenant: &str, name: KeyName) -> Option<Arc<TenantKey>> {
         self.list().named(tenant, name)
     }
 }
@@ -271,13 +276,30 @@ mod tests {
     #[test]
     fn the_first_key_of_a_tenant_seals_and_all_open() {
         let text = format!("# keys\n\n a {TWO}\n* {ONE}\na\t{ONE}\n");
-        let keys = TierKeys::parse(&text).unwrap();
+        let keys = Arc::new(TierKeys::parse(&text).unwrap());
         assert_eq!(keys.sealing("a").unwrap().name(), name(TWO));
         assert_eq!(keys.sealing("b").unwrap().name(), name(ONE));
         assert!(keys.opening("a", name(ONE)).is_some() && keys.opening("b", name(ONE)).is_some());
         assert!(keys.opening("b", name(TWO)).is_none());
-        let keys = TierKeys::parse(&format!("a {ONE}")).unwrap();
+        let keys = Arc::new(TierKeys::parse(&format!("a {ONE}")).unwrap());
         assert!(keys.has_key_of("a") && !keys.has_key_of("b") && keys.sealing("b").is_none());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_program_that_hangs() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let (path, ran) = (directory.path().join("keys"), directory.path().join("ran"));
+        let ran = ran.display();
+        let script =
+            format!("#!/bin/sh\n[ -e {ran} ] && exec sleep 8\ntouch {ran}\necho a {ONE}\n");
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let keys = Arc::new(TierKeys::open(KeySource::Program(path)).unwrap());
+        keys.looked.lock().next = Instant::now();
+        let begun = Instant::now();
+        (0..100).for_each(|_| assert_eq!(keys.sealing("a").unwrap().name(), name(ONE)));
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     }
 
     #[test]
