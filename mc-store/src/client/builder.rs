@@ -692,7 +692,7 @@ impl ClientBuilder {
         if core.own_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }
-        core.start_own_disk(later_disk);
+        core.start_own_disk(later_disk).await;
         #[cfg(feature = "c2c")]
         core.convert_objects();
         #[cfg(feature = "http")]

@@ -11,6 +11,7 @@ use mc_meta::{MAX_DISK_OBJECTS, ReplicaKind};
 use mc_rpc::{DiskJob, OffloadItem, OffloadJob, Refusal};
 use mc_tier::{ObjectId, TierError};
 use mc_types::ErrorCode;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
@@ -30,6 +31,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Time after which an idle client asks although its heartbeats say that there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_secs(30);
 
+/// Time that a client's start waits for the master to know of its disk.
+const FIRST_MOUNT: Duration = Duration::from_secs(2);
+
 /// Time after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -38,10 +42,17 @@ const JOBS: usize = 64;
 const WIDTH: usize = 4;
 
 impl Core {
-    /// Starts what writes to the own disk and reads from it for the master.
-    pub(in crate::client) fn start_own_disk(self: &Arc<Self>, later: Option<LaterDisk>) {
-        if later.is_some() || self.own_disk.get().is_some() {
-            self.background.lock().spawn_on(work(Arc::downgrade(self), later), &self.runtime);
+    /// Starts what writes to the own disk and reads from it for the master. Waits for the master to know of a
+    /// disk that is open, for [`FIRST_MOUNT`] at most: what is put from then on is written to it.
+    pub(in crate::client) async fn start_own_disk(self: &Arc<Self>, later: Option<LaterDisk>) {
+        let is_open = self.own_disk.get().is_some();
+        if later.is_none() && !is_open {
+            return;
+        }
+        let (tried, mounted) = oneshot::channel();
+        self.background.lock().spawn_on(work(Arc::downgrade(self), later, tried), &self.runtime);
+        if is_open {
+            let _ = timeout(FIRST_MOUNT, mounted).await;
         }
     }
 
@@ -71,18 +82,20 @@ impl Core {
     }
 }
 
-/// Asks the master for work and does it, until the client has gone.
-async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
+/// Asks the master for work and does it, until the client has gone. `tried` is dropped when the disk was to be
+/// mounted for the first time, whatever came of it.
+async fn work(core: Weak<Core>, later: Option<LaterDisk>, tried: oneshot::Sender<()>) {
     if let Some(later) = later
         && !later.open(&core).await
     {
         return;
     }
     let (mut is_mounted, mut pause, mut failures) = (false, SHORTEST_PAUSE, 0_u64);
-    let (mut breaker, mut report) = (Breaker::default(), None);
+    let (mut breaker, mut report, mut tried) = (Breaker::default(), None, Some(tried));
     loop {
         let Some(core) = core.upgrade() else { return };
         let Some(disk) = core.own_disk.get() else { return };
+        let tried = tried.take();
         let done = async {
             if !is_mounted {
                 // What is beyond the limit would not be taken note of. A disk that cannot be written is read.
@@ -90,6 +103,7 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>) {
                     debug!(%error, "nothing is evicted from the own disk before it is used");
                 }
                 core.mount_own_disk(disk).await?;
+                drop(tried);
                 // Another master may have another limit.
                 disk.most_objects.store(MAX_DISK_OBJECTS as u64, Relaxed);
                 is_mounted = true;
