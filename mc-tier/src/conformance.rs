@@ -35,6 +35,7 @@ pub fn run(open: &mut dyn FnMut(bool) -> Box<dyn Tier>) {
         tells_objects_apart,
         returns_many_in_their_order,
         returns_exact_ranges,
+        keeps_what_was_put_together,
         replaces_an_object_as_a_whole,
         removes_one_object,
         keeps_objects_when_it_is_opened_again,
@@ -191,6 +192,94 @@ fn returns_exact_ranges(open: Open<'_>) {
     }
     assert_eq!(tier.get_range(&nth(2), 0..1).expect("it can be asked for"), None);
     assert_eq!(tier.get_unverified(&nth(2), 0..1).expect("it can be asked for"), None);
+}
+
+/// Objects of a run of generations, and how they are put together.
+fn run_of(number: u64, places: core::ops::Range<u64>) -> Vec<(ObjectId, ObjectBytes)> {
+    let generation = |place| Generation::in_run(number, place as u32).as_u64();
+    let length = |place: u64| [1, 4096, 10_000, 70_000][place as usize % 4];
+    let lengths = |place| if place % 3 == 0 { vec![7, length(place)] } else { vec![length(place)] };
+    let object = |place| {
+        let tenant = if place % 5 == 0 { "other" } else { "tenant" };
+        let id = id(tenant, &format!("key-{number}-{place}"), generation(place));
+        (id, object(generation(place), &lengths(place)))
+    };
+    places.map(object).collect()
+}
+
+fn keeps_what_was_put_together(open: Open<'_>) {
+    let tier = open();
+    // Some are alone in their runs, and one shares no file at all.
+    let runs = [run_of(3, 1..40), run_of(0, 0..1), run_of(4, 7..8), run_of(9, 4000..4096)];
+    let mut kept: BTreeMap<ObjectId, ObjectBytes> = runs.concat().into_iter().collect();
+    let check = |tier: &dyn Tier, kept: &BTreeMap<ObjectId, ObjectBytes>| {
+        for (id, object) in kept {
+            assert!(get(tier, id).as_ref() == Some(object), "{id}");
+            let whole: Vec<u8> =
+                object.slices().iter().flat_map(|slice| slice.bytes().to_vec()).collect();
+            let (third, len) = (whole.len() / 3, whole.len());
+            let range = third as u64..len as u64;
+            let found = tier.get_range(id, range.clone()).expect("it can be read");
+            assert_eq!(found.as_deref(), Some(&whole[third..]), "{id}");
+            let found = tier.get_unverified(id, range).expect("it can be read");
+            assert_eq!(found.as_deref(), Some(&whole[third..]), "{id}");
+            for outside in [0..len as u64 + 1, 0..0] {
+                let error = tier.get_range(id, outside.clone()).expect_err("it is no range");
+                assert!(matches!(error, TierError::Range { .. }), "{outside:?}: {error}");
+            }
+        }
+        for limit in [1, 10, 39, 1000] {
+            let listed = scan(tier, limit, || ());
+            let ids: Vec<_> = listed.iter().map(StoredObject::id).collect();
+            assert_eq!(ids, kept.keys().collect::<Vec<_>>(), "pages of {limit}");
+        }
+        let objects = tier.usage().expect("it can be counted").objects;
+        assert_eq!(objects, kept.len() as u64);
+    };
+    let together: Vec<_> = kept.clone().into_iter().rev().collect();
+    tier.put_many(&together).expect("they can be put");
+    check(&*tier, &kept);
+    // Again: nothing is there twice.
+    tier.put_many(&together).expect("they can be put");
+    check(&*tier, &kept);
+    drop(tier);
+    let tier = open();
+    check(&*tier, &kept);
+    tier.put_many(&[]).expect("nothing can be put");
+
+    let mut removed: Vec<ObjectId> = Vec::new();
+    for (id, _) in run_of(3, 1..40).into_iter().step_by(2) {
+        assert!(remove(&*tier, &id) && !remove(&*tier, &id));
+        removed.push(id);
+    }
+    removed.extend(run_of(9, 4000..4050).into_iter().map(|(id, _)| id));
+    tier.remove_many(&removed[20..]).expect("they can be removed");
+    kept.retain(|id, _| !removed.contains(id));
+    for id in &removed {
+        assert_eq!(get(&*tier, id), None, "{id} was removed");
+    }
+    check(&*tier, &kept);
+    tier.clean_up().expect("it can be cleaned");
+    check(&*tier, &kept);
+    // An object that is put again alone is the new one.
+    let (other, object_of_other) = (run_of(9, 4060..4061).remove(0).0, object(1, &[33]));
+    put(&*tier, &other, &object_of_other);
+    kept.insert(other, object_of_other);
+    check(&*tier, &kept);
+    drop(tier);
+
+    let tier = open();
+    let all: Vec<ObjectId> = kept.keys().cloned().collect();
+    tier.remove_many(&all[..all.len() / 2]).expect("they can be removed");
+    let rest: Vec<ObjectId> = all[all.len() / 2..].to_vec();
+    let mut evicted = Vec::new();
+    let none = Watermarks { high: ByteSize::bytes(0), low: ByteSize::bytes(0) };
+    tier.evict(none, &mut |id| evicted.push(id)).expect("all can be evicted");
+    evicted.sort();
+    evicted.retain(|id| rest.contains(id));
+    assert_eq!(evicted, rest);
+    assert_eq!(tier.usage().expect("it can be counted"), TierUsage::default());
+    assert!(scan(&*tier, 10, || ()).is_empty());
 }
 
 fn replaces_an_object_as_a_whole(open: Open<'_>) {

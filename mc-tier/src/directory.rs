@@ -5,6 +5,7 @@ mod evict;
 mod file;
 mod folder;
 mod marker;
+mod pack;
 mod settings;
 mod sync;
 
@@ -25,7 +26,8 @@ use tracing::warn;
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
-use crate::place::{FOLDERS, place};
+use crate::packs::Packs;
+use crate::place::{place, run_of_pack};
 use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
 
 use file::Purpose;
@@ -40,12 +42,14 @@ const UNFINISHED: &str = "tmp";
 /// A file that nobody has written to for so long is one that its writer has abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
-/// Keeps each object in a file of its own, in `ROOT/CLUSTER_ID` on a file system that all hosts of a
-/// cluster have mounted: the multi-layer storage of Mooncake.
+/// Keeps objects in files in `ROOT/CLUSTER_ID` on a file system that all hosts of a cluster have mounted: the
+/// multi-layer storage of Mooncake. What is [put together](Tier::put_many) shares files, every other object has
+/// one of its own.
 ///
 /// Any number of processes may use the directory at once. A put writes a file in `tmp/` and renames it
 /// when it is complete: readers see the object as a whole or not at all. Files of writers that died
-/// are removed after an hour. [`object_file`](crate::object_file) describes the files.
+/// are removed after an hour. [`object_file`](crate::object_file) and [`pack_file`](crate::pack_file) describe the
+/// files.
 ///
 /// A tier lists, counts and evicts by reading the directory, which takes time in the number of
 /// objects. It runs no threads: its owner calls [`evict`](Tier::evict) and
@@ -64,6 +68,7 @@ pub struct DirectoryTier {
     next: AtomicU64,
     /// What the last scan has yet to come to.
     listed: Mutex<Option<Listed>>,
+    packs: Packs,
 }
 
 impl DirectoryTier {
@@ -106,8 +111,8 @@ impl DirectoryTier {
         })?;
         let directory = root.join(cluster_id);
         let settings = settings.into();
-        let (next, listed) = (AtomicU64::new(0), Mutex::default());
-        let mut tier = Self { directory, settings, writer, next, listed };
+        let (next, listed, packs) = (AtomicU64::new(0), Mutex::default(), Packs::default());
+        let mut tier = Self { directory, settings, writer, next, listed, packs };
         for path in [tier.directory.clone(), tier.directory.join(UNFINISHED)] {
             let made = tier.settings.create_folder(&path);
             made.map_err(|source| tier.failure("make the directory", &path, source))?;
@@ -126,7 +131,10 @@ impl DirectoryTier {
     /// # Errors
     /// As [`get`](Tier::get).
     pub fn stat(&self, id: &ObjectId) -> Result<Option<StoredObject>, TierError> {
-        Ok(self.open_object(id, Purpose::Header)?.map(|file| file.object().clone()))
+        match self.packs.stat(self, id)? {
+            Some(object) => Ok(Some(object)),
+            None => Ok(self.open_object(id, Purpose::Header)?.map(|file| file.object().clone())),
+        }
     }
 
     /// The directory of the cluster.
@@ -177,6 +185,16 @@ impl DirectoryTier {
         let path = self.directory.join(place);
         self.in_folder(&path, || fs::rename(unfinished, &path))?;
         self.sync_directory(folder_of(&path))
+    }
+
+    /// Removes what is at `place`. Returns whether there was something.
+    fn remove_file(&self, place: &str) -> Result<bool, TierError> {
+        let path = self.directory.join(place);
+        let was_there = self.found("remove", &path, fs::remove_file(&path))?.is_some();
+        if was_there {
+            self.sync_directory(folder_of(&path))?;
+        }
+        Ok(was_there)
     }
 
     /// Writes the file at `path`. Makes its folder where it is missing: an administrator may have
@@ -280,10 +298,18 @@ impl Tier for DirectoryTier {
             // Otherwise `clean_up` does it.
             let _ = fs::remove_file(&unfinished);
         }
-        stored
+        stored.and_then(|()| self.packs.is_replaced(self, id))
+    }
+
+    fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
+        let alone = self.packs.put(self, objects)?;
+        alone.into_iter().try_for_each(|(id, object)| self.put(id, object))
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
+        if let Some(object) = self.packs.get(self, id)? {
+            return Ok(Some(object));
+        }
         let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let whole = 0..file.object().object_len();
         let cover = file.object().cover(&whole).expect("an object is not empty");
@@ -293,6 +319,9 @@ impl Tier for DirectoryTier {
     }
 
     fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        if let Some(bytes) = self.packs.get_range(self, id, &range)? {
+            return Ok(Some(bytes));
+        }
         let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let Some(cover) = file.object().cover(&range) else {
             return Err(TierError::Range { range, len: file.object().object_len() });
@@ -303,6 +332,9 @@ impl Tier for DirectoryTier {
     }
 
     fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        if let Some(bytes) = self.packs.get_unverified(self, id, &range)? {
+            return Ok(Some(bytes));
+        }
         let Some(mut file) = self.open_object(id, Purpose::Bytes)? else { return Ok(None) };
         let len = file.object().object_len();
         if range.is_empty() || range.end > len {
@@ -313,46 +345,43 @@ impl Tier for DirectoryTier {
     }
 
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
-        let path = self.directory.join(place(id));
-        let was_there = self.found("remove", &path, fs::remove_file(&path))?.is_some();
-        if was_there {
-            self.sync_directory(folder_of(&path))?;
+        match self.packs.remove(self, core::slice::from_ref(id))?[..] {
+            [Some(was_there)] => Ok(was_there),
+            _ => self.remove_file(&place(id)),
         }
-        Ok(was_there)
+    }
+
+    fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
+        let mut removed = 0;
+        for (id, outcome) in ids.iter().zip(self.packs.remove(self, ids)?) {
+            removed += u64::from(match outcome {
+                Some(was_there) => was_there,
+                None => self.remove_file(&place(id))?,
+            });
+        }
+        Ok(removed)
     }
 
     /// Reads the header of each file. Lists each of 256 folders, over which the objects are spread evenly, once
     /// in a scan, and keeps the names of one between two pages: up to 2^18.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
-        let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next: None };
-        let mut places = Vec::new();
-        for number in 0..FOLDERS {
-            let free = limit.get() - places.len();
-            places.extend(self.first_places(number, after.map_or("", ScanCursor::as_str), free)?);
-            if places.len() == limit.get() {
-                page.next = places.last().map(|place| ScanCursor::new(place.as_str()));
-                break;
-            }
-        }
-        for place in places {
-            match self.describe(&place) {
-                Ok(Some(object)) => page.objects.push(object),
-                // Removed in the meantime.
-                Ok(None) => {}
-                Err(error @ TierError::Vanished { .. }) => return Err(error),
-                Err(error) => page.unreadable.push(error),
-            }
-        }
-        Ok(page)
+        self.scan_files(after, limit.get())
     }
 
     /// Counts the files of all processes that use the directory, by listing it.
     fn usage(&self) -> Result<TierUsage, TierError> {
-        let mut usage = TierUsage::default();
+        let (mut usage, mut packs) = (TierUsage::default(), Vec::new());
         self.for_each_file(&mut |file| {
-            usage.objects += 1;
+            match run_of_pack(&file.place) {
+                Some(run) => packs.push(run),
+                None => usage.objects += 1,
+            }
             usage.bytes += file.len;
         })?;
+        for run in packs {
+            // One that is damaged has none that can be read.
+            usage.objects += self.packs.count(self, run).unwrap_or(0);
+        }
         Ok(usage)
     }
 
@@ -370,10 +399,11 @@ impl Tier for DirectoryTier {
         self.evict_oldest(watermarks, evicted)
     }
 
-    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file
-    /// system.
+    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file system, and what
+    /// packs have whose objects were removed for the most part. Counts the files.
     fn clean_up(&self) -> Result<u64, TierError> {
-        self.remove_unfinished()
+        let unfinished = self.remove_unfinished()?;
+        Ok(unfinished + self.packs.clean_up(self)?)
     }
 
     fn medium(&self) -> Result<Option<MediumSpace>, TierError> {

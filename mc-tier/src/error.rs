@@ -400,6 +400,9 @@ pub enum Damage {
     /// The header describes an object that cannot be.
     #[error("the header is invalid: {0}")]
     Object(#[source] InvalidObject),
+    /// The index of a pack does not say where its objects are.
+    #[error("its index is not one of a pack of these objects")]
+    Index,
     /// A sealed object is not as it was sealed with its key.
     #[error("it is not as it was sealed: its bytes do not have their tags")]
     Seal,

@@ -15,6 +15,8 @@ pub mod object_file;
 #[cfg(feature = "object-store")]
 mod object_tier;
 mod oldest;
+pub mod pack_file;
+mod packs;
 mod place;
 #[cfg(feature = "encryption")]
 mod sealed;

@@ -117,10 +117,10 @@ fn text<'a>(bytes: &'a [u8], field: &'static str) -> Result<&'a str, Damage> {
 }
 
 /// Bytes whose number was checked, taken from the front.
-struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn take(&mut self, len: usize) -> &'a [u8] {
+    pub(crate) fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len);
         self.0 = rest;
         taken
@@ -130,19 +130,19 @@ impl<'a> Fields<'a> {
         self.take(N).try_into().expect("it takes N bytes")
     }
 
-    fn u16(&mut self) -> u16 {
+    pub(crate) fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
 
-    fn u32(&mut self) -> u32 {
+    pub(crate) fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.array())
     }
 
-    fn u64(&mut self) -> u64 {
+    pub(crate) fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
 
-    fn checksum(&mut self) -> Checksum {
+    pub(crate) fn checksum(&mut self) -> Checksum {
         Checksum::from_crc32c(self.u32())
     }
 }

@@ -5,6 +5,7 @@ mod failure;
 mod list;
 mod location;
 mod objects;
+mod pack;
 #[cfg(feature = "s3")]
 mod profile;
 mod read;
@@ -21,10 +22,14 @@ use std::sync::{Arc, mpsc};
 use bytes::Bytes;
 use mc_types::ByteSize;
 use tokio::runtime::{Builder, Runtime};
+use tracing::warn;
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId};
+use crate::packs::{PackMedium, Packs};
+use crate::place::{Cursor, run_of_pack};
 use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
+use evict::Evicted;
 use location::Location;
 use objects::Objects;
 
@@ -65,6 +70,7 @@ const THREADS: usize = 2;
 pub struct ObjectStoreTier {
     objects: Arc<Objects>,
     threads: Arc<Threads>,
+    packs: Arc<Packs>,
 }
 
 /// How an [`ObjectStoreTier`] moves bytes.
@@ -125,7 +131,7 @@ impl ObjectStoreTier {
                 TierError::from_io("start threads for", &PathBuf::from(objects.root()), source)
             })?;
         let threads = Arc::new(Threads(Some(runtime)));
-        let tier = Self { objects: Arc::new(objects), threads };
+        let tier = Self { objects: Arc::new(objects), threads, packs: Arc::default() };
         tier.wait(async |objects| objects.check().await)?;
         Ok(tier)
     }
@@ -145,6 +151,101 @@ impl ObjectStoreTier {
         });
         result.recv().expect("a task of the tier ends with its result")
     }
+}
+
+impl ObjectStoreTier {
+    fn scan_places(&self, cursor: Cursor, limit: usize) -> Result<ScanPage, TierError> {
+        let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next: None };
+        let after = cursor.place;
+        let first = cursor.within.map(|within| (after.clone().into_boxed_str(), within));
+        let listed =
+            self.wait(move |objects| async move { objects.first_places(&after, limit).await });
+        let (places, is_last) = listed?;
+        let last = places.last().filter(|_| !is_last).cloned();
+        let places = first.into_iter().chain(places.into_iter().map(|place| (place, 0)));
+        let mut alone: Vec<Box<str>> = Vec::new();
+        for (place, within) in places {
+            let free = limit.saturating_sub(page.objects.len() + page.unreadable.len());
+            if alone.len() == free {
+                // With this place the next page begins.
+                let cursor = Cursor { place: place.into(), within: Some(within) };
+                self.describe_alone(&mut alone, &mut page)?;
+                page.next = Some(cursor.into());
+                return Ok(page);
+            }
+            let Some(run) = run_of_pack(&place) else {
+                alone.push(place);
+                continue;
+            };
+            let free = free - alone.len();
+            self.describe_alone(&mut alone, &mut page)?;
+            match self.packs.list(self, run, within, free) {
+                Ok(objects) if objects.len() == free => {
+                    let next = objects.last().map(|it| it.id().generation().place_in_run() + 1);
+                    page.objects.extend(objects);
+                    page.next = Some(Cursor { place: place.into(), within: next }.into());
+                    return Ok(page);
+                }
+                Ok(objects) => page.objects.extend(objects),
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => page.unreadable.push(error),
+            }
+        }
+        self.describe_alone(&mut alone, &mut page)?;
+        page.next = last.map(ScanCursor::new);
+        Ok(page)
+    }
+
+    /// Lists the objects at these places, which are no packs.
+    fn describe_alone(
+        &self,
+        alone: &mut Vec<Box<str>>,
+        page: &mut ScanPage,
+    ) -> Result<(), TierError> {
+        if alone.is_empty() {
+            return Ok(());
+        }
+        let places = core::mem::take(alone);
+        for object in self.wait(|objects| async move { objects.describe_each(places).await }) {
+            match object {
+                Ok(object) => page.objects.push(object),
+                // Of the others nothing else would be heard, after as long a wait.
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => page.unreadable.push(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a pack. What it had is in the outcomes, and its bytes with the first of it.
+    fn evict_pack(&self, place: &str, len: u64) -> Vec<Result<Evicted, TierError>> {
+        let Some(run) = run_of_pack(place) else { return Vec::new() };
+        let objects = match self.packs.list(self, run, 0, usize::MAX) {
+            Ok(objects) => objects,
+            Err(error @ TierError::Damaged { .. }) => {
+                warn!(%error, "a pack that could not be read was evicted");
+                Vec::new()
+            }
+            Err(error) => return vec![Err(error)],
+        };
+        match PackMedium::remove(self, place) {
+            Ok(true) => {}
+            Ok(false) => return Vec::new(),
+            Err(error) => return vec![Err(error)],
+        }
+        self.packs.is_gone(run);
+        if objects.is_empty() {
+            return vec![Ok(Some((None, len)))];
+        }
+        let lengths = core::iter::once(len).chain(core::iter::repeat(0));
+        let evicted = objects.into_iter().zip(lengths);
+        evicted.map(|(object, len)| Ok(Some((Some(object.id().clone()), len)))).collect()
+    }
+}
+
+/// Returns whether of other objects nothing else would be heard, after as long a wait.
+const fn is_final(error: &TierError) -> bool {
+    matches!(error, TierError::Unavailable { .. } | TierError::NoBucket { .. })
 }
 
 impl fmt::Debug for ObjectStoreTier {
@@ -175,11 +276,21 @@ impl Drop for Threads {
 impl Tier for ObjectStoreTier {
     /// A put that fails may have stored the object, if only the store's answer was lost.
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
-        let (id, object) = (id.clone(), object.clone());
-        self.wait(|objects| async move { objects.put(&id, &object).await })
+        let (own_id, object) = (id.clone(), object.clone());
+        self.wait(|objects| async move { objects.put(&own_id, &object).await })?;
+        self.packs.is_replaced(self, id)
+    }
+
+    /// Asks for a pack before it stores it.
+    fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
+        let alone = self.packs.put(self, objects)?;
+        alone.into_iter().try_for_each(|(id, object)| self.put(id, object))
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {
+        if let Some(object) = self.packs.get(self, id)? {
+            return Ok(Some(object));
+        }
         let id = id.clone();
         self.wait(|objects| async move { objects.get(&id).await })
     }
@@ -187,12 +298,18 @@ impl Tier for ObjectStoreTier {
     /// Reads the first bytes of the object, which have its header, and then what is missing of the
     /// slices that the range touches.
     fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        if let Some(bytes) = self.packs.get_range(self, id, &range)? {
+            return Ok(Some(bytes));
+        }
         let id = id.clone();
         self.wait(|objects| async move { objects.get_range(&id, range).await })
     }
 
     /// Reads the first bytes of the object, which have its header, and then what is missing of the range.
     fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Result<Option<Bytes>, TierError> {
+        if let Some(bytes) = self.packs.get_unverified(self, id, &range)? {
+            return Ok(Some(bytes));
+        }
         let id = id.clone();
         self.wait(|objects| async move { objects.get_unverified(&id, range).await })
     }
@@ -200,6 +317,9 @@ impl Tier for ObjectStoreTier {
     /// Asks for the object before it removes it. Of two clients that remove an object at the same
     /// time, both may be told that it was there.
     fn remove(&self, id: &ObjectId) -> Result<bool, TierError> {
+        if let [Some(was_there)] = self.packs.remove(self, core::slice::from_ref(id))?[..] {
+            return Ok(was_there);
+        }
         let id = id.clone();
         self.wait(|objects| async move { objects.remove(&id).await })
     }
@@ -207,9 +327,14 @@ impl Tier for ObjectStoreTier {
     /// Removes 1000 objects of a bucket by one request, and counts those that were not there, too. Where the
     /// store does not know such requests, as [`remove`](Tier::remove) does.
     fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
-        let places = ids.iter().map(|id| Objects::place(id).into()).collect();
+        let (mut count, mut places) = (0, Vec::new());
+        for (id, outcome) in ids.iter().zip(self.packs.remove(self, ids)?) {
+            match outcome {
+                Some(was_there) => count += u64::from(was_there),
+                None => places.push(Objects::place(id).into()),
+            }
+        }
         let removed = self.wait(|objects| async move { objects.remove_all(places).await });
-        let mut count = 0;
         for (_, was_there) in removed {
             count += u64::from(was_there?);
         }
@@ -220,16 +345,29 @@ impl Tier for ObjectStoreTier {
         self.objects.removed_at_once()
     }
 
-    /// Lists a page in the order of the names, and reads the header of each object. Each page of a
-    /// `file:///` takes time in the number of all objects.
+    /// Lists a page in the order of the names, and reads the header of each object and the index of each pack.
+    /// Each page of a `file:///` takes time in the number of all objects.
     fn scan(&self, after: Option<&ScanCursor>, limit: NonZeroUsize) -> Result<ScanPage, TierError> {
-        let after = after.cloned();
-        self.wait(|objects| async move { objects.scan(after.as_ref(), limit).await })
+        self.scan_places(Cursor::new(after), limit.get())
     }
 
     /// Counts the objects of all processes that use the place, by listing it.
     fn usage(&self) -> Result<TierUsage, TierError> {
-        self.wait(|objects| async move { objects.usage().await })
+        let (mut usage, packs) = self.wait(|objects| async move { objects.usage().await })?;
+        for run in packs {
+            match self.packs.count(self, run) {
+                Ok(count) => usage.objects += count,
+                Err(error) if is_final(&error) => return Err(error),
+                // It has none that can be read.
+                Err(_) => {}
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Writes packs anew of whose objects half were removed.
+    fn clean_up(&self) -> Result<u64, TierError> {
+        self.packs.clean_up(self)
     }
 
     /// Evicts the objects that were stored first, by the times of the store. Lists the place twice, reads
@@ -244,9 +382,14 @@ impl Tier for ObjectStoreTier {
         let oldest = self.wait(move |objects| async move { objects.oldest(wanted).await })?;
         let mut failure = None;
         for part in oldest.chunks(evict::PART) {
-            let part: Vec<_> =
-                part.iter().map(|((.., place), len)| (place.clone(), *len)).collect();
-            for outcome in self.wait(|objects| async move { objects.evict_part(part).await }) {
+            let part = part.iter().map(|((.., place), len)| (place.clone(), *len));
+            let (packs, alone): (Vec<_>, Vec<_>) =
+                part.partition(|(place, _)| run_of_pack(place).is_some());
+            let mut outcomes = self.wait(|objects| async move { objects.evict_part(alone).await });
+            for (place, len) in packs {
+                outcomes.extend(self.evict_pack(&place, len));
+            }
+            for outcome in outcomes {
                 match outcome {
                     Ok(Some((id, len))) => {
                         removed.objects += 1;
@@ -261,7 +404,7 @@ impl Tier for ObjectStoreTier {
                 }
             }
             // Of the others nothing else would be heard.
-            if matches!(failure, Some(TierError::Unavailable { .. } | TierError::NoBucket { .. })) {
+            if failure.as_ref().is_some_and(is_final) {
                 break;
             }
         }

@@ -2,9 +2,11 @@
 
 use core::fmt::Write as _;
 
+use mc_types::Generation;
 use sha2::{Digest as _, Sha256};
 
 use crate::object::ObjectId;
+use crate::tier::ScanCursor;
 
 /// Longest name of a file on the usual file systems.
 const MAX_NAME_LEN: usize = 255;
@@ -54,15 +56,61 @@ pub(crate) fn place_within(id: &ObjectId, max_name_len: usize) -> String {
     place
 }
 
-/// The generation in the [`place`] of an object; zero where there is none.
+/// The path of the pack of a run from the tier's directory: `FOLDER/p,RUN`, where `FOLDER` is the run's last byte.
+pub(crate) fn pack_place(run: u64) -> String {
+    format!("{}/p,{run:011x}", folder((run & 0xff) as u16))
+}
+
+/// The run whose pack is at this place; `None` when it is another place.
+pub(crate) fn run_of_pack(place: &str) -> Option<u64> {
+    let (_, name) = place.split_once('/')?;
+    let run = u64::from_str_radix(name.strip_prefix("p,")?, 16).ok()?;
+    (pack_place(run) == place).then_some(run)
+}
+
+/// A place in a scan.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    /// The last place that was listed.
+    pub(crate) place: String,
+    /// If that is a pack with more objects, the place in the run from which on they are.
+    pub(crate) within: Option<u32>,
+}
+
+/// What no place has.
+const WITHIN: char = ';';
+
+impl Cursor {
+    pub(crate) fn new(after: Option<&ScanCursor>) -> Self {
+        let Some(after) = after else { return Self::default() };
+        match after.as_str().split_once(WITHIN) {
+            Some((place, within)) => Self { place: place.to_owned(), within: within.parse().ok() },
+            None => Self { place: after.as_str().to_owned(), within: None },
+        }
+    }
+}
+
+impl From<Cursor> for ScanCursor {
+    fn from(Cursor { place, within }: Cursor) -> Self {
+        match within {
+            Some(within) => Self::new(format!("{place}{WITHIN}{within}")),
+            None => Self::new(place),
+        }
+    }
+}
+
+/// The generation in the [`place`] of an object, or the first that could be in a pack; zero where there is none.
 pub(crate) fn generation_of(place: &str) -> u64 {
+    if let Some(run) = run_of_pack(place) {
+        return Generation::in_run(run, 0).as_u64();
+    }
     let generation = place.rsplit(',').next();
     generation.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default()
 }
 
-/// Returns whether a file of this name is an object's.
+/// Returns whether a file of this name is an object's or a pack.
 pub(crate) fn is_object(name: &str) -> bool {
-    name.starts_with("o,") || name.starts_with("h,")
+    ["o,", "h,", "p,"].iter().any(|begin| name.starts_with(begin))
 }
 
 fn escape(text: &str, to: &mut String) {
@@ -79,7 +127,7 @@ fn escape(text: &str, to: &mut String) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use mc_types::{Generation, ObjectKey};
+    use mc_types::ObjectKey;
     use proptest::prelude::*;
 
     use super::*;

@@ -174,6 +174,14 @@ impl Tier for SealedTier {
         }
     }
 
+    /// Holds all of the sealed objects in memory.
+    fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
+        let to_put = |(id, object): &(ObjectId, ObjectBytes)| {
+            Ok(self.to_put(id, object)?.unwrap_or_else(|| (id.clone(), object.clone())))
+        };
+        self.inner.put_many(&objects.iter().map(to_put).collect::<Result<Vec<_>, TierError>>()?)
+    }
+
     fn put_making_room(
         &self,
         id: &ObjectId,

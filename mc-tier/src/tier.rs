@@ -32,6 +32,17 @@ pub trait Tier: Send + Sync + fmt::Debug {
     /// What the medium says. The tier then holds the object as it was before, or the new one.
     fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError>;
 
+    /// Stores objects as [`put`](Self::put) does; by default one after the other. A tier for which a file or a request
+    /// costs more than bytes keeps those of one [run](Generation::run) together, in a
+    /// [pack](crate::pack_file), which goes as a whole when it is evicted; what is removed from it goes when half of
+    /// it is.
+    ///
+    /// # Errors
+    /// As of [`put`](Self::put), for the first that cannot be stored. Any of the others may be.
+    fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
+        objects.iter().try_for_each(|(id, object)| self.put(id, object))
+    }
+
     /// Stores an object as [`put`](Self::put) does, and evicts the oldest objects where there is no room
     /// for it: by default a sixteenth of all. Calls `evicted` with the id of each object after its removal.
     ///

@@ -116,6 +116,49 @@ number_id! {
     Generation, "g"
 }
 
+/// A generation may tell which objects share a file. Where a master wants that, the lowest 16 bits are the mark of a
+/// run: of puts of one client that follow each other. The 48 bits above count all puts; while their highest 28
+/// are the same, no two runs have the same mark.
+impl Generation {
+    const MARK_BITS: u32 = 16;
+    const PLACE_BITS: u32 = 20;
+
+    /// Generations between those of two puts of a master that gives marks.
+    pub const STEP: u64 = 1 << Self::MARK_BITS;
+
+    /// Puts after which marks are given anew.
+    pub const PLACES: u32 = 1 << Self::PLACE_BITS;
+
+    /// The run that the put belongs to; `None` where it belongs to none, and shares its file with nothing.
+    #[must_use]
+    pub const fn run(self) -> Option<u64> {
+        let mark = self.0 % Self::STEP;
+        let window = self.0 >> (Self::MARK_BITS + Self::PLACE_BITS);
+        if mark == 0 { None } else { Some(window << Self::MARK_BITS | mark) }
+    }
+
+    /// The put's place in its run: less than [`PLACES`](Self::PLACES). There are gaps.
+    #[must_use]
+    pub const fn place_in_run(self) -> u32 {
+        (self.0 >> Self::MARK_BITS) as u32 % Self::PLACES
+    }
+
+    /// The generation with this place in a run.
+    ///
+    /// ```
+    /// # use mc_types::Generation;
+    /// let generation = Generation::in_run(0x7_0003, 20);
+    /// assert_eq!((generation.run(), generation.place_in_run()), (Some(0x7_0003), 20));
+    /// assert!(generation < Generation::in_run(0x7_0002, 21), "they count all puts");
+    /// ```
+    #[must_use]
+    pub const fn in_run(run: u64, place: u32) -> Self {
+        let (window, mark) = (run >> Self::MARK_BITS, run % Self::STEP);
+        let place = (place % Self::PLACES) as u64;
+        Self(window << (Self::MARK_BITS + Self::PLACE_BITS) | place << Self::MARK_BITS | mark)
+    }
+}
+
 number_id! {
     /// A copy or a move of an object, or its promotion from a disk into memory. A master
     /// never gives the same id twice.

@@ -9,6 +9,7 @@ use super::DirectoryTier;
 use crate::error::TierError;
 use crate::object::ObjectId;
 use crate::oldest::Oldest;
+use crate::place::run_of_pack;
 use crate::tier::{Tier as _, TierUsage, Watermarks};
 
 /// Files that one eviction passes over since they cannot be removed. It ends when there are more.
@@ -59,7 +60,7 @@ impl DirectoryTier {
             }
         })?;
         for (file, len) in oldest.into_vec() {
-            let object = self.describe(&file.place);
+            let objects = self.ids_in(&file.place);
             let path = self.directory.join(&file.place);
             match self.found("remove", &path, fs::remove_file(&path)) {
                 Ok(Some(())) => {}
@@ -72,12 +73,19 @@ impl DirectoryTier {
                     continue;
                 }
             }
-            removed.objects += 1;
+            if let Some(run) = run_of_pack(&file.place) {
+                self.packs.is_gone(run);
+            }
             removed.bytes += len;
-            match object {
-                Ok(Some(object)) => evicted(object.id().clone()),
-                Ok(None) => {}
-                Err(error) => warn!(%error, "an object that could not be read was evicted"),
+            match objects {
+                Ok(ids) => {
+                    removed.objects += (ids.len() as u64).max(1);
+                    ids.into_iter().for_each(&mut *evicted);
+                }
+                Err(error) => {
+                    removed.objects += 1;
+                    warn!(%error, "an object that could not be read was evicted");
+                }
             }
         }
         Ok(())

@@ -10,7 +10,8 @@ use super::file::{ObjectFile, Purpose, ReadError};
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectId, StoredObject};
 use crate::object_file::FORMAT;
-use crate::place::{FOLDERS, folder, generation_of, is_object, place};
+use crate::place::{Cursor, FOLDERS, folder, generation_of, is_object, place, run_of_pack};
+use crate::tier::{ScanCursor, ScanPage};
 
 /// An object's file, unopened.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,31 +85,88 @@ impl DirectoryTier {
         }
     }
 
-    /// The first `count` places of a folder that come after `after`, in order. A scan lists a folder once,
-    /// when it comes to it.
-    pub(super) fn first_places(
+    /// See [`scan`](crate::Tier::scan).
+    pub(super) fn scan_files(
         &self,
-        number: u16,
-        after: &str,
-        count: usize,
-    ) -> Result<Vec<String>, TierError> {
-        let mut first: Vec<String> = Vec::new();
-        // All places of a folder come before those of the next.
-        if *folder(number) < *after.get(..2).unwrap_or("") {
-            return Ok(first);
-        }
+        after: Option<&ScanCursor>,
+        limit: usize,
+    ) -> Result<ScanPage, TierError> {
+        let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next: None };
+        let mut cursor = Cursor::new(after);
+        let mut place = cursor.within.map(|_| cursor.place.clone());
         loop {
-            let last = first.last().map_or(after, String::as_str);
-            let kept = self.listed.lock().take();
-            let mut listed = match kept.filter(|kept| kept.folder == number && kept.after == last) {
-                Some(kept) => kept,
-                None => self.list(number, last)?,
+            let Some(at) =
+                place.take().map_or_else(|| self.next_place(&cursor.place), |it| Ok(Some(it)))?
+            else {
+                return Ok(page);
             };
-            first.extend(listed.places.by_ref().take(count - first.len()));
-            if first.len() == count || !listed.is_cut {
-                listed.after = first.last().map_or(after, String::as_str).to_owned();
+            let free = limit - page.objects.len() - page.unreadable.len();
+            match self.describe_all(&at, cursor.within, free) {
+                Ok(objects) => {
+                    let is_cut = run_of_pack(&at).is_some() && objects.len() == free;
+                    let next = objects.last().map(|it| it.id().generation().place_in_run() + 1);
+                    page.objects.extend(objects);
+                    cursor = Cursor { place: at, within: next.filter(|_| is_cut) };
+                }
+                Err(error @ TierError::Vanished { .. }) => return Err(error),
+                Err(error) => {
+                    page.unreadable.push(error);
+                    cursor = Cursor { place: at, within: None };
+                }
+            }
+            if page.objects.len() + page.unreadable.len() == limit {
+                page.next = Some(cursor.into());
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The objects in the file at `at`, of a pack those from a place in their run on, at most so many.
+    fn describe_all(
+        &self,
+        at: &str,
+        within: Option<u32>,
+        most: usize,
+    ) -> Result<Vec<StoredObject>, TierError> {
+        match run_of_pack(at) {
+            Some(run) => self.packs.list(self, run, within.unwrap_or(0), most),
+            // It may have been removed in the meantime.
+            None => Ok(self.describe(at)?.into_iter().collect()),
+        }
+    }
+
+    /// The ids of all objects in the file at `at`.
+    pub(super) fn ids_in(&self, at: &str) -> Result<Vec<ObjectId>, TierError> {
+        let objects = self.describe_all(at, None, usize::MAX)?;
+        Ok(objects.into_iter().map(|object| object.id().clone()).collect())
+    }
+
+    /// The place that follows `after`.
+    fn next_place(&self, after: &str) -> Result<Option<String>, TierError> {
+        let first = u16::from_str_radix(after.get(..2).unwrap_or("0"), 16).unwrap_or(0);
+        for number in first..FOLDERS {
+            let place = self.next_in_folder(number, after)?;
+            if place.is_some() {
+                return Ok(place);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The place of a folder that follows `after`. A scan lists a folder once, when it comes to it.
+    fn next_in_folder(&self, number: u16, after: &str) -> Result<Option<String>, TierError> {
+        loop {
+            let kept = self.listed.lock().take();
+            let mut listed = match kept.filter(|kept| kept.folder == number && kept.after == after)
+            {
+                Some(kept) => kept,
+                None => self.list(number, after)?,
+            };
+            let next = listed.places.next();
+            if next.is_some() || !listed.is_cut {
+                listed.after = next.clone().unwrap_or_else(|| after.to_owned());
                 *self.listed.lock() = Some(listed);
-                return Ok(first);
+                return Ok(next);
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Listing the objects of a place.
 
-use core::num::NonZeroUsize;
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -8,66 +7,54 @@ use object_store::ObjectMeta;
 
 use super::objects::Objects;
 use crate::error::TierError;
-use crate::place::is_object;
-use crate::tier::{ScanCursor, ScanPage, TierUsage};
+use crate::object::StoredObject;
+use crate::place::{is_object, run_of_pack};
+use crate::tier::TierUsage;
 
 /// Headers that a scan reads at once.
 const HEADERS_IN_FLIGHT: usize = 16;
 
 impl Objects {
-    pub(super) async fn scan(
+    /// Reads what is said of the objects at these places, in their order; those that are gone are left out.
+    pub(super) async fn describe_each(
         &self,
-        after: Option<&ScanCursor>,
-        limit: NonZeroUsize,
-    ) -> Result<ScanPage, TierError> {
-        let (places, is_last) = self.first_places(after, limit.get()).await?;
-        let next =
-            if is_last { None } else { places.last().map(|place| ScanCursor::new(&**place)) };
-        let mut page = ScanPage { objects: Vec::new(), unreadable: Vec::new(), next };
-        let mut described = stream::iter(places)
-            .map(|place| async move { self.describe(&place).await })
-            .buffered(HEADERS_IN_FLIGHT);
-        while let Some(object) = described.next().await {
-            match object {
-                Ok(Some(object)) => page.objects.push(object),
-                // Removed in the meantime.
-                Ok(None) => {}
-                // Of the others nothing else would be heard, after as long a wait.
-                Err(error @ (TierError::Unavailable { .. } | TierError::NoBucket { .. })) => {
-                    return Err(error);
-                }
-                Err(error) => page.unreadable.push(error),
-            }
-        }
-        Ok(page)
+        places: Vec<Box<str>>,
+    ) -> Vec<Result<StoredObject, TierError>> {
+        let described =
+            stream::iter(places).map(|place| async move { self.describe(&place).await });
+        let described = described.buffered(HEADERS_IN_FLIGHT);
+        described.filter_map(async |object| object.transpose()).collect().await
     }
 
-    pub(super) async fn usage(&self) -> Result<TierUsage, TierError> {
-        let mut usage = TierUsage::default();
+    /// Counts the objects that are in no pack and the bytes of all, and lists the packs' runs.
+    pub(super) async fn usage(&self) -> Result<(TierUsage, Vec<u64>), TierError> {
+        let (mut usage, mut packs) = (TierUsage::default(), Vec::new());
         let mut listed = self.store.list(self.prefix());
         while let Some(meta) = listed.try_next().await.map_err(|error| self.listing(error))? {
-            if self.place_of(&meta).is_some() {
-                usage.objects += 1;
-                usage.bytes += meta.size;
+            let Some(place) = self.place_of(&meta) else { continue };
+            match run_of_pack(place) {
+                Some(run) => packs.push(run),
+                None => usage.objects += 1,
             }
+            usage.bytes += meta.size;
         }
-        Ok(usage)
+        Ok((usage, packs))
     }
 
     /// The first `count` places behind the cursor, and whether there are no more.
-    async fn first_places(
+    pub(super) async fn first_places(
         &self,
-        after: Option<&ScanCursor>,
+        after: &str,
         count: usize,
     ) -> Result<(BTreeSet<Box<str>>, bool), TierError> {
         let mut listed = match after {
-            None => self.store.list(self.prefix()),
-            Some(cursor) => self.store.list_with_offset(self.prefix(), &self.path(cursor.as_str())),
+            "" => self.store.list(self.prefix()),
+            after => self.store.list_with_offset(self.prefix(), &self.path(after)),
         };
         let (mut places, mut is_last) = (BTreeSet::new(), true);
         while let Some(meta) = listed.try_next().await.map_err(|error| self.listing(error))? {
             let Some(place) = self.place_of(&meta) else { continue };
-            if after.is_some_and(|after| place <= after.as_str()) {
+            if place <= after {
                 continue;
             }
             places.insert(place.into());

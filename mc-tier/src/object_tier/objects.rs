@@ -124,17 +124,26 @@ impl Objects {
     pub(super) async fn put(&self, id: &ObjectId, object: &ObjectBytes) -> Result<(), TierError> {
         let stored = StoredObject::of(id.clone(), object);
         let header = Bytes::from(encode_header(&stored));
-        let len = header.len() as u64 + stored.object_len();
         let pieces = core::iter::once(header)
             .chain(object.slices().iter().map(|slice| slice.bytes().clone()));
-        let place = Self::place(id);
-        let path = self.path(&place);
+        self.put_pieces(&Self::place(id), pieces.collect()).await
+    }
+
+    /// Stores these bytes, one piece behind the other.
+    pub(super) async fn put_pieces(
+        &self,
+        place: &str,
+        pieces: Vec<Bytes>,
+    ) -> Result<(), TierError> {
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let path = self.path(place);
+        let pieces = pieces.into_iter();
         let put = if len <= self.part_len {
             self.store.put(&path, pieces.collect()).await.map(drop)
         } else {
             self.upload(&path, cut(pieces, self.part_len as usize)).await
         };
-        put.map_err(|error| self.failure("put", &place, error))
+        put.map_err(|error| self.failure("put", place, error))
     }
 
     /// Sends a long object in parts.

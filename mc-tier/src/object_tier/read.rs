@@ -223,7 +223,7 @@ impl Objects {
 
 /// Reads the body of an answer, which has the bytes of the answer's range and not more: a server
 /// cannot make the reader allocate more than it asked for.
-async fn body(result: GetResult) -> object_store::Result<Bytes> {
+pub(super) async fn body(result: GetResult) -> object_store::Result<Bytes> {
     let len = (result.range.end - result.range.start) as usize;
     let mut chunks = result.into_stream();
     let mut bytes = BytesMut::with_capacity(len);

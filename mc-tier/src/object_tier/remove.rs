@@ -35,7 +35,7 @@ impl Objects {
     }
 
     /// Removes what is at `place`. Returns whether there was something.
-    async fn remove_at(&self, place: &str) -> Result<bool, TierError> {
+    pub(super) async fn remove_at(&self, place: &str) -> Result<bool, TierError> {
         let path = self.path(place);
         let failure = |error| self.failure("remove", place, error);
         let was_there = match self.store.head(&path).await {

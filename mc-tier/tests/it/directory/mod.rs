@@ -6,5 +6,6 @@ mod eviction;
 mod marker;
 mod medium;
 mod names;
+mod packs;
 mod ranges;
 mod unfinished;
