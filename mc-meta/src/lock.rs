@@ -36,6 +36,8 @@ pub(crate) mod rank {
     pub(crate) const EFFECTS: u8 = 16;
     /// Which reads are over.
     pub(crate) const READERS: u8 = 17;
+    /// Which puts share files.
+    pub(crate) const RUNS: u8 = 18;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.

@@ -10,7 +10,7 @@ use mc_alloc::strategy::DynAllocationStrategy;
 use mc_evict::{EvictionPolicy, Item, Watermark};
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
-use mc_types::{Generation, KeyRef, Time, TransferId};
+use mc_types::{ClientId, Generation, KeyRef, Time, TransferId};
 
 use crate::clients::Clients;
 use crate::command::{PutHandle, TransferHandle};
@@ -32,6 +32,7 @@ use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;
 use crate::tier::files::Files;
 use crate::tier::local_disk::LocalDisks;
+use crate::tier::runs::Runs;
 use crate::transfer::drain::DrainJobs;
 use crate::transfer::tasks::TaskBook;
 
@@ -73,7 +74,11 @@ pub struct Master {
     seed: u64,
     secret: GrantSecret,
     has_own_secret: bool,
+    /// The next one, a multiple of `step`.
     pub(crate) generations: AtomicU64,
+    /// What they ascend by: with files there is room for the marks of runs.
+    pub(crate) step: u64,
+    runs: Runs,
     /// The puts of the masters whose records this one was made of have generations below it.
     pub(crate) first_own: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
@@ -155,6 +160,7 @@ impl Master {
         });
         let (disks, promotion) = (config.local_disk, config.promotion);
         let local = LocalDisks::new(disks, promotion, mix(seed), Arc::clone(&quotas));
+        let step = config.disk.map_or(1, |_| Generation::STEP);
         let local = Arc::new(local);
         let labels = Labels::new(config.shards);
         let policy = config.eviction_policy.build();
@@ -203,7 +209,9 @@ impl Master {
             secret: secret_of(seed),
             // Two masters in a row should not name two puts alike. Half of the
             // range is left to count in.
-            generations: AtomicU64::new(mix(seed) >> 1),
+            generations: AtomicU64::new((mix(seed) >> 1).next_multiple_of(step)),
+            step,
+            runs: Runs::default(),
             first_own: AtomicU64::new(0),
             next_release: AtomicU64::new(u64::MAX),
             hopeless: Mutex::default(),
@@ -334,7 +342,7 @@ impl Master {
     }
 
     pub(crate) fn next_generation(&self) -> Generation {
-        Generation::new(self.generations.fetch_add(1, Ordering::Relaxed))
+        Generation::new(self.generations.fetch_add(self.step, Ordering::Relaxed))
     }
 
     /// Returns whether a put of this generation began before this master did.
@@ -342,9 +350,19 @@ impl Master {
         generation.as_u64() < self.first_own.load(Ordering::Relaxed)
     }
 
-    /// The handle of a put that begins.
-    pub(crate) fn next_put(&self) -> PutHandle {
-        let generation = self.next_generation();
+    /// The handle of a put of `len` bytes that begins. With `has_file` its object gets a file.
+    pub(crate) fn next_put(
+        &self,
+        now: Time,
+        client: ClientId,
+        len: u64,
+        has_file: bool,
+    ) -> PutHandle {
+        let draw = || self.next_generation();
+        let generation = match self.config.disk {
+            Some(disk) if has_file && disk.packs => self.runs.next(now, client, len, draw),
+            _ => draw(),
+        };
         PutHandle { generation, token: self.secret.token(generation.as_u64()) }
     }
 

@@ -95,10 +95,11 @@ impl Master {
             let old = self.clear_way(shard, key, own, emit)?;
             let label = shard.next_label();
             let (replicas, charge) = self.place_charged(put.key, len, put.config, client, label)?;
+            let disk = self.plan_file(len, charge.slot());
             let grant = PutGrant {
-                handle: self.next_put(),
+                handle: self.next_put(now, client, len, disk),
                 placements: replicas.placements(),
-                disk: self.plan_file(len, charge.slot()),
+                disk,
                 time_left: self.config.put_start_release_timeout,
             };
             let generation = grant.handle.generation;

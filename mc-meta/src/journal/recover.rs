@@ -41,7 +41,7 @@ pub use self::executor::Executor;
 
 /// Generations that are passed over: the records of the last puts before a restart may
 /// be lost, and no writer may take another's put for its own.
-const GAP: u64 = 1 << 32;
+const GAP: u64 = 1 << 44;
 
 /// Makes a master of [`Record`](crate::Record)s, applied one after the other: those of an
 /// [export](Master::export), then those of all effects since it began; or those of all

@@ -224,7 +224,9 @@ impl Master {
         space: Space<'_>,
         emit: Emit<'_>,
     ) -> PutGrant {
-        let handle = self.next_put();
+        let len = put.slice_lengths.iter().sum();
+        let disk = self.plan_file(len, space.charge.slot());
+        let handle = self.next_put(emit.now, client, len, disk);
         let generation = handle.generation;
         let mut begun = self.begun(put, shard, generation, space.replicas, space.charge);
         if let Some(old) = old {
@@ -235,7 +237,6 @@ impl Master {
                 begun.replaces = Some(old);
             }
         }
-        let disk = self.plan_file(begun.slices.total_len(), begun.tenant);
         begun.file = disk;
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);

@@ -23,7 +23,7 @@ use crate::tier::disk::OnDisk;
 use crate::tier::kinds::FileState;
 
 /// More puts than one master lives to see.
-const GENERATIONS: u64 = 1 << 48;
+const GENERATIONS: u64 = 1 << 52;
 
 /// An object that a client has found on its disk or on the shared tier.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -77,19 +77,29 @@ impl ReplicaKinds {
 }
 
 /// The tier of files that every client reaches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskConfig {
     /// Bytes of all files together; `None` is as many as there are. A put that finds no
     /// room among them is planned without a file.
     pub capacity: Option<u64>,
+    /// Whether clients may write objects of up to 8 MiB that they put within a second to one file, of up to 64 MiB:
+    /// such puts have generations of one [run](mc_types::Generation::run). Default true. Clients that cannot read
+    /// such files, as those of older versions, find nothing in them.
+    pub packs: bool,
 }
 
 impl DiskConfig {
     /// A tier of this many bytes.
     #[must_use]
     pub const fn with_capacity(bytes: u64) -> Self {
-        Self { capacity: Some(bytes) }
+        Self { capacity: Some(bytes), packs: true }
+    }
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self { capacity: None, packs: true }
     }
 }
 

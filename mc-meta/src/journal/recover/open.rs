@@ -88,9 +88,10 @@ impl Rebuild {
         let Self { master, parts, .. } = self;
         let next = parts.iter().map(|part| part.next_generation).max().unwrap_or(0);
         if next > 0 {
-            master.generations.store(next + GAP, Ordering::Relaxed);
-            master.first_own.store(next + GAP, Ordering::Relaxed);
-            corrections.next_generation = Some(Generation::new(next + GAP));
+            let first = (next + GAP).next_multiple_of(master.step);
+            master.generations.store(first, Ordering::Relaxed);
+            master.first_own.store(first, Ordering::Relaxed);
+            corrections.next_generation = Some(Generation::new(first));
         }
         if let Some(disks) = master.local.config {
             master.local.book.lock().await_all(now + disks.return_timeout);

@@ -64,10 +64,25 @@ fn handle(generation: Generation) -> PutHandle {
 
 /// The number that was given out last, to a put, a copy or a move.
 fn newest(master: &Master) -> Generation {
-    let page = master.export(at(0), ExportCursor::default());
-    match page.records.first() {
-        Some(Record::Generations { next }) => Generation::new(next.as_u64() - 1),
-        other => panic!("{other:?}"),
+    let (mut cursor, mut last, mut newest) = (Some(ExportCursor::default()), None, None);
+    while let Some(from) = cursor {
+        let page = master.export(at(0), from);
+        for record in &page.records {
+            match record {
+                Record::Generations { next } => last = Some(next.as_u64() - 1),
+                Record::Object(object) => newest = newest.max(Some(object.generation)),
+                _ => {}
+            }
+        }
+        cursor = page.next;
+    }
+    let last = last.expect("an export says which generations are given");
+    let step = Generation::STEP;
+    // With files, numbers have marks, and there are gaps between them.
+    match newest {
+        _ if (last + 1) % step > 0 => Generation::new(last),
+        Some(newest) if newest.as_u64() / step == last / step => newest,
+        _ => Generation::new(last + 1 - step),
     }
 }
 
