@@ -26,6 +26,7 @@ use tracing::warn;
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
+use crate::pack_file::MOST;
 use crate::packs::Packs;
 use crate::place::{place, run_of_pack};
 use crate::tier::{MediumSpace, ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
@@ -304,6 +305,10 @@ impl Tier for DirectoryTier {
     fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
         let alone = self.packs.put(self, objects)?;
         alone.into_iter().try_for_each(|(id, object)| self.put(id, object))
+    }
+
+    fn put_at_once(&self) -> usize {
+        MOST
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {

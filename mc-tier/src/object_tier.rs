@@ -26,6 +26,7 @@ use tracing::warn;
 
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId};
+use crate::pack_file::MOST;
 use crate::packs::{PackMedium, Packs};
 use crate::place::{Cursor, run_of_pack};
 use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage, Watermarks};
@@ -285,6 +286,10 @@ impl Tier for ObjectStoreTier {
     fn put_many(&self, objects: &[(ObjectId, ObjectBytes)]) -> Result<(), TierError> {
         let alone = self.packs.put(self, objects)?;
         alone.into_iter().try_for_each(|(id, object)| self.put(id, object))
+    }
+
+    fn put_at_once(&self) -> usize {
+        MOST
     }
 
     fn get(&self, id: &ObjectId) -> Result<Option<ObjectBytes>, TierError> {

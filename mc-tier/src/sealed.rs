@@ -182,6 +182,10 @@ impl Tier for SealedTier {
         self.inner.put_many(&objects.iter().map(to_put).collect::<Result<Vec<_>, TierError>>()?)
     }
 
+    fn put_at_once(&self) -> usize {
+        self.inner.put_at_once()
+    }
+
     fn put_making_room(
         &self,
         id: &ObjectId,

@@ -43,6 +43,11 @@ pub trait Tier: Send + Sync + fmt::Debug {
         objects.iter().try_for_each(|(id, object)| self.put(id, object))
     }
 
+    /// Returns how many objects [`put_many`](Self::put_many) stores by one operation of the medium; by default 1.
+    fn put_at_once(&self) -> usize {
+        1
+    }
+
     /// Stores an object as [`put`](Self::put) does, and evicts the oldest objects where there is no room
     /// for it: by default a sixteenth of all. Calls `evicted` with the id of each object after its removal.
     ///

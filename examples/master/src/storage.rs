@@ -40,6 +40,16 @@ pub(crate) struct StorageArgs {
         action = ArgAction::Set
     )]
     disk_eviction: bool,
+    /// Let clients write objects of up to 8 MiB that they put within a second to one file, of up to 64 MiB. Clients
+    /// of older versions cannot read such files: turn it off while there are any.
+    #[arg(
+        long = "pack_files",
+        default_value_t = true,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pack_files: bool,
     /// Let clients keep objects on their own disks, too; they offer a disk with --enable_ssd_offload.
     #[arg(
         long = "enable_offload",
@@ -172,8 +182,9 @@ impl StorageArgs {
         });
         let capacity = bytes.min();
         if self.has_files() {
-            config.disk =
-                Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
+            let mut disk = capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity);
+            disk.packs = self.pack_files;
+            config.disk = Some(disk);
         }
         let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
         if self.offload {

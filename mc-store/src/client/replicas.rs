@@ -84,8 +84,8 @@ impl Client {
         })
     }
 
-    /// The path of the file that an object has on the shared tier, or would have; `None` when the
-    /// cluster has no directory for files, or the key is none.
+    /// The path of the file that an object has on the shared tier, or would have, if it shares none with
+    /// others; `None` when the cluster has no directory for files, or the key is none.
     #[must_use]
     pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
         let shared = self.core.shared_tier.as_ref()?;

@@ -13,6 +13,7 @@ use mc_store::{
     MasterConfig, StartError, StorageSettings,
 };
 use mc_testkit::eventually_async;
+use mc_tier::{DirectoryTier, SyncPolicy, Tier as _};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -41,11 +42,9 @@ fn has(directory: &Path, bytes: &[u8]) -> bool {
     })
 }
 
-/// The number of files of objects below `root`.
-fn files(root: &Path) -> usize {
-    let folders = fs::read_dir(root.join("cluster")).unwrap().map(|it| it.unwrap().path());
-    let folders = folders.filter(|folder| !folder.ends_with("tmp"));
-    folders.map(|folder| fs::read_dir(folder).unwrap().count()).sum()
+/// The number of objects in files below `root`.
+fn in_files(root: &Path) -> u64 {
+    DirectoryTier::open(root, "cluster", SyncPolicy::None).unwrap().usage().unwrap().objects
 }
 
 /// A cluster with disks of nodes, or with files in `root`.
@@ -80,7 +79,7 @@ async fn files_are_read_by_those_who_have_the_key_and_deleted_by_all() {
         writer.put(&format!("value-{len}"), content("value", len)).await.unwrap();
     }
     assert!(writer.flush_files(DEADLINE).await);
-    assert_eq!(files(root.path()), 4);
+    assert_eq!(in_files(root.path()), 4);
     assert!(!has(root.path(), &content("value", 100)));
     // From memory nobody needs a key.
     assert_eq!(other.get("value-1").await.unwrap(), content("value", 1));
@@ -97,7 +96,7 @@ async fn files_are_read_by_those_who_have_the_key_and_deleted_by_all() {
     // A node that has no key deletes what is removed.
     let _node = cluster.node().segment_size(ByteSize::mib(16)).connect().await.unwrap();
     other.remove_all(true).await.unwrap();
-    eventually_async(DEADLINE, "no file is left", async || files(root.path()) == 0).await;
+    eventually_async(DEADLINE, "no file is left", async || in_files(root.path()) == 0).await;
 }
 
 fn node(cluster: &Cluster, directory: &Path) -> ClientBuilder {

@@ -15,7 +15,7 @@ use mc_store::{
     Put, PutOutcome, ReplicateConfig, StorageSettings,
 };
 use mc_testkit::{Input, Program, eventually_async, preload, role};
-use mc_tier::{Faults, FaultyTier, MemoryTier, Tier as _};
+use mc_tier::{DirectoryTier, Faults, FaultyTier, MemoryTier, SyncPolicy, Tier as _};
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -52,6 +52,12 @@ fn files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// The objects in files.
+fn stored(root: &Path) -> u64 {
+    let tier = DirectoryTier::open(root, "cluster", SyncPolicy::None).unwrap();
+    tier.usage().unwrap().objects
+}
+
 /// Takes the memory of all objects away: those without a file are lost.
 async fn lose_memory(cluster: &mut Cluster) {
     cluster.nodes.remove(0).shutdown().await;
@@ -72,7 +78,7 @@ async fn objects_are_read_from_files_when_their_memory_is_gone() {
     let parts = [10, 100_000, 7].map(|len| content("parts", len)).to_vec();
     writer.put_parts("parts", parts.clone(), &ReplicateConfig::default()).await.unwrap();
     flush(&writer).await;
-    assert_eq!(files(root.path()).len(), 5);
+    assert_eq!(stored(root.path()), 5);
     assert_eq!(cluster.master.report().disk_put_ends, 5);
     lose_memory(&mut cluster).await;
     for len in [1, 4096, 65_537, 3_000_001] {
@@ -100,6 +106,74 @@ async fn objects_are_read_from_files_when_their_memory_is_gone() {
     assert_eq!(piece(120_000, 11).to_vec(), whole[99_999..100_010]);
     let metrics = reader.metrics().shared_tier.unwrap();
     assert_eq!((metrics.reads.count(), metrics.missing, metrics.failed_reads), (12, 0, 0));
+}
+
+/// Each was a file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_put_together_share_a_file() {
+    const COUNT: usize = 600;
+    let root = root();
+    let mut cluster = cluster(root.path(), ByteSize::mib(64)).await;
+    let (writer, reader) = (cluster.app().await, cluster.app().await);
+    let name = |n: usize| format!("k{n}");
+    let len = |n: usize| [1000, 65_536, 4097][n % 3];
+    for first in (0..COUNT).step_by(200) {
+        let keys: Vec<String> = (first..first + 200).map(name).collect();
+        let puts = keys.iter().zip(first..);
+        let puts = puts.map(|(key, n)| Put::new(key, content(key, len(n)))).collect();
+        for put in writer.batch_put(puts, &ReplicateConfig::default()).await {
+            assert_eq!(put.unwrap(), PutOutcome::Stored);
+        }
+    }
+    // This shares its file with nothing.
+    writer.put("long", content("long", 9 * MIB)).await.unwrap();
+    flush(&writer).await;
+    assert_eq!(stored(root.path()), COUNT as u64 + 1);
+    // As many as a busy machine takes seconds for its puts, and not more than one for each batch.
+    assert!(files(root.path()).len() <= 4, "{:?}", files(root.path()));
+    assert_eq!(cluster.master.report().disk_put_ends, COUNT as u64 + 1);
+    // Of removed objects nothing is left when half of a file's are.
+    for n in 0..COUNT / 3 {
+        writer.remove(&name(n), true).await.unwrap();
+    }
+    let left = (COUNT - COUNT / 3) as u64 + 1;
+    eventually_async(DEADLINE, "removals", async || stored(root.path()) == left).await;
+    lose_memory(&mut cluster).await;
+    for n in 0..COUNT {
+        let found = reader.get(&name(n)).await;
+        if n < COUNT / 3 {
+            assert!(matches!(found, Err(GetError::NotFound)), "{n}: {found:?}");
+        } else {
+            assert_eq!(found.unwrap(), content(&name(n), len(n)), "{n}");
+        }
+    }
+    let value = content("k500", len(500));
+    assert_eq!(reader.get_range("k500", 500..1000).await.unwrap(), value.slice(500..1000));
+    let metrics = reader.metrics().shared_tier.unwrap();
+    assert_eq!((metrics.missing, metrics.failed_reads), (0, 0));
+    // The memory of another node, which deletes files.
+    let node = mc_cluster_testkit::node(&cluster.master.local_addr());
+    let node = node.segment_size(ByteSize::mib(1)).connect().await.unwrap();
+    reader.remove_all(true).await.unwrap();
+    eventually_async(DEADLINE, "no file", async || files(root.path()).is_empty()).await;
+    node.shutdown().await;
+}
+
+/// What older clients cannot read is not written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_may_want_a_file_for_each_object() {
+    let root = root();
+    let mut config = MasterConfig::default();
+    let mut disk = DiskConfig::default();
+    disk.packs = false;
+    config.disk = Some(disk);
+    let cluster = Cluster::of(master(root.path()).config(config), &[ByteSize::mib(8)]).await;
+    let app = cluster.app().await;
+    for n in 0..20 {
+        app.put(&format!("k{n}"), content("value", 1000)).await.unwrap();
+    }
+    flush(&app).await;
+    assert_eq!(files(root.path()).len(), 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,7 +213,7 @@ async fn puts_that_outrun_their_files_lose_none() {
         let key = format!("k{n}");
         assert_eq!(app.get(&key).await.unwrap(), content(&key, MIB), "{key}");
     }
-    assert_eq!(files(root.path()).len(), 200);
+    assert_eq!(stored(root.path()), 200);
 }
 
 /// Such a client has no threads otherwise.
@@ -156,7 +230,7 @@ async fn a_blocking_client_writes_files_between_its_calls() {
         app
     });
     let app = app.await.unwrap();
-    eventually_async(DEADLINE, "20 files", async || files(root.path()).len() == 20).await;
+    eventually_async(DEADLINE, "20 files", async || stored(root.path()) == 20).await;
     lose_memory(&mut cluster).await;
     let reader = cluster.app().await;
     let is_there = async || reader.get("k19").await.is_ok();
@@ -177,14 +251,14 @@ async fn files_go_with_their_objects() {
         app.put(key, content(key, 1000)).await.unwrap();
     }
     flush(&app).await;
-    assert_eq!(files(root.path()).len(), 4);
+    assert_eq!(stored(root.path()), 4);
     app.remove("removed", true).await.unwrap();
     app.upsert("replaced", "another").await.unwrap();
     flush(&app).await;
-    eventually_async(DEADLINE, "three files", async || files(root.path()).len() == 3).await;
+    eventually_async(DEADLINE, "three files", async || stored(root.path()) == 3).await;
     assert_eq!(app.get("replaced").await.unwrap(), "another");
     app.remove_all(true).await.unwrap();
-    eventually_async(DEADLINE, "no file", async || files(root.path()).is_empty()).await;
+    eventually_async(DEADLINE, "no file", async || stored(root.path()) == 0).await;
     assert_eq!(cluster.master.report().disk_used, 0);
 }
 
@@ -202,8 +276,7 @@ async fn the_oldest_files_make_room_for_new_ones() {
         eventually_async(DEADLINE, "room for the next file", has_room).await;
     }
     // The master hears of evicted files while others are evicted.
-    let knows_all =
-        async || files(root.path()).len() as u64 * MIB as u64 == cluster.master.report().disk_used;
+    let knows_all = async || stored(root.path()) * MIB as u64 == cluster.master.report().disk_used;
     eventually_async(DEADLINE, "the master to know which files are left", knows_all).await;
     let report = cluster.master.report();
     assert!(report.disk_evictions >= 10, "{report:?}");

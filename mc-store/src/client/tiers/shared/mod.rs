@@ -3,10 +3,11 @@
 //! An object's file is written after its put ([`persist`]) and read when memory does not have the
 //! object any more. What keeps the files in step with the objects is in [`upkeep`]. Where the master
 //! knows of no files, the client finds them by their names ([`unlisted`]). Where the tier is a bucket, a "file" is
-//! an object in it ([`opening`]).
+//! an object in it ([`opening`]). Objects that are put one after the other share files ([`packing`]).
 
 mod eviction;
 mod opening;
+mod packing;
 mod persist;
 mod promote;
 mod queue;

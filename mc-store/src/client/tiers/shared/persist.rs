@@ -5,6 +5,7 @@
 //! this client's own segment, from which the file is written, and none of what would be too many bytes:
 //! they are read back. That grants a lease, which keeps the object in memory at the cost of others.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +19,8 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::SharedTier;
-use super::queue::{Job, Pending};
+use super::packing::Packing;
+use super::queue::{Flushing, Job, Pending};
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
@@ -28,6 +30,9 @@ use crate::client::tiers::objects::{object_of, verified};
 /// millisecond, a file of 64 KiB takes three: so many writers are half a gigabyte a second.
 pub(super) const WRITERS: usize = 32;
 const BYTES: u64 = 256 << 20;
+
+/// Objects that are read back at a time.
+const READ_BACK: usize = 256;
 
 /// Files that one call reports.
 const OUTCOMES: usize = 256;
@@ -43,47 +48,60 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 type Written = (Pending, bool);
 
 /// Writes files, so many at a time, until the client has gone.
-pub(super) async fn write_files(core: Weak<Core>, mut queue: mpsc::Receiver<Job>, writers: usize) {
-    let mut writing: JoinSet<Written> = JoinSet::new();
-    let (mut written, mut bytes, mut next) = (Vec::new(), 0, None::<Job>);
-    let mut report_at = Instant::now();
+pub(super) async fn write_files(
+    core: Weak<Core>,
+    mut queue: mpsc::Receiver<Job>,
+    flushing: Arc<Flushing>,
+    writers: usize,
+) {
+    let mut writing: JoinSet<Vec<Written>> = JoinSet::new();
+    let (mut packing, mut ready) = (Packing::default(), VecDeque::<Vec<Job>>::new());
+    let (mut written, mut bytes, mut report_at) = (Vec::new(), 0, Instant::now());
     loop {
         if written.is_empty() {
             report_at = Instant::now() + REPORT_EVERY;
         }
+        let gathered_until = packing.next_end();
         tokio::select! {
             biased;
             Some(done) = writing.join_next() => {
-                let len = done.as_ref().map_or(0, |(pending, _)| pending.len());
+                let done = done.unwrap_or_default();
+                let len: u64 = done.iter().map(|(pending, _)| pending.len()).sum();
                 bytes = if writing.is_empty() { 0 } else { bytes - len };
                 written.extend(done);
             }
             () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
-            job = queue.recv(), if next.is_none() && writing.len() < writers => {
+            job = queue.recv(), if ready.is_empty() && writing.len() < writers => {
                 let Some(job) = job else { return };
-                next = Some(job);
+                if Packing::takes(&job) && core.upgrade().is_some_and(|core| core.has_packs()) {
+                    packing.add(job, Instant::now());
+                } else {
+                    ready.push_back(vec![job]);
+                }
             }
+            () = tokio::time::sleep_until(gathered_until.unwrap_or(report_at)),
+                if gathered_until.is_some() && ready.is_empty() => {}
+            () = flushing.asked() => {}
         }
-        let has_room = |(_, next): &mut Job| writing.is_empty() || bytes + next.len() <= BYTES;
-        if let Some((turn, mut pending)) = next.take_if(has_room) {
-            let Some(core) = core.upgrade() else { return };
-            if core.is_late(&pending) {
-                pending.bytes = None;
-                written.push((pending, false));
-            } else {
-                bytes += pending.len();
-                writing.spawn(async move {
-                    let is_written = match core.has_unlisted() {
-                        true => core.write_in_turn(turn, &pending).await,
-                        false => core.write_file(&pending).await,
-                    };
-                    pending.bytes = None;
-                    (pending, is_written)
-                });
+        if ready.is_empty() {
+            let is_over = flushing.is_asked() && queue.is_empty();
+            ready.extend(packing.take(Instant::now(), is_over));
+        }
+        while let Some(jobs) = ready.front() {
+            let len: u64 = jobs.iter().map(|(_, pending)| pending.len()).sum();
+            if !writing.is_empty() && (writing.len() >= writers || bytes + len > BYTES) {
+                break;
             }
+            let jobs = ready.pop_front().expect("it is the first");
+            let Some(core) = core.upgrade() else { return };
+            let (late, jobs): (Vec<_>, Vec<_>) =
+                jobs.into_iter().partition(|(_, pending)| core.is_late(pending));
+            written.extend(late.into_iter().map(|(_, pending)| (pending.without_bytes(), false)));
+            bytes += jobs.iter().map(|(_, pending)| pending.len()).sum::<u64>();
+            writing.spawn(async move { core.write_jobs(jobs).await });
         }
         let is_due = written.len() >= OUTCOMES || Instant::now() >= report_at;
-        if is_due || writing.is_empty() && next.is_none() && queue.is_empty() {
+        if is_due || writing.is_empty() && ready.is_empty() && queue.is_empty() {
             let Some(core) = core.upgrade() else { return };
             core.report_written(std::mem::take(&mut written)).await;
         }
@@ -107,6 +125,93 @@ impl Core {
             shared.counters.late();
         }
         is_late
+    }
+
+    /// Returns whether objects may be written as one file.
+    fn has_packs(&self) -> bool {
+        let Some(shared) = &self.shared_tier else { return false };
+        !shared.is_unlisted && shared.tier().is_some_and(|tier| tier.put_at_once() > 1)
+    }
+
+    /// Writes objects, several as one file.
+    async fn write_jobs(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<Written> {
+        let outcomes = match &jobs[..] {
+            [] => Vec::new(),
+            [(turn, pending)] if self.has_unlisted() => {
+                vec![self.write_in_turn(*turn, pending).await]
+            }
+            [(_, pending)] => vec![self.write_file(pending).await],
+            jobs => self.write_pack(jobs).await,
+        };
+        let pending = jobs.into_iter().map(|(_, pending)| pending.without_bytes());
+        pending.zip(outcomes).collect()
+    }
+
+    /// Writes objects as one file. Returns which are written.
+    async fn write_pack(self: &Arc<Self>, jobs: &[Job]) -> Vec<bool> {
+        let none = || vec![false; jobs.len()];
+        let Some(shared) = &self.shared_tier else { return none() };
+        let Some(tier) = shared.tier() else { return none() };
+        if shared.is_paused() {
+            jobs.iter().for_each(|_| shared.counters.no_room());
+            return none();
+        }
+        let begun = Instant::now();
+        let mut sources = Vec::with_capacity(jobs.len());
+        for ((_, pending), source) in jobs.iter().zip(self.sources(jobs).await) {
+            let id = self.file_id(shared, pending.key.as_ref(), pending.handle.generation).ok();
+            sources.push(source.zip(id).map(|(source, id)| (source, id, pending.slices.clone())));
+        }
+        let write = move || {
+            let mut objects = Vec::with_capacity(sources.len());
+            let mut is_there = Vec::with_capacity(sources.len());
+            for source in sources {
+                // What has changed in memory, or has gone, is left out.
+                let object =
+                    source.and_then(|(source, id, slices)| Some((id, source.object(&slices)?)));
+                is_there.push(object.is_some());
+                objects.extend(object);
+            }
+            let written = tier.put_many(&objects).map_err(|error| error.to_string());
+            (is_there, written)
+        };
+        let written = self.settings.environment.blocking(write).await;
+        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        shared.last_write.store(took, Ordering::Relaxed);
+        let Some(Ok((is_there, written))) = written else { return none() };
+        for ((_, pending), _) in jobs.iter().zip(&is_there).filter(|(_, is_there)| **is_there) {
+            let outcome = written.as_ref().map(|()| pending.len()).map_err(drop);
+            shared.counters.written(begun.elapsed(), outcome);
+        }
+        if let Err(error) = &written {
+            shared.counters.complain(|failures| {
+                warn!(objects = jobs.len(), %error, failures, "a file of objects could not be written");
+            });
+            return none();
+        }
+        is_there
+    }
+
+    /// Where the bytes of these objects are.
+    async fn sources(&self, jobs: &[Job]) -> Vec<Option<Source>> {
+        let mut sources: Vec<_> =
+            jobs.iter().map(|(_, pending)| self.source_at_hand(pending)).collect();
+        let mut far: Vec<usize> = (0..jobs.len()).filter(|at| sources[*at].is_none()).collect();
+        // They are read back in parts that one call takes.
+        while !far.is_empty() {
+            let part = far.split_off(far.len().saturating_sub(READ_BACK));
+            let item = |at: &usize| {
+                let pending = &jobs[*at].1;
+                let generation = Some(pending.handle.generation);
+                Item::new(pending.key.as_str(), None, generation, Target::OWNED)
+            };
+            let mut items: Vec<_> = part.iter().map(item).collect();
+            self.get_all(&mut items).await;
+            for (at, item) in part.into_iter().zip(items) {
+                sources[at] = whole(&jobs[at].1, item);
+            }
+        }
+        sources
     }
 
     /// Writes the file of an object. Returns whether it is written.
@@ -144,23 +249,22 @@ impl Core {
 
     /// Where the object's bytes are; `None` when it is gone.
     async fn source(&self, pending: &Pending) -> Option<Source> {
-        let (key, extent) = pending.replica;
-        if let Some(bytes) = &pending.bytes {
-            return Some(Source::Slices(bytes.slices.clone()));
-        }
-        if let Some(own) = self.segments.local(key, extent) {
-            return Some(Source::Own(own));
+        if let Some(source) = self.source_at_hand(pending) {
+            return Some(source);
         }
         let generation = Some(pending.handle.generation);
         let mut items = [Item::new(pending.key.as_str(), None, generation, Target::OWNED)];
         self.get_all(&mut items).await;
         let [item] = items;
-        match item.into_bytes() {
-            Ok(bytes) => Some(Source::Whole(bytes)),
-            Err(error) => {
-                debug!(key = %pending.key, %error, "an object went before its file was written");
-                None
-            }
+        whole(pending, item)
+    }
+
+    /// Where the object's bytes are in this process.
+    fn source_at_hand(&self, pending: &Pending) -> Option<Source> {
+        let (key, extent) = pending.replica;
+        match &pending.bytes {
+            Some(bytes) => Some(Source::Slices(bytes.slices.clone())),
+            None => self.segments.local(key, extent).map(Source::Own),
         }
     }
 
@@ -214,6 +318,17 @@ impl Core {
                     return;
                 }
             }
+        }
+    }
+}
+
+/// The bytes of an object that was read back.
+fn whole(pending: &Pending, item: Item<'_>) -> Option<Source> {
+    match item.into_bytes() {
+        Ok(bytes) => Some(Source::Whole(bytes)),
+        Err(error) => {
+            debug!(key = %pending.key, %error, "an object went before its file was written");
+            None
         }
     }
 }

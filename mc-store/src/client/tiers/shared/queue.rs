@@ -41,6 +41,11 @@ pub(in crate::client) struct Pending {
 }
 
 impl Pending {
+    /// The same, when its file is written or will not be.
+    pub(super) fn without_bytes(self) -> Self {
+        Self { bytes: None, ..self }
+    }
+
     /// The object's bytes.
     pub(super) fn len(&self) -> u64 {
         self.slices.iter().map(|slice| slice.len).sum()
@@ -131,6 +136,41 @@ pub(super) struct Queue {
     held: Arc<AtomicUsize>,
     /// Told when there are none.
     is_empty: Notify,
+    pub(super) flushing: Arc<Flushing>,
+}
+
+/// Who waits until all files are written: then nothing is gathered.
+#[derive(Debug, Default)]
+pub(super) struct Flushing {
+    waiting: AtomicUsize,
+    asked: Notify,
+}
+
+impl Flushing {
+    /// Returns whether somebody waits.
+    pub(super) fn is_asked(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until somebody has begun to wait.
+    pub(super) async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    fn ask(self: &Arc<Self>) -> Asked {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.asked.notify_one();
+        Asked(Arc::clone(self))
+    }
+}
+
+/// Somebody waits as long as this lives.
+struct Asked(Arc<Flushing>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Default for Queue {
@@ -147,6 +187,7 @@ impl Default for Queue {
             open: AtomicUsize::new(0),
             held: Arc::default(),
             is_empty: Notify::new(),
+            flushing: Arc::default(),
         }
     }
 }
@@ -225,6 +266,7 @@ impl SharedTier {
     /// Waits until no file of this client waits to be written, and the master knows of all. Returns
     /// whether that was within `limit`.
     pub(in crate::client) async fn flush(&self, limit: Duration) -> bool {
+        let _asked = self.queue.flushing.ask();
         let all_written = async {
             loop {
                 let mut told = pin!(self.queue.is_empty.notified());

@@ -50,7 +50,12 @@ impl Core {
         // One name is written and deleted again and again, in turn.
         let writers = if shared.is_unlisted { 1 } else { WRITERS };
         if let Some(jobs) = shared.queue.take() {
-            let writing = write_files(Arc::downgrade(self), jobs, writers);
+            let writing = write_files(
+                Arc::downgrade(self),
+                jobs,
+                Arc::clone(&shared.queue.flushing),
+                writers,
+            );
             self.background.lock().spawn_on(writing, &self.runtime);
         }
         if shared.is_unlisted
