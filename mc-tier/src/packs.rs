@@ -1,5 +1,7 @@
 //! The packs of a tier: which objects are in which, and which of these were removed.
 
+mod ahead;
+
 use core::ops::Range;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+
+use ahead::{Chunks, Pack, Trail};
 
 use crate::error::{Damage, TierError};
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
@@ -68,6 +72,7 @@ pub(crate) trait PackMedium {
 #[derive(Debug, Default)]
 pub(crate) struct Packs {
     state: Mutex<State>,
+    chunks: Chunks,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +91,7 @@ struct Known {
     tag: Tag,
     /// Since it was last passed over.
     is_used: AtomicBool,
+    trail: Trail,
 }
 
 impl State {
@@ -156,7 +162,7 @@ impl Known {
 struct Found {
     packed: PackedObject,
     place: String,
-    tag: Tag,
+    known: Arc<Known>,
 }
 
 impl Packs {
@@ -191,7 +197,12 @@ impl Packs {
             let bytes =
                 if bytes.len() < first.len() { Bytes::copy_from_slice(&bytes) } else { bytes };
             let index = PackIndex::parse(bytes, run, pack_len).map_err(failure)?;
-            let known = Arc::new(Known { index, tag, is_used: AtomicBool::new(true) });
+            let known = Arc::new(Known {
+                index,
+                tag,
+                is_used: AtomicBool::new(true),
+                trail: Trail::default(),
+            });
             let mut state = self.state.lock();
             state.learn(run, &known.index);
             state.keep(run, &known);
@@ -225,7 +236,7 @@ impl Packs {
         }
         let place = pack_place(run);
         let packed = known.index.object(number).map_err(|error| failure(medium, &place, error))?;
-        Ok(Some(Found { packed, place, tag: known.tag.clone() }))
+        Ok(Some(Found { packed, place, known }))
     }
 
     /// What is known of an object without its bytes, if it is in a pack.
@@ -295,7 +306,10 @@ impl Packs {
             let Some(found) = self.find(medium, id, attempt > 0)? else { return Ok(None) };
             let (what, range) = wanted(&found.packed.object)?;
             let within = found.packed.within(&range);
-            match medium.read(&found.place, within, Some(&found.tag))? {
+            let Known { tag, trail, .. } = &*found.known;
+            let run = id.generation().run().unwrap_or_default();
+            let pack = Pack { run, place: &found.place, tag, trail };
+            match self.chunks.read(medium, &pack, within)? {
                 Read::Part { bytes, .. } if bytes.len() as u64 == range.end - range.start => {
                     return Ok(Some((found, what, bytes)));
                 }
