@@ -7,9 +7,7 @@ use std::io::Cursor;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use mc_ha::encoding::{
-    Batch, BatchBuilder, BatchReader, DamagedRecord, HEADER_LEN, RecordVisitor,
-};
+use mc_ha::encoding::{Batch, BatchBuilder, BatchReader, DamagedRecord, HEADER_LEN, RecordVisitor};
 use mc_meta::{Record, RecordRef};
 use mc_types::{Epoch, KeyRef, Sequence};
 

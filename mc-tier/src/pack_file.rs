@@ -129,7 +129,8 @@ impl PackIndex {
     }
 
     /// Objects, those that were removed included.
-    pub(crate) const fn count(&self) -> usize {
+    #[must_use]
+    pub const fn count(&self) -> usize {
         self.count
     }
 
@@ -304,5 +305,122 @@ impl PackedObject {
     /// Where a range of the object is in the pack.
     pub(crate) const fn within(&self, range: &Range<u64>) -> Range<u64> {
         self.at + range.start..self.at + range.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mc_types::{Generation, ObjectKey};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::object::SliceBytes;
+
+    const RUN: u64 = 0x9_0003;
+
+    fn objects() -> Vec<(ObjectId, ObjectBytes)> {
+        let object = |(place, len): (u32, usize)| {
+            let key = ObjectKey::new(format!("key-{place}")).unwrap();
+            let id = ObjectId::new("team", key, Generation::in_run(RUN, place)).unwrap();
+            let bytes = Bytes::from(mc_testkit::content("pack", len));
+            (id, ObjectBytes::new(vec![SliceBytes::new(bytes)]).unwrap())
+        };
+        [(0, 5), (7, 100), (8, 1), ((1 << 20) - 1, 40)].map(object).to_vec()
+    }
+
+    fn pack() -> Vec<u8> {
+        let objects = objects();
+        let (packs, alone) = Gathered::sort(&objects);
+        assert!(alone.is_empty());
+        assert_eq!(packs.len(), 1);
+        packs[0].1.encode(RUN).concat()
+    }
+
+    /// Gives an index that was changed the right checksum, if it says where that is.
+    fn seal(index: &mut [u8]) {
+        let Ok((_, count, headers)) = fixed(index) else { return };
+        let checked = index_len(count, headers) - count - CHECKSUM;
+        if checked + CHECKSUM <= index.len() {
+            let checksum = crc32c(&index[..checked]).as_u32().to_le_bytes();
+            index[checked..checked + CHECKSUM].copy_from_slice(&checksum);
+        }
+    }
+
+    #[test]
+    fn the_format_is_as_documented() {
+        let (pack, objects) = (Bytes::from(pack()), objects());
+        let headers: Vec<u8> = objects
+            .iter()
+            .flat_map(|(id, object)| encode_header(&StoredObject::of(id.clone(), object)))
+            .collect();
+        let mut expected = b"MCTP\x01\0\0\0\x03\0\x09\0\0\0\0\0\x04\0\0\0".to_vec();
+        expected.extend((headers.len() as u32).to_le_bytes());
+        let len = 28 + 17 * 4 + headers.len();
+        let mut header_at = 0_u32;
+        for (at, (id, object)) in [0_u64, 5, 105, 106].into_iter().zip(&objects) {
+            expected.extend((len as u64 + at).to_le_bytes());
+            expected.extend(header_at.to_le_bytes());
+            expected.extend(id.generation().place_in_run().to_le_bytes());
+            header_at += encode_header(&StoredObject::of(id.clone(), object)).len() as u32;
+        }
+        expected.extend(&headers);
+        let checksum = crc32c(&expected).as_u32().to_le_bytes();
+        expected.extend(checksum);
+        expected.extend([0; 4]);
+        objects.iter().for_each(|(_, object)| expected.extend(object.slices()[0].bytes()));
+        assert_eq!(pack, expected);
+
+        assert_eq!(PackIndex::len_of(&pack[..PackIndex::LEN_KNOWN_AFTER]), Ok(len));
+        let index = PackIndex::parse(pack.slice(..len), RUN, pack.len() as u64).unwrap();
+        for (number, (id, object)) in objects.iter().enumerate() {
+            assert_eq!(index.number_of(id), Some(number));
+            let stored = StoredObject::of(id.clone(), object);
+            assert_eq!(index.object(number).unwrap().object, stored);
+            assert!(!index.was_removed(number));
+            let mut removed = pack.to_vec();
+            removed[index.removal(number) as usize] = 1;
+            let removed = Bytes::from(removed).slice(..len);
+            let removed = PackIndex::parse(removed, RUN, pack.len() as u64).unwrap();
+            assert!((0..4).all(|other| removed.was_removed(other) == (other == number)));
+        }
+        let other = ObjectKey::new("other").unwrap();
+        let other = ObjectId::new("team", other, Generation::in_run(RUN, 7)).unwrap();
+        assert_eq!(index.number_of(&other), None);
+        let another_run = PackIndex::parse(pack.slice(..len), RUN + 1, pack.len() as u64);
+        assert_eq!(another_run.unwrap_err(), Damage::Index.into());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_an_index_says_its_objects_are_within_the_pack(
+            changes in prop::collection::vec((0usize..400, any::<u8>()), 0..12),
+            cut in prop::option::of(0usize..400),
+            is_sealed in any::<bool>(),
+        ) {
+            let whole = pack();
+            let mut index = whole.clone();
+            for (at, byte) in changes {
+                let len = index.len();
+                index[at % len] = byte;
+            }
+            index.truncate(cut.unwrap_or(usize::MAX));
+            if is_sealed {
+                seal(&mut index);
+            }
+            let pack_len = whole.len() as u64;
+            if let Ok(len) = PackIndex::len_of(&index)
+                && len <= index.len()
+                && let Ok(index) = PackIndex::parse(Bytes::from(index).slice(..len), RUN, pack_len)
+            {
+                let mut end = len as u64;
+                for number in 0..index.count() {
+                    let PackedObject { object, at } = index.object(number).unwrap();
+                    prop_assert_eq!(at, end);
+                    end += object.object_len();
+                    prop_assert_eq!(index.number_of(object.id()), Some(number));
+                }
+                prop_assert_eq!(end, pack_len);
+            }
+        }
     }
 }
