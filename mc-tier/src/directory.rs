@@ -356,6 +356,7 @@ impl Tier for DirectoryTier {
         }
     }
 
+    /// What shares a pack is removed by one operation.
     fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
         let mut removed = 0;
         for (id, outcome) in ids.iter().zip(self.packs.remove(self, ids)?) {
@@ -378,14 +379,14 @@ impl Tier for DirectoryTier {
         let (mut usage, mut packs) = (TierUsage::default(), Vec::new());
         self.for_each_file(&mut |file| {
             match run_of_pack(&file.place) {
-                Some(run) => packs.push(run),
+                Some(run) => packs.push((run, file.len)),
                 None => usage.objects += 1,
             }
             usage.bytes += file.len;
         })?;
-        for run in packs {
+        for (run, len) in packs {
             // One that is damaged has none that can be read.
-            usage.objects += self.packs.count(self, run).unwrap_or(0);
+            usage.objects += self.packs.count(self, run, len).unwrap_or(0);
         }
         Ok(usage)
     }
@@ -409,6 +410,10 @@ impl Tier for DirectoryTier {
     fn clean_up(&self) -> Result<u64, TierError> {
         let unfinished = self.remove_unfinished()?;
         Ok(unfinished + self.packs.clean_up(self)?)
+    }
+
+    fn wants_clean_up(&self) -> bool {
+        self.packs.wants_clean_up()
     }
 
     fn medium(&self) -> Result<Option<MediumSpace>, TierError> {

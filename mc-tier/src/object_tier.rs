@@ -359,8 +359,8 @@ impl Tier for ObjectStoreTier {
     /// Counts the objects of all processes that use the place, by listing it.
     fn usage(&self) -> Result<TierUsage, TierError> {
         let (mut usage, packs) = self.wait(|objects| async move { objects.usage().await })?;
-        for run in packs {
-            match self.packs.count(self, run) {
+        for (run, len) in packs {
+            match self.packs.count(self, run, len) {
                 Ok(count) => usage.objects += count,
                 Err(error) if is_final(&error) => return Err(error),
                 // It has none that can be read.
@@ -373,6 +373,10 @@ impl Tier for ObjectStoreTier {
     /// Writes packs anew of whose objects half were removed.
     fn clean_up(&self) -> Result<u64, TierError> {
         self.packs.clean_up(self)
+    }
+
+    fn wants_clean_up(&self) -> bool {
+        self.packs.wants_clean_up()
     }
 
     /// Evicts the objects that were stored first, by the times of the store. Lists the place twice, reads

@@ -77,6 +77,11 @@ impl PackIndex {
         Ok(index_len(count, headers))
     }
 
+    /// Returns how many objects a pack has, by the first [`Self::LEN_KNOWN_AFTER`] bytes.
+    pub(crate) fn count_of(first: &[u8]) -> Result<usize, HeaderError> {
+        fixed(first).map(|(_, count, _)| count)
+    }
+
     /// Bytes that say how long the index is.
     pub const LEN_KNOWN_AFTER: usize = FIXED;
 

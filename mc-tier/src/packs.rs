@@ -25,8 +25,12 @@ const FIRST: u64 = 128 << 10;
 /// How often something begins anew because a pack was replaced meanwhile.
 const ATTEMPTS: usize = 4;
 
-/// Bytes of indices that are kept.
+/// Bytes of indices that are kept, and their number.
 const KEPT: usize = 64 << 20;
+const KEPT_PACKS: usize = 1 << 14;
+
+/// Packs of which it is known how many objects they have.
+const COUNTED: usize = 1 << 20;
 
 /// Packs of which it is known that objects were removed. Of others it is found out by and by.
 const MAX_PACKS: usize = 1 << 16;
@@ -83,6 +87,8 @@ struct State {
     bytes: usize,
     /// The places in their runs of removed objects of packs that have others.
     removed: HashMap<u64, BTreeSet<u32>>,
+    /// The lengths of packs, and how many objects were written to them.
+    counts: HashMap<u64, (u64, usize)>,
 }
 
 #[derive(Debug)]
@@ -100,7 +106,7 @@ impl State {
         self.bytes += known.index.len();
         self.known.insert(run, Arc::clone(known));
         self.order.push_back(run);
-        while self.bytes > KEPT && self.order.len() > 1 {
+        while self.order.len() > 1 && (self.bytes > KEPT || self.order.len() > KEPT_PACKS) {
             let Some(oldest) = self.order.pop_front() else { return };
             let Some(known) = self.known.get(&oldest) else { continue };
             if known.is_used.swap(false, Ordering::Relaxed) {
@@ -219,6 +225,7 @@ impl Packs {
         let mut state = self.state.lock();
         state.forget(run);
         state.removed.remove(&run);
+        state.counts.remove(&run);
     }
 
     /// Where an object is, if it is in a pack.
@@ -377,26 +384,33 @@ impl Packs {
             let index = &known.index;
             let number = |at: &usize| Some((*at, index.number_of(&ids[*at])?));
             let numbers: Vec<(usize, usize)> = asked.iter().filter_map(number).collect();
-            let (fresh, left) = {
+            // An object may be named twice.
+            let mut fresh: BTreeSet<usize> = numbers.iter().map(|(_, number)| *number).collect();
+            let is_last = {
                 let state = self.state.lock();
-                let is_there = |it: &&(usize, usize)| !state.is_removed(run, index.place_of(it.1));
-                let fresh: Vec<_> = numbers.iter().filter(is_there).copied().collect();
-                let gone = state.count_removed(run) + fresh.len();
-                (fresh, index.count().saturating_sub(gone))
+                fresh.retain(|number| !state.is_removed(run, index.place_of(*number)));
+                state.count_removed(run) + fresh.len() == index.count()
             };
-            if !fresh.is_empty() && left == 0 {
-                medium.remove(&place)?;
-                self.forget(run);
-            } else if !fresh.is_empty() {
-                let at: Vec<u64> = fresh.iter().map(|(_, number)| index.removal(*number)).collect();
+            if !fresh.is_empty() && !is_last {
+                let at: Vec<u64> = fresh.iter().map(|number| index.removal(*number)).collect();
                 if !medium.mark(&place, &at, &known.tag)? {
                     continue;
                 }
-                let places = fresh.iter().map(|(_, number)| index.place_of(*number));
-                self.state.lock().remove(run, places);
+            }
+            let is_empty = {
+                let mut state = self.state.lock();
+                if !fresh.is_empty() {
+                    state.remove(run, fresh.iter().map(|number| index.place_of(*number)));
+                }
+                // Others may have removed the rest meanwhile.
+                !fresh.is_empty() && state.count_removed(run) == index.count()
+            };
+            if is_empty {
+                medium.remove(&place)?;
+                self.forget(run);
             }
             for (at, number) in numbers {
-                outcomes[at] = Some(fresh.contains(&(at, number)));
+                outcomes[at] = Some(fresh.remove(&number));
             }
             return Ok(());
         }
@@ -447,11 +461,42 @@ impl Packs {
         Ok(objects)
     }
 
-    /// How many objects a pack has that were not removed, as far as is known.
-    pub(crate) fn count(&self, medium: &impl PackMedium, run: u64) -> Result<u64, TierError> {
-        let Some(known) = self.open(medium, run, false)? else { return Ok(0) };
-        let removed = self.state.lock().count_removed(run);
-        Ok(known.index.count().saturating_sub(removed) as u64)
+    /// How many objects a pack of this length has that were not removed, as far as is known.
+    pub(crate) fn count(
+        &self,
+        medium: &impl PackMedium,
+        run: u64,
+        pack_len: u64,
+    ) -> Result<u64, TierError> {
+        let known = self.state.lock().counts.get(&run).filter(|it| it.0 == pack_len).copied();
+        let count = match known {
+            Some((_, count)) => count,
+            None => {
+                let place = pack_place(run);
+                let first = 0..PackIndex::LEN_KNOWN_AFTER as u64;
+                let Read::Part { bytes, .. } = medium.read(&place, first, None)? else {
+                    return Ok(0);
+                };
+                let count = PackIndex::count_of(&bytes);
+                let count = count.map_err(|error| failure(medium, &place, error))?;
+                let mut state = self.state.lock();
+                if state.counts.len() >= COUNTED {
+                    state.counts.clear();
+                }
+                state.counts.insert(run, (pack_len, count));
+                count
+            }
+        };
+        Ok(count.saturating_sub(self.state.lock().count_removed(run)) as u64)
+    }
+
+    /// Returns whether there is something to [clean up](Self::clean_up).
+    pub(crate) fn wants_clean_up(&self) -> bool {
+        let state = self.state.lock();
+        let is_half = |(run, removed): (&u64, &BTreeSet<u32>)| {
+            state.known.get(run).is_some_and(|known| removed.len() * 2 >= known.index.count())
+        };
+        state.removed.iter().any(is_half)
     }
 
     /// Forgets a pack that is not there any more.
@@ -473,9 +518,15 @@ impl Packs {
     }
 
     fn rewrite(&self, medium: &impl PackMedium, run: u64) -> Result<bool, TierError> {
+        let is_half = |known: &Known| self.removed_of(run).len() * 2 >= known.index.count();
         let Some(known) = self.open(medium, run, false)? else { return Ok(false) };
+        if !is_half(&known) {
+            return Ok(false);
+        }
+        // Others may have removed some, too.
+        let Some(known) = self.open(medium, run, true)? else { return Ok(false) };
         let removed = self.removed_of(run);
-        if removed.len() * 2 < known.index.count() {
+        if !is_half(&known) {
             return Ok(false);
         }
         let place = pack_place(run);

@@ -286,6 +286,10 @@ impl Tier for SealedTier {
         self.inner.clean_up()
     }
 
+    fn wants_clean_up(&self) -> bool {
+        self.inner.wants_clean_up()
+    }
+
     fn max_object_len(&self) -> u64 {
         stream::longest_within(self.inner.max_object_len())
     }

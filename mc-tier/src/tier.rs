@@ -181,13 +181,19 @@ pub trait Tier: Send + Sync + fmt::Debug {
         failure.filter(|_| removed.objects == 0).map_or(Ok(removed), Err)
     }
 
-    /// Removes what writers that died have left behind. Returns the number of files or the like; 0
-    /// unless a tier has any.
+    /// Removes what writers that died have left behind, and what removed objects have left in files that they
+    /// shared. Returns the number of files or the like; 0 unless a tier has any.
     ///
     /// # Errors
     /// What the medium says.
     fn clean_up(&self) -> Result<u64, TierError> {
         Ok(0)
+    }
+
+    /// Returns whether objects that this process removed have left something to [clean up](Self::clean_up).
+    /// Does not block.
+    fn wants_clean_up(&self) -> bool {
+        false
     }
 
     /// Returns the length of the longest object that it can take, in bytes. Those a little shorter may

@@ -26,14 +26,14 @@ impl Objects {
         described.filter_map(async |object| object.transpose()).collect().await
     }
 
-    /// Counts the objects that are in no pack and the bytes of all, and lists the packs' runs.
-    pub(super) async fn usage(&self) -> Result<(TierUsage, Vec<u64>), TierError> {
+    /// Counts the objects that are in no pack and the bytes of all, and lists the packs' runs and lengths.
+    pub(super) async fn usage(&self) -> Result<(TierUsage, Vec<(u64, u64)>), TierError> {
         let (mut usage, mut packs) = (TierUsage::default(), Vec::new());
         let mut listed = self.store.list(self.prefix());
         while let Some(meta) = listed.try_next().await.map_err(|error| self.listing(error))? {
             let Some(place) = self.place_of(&meta) else { continue };
             match run_of_pack(place) {
-                Some(run) => packs.push(run),
+                Some(run) => packs.push((run, meta.size)),
                 None => usage.objects += 1,
             }
             usage.bytes += meta.size;

@@ -32,6 +32,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Questions for work after which the space of the file system is looked at.
 const LOOK_EVERY: u32 = 10;
 
+/// Questions for work after which what is left of removed objects is looked at.
+const CLEAN_UP_EVERY: u32 = 30;
+
 /// A client without memory of its own looks after the files when it is so old. One that gets an object and ends
 /// would take work along.
 const GROWN_UP: Duration = Duration::from_secs(60);
@@ -119,6 +122,12 @@ async fn keep(core: Weak<Core>) {
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
             let (is_full, is_vain) = core.look_at_room(shared, &tier).await;
             state = state.full(is_full).in_vain(is_vain);
+        }
+        if turn.is_multiple_of(CLEAN_UP_EVERY) && tier.wants_clean_up() {
+            let cleaned = Arc::clone(&tier);
+            if let Err(error) = core.on_tier(move || cleaned.clean_up()).await {
+                debug!(%error, "what removed objects have left in files is removed later");
+            }
         }
         turn = turn.wrapping_add(1);
         state = state.on(shared.storage());
@@ -238,17 +247,23 @@ impl Core {
     }
 
     /// Deletes files. What cannot be deleted is found by the next comparison. Returns whether all were tried.
-    pub(super) async fn delete_files(&self, shared: &SharedTier, ids: Vec<ObjectId>) -> bool {
+    pub(super) async fn delete_files(&self, shared: &SharedTier, mut ids: Vec<ObjectId>) -> bool {
         let Some(tier) = shared.tier() else { return false };
+        // What may share a file is deleted together.
+        ids.sort_unstable_by_key(|id| (id.generation().run(), id.generation()));
         let len = DELETED.max(tier.removed_at_once());
         let parts: Vec<_> = ids.chunks(len).map(<[ObjectId]>::to_vec).collect();
         let delete = |part: Vec<ObjectId>| {
             let tier = Arc::clone(&tier);
             self.on_tier(move || {
+                let failure = match tier.remove_many(&part) {
+                    Ok(_) => return Ok((part.len(), None)),
+                    Err(error) => error,
+                };
                 if tier.removed_at_once() > 1 {
-                    let failure = tier.remove_many(&part).err();
-                    return Ok((if failure.is_none() { part.len() } else { 0 }, failure));
+                    return Ok((0, Some(failure)));
                 }
+                // One that cannot be deleted keeps no other.
                 let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
                 let failed = removed.iter().filter(|removed| removed.is_err()).count();
                 Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
