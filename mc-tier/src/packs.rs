@@ -77,6 +77,8 @@ pub(crate) trait PackMedium {
 pub(crate) struct Packs {
     state: Mutex<State>,
     chunks: Chunks,
+    /// Indices that are being read, of which one reader is enough.
+    reading: Mutex<HashMap<u64, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -179,10 +181,34 @@ impl Packs {
         run: u64,
         is_anew: bool,
     ) -> Result<Option<Arc<Known>>, TierError> {
-        if !is_anew && let Some(known) = self.state.lock().known.get(&run) {
-            known.is_used.store(true, Ordering::Relaxed);
-            return Ok(Some(Arc::clone(known)));
+        if is_anew {
+            return self.read_index(medium, run);
         }
+        if let Some(known) = self.known(run) {
+            return Ok(Some(known));
+        }
+        let reading = Arc::clone(self.reading.lock().entry(run).or_default());
+        let turn = reading.lock();
+        let found = match self.known(run) {
+            None => self.read_index(medium, run),
+            known => Ok(known),
+        };
+        self.reading.lock().remove(&run);
+        drop(turn);
+        found
+    }
+
+    fn known(&self, run: u64) -> Option<Arc<Known>> {
+        let known = Arc::clone(self.state.lock().known.get(&run)?);
+        known.is_used.store(true, Ordering::Relaxed);
+        Some(known)
+    }
+
+    fn read_index(
+        &self,
+        medium: &impl PackMedium,
+        run: u64,
+    ) -> Result<Option<Arc<Known>>, TierError> {
         let place = pack_place(run);
         let failure = |error| failure(medium, &place, error);
         for _ in 0..ATTEMPTS {
