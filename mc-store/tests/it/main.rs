@@ -29,6 +29,7 @@ mod grey;
 mod http;
 #[cfg(target_os = "linux")]
 mod hung_writes;
+mod late_removals;
 #[cfg(feature = "config")]
 mod leaders;
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! Objects that were evicted from a tier, of which the master is still to be told.
+//! Objects that are gone from a tier, of which the master is still to be told.
 
 use std::collections::VecDeque;
 

@@ -47,7 +47,7 @@ pub(in crate::client) struct SharedTier {
     has_upkeep: AtomicBool,
     quota: Option<ByteSize>,
     queue: queue::Queue,
-    /// Files that were evicted, of which the master is still to be told.
+    /// Files that were evicted or deleted late, of which the master is still to be told.
     untold: Untold,
     room: Mutex<room::Room>,
     /// Microseconds that the last write took.

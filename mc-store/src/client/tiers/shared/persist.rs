@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::SharedTier;
 use super::packing::Packing;
 use super::queue::{Flushing, Job, Pending};
+use super::upkeep::Deleted;
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
@@ -306,7 +307,7 @@ impl Core {
                     let ids = useless.filter_map(|((pending, _), _)| {
                         self.object_id(pending.key.as_ref(), pending.handle.generation).ok()
                     });
-                    self.delete_files(shared, ids.collect()).await;
+                    self.delete_files(shared, ids.collect(), Deleted::Unwanted).await;
                     return;
                 }
                 Err(error) if error.is_retryable() && attempt < REPORTS => {

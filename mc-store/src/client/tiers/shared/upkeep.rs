@@ -46,6 +46,10 @@ pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not 
 const DELETED: usize = 64;
 const DELETERS: usize = 16;
 
+/// Time after which the master is told of files that are deleted because it does not list them. Another one may
+/// have come meanwhile, without a journal, and list those that were still there.
+const OUTDATED: Duration = Duration::from_millis(100);
+
 impl Core {
     /// Starts what opens the tier, if it is not open, writes files and keeps them in step with the objects.
     pub(in crate::client) fn start_shared_tier(self: &Arc<Self>, later: Option<LaterTier>) {
@@ -113,11 +117,11 @@ async fn keep(core: Weak<Core>) {
         let opened = core.open_tier();
         core.heard.set_promotes(opened.is_some() && core.has_no_disk());
         let Some((shared, tier)) = opened else { continue };
+        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::Disk).await {
+            debug!(%error, "the master was not told of files that are gone");
+        }
         if begun.elapsed() < GROWN_UP && core.segments.is_empty() {
             continue;
-        }
-        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::Disk).await {
-            debug!(%error, "the master was not told of files that were evicted");
         }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
             let (is_full, is_vain) = core.look_at_room(shared, &tier).await;
@@ -136,7 +140,8 @@ async fn keep(core: Weak<Core>) {
                 // What is handed out is not for another file system.
                 shared.leave_other(jobs.storage);
                 let work = async {
-                    let deleted = core.delete_files(shared, ids_of(&jobs.delete)).await;
+                    let deleted =
+                        core.delete_files(shared, ids_of(&jobs.delete), Deleted::Unlisted).await;
                     (deleted, core.do_jobs(shared, &jobs).await)
                 };
                 let (deleted, compared) = tokio::select! {
@@ -182,6 +187,16 @@ async fn make_room(core: Weak<Core>) {
     }
 }
 
+/// Why files are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deleted {
+    /// The master says that it lists none of them.
+    Unlisted,
+    /// The master does not take them from their writer. Another client may have found them, and the master lists
+    /// them.
+    Unwanted,
+}
+
 /// What came of a comparison.
 #[derive(Clone, Copy)]
 struct Compared {
@@ -194,11 +209,11 @@ struct Compared {
 }
 
 impl SharedTier {
-    /// Notes evicted files, of which the master is to be told if it knows of files.
-    pub(super) fn note_untold(&self, evicted: &mut Vec<ObjectId>) {
-        let evicted = evicted.drain(..);
+    /// Notes files that are gone, of which the master is to be told if it knows of files.
+    pub(super) fn note_untold(&self, gone: &mut Vec<ObjectId>) {
+        let gone = gone.drain(..);
         if !self.is_unlisted {
-            self.untold.note(evicted);
+            self.untold.note(gone);
         }
     }
 }
@@ -246,9 +261,16 @@ impl Core {
         compared
     }
 
-    /// Deletes files. What cannot be deleted is found by the next comparison. Returns whether all were tried.
-    pub(super) async fn delete_files(&self, shared: &SharedTier, mut ids: Vec<ObjectId>) -> bool {
+    /// Deletes files that the master has no use for. What cannot be deleted is found by the next comparison.
+    /// Returns whether all were tried.
+    pub(super) async fn delete_files(
+        &self,
+        shared: &SharedTier,
+        mut ids: Vec<ObjectId>,
+        of: Deleted,
+    ) -> bool {
         let Some(tier) = shared.tier() else { return false };
+        let begun = Instant::now();
         // What may share a file is deleted together.
         ids.sort_unstable_by_key(|id| (id.generation().run(), id.generation()));
         let len = DELETED.max(tier.removed_at_once());
@@ -257,22 +279,30 @@ impl Core {
             let tier = Arc::clone(&tier);
             self.on_tier(move || {
                 let failure = match tier.remove_many(&part) {
-                    Ok(_) => return Ok((part.len(), None)),
+                    Ok(_) => return Ok((part, None)),
                     Err(error) => error,
                 };
                 if tier.removed_at_once() > 1 {
-                    return Ok((0, Some(failure)));
+                    return Ok((Vec::new(), Some(failure)));
                 }
                 // One that cannot be deleted keeps no other.
-                let removed: Vec<_> = part.iter().map(|id| tier.remove(id)).collect();
-                let failed = removed.iter().filter(|removed| removed.is_err()).count();
-                Ok((removed.len() - failed, removed.into_iter().find_map(Result::err)))
+                let (mut deleted, mut failure) = (Vec::with_capacity(part.len()), None);
+                for id in part {
+                    match tier.remove(&id) {
+                        Ok(_) => deleted.push(id),
+                        Err(error) => _ = failure.get_or_insert(error),
+                    }
+                }
+                Ok((deleted, failure))
             })
         };
         let mut all = stream::iter(parts).map(delete).buffer_unordered(DELETERS);
         while let Some(outcome) = all.next().await {
-            let Ok((deleted, failure)) = outcome else { return false };
-            shared.counters.deleted(deleted as u64);
+            let Ok((mut deleted, failure)) = outcome else { return false };
+            shared.counters.deleted(deleted.len() as u64);
+            if of == Deleted::Unwanted || begun.elapsed() >= OUTDATED {
+                shared.note_untold(&mut deleted);
+            }
             if let Some(error) = failure {
                 shared.counters.complain(|failures| {
                     warn!(%error, failures, "a file of a removed object could not be deleted");
@@ -300,7 +330,7 @@ impl Core {
             let useless = self.report_found(&page.objects).await?;
             kept += (page.objects.len() - useless.len()) as u64;
             deleted += useless.len() as u64;
-            self.delete_files(shared, useless).await;
+            self.delete_files(shared, useless, Deleted::Unlisted).await;
             after = page.next;
             if after.is_none() {
                 return Ok(Compared { kept, deleted, is_whole });
