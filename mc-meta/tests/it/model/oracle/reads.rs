@@ -1,11 +1,16 @@
 //! Reads and listings.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use mc_meta::{GetError, ListCursor};
 use mc_types::KeyRef;
 
 use super::{Lost, Mounting, Oracle};
+
+/// How long before an access the last read was at most that the master remembers: a longer time than any read
+/// may take.
+const REMEMBERED: Duration = Duration::from_millis((1 << 14) - 1);
 
 impl Oracle {
     pub(crate) fn get(&mut self, key: KeyRef<'_>) {
@@ -69,6 +74,8 @@ impl Oracle {
         let (turn, now, lease) = (self.turns, self.now, self.config.lease_ttl);
         let object = self.objects.get_mut(key).unwrap();
         object.touched = object.touched.max(now);
+        // And not when the clock has gone back since.
+        object.read = object.read.filter(|read| object.touched - *read < REMEMBERED);
         object.promised = object.promised.max(now + lease);
         object.turn = turn;
         object.leased = true;
