@@ -4,6 +4,8 @@ mod changes;
 mod state;
 mod succession;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -89,10 +91,10 @@ impl Ledger {
     ) -> Vec<Undone> {
         let mut state = self.state();
         (state.life, state.changed) = (life, virtual_time());
-        let old = state.begin_with(records);
+        let (old, lost) = state.begin_with(records);
         match beginning {
             Beginning::Journal { term, from, may_lack } => {
-                state.goes_on(&old, (term, from), may_lack)
+                state.goes_on((&old, lost), (term, from), may_lack)
             }
             Beginning::Empty => {
                 state.changes.clear();

@@ -52,6 +52,8 @@ pub(super) enum What {
         key: String,
         was: Readable,
         is_requested: bool,
+        /// The segments that it went with, as [`State::lost_with`](super::state::State::lost_with) says.
+        lost_with: Vec<SegmentId>,
     },
     /// Space was granted to a put.
     Claimed {
@@ -59,6 +61,9 @@ pub(super) enum What {
         start: u64,
         end: u64,
         generation: Generation,
+    },
+    SegmentGone {
+        segment: SegmentId,
     },
 }
 

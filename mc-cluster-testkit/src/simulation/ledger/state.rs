@@ -74,6 +74,9 @@ pub(super) struct State {
     pub(super) violations: Vec<String>,
 }
 
+/// The segments that puts have lost all their memory with.
+pub(super) type LostWith = BTreeMap<Generation, Vec<SegmentId>>;
+
 /// The ranges of a segment that have an owner, by offset.
 pub(super) type Ranges = BTreeMap<u64, Range>;
 
@@ -153,12 +156,15 @@ impl Readable {
 }
 
 impl State {
-    /// Begins with the state of these records. Returns the objects that there were before.
+    /// Begins with the state of these records. Returns the objects that there were before, and the segments
+    /// that some of them went with and the master had not looked at yet.
     pub(super) fn begin_with<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a Record>,
-    ) -> BTreeMap<String, Readable> {
+    ) -> (BTreeMap<String, Readable>, LostWith) {
         let old = std::mem::take(&mut self.readable);
+        let lost = old.values().map(|it| (it.generation, self.lost_with(it.generation)));
+        let lost = lost.filter(|(_, segments)| !segments.is_empty()).collect();
         let known = std::mem::take(&mut self.segments);
         self.by_key.clear();
         self.ranges_of.clear();
@@ -189,7 +195,7 @@ impl State {
                 _ => {}
             }
         }
-        old
+        (old, lost)
     }
 
     fn begin_with_range(&mut self, place: &Location, owner: Owner) {
@@ -223,6 +229,22 @@ impl State {
             let range = self.segments.get(segment).and_then(|it| it.ranges.get(start));
             range.is_some_and(|range| range.readable_since.is_some())
         })
+    }
+
+    /// Returns the segments that a put has lost all its memory with; none when it has some, or never had any.
+    /// What the master tells of the put itself may come later.
+    pub(super) fn lost_with(&self, put: Generation) -> Vec<SegmentId> {
+        let owner = Owner { generation: put, is_kept: false };
+        let is_here = |(segment, start): &(SegmentId, u64)| {
+            let range = self.segments.get(segment).and_then(|it| it.ranges.get(start));
+            range.is_some_and(|range| range.owner == owner)
+        };
+        let ranges = self.ranges_of.get(&put).map(Vec::as_slice).unwrap_or_default();
+        if ranges.iter().any(is_here) {
+            return Vec::new();
+        }
+        let is_gone = |(segment, _): &&(SegmentId, u64)| !self.segments.contains_key(segment);
+        ranges.iter().filter(is_gone).map(|(segment, _)| *segment).collect()
     }
 
     fn note(&mut self, what: What) {
@@ -419,7 +441,8 @@ impl State {
         let was = self.readable.get(key).copied().filter(|it| it.generation == generation)?;
         self.readable.remove(key);
         let is_requested = cause == Removal::Requested && !self.removes_all;
-        self.note(What::Removed { key: key.to_owned(), was, is_requested });
+        let lost_with = self.lost_with(generation);
+        self.note(What::Removed { key: key.to_owned(), was, is_requested, lost_with });
         if let Some((spoiled, gone)) = self.spoiled.get_mut(key)
             && *spoiled == generation
         {
@@ -451,6 +474,7 @@ impl State {
         let spec = segment.spec();
         let gone = self.segments.remove(&spec.id);
         self.by_key.retain(|_, id| *id != spec.id);
+        self.note(What::SegmentGone { segment: spec.id });
         let is_well = |it: &Segment| it.status.is_none_or(|it| it == SegmentStatus::Ok);
         if gone.is_some_and(|it| is_well(&it) && !it.may_go) {
             let what = "is gone; its client is well and has not given it up";

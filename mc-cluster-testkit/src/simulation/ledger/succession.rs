@@ -1,23 +1,24 @@
 //! How the state of a new master follows from that of the masters before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mc_ha::Position;
 use mc_types::{Epoch, Generation};
 
 use super::changes::{Change, Undone, What};
-use super::state::{Readable, SLACK, State, overlapping};
+use super::state::{LostWith, Readable, SLACK, State, overlapping};
 use crate::simulation::clock::virtual_time;
 
 type Objects = BTreeMap<String, Readable>;
 
 impl State {
     /// Checks that the state goes on from what the masters before had, which could read the objects
-    /// `old`, without the changes that are behind `from`; see [`Ledger::leads`](super::Ledger::leads).
+    /// `old`, without the changes that are behind `from`; see [`Ledger::leads`](super::Ledger::leads). Some of
+    /// these objects are `lost` with segments.
     pub(super) fn goes_on(
         &mut self,
-        old: &Objects,
+        (old, mut lost): (&Objects, LostWith),
         (term, from): (Epoch, Position),
         may_lack: Option<Duration>,
     ) -> Vec<Undone> {
@@ -29,9 +30,9 @@ impl State {
             }
         };
         let mut expected = old.clone();
-        let keys = self.undo(&missing, &mut expected);
+        let keys = self.undo(&missing, &mut expected, &mut lost);
         self.check_acknowledged(old, &expected, &missing, may_lack);
-        self.check_same(&expected);
+        self.check_same(&expected, &lost);
         for (key, object) in &mut self.readable {
             let was = expected.get(key).filter(|was| was.generation == object.generation);
             if let Some(was) = was {
@@ -47,17 +48,26 @@ impl State {
         if may_lack.is_some() { undone.collect() } else { Vec::new() }
     }
 
-    /// Takes changes back, the last one first. Returns the keys, and when the first change of each was.
-    fn undo(&mut self, missing: &[Change], objects: &mut Objects) -> BTreeMap<String, Duration> {
-        let mut keys = BTreeMap::new();
+    /// Takes changes back, the last one first. Returns the keys, and when the first change of each was. What is
+    /// still `lost` then went with segments whose end the new master knows of.
+    fn undo(
+        &mut self,
+        missing: &[Change],
+        objects: &mut Objects,
+        lost: &mut LostWith,
+    ) -> BTreeMap<String, Duration> {
+        let (mut keys, mut back) = (BTreeMap::new(), BTreeSet::new());
         for change in missing {
             match &change.what {
                 What::Stored { key } => {
                     objects.remove(key);
                     keys.insert(key.clone(), change.time);
                 }
-                What::Removed { key, was, is_requested } => {
+                What::Removed { key, was, is_requested, lost_with } => {
                     objects.insert(key.clone(), *was);
+                    if !lost_with.is_empty() {
+                        lost.insert(was.generation, lost_with.clone());
+                    }
                     keys.insert(key.clone(), change.time);
                     if *is_requested {
                         // The call may be repeated.
@@ -65,9 +75,11 @@ impl State {
                         self.last_removed.remove(key);
                     }
                 }
+                What::SegmentGone { segment } => _ = back.insert(*segment),
                 What::Claimed { .. } => {}
             }
         }
+        lost.retain(|_, segments| segments.iter().all(|segment| !back.contains(segment)));
         keys
     }
 
@@ -110,13 +122,15 @@ impl State {
         }
     }
 
-    /// Checks that exactly these objects are there.
-    fn check_same(&mut self, expected: &Objects) {
+    /// Checks that exactly these objects are there, but for some that may be lost: those that are in files, too,
+    /// are not.
+    fn check_same(&mut self, expected: &Objects, lost: &LostWith) {
         let mut wrong = Vec::new();
         for (key, was) in expected {
             let generation = was.generation;
             match self.readable.get(key) {
                 Some(now) if now.generation == generation => {}
+                None if lost.contains_key(&generation) => {}
                 now => wrong.push(format!(
                     "a new master's journal has {key} ({generation:?}), and it has {:?}",
                     now.map(|it| it.generation)
@@ -148,7 +162,7 @@ impl State {
                     let object = self.readable.get(key).filter(|object| object.has_files);
                     spoiled.extend(object.map(|object| object.generation));
                 }
-                What::Stored { .. } => {}
+                What::Stored { .. } | What::SegmentGone { .. } => {}
             }
         }
         let objects = self.readable.iter().filter(|(_, it)| spoiled.contains(&it.generation));
