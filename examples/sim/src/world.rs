@@ -463,11 +463,13 @@ impl World {
         let Some(client) = node.client() else { return };
         let who = format!("n{number}");
         let name = second_segment_name(number);
-        self.ledger.joins(&name);
+        // A mount without an answer is taken back.
+        self.ledger.leaves(&name);
         let mounted =
             client.mount_segment(SegmentOptions::new(self.segment_size()).name(&name)).await;
         self.history.say(&who, format_args!("mounts {name}: {}", outcome(&mounted)));
         let Ok(id) = mounted else { return };
+        self.ledger.keeps(&name);
         sleep(lasts).await;
         self.ledger.leaves(&name);
         let grace = Duration::from_secs(self.random.below(2) * 10);

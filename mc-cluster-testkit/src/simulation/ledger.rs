@@ -275,6 +275,14 @@ impl Ledger {
         state.leaving.insert(segment.to_owned());
     }
 
+    /// Learns that a client knows that it has mounted a segment under this name, and that it keeps it.
+    pub fn keeps(&self, segment: &str) {
+        let mut state = self.state();
+        let named = state.segments.values_mut().filter(|it| &*it.name == segment);
+        named.for_each(|it| it.may_go = false);
+        state.leaving.remove(segment);
+    }
+
     /// Compares the master's objects with those that its effects told of.
     pub fn compare<'a>(&self, objects: impl IntoIterator<Item = &'a ObjectRecord>) {
         let state = &mut *self.state();

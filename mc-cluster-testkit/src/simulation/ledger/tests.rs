@@ -86,3 +86,17 @@ async fn an_object_is_looked_for_whose_segment_is_back() {
         assert!(violations.len() == 1 && violations[0].contains("has k"), "{violations:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_segment_may_go_until_its_client_knows_that_it_is_mounted() {
+    begin_time();
+    for is_known in [false, true] {
+        let (ledger, master) = follow();
+        ledger.leaves("segment");
+        if is_known {
+            ledger.keeps("segment");
+        }
+        master.unmount_segment(Time::ORIGIN, NODE, SEGMENT).unwrap();
+        assert_eq!(ledger.take_violations().len(), usize::from(is_known));
+    }
+}
