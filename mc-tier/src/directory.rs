@@ -80,6 +80,14 @@ impl DirectoryTier {
         directory.join(place(id))
     }
 
+    /// The path of the file that an object is in, or would have if it shares none: that of a pack, if this process
+    /// has written or read it. Asks nothing of the file system.
+    #[must_use]
+    pub fn path_of(&self, id: &ObjectId) -> PathBuf {
+        let place = self.packs.place_if_known(id).unwrap_or_else(|| place(id));
+        self.directory.join(place)
+    }
+
     /// Opens the directory of a cluster and makes it if it is missing. The root must exist.
     ///
     /// Removes unfinished files as [`clean_up`](Tier::clean_up) does, and logs a failure to do so.
@@ -374,7 +382,8 @@ impl Tier for DirectoryTier {
         self.scan_files(after, limit.get())
     }
 
-    /// Counts the files of all processes that use the directory, by listing it.
+    /// Counts the files of all processes that use the directory, by listing it. Of a pack it counts what was written
+    /// to it, without what this process knows to be removed.
     fn usage(&self) -> Result<TierUsage, TierError> {
         let (mut usage, mut packs) = (TierUsage::default(), Vec::new());
         self.for_each_file(&mut |file| {

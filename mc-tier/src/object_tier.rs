@@ -356,7 +356,8 @@ impl Tier for ObjectStoreTier {
         self.scan_places(Cursor::new(after), limit.get())
     }
 
-    /// Counts the objects of all processes that use the place, by listing it.
+    /// Counts the objects of all processes that use the place, by listing it. Of a pack it counts what was written
+    /// to it, without what this process has removed.
     fn usage(&self) -> Result<TierUsage, TierError> {
         let (mut usage, packs) = self.wait(|objects| async move { objects.usage().await })?;
         for (run, len) in packs {

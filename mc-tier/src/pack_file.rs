@@ -270,8 +270,8 @@ impl<'a> Gathered<'a> {
         true
     }
 
-    pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = &'a ObjectId> {
-        self.objects.iter().map(|(id, ..)| *id)
+    pub(crate) const fn len(&self) -> usize {
+        self.objects.len()
     }
 
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&'a ObjectId, &'a ObjectBytes)> {

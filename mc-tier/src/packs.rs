@@ -59,8 +59,13 @@ pub(crate) trait PackMedium {
     /// Reads a range of what is at `place`, and that of what has this tag, if there is one.
     fn read(&self, place: &str, range: Range<u64>, seen: Option<&Tag>) -> Result<Read, TierError>;
 
-    /// Writes these bytes; with `is_new` only if there is nothing yet. Returns whether they were written.
-    fn write(&self, place: &str, pieces: Vec<Bytes>, is_new: bool) -> Result<bool, TierError>;
+    /// Writes these bytes; with `is_new` only if there is nothing yet. Returns the tag of what was written.
+    fn write(
+        &self,
+        place: &str,
+        pieces: Vec<Bytes>,
+        is_new: bool,
+    ) -> Result<Option<Tag>, TierError>;
 
     /// Removes what is at `place`. Returns whether there was something.
     fn remove(&self, place: &str) -> Result<bool, TierError>;
@@ -229,18 +234,19 @@ impl Packs {
             let bytes =
                 if bytes.len() < first.len() { Bytes::copy_from_slice(&bytes) } else { bytes };
             let index = PackIndex::parse(bytes, run, pack_len).map_err(failure)?;
-            let known = Arc::new(Known {
-                index,
-                tag,
-                is_used: AtomicBool::new(true),
-                trail: Trail::default(),
-            });
-            let mut state = self.state.lock();
-            state.learn(run, &known.index);
-            state.keep(run, &known);
-            return Ok(Some(known));
+            return Ok(Some(self.learn(run, index, tag)));
         }
         Err(too_fast(medium, &place))
+    }
+
+    /// Notes the index of a pack.
+    fn learn(&self, run: u64, index: PackIndex, tag: Tag) -> Arc<Known> {
+        let (is_used, trail) = (AtomicBool::new(true), Trail::default());
+        let known = Arc::new(Known { index, tag, is_used, trail });
+        let mut state = self.state.lock();
+        state.learn(run, &known.index);
+        state.keep(run, &known);
+        known
     }
 
     fn removed_of(&self, run: u64) -> BTreeSet<u32> {
@@ -270,6 +276,13 @@ impl Packs {
         let place = pack_place(run);
         let packed = known.index.object(number).map_err(|error| failure(medium, &place, error))?;
         Ok(Some(Found { packed, place, known }))
+    }
+
+    /// Where an object is, if it is known to be in a pack.
+    pub(crate) fn place_if_known(&self, id: &ObjectId) -> Option<String> {
+        let run = id.generation().run()?;
+        let known = Arc::clone(self.state.lock().known.get(&run)?);
+        known.index.number_of(id).map(|_| pack_place(run))
     }
 
     /// What is known of an object without its bytes, if it is in a pack.
@@ -361,17 +374,24 @@ impl Packs {
         let (packs, alone) = Gathered::sort(objects);
         let mut alone: Vec<_> = alone.into_iter().map(|(id, object)| (id, object)).collect();
         for (run, pack) in packs {
-            let is_written = pack.ids().len() >= LEAST
-                && medium.write(&pack_place(run), pack.encode(run), true)?;
-            if !is_written {
-                // The run has a pack already: by a put that was not known to have succeeded.
-                let known = match pack.ids().len() >= LEAST {
-                    true => self.open(medium, run, true)?,
-                    false => None,
-                };
-                let has = |id| known.as_ref().is_some_and(|it| it.index.number_of(id).is_some());
-                alone.extend(pack.objects().filter(|(id, _)| !has(id)));
+            if pack.len() < LEAST {
+                alone.extend(pack.objects());
+                continue;
             }
+            let (place, pieces) = (pack_place(run), pack.encode(run));
+            let index = pieces[0].clone();
+            let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+            let known = match medium.write(&place, pieces, true)? {
+                Some(tag) => {
+                    let index = PackIndex::parse(index, run, len);
+                    self.learn(run, index.map_err(|error| failure(medium, &place, error))?, tag);
+                    continue;
+                }
+                // The run has a pack already: by a put that was not known to have succeeded.
+                None => self.open(medium, run, true)?,
+            };
+            let has = |id| known.as_ref().is_some_and(|it| it.index.number_of(id).is_some());
+            alone.extend(pack.objects().filter(|(id, _)| !has(id)));
         }
         Ok(alone)
     }

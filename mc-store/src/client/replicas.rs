@@ -84,14 +84,17 @@ impl Client {
         })
     }
 
-    /// The path of the file that an object has on the shared tier, or would have, if it shares none with
-    /// others; `None` when the cluster has no directory for files, or the key is none.
+    /// The path of the file that an object has on the shared tier, or would have; `None` when the cluster has no
+    /// directory for files, or the key is none. Of a file that objects share it is known to the clients that have
+    /// written or read it; to others it is the path that the object would have alone.
     #[must_use]
     pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
         let shared = self.core.shared_tier.as_ref()?;
         let directory = shared.directory()?;
         let id = self.core.file_id(shared, KeyRef::new(key).ok()?, generation).ok()?;
-        Some(DirectoryTier::path_in(directory, &self.core.settings.sealing.stored_id(id)))
+        let id = self.core.settings.sealing.stored_id(id);
+        let opened = shared.opened_directory();
+        Some(opened.map_or_else(|| DirectoryTier::path_in(directory, &id), |it| it.path_of(&id)))
     }
 
     /// Returns whether the client has a shared tier, on which objects may get files.

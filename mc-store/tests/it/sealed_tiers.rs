@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ fn has(directory: &Path, bytes: &[u8]) -> bool {
 
 /// The number of objects in files below `root`.
 fn in_files(root: &Path) -> u64 {
-    DirectoryTier::open(root, "cluster", SyncPolicy::None).unwrap().usage().unwrap().objects
+    let tier = DirectoryTier::open(root, "cluster", SyncPolicy::None).unwrap();
+    tier.scan(None, NonZeroUsize::new(1000).unwrap()).unwrap().objects.len() as u64
 }
 
 /// A cluster with disks of nodes, or with files in `root`.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +56,8 @@ fn files(root: &Path) -> Vec<PathBuf> {
 /// The objects in files.
 fn stored(root: &Path) -> u64 {
     let tier = DirectoryTier::open(root, "cluster", SyncPolicy::None).unwrap();
-    tier.usage().unwrap().objects
+    let page = tier.scan(None, NonZeroUsize::new(100_000).unwrap()).unwrap();
+    (page.objects.len() + page.unreadable.len()) as u64
 }
 
 /// Takes the memory of all objects away: those without a file are lost.

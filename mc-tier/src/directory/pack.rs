@@ -1,7 +1,7 @@
 //! The packs of a directory: files of many objects.
 
 use core::ops::Range;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -37,18 +37,25 @@ impl PackMedium for DirectoryTier {
         Ok(self.found("read", &path, read())?.unwrap_or(Read::Missing))
     }
 
-    fn write(&self, place: &str, pieces: Vec<Bytes>, is_new: bool) -> Result<bool, TierError> {
+    fn write(
+        &self,
+        place: &str,
+        pieces: Vec<Bytes>,
+        is_new: bool,
+    ) -> Result<Option<Tag>, TierError> {
         let path = self.directory.join(place);
         let unfinished = self.unfinished();
         let written = self
             .in_folder(&unfinished, || self.write_pieces(&unfinished, &pieces))
-            .and_then(|()| self.in_folder(&path, || rename(&unfinished, &path, is_new)));
-        if !matches!(written, Ok(true)) {
+            .and_then(|tag| {
+                let is_there = self.in_folder(&path, || rename(&unfinished, &path, is_new))?;
+                Ok(is_there.then_some(tag))
+            });
+        if matches!(written, Ok(Some(_))) {
+            self.sync_directory(folder_of(&path))?;
+        } else {
             // Otherwise `clean_up` does it.
             let _ = fs::remove_file(&unfinished);
-        }
-        if matches!(written, Ok(true)) {
-            self.sync_directory(folder_of(&path))?;
         }
         written
     }
@@ -84,7 +91,7 @@ impl PackMedium for DirectoryTier {
 }
 
 impl DirectoryTier {
-    fn write_pieces(&self, path: &Path, pieces: &[Bytes]) -> io::Result<()> {
+    fn write_pieces(&self, path: &Path, pieces: &[Bytes]) -> io::Result<Tag> {
         let mut file = File::create_new(path)?;
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|it| IoSlice::new(it)).collect();
         let mut slices = &mut slices[..];
@@ -101,8 +108,14 @@ impl DirectoryTier {
         if self.settings.sync != SyncPolicy::None {
             file.sync_data()?;
         }
-        close(file)
+        let tag = tag_of(&file.metadata()?);
+        close(file).map(|()| tag)
     }
+}
+
+/// What tells a file from those that replace it.
+fn tag_of(metadata: &Metadata) -> Tag {
+    Some(format!("{:x}-{:x}", metadata.ino(), metadata.len()).into())
 }
 
 /// Opens a regular file: also its length, and what tells it from those that replace it.
@@ -114,8 +127,7 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, u64, Tag)> 
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    let tag = format!("{:x}-{:x}", metadata.ino(), metadata.len());
-    Ok((file, metadata.len(), Some(tag.into())))
+    Ok((file, metadata.len(), tag_of(&metadata)))
 }
 
 /// Gives a file its place; with `is_new` only where there is none. Returns whether it has it.

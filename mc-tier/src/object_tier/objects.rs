@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload, PutResult};
 use tracing::warn;
 
 use super::ObjectStoreSettings;
@@ -15,6 +15,7 @@ use super::location::Location;
 use crate::error::TierError;
 use crate::object::{ObjectBytes, ObjectId, StoredObject};
 use crate::object_file::encode_header;
+use crate::packs::Tag;
 use crate::place::place_within;
 
 /// Longest name of a stored object: a local store appends a number of its own while it writes, and
@@ -126,28 +127,29 @@ impl Objects {
         let header = Bytes::from(encode_header(&stored));
         let pieces = core::iter::once(header)
             .chain(object.slices().iter().map(|slice| slice.bytes().clone()));
-        self.put_pieces(&Self::place(id), pieces.collect()).await
+        self.put_pieces(&Self::place(id), pieces.collect()).await.map(drop)
     }
 
-    /// Stores these bytes, one piece behind the other.
+    /// Stores these bytes, one piece behind the other. Returns their tag.
     pub(super) async fn put_pieces(
         &self,
         place: &str,
         pieces: Vec<Bytes>,
-    ) -> Result<(), TierError> {
+    ) -> Result<Tag, TierError> {
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         let path = self.path(place);
         let pieces = pieces.into_iter();
         let put = if len <= self.part_len {
-            self.store.put(&path, pieces.collect()).await.map(drop)
+            self.store.put(&path, pieces.collect()).await
         } else {
             self.upload(&path, cut(pieces, self.part_len as usize)).await
         };
-        put.map_err(|error| self.failure("put", place, error))
+        let put = put.map_err(|error| self.failure("put", place, error))?;
+        Ok(put.e_tag.map(String::into_boxed_str))
     }
 
     /// Sends a long object in parts.
-    async fn upload(&self, path: &Path, parts: Vec<PutPayload>) -> object_store::Result<()> {
+    async fn upload(&self, path: &Path, parts: Vec<PutPayload>) -> object_store::Result<PutResult> {
         let mut upload = self.store.put_multipart(path).await?;
         let sent = stream::iter(parts)
             .map(|part| upload.put_part(part))
@@ -155,7 +157,7 @@ impl Objects {
             .try_collect::<()>()
             .await;
         let put = match sent {
-            Ok(()) => upload.complete().await.map(drop),
+            Ok(()) => upload.complete().await,
             Err(error) => Err(error),
         };
         if put.is_err()

@@ -20,13 +20,18 @@ impl PackMedium for ObjectStoreTier {
         self.wait(|objects| async move { objects.read_pack(&place, range, seen).await })
     }
 
-    fn write(&self, place: &str, pieces: Vec<Bytes>, is_new: bool) -> Result<bool, TierError> {
+    fn write(
+        &self,
+        place: &str,
+        pieces: Vec<Bytes>,
+        is_new: bool,
+    ) -> Result<Option<Tag>, TierError> {
         let place = place.to_owned();
         self.wait(|objects| async move {
             if is_new && objects.is_there(&place).await? {
-                return Ok(false);
+                return Ok(None);
             }
-            objects.put_pieces(&place, pieces).await.map(|()| true)
+            objects.put_pieces(&place, pieces).await.map(Some)
         })
     }
 

@@ -139,7 +139,7 @@ mod tests {
             Ok(Read::Part { bytes: self.bytes.slice(start..end), pack_len: len, tag })
         }
 
-        fn write(&self, _: &str, _: Vec<Bytes>, _: bool) -> Result<bool, TierError> {
+        fn write(&self, _: &str, _: Vec<Bytes>, _: bool) -> Result<Option<Tag>, TierError> {
             unreachable!("nothing is written")
         }
 

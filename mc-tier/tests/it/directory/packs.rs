@@ -49,6 +49,8 @@ fn a_thousand_objects_are_one_file() {
     let objects = run(0x1234_5678, 1000);
     tier.put_many(&objects).unwrap();
     let file = only_file(&tier);
+    assert_eq!(tier.path_of(&objects[7].0), file);
+    assert_ne!(DirectoryTier::path_in(tier.directory(), &objects[7].0), file);
     assert!(file.ends_with("78/p,00012345678"), "{}", file.display());
     let bytes = Bytes::from(fs::read(&file).unwrap());
     let len = PackIndex::len_of(&bytes).unwrap();

@@ -126,9 +126,14 @@ impl SharedTier {
         self.opened.read().as_ref().map(|opened| Arc::clone(&opened.tier))
     }
 
+    /// The tier, if it is a directory that is open.
+    pub(in crate::client) fn opened_directory(&self) -> Option<Arc<DirectoryTier>> {
+        self.opened.read().as_ref()?.directory.clone()
+    }
+
     /// The directory, if it is open and the master does not know of its files.
     fn unlisted(&self) -> Option<Arc<DirectoryTier>> {
-        self.opened.read().as_ref().filter(|_| self.is_unlisted)?.directory.clone()
+        self.opened_directory().filter(|_| self.is_unlisted)
     }
 
     /// The id of the file system that the files are on, if it has one.
