@@ -3,6 +3,7 @@
 //! The master gives puts of this client that begin within a second generations of one run. Their files would be
 //! many small ones: they are gathered until the run is over, and written as a pack.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use mc_tier::pack_file::{LEAST, MAX_PACKED_LEN, MOST};
@@ -16,15 +17,23 @@ const LINGER: Duration = Duration::from_millis(1200);
 /// How long they are waited for when there are objects of a later run.
 const AFTER_NEXT: Duration = Duration::from_millis(100);
 
-/// Bytes with which a pack is written at once. The master ends a run that would have more than 64 MiB.
-const FULL: u64 = 63 << 20;
+/// Bytes with which a pack is written at once: the master ends a run that would have more.
+const FULL: u64 = 64 << 20;
+
+/// Runs that are remembered when their packs are written. A run has one pack.
+const WRITTEN: usize = 64;
 
 /// Packs that are gathered at a time; a master begins a run when the one before is over.
 const PACKS: usize = 16;
 
-/// The packs that are gathered, in the order of their first objects.
+/// The packs that are gathered.
 #[derive(Debug, Default)]
-pub(super) struct Packing(Vec<Gathering>);
+pub(super) struct Packing {
+    /// In the order of their first objects.
+    open: Vec<Gathering>,
+    /// The runs whose packs were written last.
+    written: VecDeque<u64>,
+}
 
 #[derive(Debug)]
 struct Gathering {
@@ -36,26 +45,28 @@ struct Gathering {
 
 impl Packing {
     /// Returns whether an object may share a file.
-    pub(super) fn takes((_, pending): &Job) -> bool {
+    fn takes((_, pending): &Job) -> bool {
         pending.handle.generation.run().is_some() && pending.len() <= MAX_PACKED_LEN.as_u64()
     }
 
-    /// Gathers an object that may share a file.
-    pub(super) fn add(&mut self, job: Job, now: Instant) {
-        let Some(run) = job.1.handle.generation.run() else { return };
+    /// Gathers an object. Returns it when it does not share a file, or comes too late for that.
+    pub(super) fn add(&mut self, job: Job, now: Instant) -> Option<Job> {
+        let run = job.1.handle.generation.run().filter(|_| Self::takes(&job));
+        let Some(run) = run.filter(|run| !self.written.contains(run)) else { return Some(job) };
         let len = job.1.len();
-        let gathering = match self.0.iter_mut().position(|it| it.run == run) {
-            Some(at) => &mut self.0[at],
+        let open = &mut self.open;
+        let gathering = match open.iter_mut().position(|it| it.run == run) {
+            Some(at) => &mut open[at],
             None => {
-                for before in &mut self.0 {
+                for before in &mut *open {
                     before.ends_at = before.ends_at.min(now + AFTER_NEXT);
                 }
-                if self.0.len() >= PACKS {
-                    self.0[0].ends_at = now;
+                if open.len() >= PACKS {
+                    open[0].ends_at = now;
                 }
                 let ends_at = now + LINGER;
-                self.0.push(Gathering { run, jobs: Vec::new(), bytes: 0, ends_at });
-                self.0.last_mut().expect("it was pushed")
+                open.push(Gathering { run, jobs: Vec::new(), bytes: 0, ends_at });
+                open.last_mut().expect("it was pushed")
             }
         };
         gathering.jobs.push(job);
@@ -63,22 +74,27 @@ impl Packing {
         if gathering.bytes >= FULL || gathering.jobs.len() >= MOST {
             gathering.ends_at = now;
         }
+        None
     }
 
     /// When the next pack is to be written.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        self.0.iter().map(|gathering| gathering.ends_at).min()
+        self.open.iter().map(|gathering| gathering.ends_at).min()
     }
 
     /// The packs that are to be written now: with `is_over` all. What is too little for a pack is in several.
     pub(super) fn take(&mut self, now: Instant, is_over: bool) -> Vec<Vec<Job>> {
         let mut packs = Vec::new();
-        for gathering in self.0.extract_if(.., |it| is_over || it.ends_at <= now) {
+        for gathering in self.open.extract_if(.., |it| is_over || it.ends_at <= now) {
             if gathering.jobs.len() < LEAST {
                 packs.extend(gathering.jobs.into_iter().map(|job| vec![job]));
-            } else {
-                packs.push(gathering.jobs);
+                continue;
             }
+            packs.push(gathering.jobs);
+            if self.written.len() == WRITTEN {
+                self.written.pop_front();
+            }
+            self.written.push_back(gathering.run);
         }
         packs
     }
@@ -113,23 +129,30 @@ mod tests {
         let (begun, mut packing) = (Instant::now(), Packing::default());
         let at = |millis| begun + Duration::from_millis(millis);
         assert_eq!(packing.next_end(), None);
-        (1..=10).for_each(|place| packing.add(job(1, place, 1000), at(place.into())));
+        let add = |packing: &mut Packing, job: Job, now| assert!(packing.add(job, now).is_none());
+        (1..=10).for_each(|place| add(&mut packing, job(1, place, 1000), at(place.into())));
         assert_eq!(packing.next_end(), Some(at(1) + LINGER));
         assert!(packing.take(at(1200), false).is_empty());
         assert_eq!(lengths(&packing.take(at(1201), false)), [10]);
-        // The one before ends soon, and what is late for it is a pack of its own, if it is enough.
-        (1..=3).for_each(|place| packing.add(job(2, place, 1000), at(2000)));
-        packing.add(job(3, 1, 1000), at(2100));
+        // The one before ends soon, and what is late for it has a file of its own: there is one pack of a run.
+        (1..=3).for_each(|place| add(&mut packing, job(2, place, 1000), at(2000)));
+        add(&mut packing, job(3, 1, 1000), at(2100));
         assert_eq!(packing.next_end(), Some(at(2100) + AFTER_NEXT));
-        packing.add(job(2, 4, 1000), at(2150));
+        add(&mut packing, job(2, 4, 1000), at(2150));
         assert_eq!(lengths(&packing.take(at(2200), false)), [4]);
-        packing.add(job(2, 5, 1000), at(2210));
-        assert_eq!(lengths(&packing.take(at(2210), true)), [1, 1]);
-        // Full.
-        (1..=8).for_each(|place| packing.add(job(4, place, 8 << 20), at(2300)));
-        assert_eq!(lengths(&packing.take(at(2300), false)), [8]);
+        assert!(packing.add(job(2, 5, 1000), at(2210)).is_some());
+        assert_eq!(lengths(&packing.take(at(2210), true)), [1]);
+        // What was too little for a pack did not make one.
+        add(&mut packing, job(3, 2, 1000), at(2220));
+        assert_eq!(lengths(&packing.take(at(2220), true)), [1]);
+        // Full, and not before.
+        (1..8).for_each(|place| add(&mut packing, job(4, place, 8 << 20), at(2300)));
+        add(&mut packing, job(4, 8, (8 << 20) - 1), at(2300));
+        assert!(packing.take(at(2300), false).is_empty());
+        add(&mut packing, job(4, 9, 1), at(2300));
+        assert_eq!(lengths(&packing.take(at(2300), false)), [9]);
         let all = MOST as u32;
-        (1..=all).for_each(|place| packing.add(job(5, place, 1), at(2400)));
+        (1..=all).for_each(|place| add(&mut packing, job(5, place, 1), at(2400)));
         assert_eq!(lengths(&packing.take(at(2400), false)), [MOST]);
         assert_eq!(packing.next_end(), None);
     }
@@ -138,9 +161,9 @@ mod tests {
     fn a_master_that_begins_run_after_run_makes_nobody_keep_all() {
         let (now, mut packing) = (Instant::now(), Packing::default());
         for run in 1..1000 {
-            packing.add(job(run, 1, 10), now);
+            (1..=4).for_each(|place| assert!(packing.add(job(run, place, 10), now).is_none()));
             packing.take(now, false);
-            assert!(packing.0.len() <= PACKS);
+            assert!(packing.open.len() <= PACKS && packing.written.len() <= WRITTEN);
         }
     }
 

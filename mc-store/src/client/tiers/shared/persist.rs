@@ -74,11 +74,9 @@ pub(super) async fn write_files(
             () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
             job = queue.recv(), if ready.is_empty() && writing.len() < writers => {
                 let Some(job) = job else { return };
-                if Packing::takes(&job) && core.upgrade().is_some_and(|core| core.has_packs()) {
-                    packing.add(job, Instant::now());
-                } else {
-                    ready.push_back(vec![job]);
-                }
+                let has_packs = core.upgrade().is_some_and(|core| core.has_packs());
+                let alone = if has_packs { packing.add(job, Instant::now()) } else { Some(job) };
+                ready.extend(alone.map(|job| vec![job]));
             }
             () = tokio::time::sleep_until(gathered_until.unwrap_or(report_at)),
                 if gathered_until.is_some() && ready.is_empty() => {}
