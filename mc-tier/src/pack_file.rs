@@ -56,6 +56,7 @@ pub struct PackIndex {
     headers: usize,
     /// Where the bytes that say what was removed begin.
     removed: usize,
+    pack_len: u64,
 }
 
 /// An object of a pack.
@@ -106,7 +107,8 @@ impl PackIndex {
             return Err(Damage::Index.into());
         }
         let headers = FIXED + PER_ENTRY * count;
-        let index = Self { bytes, count, headers, removed: checked + CHECKSUM };
+        let removed = checked + CHECKSUM;
+        let index = Self { bytes, count, headers, removed, pack_len };
         // They are one behind the other.
         let (mut end, mut last) = (len as u64, None);
         for number in 0..count {
@@ -126,6 +128,11 @@ impl PackIndex {
             return Err(too_short(end, pack_len).into());
         }
         Ok(index)
+    }
+
+    /// The length of the pack.
+    pub(crate) const fn pack_len(&self) -> u64 {
+        self.pack_len
     }
 
     /// The bytes that it takes of memory.

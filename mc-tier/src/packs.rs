@@ -352,9 +352,9 @@ impl Packs {
             let Some(found) = self.find(medium, id, attempt > 0)? else { return Ok(None) };
             let (what, range) = wanted(&found.packed.object)?;
             let within = found.packed.within(&range);
-            let Known { tag, trail, .. } = &*found.known;
+            let Known { index, tag, trail, .. } = &*found.known;
             let run = id.generation().run().unwrap_or_default();
-            let pack = Pack { run, place: &found.place, tag, trail };
+            let pack = Pack { run, place: &found.place, len: index.pack_len(), tag, trail };
             match self.chunks.read(medium, &pack, within)? {
                 Read::Part { bytes, .. } if bytes.len() as u64 == range.end - range.start => {
                     return Ok(Some((found, what, bytes)));

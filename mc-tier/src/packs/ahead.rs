@@ -23,6 +23,9 @@ const NEAR: u64 = 4 * CHUNK;
 /// Reads that lie together before more is read than is asked for.
 const FEW: u32 = 4;
 
+/// Chunks behind the wanted one that are read meanwhile by those who wait for it.
+const AHEAD: u64 = 8;
+
 /// Chunks that are kept.
 const KEPT: usize = 32;
 
@@ -63,6 +66,7 @@ struct Chunk {
 pub(super) struct Pack<'a> {
     pub(super) run: u64,
     pub(super) place: &'a str,
+    pub(super) len: u64,
     pub(super) tag: &'a Tag,
     pub(super) trail: &'a Trail,
 }
@@ -82,8 +86,14 @@ impl Chunks {
         let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
         for number in range.start / CHUNK..range.end.div_ceil(CHUNK) {
             let begin = number * CHUNK;
-            let chunk = self.entry(pack, number);
-            let mut chunk = chunk.lock();
+            let (chunk, _) = self.entry(pack, number);
+            let mut chunk = match chunk.try_lock() {
+                Some(chunk) => chunk,
+                None => {
+                    self.read_next(medium, pack, number);
+                    chunk.lock()
+                }
+            };
             if chunk.is_none() {
                 match medium.read(place, begin..begin + CHUNK, Some(tag))? {
                     Read::Part { bytes, .. } => *chunk = Some(bytes),
@@ -98,11 +108,32 @@ impl Chunks {
         Ok(Read::Part { bytes: bytes.freeze(), pack_len: 0, tag: tag.clone() })
     }
 
-    fn entry(&self, pack: &Pack<'_>, number: u64) -> Arc<Mutex<Option<Bytes>>> {
+    /// Reads the next chunk that nobody reads, while another thread reads this one.
+    fn read_next(&self, medium: &impl PackMedium, pack: &Pack<'_>, number: u64) {
+        let end = pack.len.div_ceil(CHUNK).min(number + 1 + AHEAD);
+        for next in number + 1..end {
+            let (chunk, is_new) = self.entry(pack, next);
+            if !is_new {
+                continue;
+            }
+            let mut chunk = chunk.lock();
+            let range = next * CHUNK..(next + 1) * CHUNK;
+            // Whoever wants it finds out what is wrong.
+            if chunk.is_none()
+                && let Ok(Read::Part { bytes, .. }) = medium.read(pack.place, range, Some(pack.tag))
+            {
+                *chunk = Some(bytes);
+            }
+            return;
+        }
+    }
+
+    /// A chunk, and whether it is one that was not known.
+    fn entry(&self, pack: &Pack<'_>, number: u64) -> (Arc<Mutex<Option<Bytes>>>, bool) {
         let mut chunks = self.0.lock();
         let is_it = |it: &Chunk| it.run == pack.run && it.number == number && it.tag == *pack.tag;
         if let Some(found) = chunks.iter().rev().find(|it| is_it(it)) {
-            return Arc::clone(&found.bytes);
+            return (Arc::clone(&found.bytes), false);
         }
         if chunks.len() == KEPT {
             chunks.pop_front();
@@ -110,7 +141,7 @@ impl Chunks {
         let bytes = Arc::default();
         let (run, tag) = (pack.run, pack.tag.clone());
         chunks.push_back(Chunk { run, tag, number, bytes: Arc::clone(&bytes) });
-        bytes
+        (bytes, true)
     }
 }
 
@@ -164,7 +195,8 @@ mod tests {
     /// Reads a range, and compares it.
     fn read(medium: &Counted, chunks: &Chunks, trail: &Trail, range: Range<u64>) {
         let tag = Some("tag".into());
-        let pack = Pack { run: 1, place: "pack", tag: &tag, trail };
+        let len = medium.bytes.len() as u64;
+        let pack = Pack { run: 1, place: "pack", len, tag: &tag, trail };
         let Read::Part { bytes, .. } = chunks.read(medium, &pack, range.clone()).unwrap() else {
             panic!("it is there");
         };
@@ -213,7 +245,7 @@ mod tests {
     fn a_pack_that_was_replaced_is_not_read() {
         let (medium, chunks, trail) = (medium(), Chunks::default(), Trail::default());
         let tag = Some("another".into());
-        let pack = Pack { run: 1, place: "pack", tag: &tag, trail: &trail };
+        let pack = Pack { run: 1, place: "pack", len: 12 << 20, tag: &tag, trail: &trail };
         for number in 0..20_u64 {
             let range = number * 1000..(number + 1) * 1000;
             let found = chunks.read(&medium, &pack, range).unwrap();
