@@ -278,10 +278,7 @@ impl Core {
         let delete = |part: Vec<ObjectId>| {
             let tier = Arc::clone(&tier);
             self.on_tier(move || {
-                let failure = match tier.remove_many(&part) {
-                    Ok(_) => return Ok((part, None)),
-                    Err(error) => error,
-                };
+                let Err(failure) = tier.remove_many(&part) else { return Ok((part, None)) };
                 if tier.removed_at_once() > 1 {
                     return Ok((Vec::new(), Some(failure)));
                 }
