@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
@@ -34,7 +35,12 @@ def value(number: int) -> bytes:
 
 def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: Path) -> None:
     cluster = new_cluster(
-        nodes=0, master_flags=[f"--root_fs_dir={tmp_path}", "--cluster_id=mc-local-1"]
+        nodes=0,
+        master_flags=[
+            f"--root_fs_dir={tmp_path}",
+            "--cluster_id=mc-local-1",
+            "--pack_files=false",
+        ],
     )
     store = joined(cluster)
     config = ReplicateConfig(dfs_replica_num=1)
@@ -67,6 +73,22 @@ def test_values_outlast_their_node_in_files(new_cluster: NewCluster, tmp_path: P
     reader.close()
 
 
+def test_values_share_a_file_that_no_put_waits_for(new_cluster: NewCluster, tmp_path: Path) -> None:
+    cluster = new_cluster(nodes=0, master_flags=[f"--root_fs_dir={tmp_path}"])
+    store = joined(cluster)
+    begun = time.monotonic()
+    for number in range(10):
+        assert store.put(f"k{number}", value(number)) == 0
+    # Each waited for a second.
+    assert time.monotonic() - begun < 5
+    wait_until(lambda: any(tmp_path.rglob("p,*")))
+    store.close()
+    reader = joined(cluster, global_segment_size=0)
+    for number in range(10):
+        assert reader.get(f"k{number}") == value(number)
+    reader.close()
+
+
 def test_values_in_files_are_encrypted_with_the_key_of_their_tenant(
     new_cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +106,11 @@ def test_values_in_files_are_encrypted_with_the_key_of_their_tenant(
         is_file = replica.is_disk_replica()
         return Path(replica.get_disk_descriptor().file_path) if is_file else None
 
-    wait_until(lambda: path() is not None)
+    def is_written() -> bool:
+        file = path()
+        return file is not None and file.is_file()
+
+    wait_until(is_written)
     file = path()
     assert file is not None
     assert text not in file.read_bytes()
@@ -104,7 +130,7 @@ def test_values_in_files_are_encrypted_with_the_key_of_their_tenant(
 def test_a_store_without_memory_writes_files_while_nothing_is_called(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    cluster = new_cluster(nodes=1, master_flags=[f"--root_fs_dir={tmp_path}"])
+    cluster = new_cluster(nodes=1, master_flags=[f"--root_fs_dir={tmp_path}", "--pack_files=false"])
     store = joined(cluster, global_segment_size=0)
     for number in range(20):
         assert store.put(f"k{number}", value(number)) == 0

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use mc_transport::{Memory, Source};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 
-use super::borrows::{Borrow, Borrows};
+use super::borrows::Borrows;
 
 /// Time limit of [`BorrowGuard::release`] for borrows that outlive their call: the connections drop
 /// them a moment later, but an interrupted put goes on.
@@ -24,7 +25,6 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct BorrowGuard {
     borrows: Borrows,
-    bytes: Vec<Py<PyBytes>>,
     buffers: Vec<PyUntypedBuffer>,
 }
 
@@ -33,7 +33,7 @@ impl BorrowGuard {
     /// contiguous.
     pub(crate) fn borrow(&mut self, object: &Bound<'_, PyAny>) -> PyResult<Source> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            return Ok(self.borrow_bytes(bytes));
+            return Ok(shared(bytes));
         }
         // A view of the object describes its buffer completely, also where the object itself
         // leaves fields out, as arrays of ctypes do.
@@ -45,7 +45,7 @@ impl BorrowGuard {
         };
         if !buffer.is_c_contiguous() {
             let copy = view.call_method0("tobytes")?;
-            return Ok(self.borrow_bytes(copy.cast()?));
+            return Ok(shared(copy.cast()?));
         }
         let borrow = self.borrows.begin();
         // SAFETY: the object promises `len` contiguous bytes at `base` for as long as the
@@ -54,13 +54,6 @@ impl BorrowGuard {
         let memory = unsafe { Memory::from_raw_read_only(base, len, borrow) };
         self.buffers.push(buffer);
         Ok(memory.whole().into())
-    }
-
-    fn borrow_bytes(&mut self, object: &Bound<'_, PyBytes>) -> Source {
-        let slice = object.as_bytes();
-        let borrowed = BorrowedBytes { base: NonNull::from(slice), _borrow: self.borrows.begin() };
-        self.bytes.push(object.clone().unbind());
-        Bytes::from_owner(borrowed).into()
     }
 
     /// Releases the objects when all borrows have ended. Waits for a bounded time; after that a
@@ -78,7 +71,7 @@ impl Drop for BorrowGuard {
         if self.borrows.is_empty() {
             return;
         }
-        let kept = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.buffers));
+        let kept = std::mem::take(&mut self.buffers);
         let (borrows, kept) = (self.borrows.clone(), ManuallyDrop::new(kept));
         let release = move || {
             borrows.wait();
@@ -91,21 +84,8 @@ impl Drop for BorrowGuard {
     }
 }
 
-/// The bytes of a `bytes` object, which is immutable.
-struct BorrowedBytes {
-    base: NonNull<[u8]>,
-    _borrow: Borrow,
-}
-
-// SAFETY: immutable bytes are not tied to a thread.
-unsafe impl Send for BorrowedBytes {}
-// SAFETY: as above.
-unsafe impl Sync for BorrowedBytes {}
-
-impl AsRef<[u8]> for BorrowedBytes {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the guard keeps the object, and with it the bytes, until the borrow that
-        // `self` holds has ended.
-        unsafe { self.base.as_ref() }
-    }
+/// The bytes of a `bytes` object. It is immutable, and lives as long as anybody has its bytes, as what writes the
+/// file of a put: no call waits for that.
+fn shared(bytes: &Bound<'_, PyBytes>) -> Source {
+    Bytes::from_owner(PyBackedBytes::from(bytes.clone())).into()
 }
