@@ -5,6 +5,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use rustix::fs::{CWD, OFlags, RenameFlags};
@@ -45,8 +46,11 @@ impl PackMedium for DirectoryTier {
     ) -> Result<Option<Tag>, TierError> {
         let path = self.directory.join(place);
         let unfinished = self.unfinished();
+        // What is written anew is as old as its objects.
+        let found = if is_new { None } else { fs::metadata(&path).ok() };
+        let modified = found.and_then(|found| found.modified().ok());
         let written = self
-            .in_folder(&unfinished, || self.write_pieces(&unfinished, &pieces))
+            .in_folder(&unfinished, || self.write_pieces(&unfinished, &pieces, modified))
             .and_then(|tag| {
                 let is_there = self.in_folder(&path, || rename(&unfinished, &path, is_new))?;
                 Ok(is_there.then_some(tag))
@@ -91,7 +95,12 @@ impl PackMedium for DirectoryTier {
 }
 
 impl DirectoryTier {
-    fn write_pieces(&self, path: &Path, pieces: &[Bytes]) -> io::Result<Tag> {
+    fn write_pieces(
+        &self,
+        path: &Path,
+        pieces: &[Bytes],
+        modified: Option<SystemTime>,
+    ) -> io::Result<Tag> {
         let mut file = File::create_new(path)?;
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|it| IoSlice::new(it)).collect();
         let mut slices = &mut slices[..];
@@ -105,6 +114,9 @@ impl DirectoryTier {
             }
         }
         self.settings.permit(&file)?;
+        if let Some(modified) = modified {
+            file.set_modified(modified)?;
+        }
         if self.settings.sync != SyncPolicy::None {
             file.sync_data()?;
         }

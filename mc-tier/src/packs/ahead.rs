@@ -95,9 +95,11 @@ impl Chunks {
                 }
             };
             if chunk.is_none() {
-                match medium.read(place, begin..begin + CHUNK, Some(tag))? {
-                    Read::Part { bytes, .. } => *chunk = Some(bytes),
-                    gone => return Ok(gone),
+                match medium.read(place, begin..begin + CHUNK, Some(tag)) {
+                    Ok(Read::Part { bytes, .. }) => *chunk = Some(bytes),
+                    Ok(gone) => return Ok(gone),
+                    // What cannot be read may be a neighbour.
+                    Err(_) => return medium.read(place, range, Some(tag)),
                 }
             }
             let Some(chunk) = &*chunk else { continue };
@@ -239,6 +241,52 @@ mod tests {
         }
         assert!(chunks.0.lock().is_empty());
         assert_eq!(medium.reads.load(Ordering::Relaxed), 20);
+    }
+
+    /// A sector that cannot be read.
+    struct Bad(Counted, u64);
+
+    impl PackMedium for Bad {
+        fn read(
+            &self,
+            place: &str,
+            range: Range<u64>,
+            seen: Option<&Tag>,
+        ) -> Result<Read, TierError> {
+            if range.contains(&self.1) {
+                let error = std::io::Error::other("a bad sector");
+                return Err(TierError::from_io("read", &self.shown(place), error));
+            }
+            self.0.read(place, range, seen)
+        }
+
+        fn write(&self, _: &str, _: Vec<Bytes>, _: bool) -> Result<Option<Tag>, TierError> {
+            unreachable!("nothing is written")
+        }
+
+        fn remove(&self, _: &str) -> Result<bool, TierError> {
+            unreachable!("nothing is removed")
+        }
+
+        fn mark(&self, _: &str, _: &[u64], _: &Tag) -> Result<bool, TierError> {
+            unreachable!("nothing is removed")
+        }
+
+        fn shown(&self, place: &str) -> PathBuf {
+            place.into()
+        }
+    }
+
+    #[test]
+    fn a_bad_sector_costs_the_object_that_has_it() {
+        let (bad, chunks, trail) = (Bad(medium(), 1_500_000), Chunks::default(), Trail::default());
+        let (len, tag) = (50_000, Some("tag".into()));
+        let pack = Pack { run: 1, place: "pack", len: 12 << 20, tag: &tag, trail: &trail };
+        for number in 0..100 {
+            let range = number * len..(number + 1) * len;
+            let found = chunks.read(&bad, &pack, range.clone());
+            assert_eq!(found.is_err(), range.contains(&bad.1), "{range:?}");
+        }
     }
 
     #[test]

@@ -115,6 +115,7 @@ fn what_is_removed_stays_removed() {
     assert_eq!(other.clean_up().unwrap(), 1);
     assert!(!other.wants_clean_up());
     assert!(other.usage().unwrap().bytes < len / 2);
+    assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), age, "as old as its objects");
     // The first has read the index of the pack that was replaced.
     for tier in [&tier, &other] {
         assert!(kept.iter().all(|object| is_there(tier, object)));
