@@ -4,7 +4,7 @@
 In every tracked .md file, and in the comments of every tracked .rs file:
 
 * a relative link leads to a file or folder, and its #anchor to a heading of it;
-* a path in backticks (`mc-meta/src/put.rs`, `docs/security.md`) exists, seen from the top of the
+* a path in backticks (`mc-meta/src/commands/put.rs`, `docs/security.md`) exists, seen from the top of the
   repository, from the document, from its crate or from its crate's `src`;
 * a test in backticks (`mc-meta/tests/it/rules/puts.rs::a_name`, or `::a_name` after such a path) is a
   function in that file.

@@ -7,12 +7,12 @@ use core::time::Duration;
 use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
+use crate::side_tables::local_disk::LocalDiskConfig;
+use crate::side_tables::promotion_queue::PromotionConfig;
+use crate::side_tables::tasks::TaskConfig;
 use crate::space::allocator::MemoryAllocator;
 use crate::tenant::quota::{DefaultQuota, MAX_QUOTA};
-use crate::tier::kinds::DiskConfig;
-use crate::tier::local_disk::LocalDiskConfig;
-use crate::tier::promotion_queue::PromotionConfig;
-use crate::transfer::tasks::TaskConfig;
+use crate::vocabulary::kinds::DiskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
 /// system's documented ones.

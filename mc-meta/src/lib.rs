@@ -1,67 +1,74 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod batch;
-mod clients;
-mod command;
+mod commands;
 mod config;
-mod error;
-mod evict;
-mod health;
-mod journal;
-mod lock;
+mod effect;
+mod eviction;
 mod master;
 mod object;
-mod put;
-mod query;
-mod read;
-mod remove;
+mod rebuild;
+mod record;
 mod shard;
+mod side_tables;
 mod space;
+mod tables;
 mod tenant;
-mod tier;
-mod transfer;
+mod vocabulary;
 
+pub use commands::query::report::MasterReport;
+pub use commands::remove::{ObjectsLeft, RemovalCounts};
 pub use mc_lease::SoftPin;
 pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
-pub use query::report::MasterReport;
-pub use remove::{ObjectsLeft, RemovalCounts};
 pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
-pub use batch::Batch;
-pub use command::{
-    Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_AVOIDED_SEGMENTS,
-    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo,
-    Placement, Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead,
-    RangedList, Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction,
-    TransferHandle, VerifiedSpan,
-};
-pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
-pub use error::{
+pub use commands::batch::Batch;
+pub use commands::error::{
     DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
     RenewError, UnmountError,
 };
-pub use health::damage::{
+pub use commands::export::{ExportCursor, ExportPage};
+pub use commands::read::by_pattern::ReplicaPage;
+pub use commands::read::get::Reading;
+pub use commands::receipt::Receipt;
+pub use commands::tier::adopt::{FoundError, FoundOnDisk};
+pub use commands::tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
+pub use commands::transfer::error::{TransferError, TransferFinishError};
+pub use commands::transfer::tasks::{CreateTaskError, MAX_FETCHED_TASKS};
+pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
+pub use effect::{Effect, EffectSink, Removal};
+pub use master::Master;
+pub use object::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
+pub use object::view::{ObjectView, SpaceView};
+pub use rebuild::{
+    Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
+};
+pub use record::record_ref::{ObjectRecordRef, RecordRef};
+pub use record::{Location, Locations, ObjectRecord, Record};
+pub use side_tables::damage::{
     DamageReport, DamageTotals, MAX_HANDED_CHECKS, ReplicaCheck, ReplicaPlace, ReportOutcome,
     Verdict,
 };
-pub use health::suspicion::SuspicionTotals;
-pub use journal::effect::{Effect, EffectSink, Removal};
-pub use journal::export::{ExportCursor, ExportPage};
-pub use journal::receipt::Receipt;
-pub use journal::record::{Location, Locations, ObjectRecord, Record};
-pub use journal::record_ref::{ObjectRecordRef, RecordRef};
-pub use journal::recover::{
-    Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
+pub use side_tables::drain::{
+    DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,
+    MAX_DRAIN_JOBS, MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS,
 };
-pub use master::Master;
-pub use object::states::{BufferStatus, ReplicaStatus, SegmentStatus};
-pub use object::view::{ObjectView, SpaceView};
-pub use query::explain::{EvictionBlocker, Explanation, KeyEvent, KeyEventKind};
-pub use read::by_pattern::ReplicaPage;
-pub use read::get::Reading;
-pub use read::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
-pub use read::readers::ReadProgress;
+pub use side_tables::files::{FileJobs, FileSystemState};
+pub use side_tables::history::{EvictionBlocker, Explanation, KeyEvent, KeyEventKind};
+pub use side_tables::local_disk::{
+    DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
+};
+pub use side_tables::offload_queue::{
+    DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals,
+};
+pub use side_tables::promotion::{PromotionGrant, PromotionStartError};
+pub use side_tables::promotion_queue::{PromotionConfig, PromotionError, PromotionTotals};
+pub use side_tables::readers::ReadProgress;
+pub use side_tables::suspicion::SuspicionTotals;
+pub use side_tables::tasks::{
+    MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
+};
+pub use side_tables::transfer::{TransferGrant, TransferInfo, TransferKind};
 pub use space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use tenant::below::{TierQuotas, TierUsage};
 pub use tenant::id::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
@@ -70,25 +77,13 @@ pub use tenant::quota::{
     Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
     Quotas, TenantUsage, UNLIMITED,
 };
-pub use tier::adopt::{FoundError, FoundOnDisk};
-pub use tier::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
-pub use tier::files::{FileJobs, FileSystemState};
-pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-pub use tier::local_disk::{
-    DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
+pub use vocabulary::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
+pub use vocabulary::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
+pub use vocabulary::request::{
+    Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_AVOIDED_SEGMENTS,
+    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo,
+    Placement, Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead,
+    RangedList, Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction,
+    TransferHandle, VerifiedSpan,
 };
-pub use tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
-pub use tier::offload_queue::{
-    DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals,
-};
-pub use tier::promote::{PromotionGrant, PromotionStartError};
-pub use tier::promotion_queue::{PromotionConfig, PromotionError, PromotionTotals};
-pub use transfer::drain::{
-    DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,
-    MAX_DRAIN_JOBS, MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS,
-};
-pub use transfer::tasks::{
-    CreateTaskError, MAX_FETCHED_TASKS, MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig,
-    TaskError, TaskInfo, TaskKind, TaskStatus,
-};
-pub use transfer::{TransferError, TransferFinishError, TransferGrant, TransferInfo, TransferKind};
+pub use vocabulary::states::{BufferStatus, ReplicaStatus, SegmentStatus};

@@ -12,29 +12,29 @@ use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{ClientId, Generation, KeyRef, Time, TransferId};
 
-use crate::clients::Clients;
-use crate::command::{PutHandle, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
-use crate::evict::group::Groups;
-use crate::evict::order::common::CommonOrder;
-use crate::evict::room::{Hopeless, Labels};
-use crate::health::damage::Damage;
-use crate::health::suspicion::Suspicion;
-use crate::journal::effect::EffectSink;
-use crate::journal::emit::{Effects, Emit};
-use crate::lock::{Mutex, MutexGuard, RwLock, rank};
-use crate::object::slot::ObjectSlot;
-use crate::read::readers::Readers;
-use crate::shard::hash::{HashedKey, KeyHasher, mix};
+use crate::effect::EffectSink;
+use crate::effect::emit::{Effects, Emit};
+use crate::eviction::common::CommonOrder;
+use crate::eviction::room::{Hopeless, Labels};
+use crate::object::group::Groups;
 use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
+use crate::side_tables::clients::Clients;
+use crate::side_tables::damage::Damage;
+use crate::side_tables::drain::DrainJobs;
+use crate::side_tables::files::Files;
+use crate::side_tables::local_disk::LocalDisks;
+use crate::side_tables::readers::Readers;
+use crate::side_tables::runs::Runs;
+use crate::side_tables::suspicion::Suspicion;
+use crate::side_tables::tasks::TaskBook;
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;
-use crate::tier::files::Files;
-use crate::tier::local_disk::LocalDisks;
-use crate::tier::runs::Runs;
-use crate::transfer::drain::DrainJobs;
-use crate::transfer::tasks::TaskBook;
+use crate::vocabulary::hash::{HashedKey, KeyHasher, mix};
+use crate::vocabulary::lock::{Mutex, MutexGuard, RwLock, rank};
+use crate::vocabulary::request::{PutHandle, TransferHandle};
+use crate::vocabulary::slot::ObjectSlot;
 
 /// The metadata of a cluster: objects, segments, clients.
 ///
@@ -42,7 +42,7 @@ use crate::transfer::tasks::TaskBook;
 /// returns without waiting for anything but other commands. The same commands
 /// at the same times from one thread give the same answers for the same seed.
 ///
-/// Locks are taken in the order of their ranks: see `lock.rs`.
+/// Locks are taken in the order of their ranks: see `vocabulary/lock.rs`.
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,

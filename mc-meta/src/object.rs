@@ -1,13 +1,13 @@
 //! One object: its replicas, its state and what protects it.
 //!
-//! [`states`]: the states of replicas and segments, and which may follow which. [`spans`]: the
-//! parts of an object whose bytes can be verified alone. [`view`]: an object as sinks and
-//! administrators see it.
+//! [`objects`]: all objects of a shard. [`spans`]: the parts of an object whose bytes can be verified
+//! alone. [`group`]: objects that are evicted together. [`disk`]: a client's own disk, as the objects on it
+//! know it. [`view`]: an object as sinks and administrators see it.
 
-pub(crate) mod replica;
-pub(crate) mod slot;
+pub(crate) mod disk;
+pub(crate) mod group;
+pub(crate) mod objects;
 pub(crate) mod spans;
-pub(crate) mod states;
 pub(crate) mod view;
 
 use core::num::NonZeroU64;
@@ -16,18 +16,20 @@ use std::sync::Arc;
 use mc_lease::{Protection, SoftPin};
 use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
-use crate::command::{Placements, Slice, Slices};
-use crate::evict::group::{Group, Membership};
-use crate::object::replica::{Replica, Replicas};
-use crate::object::slot::ObjectSlot;
-use crate::object::states::ReplicaStatus;
-use crate::shard::owners::OwnerSlot;
+use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
+use crate::object::group::{Group, Membership};
+use crate::side_tables::offload_queue::PROMPT;
+use crate::side_tables::promotion::Promotion;
+use crate::side_tables::transfer::Transfer;
+use crate::space::replica::{Replica, Replicas};
+use crate::tables::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
-use crate::tier::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
-use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds};
-use crate::tier::offload_queue::PROMPT;
-use crate::tier::promote::Promotion;
-use crate::transfer::Transfer;
+use crate::vocabulary::kinds::{
+    DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds,
+};
+use crate::vocabulary::request::{Placements, Slice, Slices};
+use crate::vocabulary::slot::ObjectSlot;
+use crate::vocabulary::states::ReplicaStatus;
 
 /// What a client that is granted a lease does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,7 +313,7 @@ impl Object {
     pub(crate) fn renew(&mut self, now: Time, is_leased: bool) {
         self.protection = Protection::committed(now, self.protection.soft_pin());
         if is_leased {
-            // All of them are [waited for](crate::read::readers::Readers::follow_former).
+            // All of them are [waited for](crate::side_tables::readers::Readers::follow_former).
             self.protection.read(now, true);
         }
     }

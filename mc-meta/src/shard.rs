@@ -1,19 +1,11 @@
 //! One shard: the objects whose keys hash to it, and the tables that lead to them.
 //!
-//! Every change of an object's state happens here or in an `impl Shard` block of the file about
-//! that change; the order of eviction that an object is in is decided in `evict/order.rs`
-//! alone. [`index`], [`keys`], [`slab`] and [`owners`] hold what each object costs; [`open_puts`]
-//! and [`retained`] what ends by time.
+//! Every change of an object's state happens here or in an `impl Shard` block of the command that
+//! makes it; the order of eviction that an object is in is decided in [`eviction`](crate::eviction)
+//! alone. The [`tables`](crate::tables) hold what each object costs; [`retained`] is space that belongs
+//! to no object any more.
 
-pub(crate) mod hash;
-pub(crate) mod index;
-
-pub(crate) mod keys;
-pub(crate) mod objects;
-pub(crate) mod open_puts;
-pub(crate) mod owners;
 pub(crate) mod retained;
-pub(crate) mod slab;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -24,35 +16,35 @@ use mc_evict::Item;
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
 
-use crate::command::LateWrites;
-use crate::evict::order::Order;
-use crate::evict::order::choice::Eviction;
-use crate::evict::order::common::{Chain, CommonOrder, Fresh, Note};
-use crate::evict::room::Labels;
-use crate::journal::effect::{Effect, Removal};
-use crate::journal::emit::Emit;
-use crate::object::replica::Replicas;
-use crate::object::slot::ObjectSlot;
+use crate::effect::emit::Emit;
+use crate::effect::{Effect, Removal};
+use crate::eviction::Order;
+use crate::eviction::choice::Eviction;
+use crate::eviction::common::{Chain, CommonOrder, Fresh, Note};
+use crate::eviction::room::Labels;
+use crate::object::disk::OnDisk;
+use crate::object::objects::Objects;
 use crate::object::view::{ObjectView, SpaceView};
 use crate::object::{Access, Object, PendingPut, Queue};
-use crate::query::explain::{History, KeyEvent, KeyEventKind};
-use crate::read::readers::{Quiet, Readers};
-use crate::remove::expiry::{Entry, Expiring};
-use crate::shard::hash::{HashedKey, KeyHasher};
-use crate::shard::index::{Index, tag_of};
-use crate::shard::keys::KeyArena;
-use crate::shard::objects::Objects;
-use crate::shard::open_puts::OpenPuts;
-use crate::shard::owners::Owners;
 use crate::shard::retained::{GrantId, LastRead, Retained, RetainedSpace};
+use crate::side_tables::expiry::{Entry, Expiring};
+use crate::side_tables::files::Files;
+use crate::side_tables::history::{History, KeyEvent, KeyEventKind};
+use crate::side_tables::local_disk::LocalDisks;
+use crate::side_tables::open_files::OpenFiles;
+use crate::side_tables::readers::{Quiet, Readers};
+use crate::side_tables::transfer::Transfer;
+use crate::space::replica::Replicas;
+use crate::tables::index::{Index, tag_of};
+use crate::tables::keys::KeyArena;
+use crate::tables::open_puts::OpenPuts;
+use crate::tables::owners::Owners;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
-use crate::tier::disk::OnDisk;
-use crate::tier::files::Files;
-use crate::tier::files::OpenFiles;
-use crate::tier::kinds::FileState;
-use crate::tier::local_disk::LocalDisks;
-use crate::transfer::Transfer;
+use crate::vocabulary::hash::{HashedKey, KeyHasher};
+use crate::vocabulary::kinds::FileState;
+use crate::vocabulary::request::LateWrites;
+use crate::vocabulary::slot::ObjectSlot;
 
 /// What has happened in a shard since the master began. Counted under the shard's
 /// lock, so that threads do not contend for the counters.

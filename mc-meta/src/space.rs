@@ -7,5 +7,6 @@
 pub(crate) mod allocator;
 pub(crate) mod place;
 pub(crate) mod pool;
+pub(crate) mod replica;
 pub(crate) mod segment;
 pub(crate) mod table;

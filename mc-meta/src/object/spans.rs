@@ -9,7 +9,7 @@ use core::ops::Range;
 use mc_types::Checksum;
 use smallvec::SmallVec;
 
-use crate::command::{CHECKPOINT, Slice, Slices, VerifiedSpan};
+use crate::vocabulary::request::{CHECKPOINT, Slice, Slices, VerifiedSpan};
 
 /// The longest slice that is read whole to verify a part of it, when there are no
 /// checkpoints inside.

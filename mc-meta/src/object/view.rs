@@ -2,12 +2,12 @@
 
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
-use crate::command::{Placements, Slices};
 use crate::object::Object;
-use crate::object::replica::{Replica, Replicas};
-use crate::object::states::ReplicaStatus;
-use crate::tier::kinds::{LocalDiskReplica, ReplicaKinds};
-use crate::transfer::{Transfer, TransferInfo};
+use crate::side_tables::transfer::{Transfer, TransferInfo};
+use crate::space::replica::{Replica, Replicas};
+use crate::vocabulary::kinds::{LocalDiskReplica, ReplicaKinds};
+use crate::vocabulary::request::{Placements, Slices};
+use crate::vocabulary::states::ReplicaStatus;
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
 #[derive(Clone, Copy, Debug)]

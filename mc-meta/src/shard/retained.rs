@@ -6,8 +6,8 @@ use std::ops::RangeBounds;
 
 use mc_types::{ClientId, Generation, Time, TransferId};
 
-use crate::object::replica::Replicas;
-use crate::read::readers::Quiet;
+use crate::side_tables::readers::Quiet;
+use crate::space::replica::Replicas;
 use crate::tenant::ledger::TenantSlot;
 
 /// A put or a transfer. Their numbers come from one sequence.
@@ -68,7 +68,7 @@ pub(crate) struct Retained {
 
 impl Retained {
     /// Adds the space of a grant, which may have some here already.
-    pub(super) fn add(&mut self, until: Time, grant: GrantId, space: RetainedSpace) {
+    pub(crate) fn add(&mut self, until: Time, grant: GrantId, space: RetainedSpace) {
         if space.writer.is_some() {
             self.late.insert(grant, until);
         }
@@ -93,7 +93,7 @@ impl Retained {
     }
 
     /// Takes out space that is read by nobody.
-    pub(super) fn pop_quiet(&mut self, quiet: Quiet) -> Option<RetainedSpace> {
+    pub(crate) fn pop_quiet(&mut self, quiet: Quiet) -> Option<RetainedSpace> {
         let is_quiet =
             |(read, number, ..): &&(Time, u64, Time, GrantId)| quiet.includes(*number, *read);
         let found =
@@ -105,24 +105,24 @@ impl Retained {
 
     /// When the object was last read whose space is kept for readers who say when they are done, and
     /// whose last read is the longest ago.
-    pub(super) fn oldest_read(&self) -> Option<Time> {
+    pub(crate) fn oldest_read(&self) -> Option<Time> {
         self.read.first().map(|(read, ..)| *read)
     }
 
     /// Returns whether this client may still be writing to the space of a grant.
-    pub(super) fn is_written_by(&self, client: ClientId, grant: GrantId) -> bool {
+    pub(crate) fn is_written_by(&self, client: ClientId, grant: GrantId) -> bool {
         let space = self.late.get(&grant).and_then(|until| self.spaces.get(&(*until, grant)));
         space.is_some_and(|space| space.writer == Some(client))
     }
 
     /// Takes the space out that a client was writing to.
-    pub(super) fn take(&mut self, grant: GrantId) -> Option<RetainedSpace> {
+    pub(crate) fn take(&mut self, grant: GrantId) -> Option<RetainedSpace> {
         let until = self.late.remove(&grant)?;
         self.spaces.remove(&(until, grant))
     }
 
     /// Takes out the space that was due first, if that is so now.
-    pub(super) fn pop_due(&mut self, now: Time) -> Option<RetainedSpace> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<RetainedSpace> {
         let entry = self.spaces.first_entry().filter(|entry| entry.key().0 <= now)?;
         let (key, space) = entry.remove_entry();
         if space.writer.is_some() {
@@ -133,7 +133,7 @@ impl Retained {
     }
 
     /// Returns when the next space is due.
-    pub(super) fn next_due(&self) -> Option<Time> {
+    pub(crate) fn next_due(&self) -> Option<Time> {
         self.spaces.first_key_value().map(|((due, _), _)| *due)
     }
 

@@ -10,13 +10,13 @@ use mc_alloc::strategy::{
 use mc_types::{ClientId, MediaType};
 use smallvec::SmallVec;
 
-use crate::command::ReplicateConfig;
 use crate::config::AllocationStrategy;
-use crate::object::replica::{Replica, Replicas};
 use crate::space::pool::MediumPool;
+use crate::space::replica::{Replica, Replicas};
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::QuotaError;
+use crate::vocabulary::request::ReplicateConfig;
 
 /// Why no replica could be placed.
 #[derive(Clone, Debug)]

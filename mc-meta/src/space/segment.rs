@@ -12,9 +12,9 @@ use mc_alloc::{
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, MediaType, RemoteKey, SegmentId};
 
-use crate::lock::{Mutex, rank};
-use crate::object::states::SegmentStatus;
 use crate::space::allocator::MemoryAllocator;
+use crate::vocabulary::lock::{Mutex, rank};
+use crate::vocabulary::states::SegmentStatus;
 
 /// Longest segment name, in bytes.
 pub const MAX_SEGMENT_NAME_LEN: usize = 256;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use mc_alloc::strategy::Segments;
 use mc_types::{ClientId, MediaType, SegmentId};
 
-use crate::command::ReplicateConfig;
-use crate::object::states::SegmentStatus;
 use crate::space::pool::MediumPool;
 use crate::space::segment::Segment;
 use crate::tenant::quota::Quotas;
+use crate::vocabulary::request::ReplicateConfig;
+use crate::vocabulary::states::SegmentStatus;
 
 #[derive(Debug, Default)]
 pub(crate) struct SegmentTable {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::lock::{RwLock, rank};
 use crate::tenant::below::{TierAccount, TierBelow, TierQuotas};
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::{
     DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
     TenantUsage, UNLIMITED,
 };
+use crate::vocabulary::lock::{RwLock, rank};
 
 /// Accounts that are made at a time.
 const CHUNK: usize = 256;

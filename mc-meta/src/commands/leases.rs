@@ -1,0 +1,147 @@
+//! Leases over a planned change of the master.
+//!
+//! Leases are not recorded: a record for each read would cost more than it saves, so that a
+//! [`Rebuild`](crate::Rebuild) counts every object as leased. A master that hands over lists what is
+//! leased, and its successor can evict the rest at once.
+
+use mc_types::{Generation, Time};
+
+use crate::effect::Effect;
+use crate::effect::emit::Effects;
+use crate::master::Master;
+use crate::object::Object;
+use crate::shard::Shard;
+use crate::vocabulary::slot::ObjectSlot;
+
+/// Objects of one effect.
+const AT_A_TIME: usize = 4096;
+
+/// Slots of a shard that are looked at while it is locked.
+const SLOTS: u32 = 4096;
+
+/// Objects that are listed, at most. Where more are leased the successor counts all as leased.
+pub(crate) const MAX_LISTED: usize = 1 << 20;
+
+impl Master {
+    /// Tells the sinks which objects are leased, for a successor that takes over now.
+    ///
+    /// From now on every command on a key depends on the list's beginning
+    /// ([`Receipt::sequence`](crate::Receipt::sequence)), because it may grant a lease that the
+    /// list lacks: a server that acknowledges nothing from before the list on shows no such lease.
+    ///
+    /// Looks at every object, a few thousand at a time under their shard's lock.
+    pub fn list_leases(&self, now: Time) {
+        let Some(effects) = &self.effects else { return };
+        // Before the first look: a lease that the list lacks is granted after it.
+        effects.begin_leases(now);
+        let mut listed = Listed { effects, now, before: 0, some: Vec::new() };
+        for shard in self.shards() {
+            let mut from = 0;
+            loop {
+                let shard = shard.lock();
+                let (to, end) = (shard.end().min(from + SLOTS), shard.end());
+                let slots = ObjectSlot::range(from..to);
+                let objects = slots.filter_map(|slot| shard.object(slot));
+                let leased = objects.filter(|object| shard.is_protected(object, now));
+                listed.some.extend(leased.map(|object| object.generation));
+                drop(shard);
+                listed.tell_full();
+                if listed.len() > MAX_LISTED {
+                    return;
+                }
+                from = to;
+                if from >= end {
+                    break;
+                }
+            }
+        }
+        listed.tell_last();
+    }
+
+    /// Tells the sinks that the list of [`list_leases`](Self::list_leases) does not hold any more: this
+    /// master goes on. Every command on a key depends on this, which is not to be acknowledged before
+    /// all masters that could take over know it.
+    pub fn withdraw_leases(&self, now: Time) {
+        if let Some(effects) = &self.effects {
+            effects.begin_leases(now);
+        }
+    }
+}
+
+/// A list that is told.
+struct Listed<'a> {
+    effects: &'a Effects,
+    now: Time,
+    /// Objects that were told.
+    before: u64,
+    some: Vec<Generation>,
+}
+
+impl Listed<'_> {
+    fn len(&self) -> usize {
+        self.before as usize + self.some.len()
+    }
+
+    fn tell_full(&mut self) {
+        while self.some.len() > AT_A_TIME {
+            let rest = self.some.split_off(AT_A_TIME);
+            self.tell(false);
+            self.some = rest;
+        }
+    }
+
+    fn tell_last(mut self) {
+        self.tell(true);
+    }
+
+    fn tell(&mut self, is_last: bool) {
+        let (before, objects) = (self.before, &self.some[..]);
+        self.effects.tell(self.now, &Effect::Leased { before, objects, is_last });
+        self.before += self.some.len() as u64;
+    }
+}
+
+impl Shard {
+    /// Returns whether a client may use the object now, so that it stays.
+    fn is_protected(&self, object: &Object, now: Time) -> bool {
+        let is_used = object.transfer().is_some()
+            || object.offload().is_some()
+            || object.promotion().is_some()
+            || object.protection().is_leased(&self.config().terms, now);
+        object.is_complete() && (is_used || object.group().is_some_and(|it| it.lease_end() > now))
+    }
+}
+
+/// The objects that a former master has listed as leased, as a rebuild reads them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeasedObjects {
+    objects: Vec<Generation>,
+    is_complete: bool,
+}
+
+impl LeasedObjects {
+    /// Takes the next part of a list. One that does not continue the list makes it worthless.
+    pub(crate) fn add(&mut self, before: u64, objects: &[Generation], is_last: bool) {
+        if before == 0 {
+            self.forget();
+        }
+        let continues = before == self.objects.len() as u64 && !self.is_complete;
+        if !continues || self.objects.len() + objects.len() > MAX_LISTED + AT_A_TIME {
+            self.forget();
+            return;
+        }
+        self.objects.extend_from_slice(objects);
+        self.is_complete = is_last;
+    }
+
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns the objects, sorted, if they are all.
+    pub(crate) fn take(&mut self) -> Option<Vec<Generation>> {
+        let Self { mut objects, is_complete } = core::mem::take(self);
+        objects.sort_unstable();
+        is_complete.then_some(objects)
+    }
+}

@@ -1,0 +1,182 @@
+//! What an administrator asks. Looking grants no lease and counts as no access.
+
+use core::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use mc_types::{KeyRef, ObjectKey, Time};
+
+use crate::commands::error::GetError;
+use crate::commands::query::report::MasterReport;
+use crate::master::Master;
+use crate::object::Object;
+use crate::object::view::ObjectView;
+use crate::side_tables::offload_queue::OffloadTotals;
+use crate::space::replica::Replica;
+use crate::space::segment::SegmentInfo;
+use crate::tenant::id::TenantId;
+use crate::vocabulary::kinds::ReplicaKinds;
+use crate::vocabulary::request::{KeyInfo, KeyPage, ListCursor, ObjectInfo, ReplicaInfo};
+use crate::vocabulary::states::{BufferStatus, ReplicaStatus};
+
+impl Master {
+    /// Everything about one object, in whatever state it is.
+    ///
+    /// # Errors
+    /// [`GetError::NotFound`] when no object has the key.
+    pub fn describe(&self, now: Time, key: KeyRef<'_>) -> Result<ObjectInfo, GetError> {
+        let key = self.hashed(key);
+        let shard = self.shard_of(key);
+        let slot = shard.find(key).ok_or(GetError::NotFound)?;
+        let object = shard.object(slot).ok_or(GetError::NotFound)?;
+        let info = |replica: &Replica, status| {
+            let status = if replica.segment.is_gone() { ReplicaStatus::Removed } else { status };
+            let buffer = BufferStatus::of(status, replica.segment.status());
+            ReplicaInfo { status, buffer, placement: replica.placement() }
+        };
+        let replicas = object.replicas().map(|replica| info(replica, object.status()));
+        // Those that a copy or move is making.
+        let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
+        let replicas =
+            replicas.chain(targets.map(|replica| info(replica, ReplicaStatus::Processing)));
+        Ok(ObjectInfo {
+            generation: object.generation,
+            owner: shard.client(object),
+            slices: object.slices(),
+            replicas: replicas.collect(),
+            disk: object.file().status(),
+            local_disks: object.local_disk_replicas(),
+            lease: object.protection().lease_remaining(&self.terms, now),
+            soft_pinned: object.protection().is_soft_pinned(&self.terms, now),
+            idle: now - object.protection().last_touched(),
+        })
+    }
+
+    /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key whose
+    /// object is the same throughout is listed exactly once.
+    pub fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
+        self.list(None, prefix, cursor, limit)
+    }
+
+    /// The keys of one tenant as it knows them, or all keys as they are stored.
+    pub(crate) fn list(
+        &self,
+        tenant: Option<&TenantId>,
+        prefix: &str,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> KeyPage {
+        let mut keys = Vec::new();
+        let next = self.walk(cursor, |shard, slot| {
+            if keys.len() == limit {
+                return ControlFlow::Break(());
+            }
+            if let Some(object) = shard.object(slot)
+                && object.replaces().is_none()
+                && let Some(key) = shard.key_for(object, tenant)
+                && key.as_str().starts_with(prefix)
+            {
+                keys.push(key_info(key.to_owned(), object));
+            }
+            ControlFlow::Continue(())
+        });
+        self.see_all();
+        KeyPage { keys, next }
+    }
+
+    /// Calls `visit` with up to `limit` of the objects that are stored, from `cursor` on, and returns
+    /// the position of the rest; `None` at the end. An object that stays throughout is visited
+    /// exactly once. Objects whose nodes are away for a while are among them.
+    ///
+    /// The object's shard is locked during the visit, so the sinks receive no effect of the object
+    /// between what `visit` sees and what it does. As for a [sink](crate::EffectSink), it must
+    /// return quickly and not call the master.
+    pub fn visit_objects(
+        &self,
+        cursor: ListCursor,
+        limit: usize,
+        mut visit: impl FnMut(&ObjectView<'_>),
+    ) -> Option<ListCursor> {
+        let mut visited = 0;
+        self.walk(cursor, |shard, slot| {
+            if visited == limit {
+                return ControlFlow::Break(());
+            }
+            if let Some(object) = shard.object(slot)
+                && object.readable_kinds() != ReplicaKinds::NONE
+            {
+                visited += 1;
+                visit(&shard.view(object));
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The totals.
+    #[must_use]
+    pub fn report(&self) -> MasterReport {
+        let segments: Vec<SegmentInfo> =
+            self.segments.read().all().map(|segment| segment.info()).collect();
+        let soft_pinned = self.order.soft_pinned() as u64;
+        let mut report = MasterReport { soft_pinned, ..MasterReport::default() };
+        let mut filtered = 0;
+        for shard in self.shards() {
+            let shard = shard.lock();
+            report.objects += shard.len() as u64;
+            report.key_bytes += shard.key_bytes();
+            let census = shard.census();
+            report.processing += census.open_puts as u64;
+            report.transfers += census.transfers as u64;
+            report.disk_only_objects += census.on_disk as u64;
+            report.disk_processing += census.open_files as u64;
+            let totals = shard.totals();
+            report.evicted_objects += totals.evicted_objects;
+            report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
+            report.eviction_offers += totals.eviction_offers;
+            report.put_starts += totals.put_starts;
+            report.put_ends += totals.put_ends;
+            report.put_revokes += totals.put_revokes;
+            report.puts_discarded += totals.puts_discarded;
+            report.get_hits += totals.get_hits;
+            report.get_misses += totals.get_misses;
+            report.exist_hits += totals.exist_hits;
+            report.exist_misses += totals.exist_misses;
+            report.removed_objects += totals.removed_objects;
+            report.disk_put_ends += totals.disk_put_ends;
+            report.disk_evictions += totals.disk_evictions;
+            report.expired_objects += totals.expired_objects;
+            filtered += totals.offloads_filtered;
+        }
+        for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
+            report.used = report.used.saturating_add(segment.used);
+            report.capacity = report.capacity.saturating_add(segment.spec.size);
+        }
+        report.segments = segments;
+        let tasks = self.tasks.lock().counts();
+        report.drain_jobs = self.drain_jobs.lock().at_work() as u64;
+        report.tasks_pending = tasks.pending as u64;
+        report.tasks_processing = tasks.processing as u64;
+        report.tasks_finished = tasks.finished as u64;
+        report.clients = self.clients.lock().present() as u64;
+        report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        report.put_start_retries = self.counters.put_start_retries.load(Ordering::Relaxed);
+        {
+            let book = self.local.book.lock();
+            report.local_disks = book.infos();
+            report.offload = OffloadTotals { filtered, ..book.offloads.totals() };
+            report.promotion = book.promotions.totals();
+            report.promotions_pending = book.promotions.tasks() as u64;
+            report.promotion_candidates = book.promotions.candidates() as u64;
+        }
+        report.suspicion = self.suspicion.lock().totals();
+        report.damage = self.damage.lock().totals();
+        report.disk_used = self.files.bytes.used();
+        report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
+        report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);
+        report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
+        report
+    }
+}
+
+fn key_info(key: ObjectKey, object: &Object) -> KeyInfo {
+    KeyInfo { key, len: object.len(), replicas: object.count_readable() as u32 }
+}

@@ -1,0 +1,297 @@
+//! Commands of clients that write and delete files.
+
+use mc_types::{ClientId, Generation, KeyRef, Time};
+
+use crate::commands::error::{DiskEvictError, PutFinishError};
+use crate::commands::put::PutPart;
+use crate::effect::Removal;
+use crate::effect::emit::Emit;
+use crate::master::Master;
+use crate::shard::{RemovedObject, Shard};
+use crate::tenant::below::TierBelow;
+use crate::tenant::ledger::TenantSlot;
+use crate::vocabulary::kinds::{FileState, ReplicaKind};
+use crate::vocabulary::request::{LateWrites, PutHandle};
+use crate::vocabulary::slot::ObjectSlot;
+
+impl Master {
+    /// Says that the file of an object is written and can be read from now on; also
+    /// before [`put_end`](Self::put_end), and also when the memory has gone meanwhile. A
+    /// value that was to be replaced is, as soon as the file of the new one is written.
+    /// Saying it twice is harmless.
+    ///
+    /// # Errors
+    /// [`PutFinishError`] when no file is expected from this client. A client that wrote one
+    /// deletes it.
+    pub fn disk_put_end(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        handle: PutHandle,
+    ) -> Result<(), PutFinishError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, _) = shard.find_put(key, self.putter(client, handle), emit)?;
+        match shard.get_mut(slot).file() {
+            FileState::Writing => {
+                // One that is to replace another is written, as by the end of its put.
+                if let Some(until) = shard.supersede(slot, emit) {
+                    self.release_not_before(until);
+                }
+                shard.persist(slot, emit);
+                Ok(())
+            }
+            FileState::Persisted => Ok(()),
+            FileState::None => Err(PutFinishError::NotOpen),
+        }
+    }
+
+    /// Says that the file of an object will not be written. The object stays if it has
+    /// anything else.
+    ///
+    /// # Errors
+    /// [`PutFinishError`] when no file is expected from this client.
+    pub fn disk_put_revoke(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        handle: PutHandle,
+    ) -> Result<(), PutFinishError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, _) = shard.find_put(key, self.putter(client, handle), emit)?;
+        if shard.get_mut(slot).file() != FileState::Writing {
+            return Err(PutFinishError::NotOpen);
+        }
+        shard.give_up_file(slot, emit);
+        Ok(())
+    }
+
+    /// Gives up the memory of a put, and not the file: the object can be read when that
+    /// is written. The space comes back as by [`put_revoke`](Self::put_revoke), and calling
+    /// it again when no write can arrive any more gives kept space back, too.
+    ///
+    /// # Errors
+    /// [`PutFinishError`] when the put is not open, or not this client's.
+    pub fn memory_put_revoke(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        handle: PutHandle,
+        late: LateWrites,
+    ) -> Result<(), PutFinishError> {
+        self.revoke_part(now, (client, key, handle), late, PutPart::Memory)
+    }
+
+    /// Notes that a client has deleted the file of an object, or the object from its
+    /// own disk, to make room there. `generation` is what was deleted; `None` is
+    /// whatever there is.
+    ///
+    /// # Errors
+    /// [`DiskEvictError`] when there is no such replica.
+    pub fn evict_disk_replica(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        generation: Option<Generation>,
+        kind: ReplicaKind,
+    ) -> Result<(), DiskEvictError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, object) = shard.find_live(key, emit).ok_or(DiskEvictError::NotFound)?;
+        if generation.is_some_and(|generation| generation != object.generation) {
+            return Err(DiskEvictError::NoReplica);
+        }
+        match kind {
+            ReplicaKind::Memory => return Err(DiskEvictError::NotADisk),
+            ReplicaKind::Disk => match object.file() {
+                FileState::None => return Err(DiskEvictError::NoReplica),
+                FileState::Writing => return Err(DiskEvictError::NotReady),
+                FileState::Persisted => shard.drop_file(slot),
+            },
+            ReplicaKind::LocalDisk => {
+                if !object.local_disks().iter().any(|disk| disk.client() == Some(client)) {
+                    return Err(DiskEvictError::NoReplica);
+                }
+                shard.leave_disk_of(slot, client);
+            }
+        }
+        shard.totals_mut().disk_evictions += 1;
+        shard.lost_from_disk(slot, Removal::DiskLost, emit);
+        Ok(())
+    }
+
+    /// [`evict_disk_replica`](Self::evict_disk_replica) for each of `items`.
+    pub fn batch_evict_disk_replica(
+        &self,
+        now: Time,
+        client: ClientId,
+        items: &[(KeyRef<'_>, Option<Generation>)],
+        kind: ReplicaKind,
+    ) -> Vec<Result<(), DiskEvictError>> {
+        let evict = |&(key, gen_): &_| self.evict_disk_replica(now, client, key, gen_, kind);
+        items.iter().map(evict).collect()
+    }
+}
+
+impl Shard {
+    /// Evicts the memory of an object that is on a disk, too, and stays for that.
+    pub(crate) fn leave_on_disk(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
+        let tenant = self.tenant(slot);
+        let object = self.get_mut(slot);
+        let had_memory = object.has_memory();
+        let memory = object.take_replicas();
+        self.stay_on_disk(slot);
+        self.emit_changed(slot, emit);
+        let bytes = self.give_back(tenant, memory);
+        if !had_memory {
+            return RemovedObject { cause: Removal::SegmentLost, bytes };
+        }
+        self.totals_mut().add_evicted(1, bytes);
+        self.config().quotas.evicted(tenant, bytes);
+        RemovedObject { cause: Removal::Evicted, bytes }
+    }
+
+    /// Makes the file of an object readable.
+    fn persist(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        let round = self.config().files.round();
+        let object = self.get_mut(slot);
+        let stored = object.is_stored();
+        object.persist_file(round);
+        let (generation, over) = (object.generation, object.is_complete());
+        let without_memory = !object.has_memory();
+        self.close_file(generation);
+        self.totals_mut().disk_put_ends += 1;
+        if without_memory && !over {
+            self.end_without_memory(slot, emit.now);
+        }
+        if stored {
+            self.emit_changed(slot, emit);
+        } else {
+            self.emit_stored(slot, None, emit);
+        }
+    }
+
+    /// Ends a put that has no memory, because it is on a disk.
+    pub(crate) fn end_without_memory(&mut self, slot: ObjectSlot, now: Time) {
+        self.get_mut(slot).leave_group();
+        let object = self.get_mut(slot);
+        let generation = object.generation;
+        object.complete(now, true);
+        self.close_put(generation);
+        self.stay_on_disk(slot);
+    }
+
+    /// Takes an object that has no memory left out of the order of eviction, and out of
+    /// its group, with which it shares nothing any more.
+    fn stay_on_disk(&mut self, slot: ObjectSlot) {
+        self.get_mut(slot).leave_group();
+        self.eviction().leave_memory(slot);
+    }
+
+    /// An object that has lost its segments leaves the order of eviction, and its put is
+    /// over when it is on a disk.
+    pub(crate) fn note_lost_memory(&mut self, slot: ObjectSlot, now: Time) {
+        let Some(object) = self.object(slot) else { return };
+        if object.has_memory() {
+            return;
+        }
+        if object.is_complete() {
+            self.stay_on_disk(slot);
+        } else if object.is_on_disk() {
+            self.end_without_memory(slot, now);
+        }
+    }
+
+    /// The file of an object will not come.
+    pub(crate) fn give_up_file(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        self.drop_file(slot);
+        self.lost_from_disk(slot, Removal::DiskLost, emit);
+    }
+
+    /// Takes a replica away that is damaged: on the disk of this client, or else the file.
+    pub(crate) fn drop_damaged_from_disk(
+        &mut self,
+        slot: ObjectSlot,
+        client: Option<ClientId>,
+        emit: Emit<'_>,
+    ) {
+        match client {
+            Some(client) => self.leave_disk_of(slot, client),
+            None => {
+                let object = self.object(slot).expect("the caller has found it");
+                let (key, generation, len) = (self.key(object), object.generation, object.len());
+                self.config().files.delete(key, generation, len);
+                self.drop_file(slot);
+            }
+        }
+        self.lost_from_disk(slot, Removal::Damaged, emit);
+    }
+
+    /// An object is not on the disk of this client any more.
+    fn leave_disk_of(&mut self, slot: ObjectSlot, client: ClientId) {
+        self.get_mut(slot).remove_local_disk(client);
+    }
+
+    /// Forgets the file of an object.
+    pub(crate) fn drop_file(&mut self, slot: ObjectSlot) {
+        let object = self.get_mut(slot);
+        let (file, generation, len) = (object.file(), object.generation, object.len());
+        let owner = object.is_file_charged().then_some(slot);
+        object.set_file(FileState::None);
+        self.account_file_gone(file, generation, len, owner);
+    }
+
+    /// Gives back what the file of an object had, that in the slot `owner` if a tenant is charged for it.
+    pub(crate) fn account_file_gone(
+        &mut self,
+        file: FileState,
+        generation: Generation,
+        len: u64,
+        owner: Option<ObjectSlot>,
+    ) {
+        match file {
+            FileState::None => return,
+            FileState::Writing => self.close_file(generation),
+            FileState::Persisted => {}
+        }
+        self.config().files.bytes.give_back(len);
+        if let Some(owner) = owner {
+            self.config().quotas.give_back_below(TierBelow::Files, self.tenant(owner), len);
+        }
+    }
+
+    /// Charges its tenant for the file of an object, beyond the quota if need be.
+    pub(crate) fn charge_file(&mut self, slot: ObjectSlot) {
+        let object = self.get_mut(slot);
+        if object.file() == FileState::None || object.is_file_charged() {
+            return;
+        }
+        let len = object.len();
+        object.set_file_charged(true);
+        self.config().quotas.add_below(TierBelow::Files, self.tenant(slot), len);
+    }
+
+    /// Charges a tenant for all that an object has below memory, when a master is rebuilt.
+    pub(crate) fn charge_below(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
+        self.charge_file(slot);
+        self.get_mut(slot).charge_disks(tenant);
+    }
+
+    /// An object is on one disk less; it goes when that was all there was of it.
+    fn lost_from_disk(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) {
+        let object = self.get_mut(slot);
+        if object.has_memory() || object.outlives_memory() {
+            self.emit_given_up(slot, emit);
+        } else {
+            self.remove(slot, cause, emit);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Where replicas are beside memory: one file on a shared tier, and the clients' own
+//! disks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mc_types::{ClientId, Endpoint};
+
+use crate::object::disk::DiskPlacement;
+use crate::vocabulary::states::ReplicaStatus;
+
+/// What a replica lies on. The numbers are those of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReplicaKind {
+    /// A range of a segment.
+    Memory = 0,
+    /// A file on a tier that every client reaches; at most one for each object. Where
+    /// it is follows from the key and the put's generation, so the master keeps only its
+    /// state. Not from the key alone: a writer that comes late must not touch the file of
+    /// a later put.
+    Disk = 1,
+    /// One client's own disk, which others read through that client.
+    LocalDisk = 2,
+}
+
+impl ReplicaKind {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::LocalDisk => "local_disk",
+        }
+    }
+}
+
+/// A set of [`ReplicaKind`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReplicaKinds(u8);
+
+impl ReplicaKinds {
+    /// No kind.
+    pub const NONE: Self = Self(0);
+
+    const ALL: [ReplicaKind; 3] = [ReplicaKind::Memory, ReplicaKind::Disk, ReplicaKind::LocalDisk];
+
+    /// The set with this kind, too.
+    #[must_use]
+    pub const fn with(self, kind: ReplicaKind) -> Self {
+        Self(self.0 | 1 << kind as u8)
+    }
+
+    /// Returns whether the kind is in the set.
+    #[must_use]
+    pub const fn contains(self, kind: ReplicaKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+
+    /// The kinds that are in this set and not in the other, the fastest first.
+    pub fn without(self, other: Self) -> impl Iterator<Item = ReplicaKind> {
+        Self::ALL.into_iter().filter(move |kind| self.contains(*kind) && !other.contains(*kind))
+    }
+
+    /// The kinds, the fastest first.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaKind> {
+        self.without(Self::NONE)
+    }
+
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self(bits & 0b111)
+    }
+}
+
+/// The tier of files that every client reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskConfig {
+    /// Bytes of all files together; `None` is as many as there are. A put that finds no
+    /// room among them is planned without a file.
+    pub capacity: Option<u64>,
+    /// Whether clients may write objects of up to 8 MiB that they put within a second to one file, of up to 64 MiB:
+    /// such puts have generations of one [run](mc_types::Generation::run). Default true. Clients that cannot read
+    /// such files, as those of older versions, find nothing in them.
+    pub packs: bool,
+}
+
+impl DiskConfig {
+    /// A tier of this many bytes.
+    #[must_use]
+    pub const fn with_capacity(bytes: u64) -> Self {
+        Self { capacity: Some(bytes), packs: true }
+    }
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self { capacity: None, packs: true }
+    }
+}
+
+/// The file of an object on the shared tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskReplica {
+    /// Its length in bytes: the object's.
+    pub len: u64,
+}
+
+/// An object on one client's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalDiskReplica {
+    /// The client.
+    pub client: ClientId,
+    /// Where it serves what is on its disk.
+    pub endpoint: Endpoint,
+}
+
+impl From<DiskPlacement> for LocalDiskReplica {
+    fn from(placement: DiskPlacement) -> Self {
+        Self { client: placement.client, endpoint: placement.disk.endpoint.clone() }
+    }
+}
+
+/// The state of an object's file on the shared tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum FileState {
+    /// There is none.
+    None = 0,
+    /// Its client writes it, or will.
+    Writing = 1,
+    /// Readable.
+    Persisted = 2,
+}
+
+impl FileState {
+    pub(crate) const fn from_u8(number: u8) -> Self {
+        match number {
+            1 => Self::Writing,
+            2 => Self::Persisted,
+            _ => Self::None,
+        }
+    }
+
+    /// Reads [`status`](Self::status).
+    pub(crate) const fn from_status(status: Option<ReplicaStatus>) -> Self {
+        match status {
+            Some(ReplicaStatus::Processing) => Self::Writing,
+            Some(ReplicaStatus::Complete) => Self::Persisted,
+            _ => Self::None,
+        }
+    }
+
+    pub(crate) const fn status(self) -> Option<ReplicaStatus> {
+        match self {
+            Self::None => None,
+            Self::Writing => Some(ReplicaStatus::Processing),
+            Self::Persisted => Some(ReplicaStatus::Complete),
+        }
+    }
+}
+
+/// Bytes of the files on the shared tier, those being written included.
+#[derive(Debug)]
+pub(crate) struct FileBytes {
+    used: AtomicU64,
+    /// Zero when puts plan no files.
+    capacity: u64,
+}
+
+impl FileBytes {
+    pub(crate) const fn new(capacity: u64) -> Self {
+        Self { used: AtomicU64::new(0), capacity }
+    }
+
+    /// Takes room for a file; false when there is none.
+    pub(crate) fn take(&self, len: u64) -> bool {
+        let more = |used: u64| used.checked_add(len).filter(|sum| *sum <= self.capacity);
+        self.capacity > 0
+            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Takes room for a file that is there already, however much there is; false when
+    /// there are no files.
+    pub(crate) fn take_anyway(&self, len: u64) -> bool {
+        let more = |used: u64| used.checked_add(len);
+        self.capacity > 0
+            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives room back that was taken.
+    pub(crate) fn give_back(&self, len: u64) {
+        let before = self.used.fetch_sub(len, Ordering::Relaxed);
+        debug_assert!(before >= len, "files give back what they took");
+    }
+
+    pub(crate) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_up_to_the_capacity_and_given_back() {
+        let bytes = FileBytes::new(10);
+        assert!(bytes.take(4) && bytes.take(6));
+        assert!(!bytes.take(1) && !bytes.take(u64::MAX));
+        bytes.give_back(4);
+        assert!(bytes.take(3));
+        assert_eq!(bytes.used(), 9);
+        assert!(!FileBytes::new(0).take(0));
+        let unlimited = FileBytes::new(u64::MAX);
+        assert!(unlimited.take(u64::MAX) && !unlimited.take(1));
+    }
+}
