@@ -16,6 +16,7 @@ pub(crate) mod query;
 pub(crate) mod read;
 pub(crate) mod receipt;
 pub(crate) mod remove;
+pub(crate) mod reply;
 pub(crate) mod tenant;
 pub(crate) mod tier;
 pub(crate) mod transfer;

@@ -15,6 +15,7 @@ use crate::tenant::below::TierQuotas;
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::QuotaMode;
 use crate::vocabulary::kinds::ReplicaKinds;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::states::SegmentStatus;
 
 /// Receives every change in the order in which it takes effect.
@@ -260,24 +261,4 @@ impl Effect<'_> {
             | Self::ClientExpired { .. } => false,
         }
     }
-}
-
-/// Why an object is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Removal {
-    /// An administrator or a client removed it.
-    Requested,
-    /// It made room.
-    Evicted,
-    /// Its last segment is gone.
-    SegmentLost,
-    /// Another value was put in its place.
-    Replaced,
-    /// All that was left of it was on disks, and went.
-    DiskLost,
-    /// Its time after it was first read was over.
-    Expired,
-    /// Its last replica had bytes that were not put there.
-    Damaged,
 }

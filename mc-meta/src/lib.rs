@@ -27,19 +27,22 @@ pub use commands::error::{
     DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
     RenewError, UnmountError,
 };
-pub use commands::export::{ExportCursor, ExportPage};
+pub use commands::query::explain::{EvictionBlocker, Explanation};
 pub use commands::read::by_pattern::ReplicaPage;
 pub use commands::read::get::Reading;
 pub use commands::receipt::Receipt;
+pub use commands::reply::{ObjectInfo, PutGrant, RangedList, Renewed, ReplicaInfo, ReplicaList};
 pub use commands::tier::adopt::{FoundError, FoundOnDisk};
 pub use commands::tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use commands::transfer::error::{TransferError, TransferFinishError};
 pub use commands::transfer::tasks::{CreateTaskError, MAX_FETCHED_TASKS};
-pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
-pub use effect::{Effect, EffectSink, Removal};
+pub use config::{ConfigError, MasterConfig};
+pub use effect::{Effect, EffectSink};
 pub use master::Master;
+pub use object::disk::LocalDiskReplica;
 pub use object::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
 pub use object::view::{ObjectView, SpaceView};
+pub use rebuild::page::{ExportCursor, ExportPage};
 pub use rebuild::{
     Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
 };
@@ -54,7 +57,7 @@ pub use side_tables::drain::{
     MAX_DRAIN_JOBS, MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS,
 };
 pub use side_tables::files::{FileJobs, FileSystemState};
-pub use side_tables::history::{EvictionBlocker, Explanation, KeyEvent, KeyEventKind};
+pub use side_tables::history::{KeyEvent, KeyEventKind};
 pub use side_tables::local_disk::{
     DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
 };
@@ -69,7 +72,9 @@ pub use side_tables::tasks::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 pub use side_tables::transfer::{TransferGrant, TransferInfo, TransferKind};
+pub use space::replica::{Placement, Placements};
 pub use space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
+pub use space::strategy::{AllocationStrategy, UnknownStrategy};
 pub use tenant::below::{TierQuotas, TierUsage};
 pub use tenant::id::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
 pub use tenant::ledger::TenantSlot;
@@ -77,13 +82,13 @@ pub use tenant::quota::{
     Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
     Quotas, TenantUsage, UNLIMITED,
 };
-pub use vocabulary::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
+pub use vocabulary::kinds::{DiskConfig, DiskReplica, ReplicaKind, ReplicaKinds};
 pub use vocabulary::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
+pub use vocabulary::removal::Removal;
 pub use vocabulary::request::{
     Beat, CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_AVOIDED_SEGMENTS,
-    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo,
-    Placement, Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead,
-    RangedList, Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, SoftPinAction,
+    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, Pong, PutEnd,
+    PutHandle, PutRevoke, PutStart, RangeRead, ReplicateConfig, Slice, Slices, SoftPinAction,
     TransferHandle, VerifiedSpan,
 };
 pub use vocabulary::states::{BufferStatus, ReplicaStatus, SegmentStatus};

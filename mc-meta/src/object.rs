@@ -16,18 +16,18 @@ use std::sync::Arc;
 use mc_lease::{Protection, SoftPin};
 use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
+use crate::object::disk::LocalDiskReplica;
 use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
 use crate::object::group::{Group, Membership};
 use crate::side_tables::offload_queue::PROMPT;
 use crate::side_tables::promotion::Promotion;
 use crate::side_tables::transfer::Transfer;
+use crate::space::replica::Placements;
 use crate::space::replica::{Replica, Replicas};
 use crate::tables::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
-use crate::vocabulary::kinds::{
-    DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds,
-};
-use crate::vocabulary::request::{Placements, Slice, Slices};
+use crate::vocabulary::kinds::{DiskReplica, FileState, ReplicaKind, ReplicaKinds};
+use crate::vocabulary::request::{Slice, Slices};
 use crate::vocabulary::slot::ObjectSlot;
 use crate::vocabulary::states::ReplicaStatus;
 

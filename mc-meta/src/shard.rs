@@ -16,8 +16,8 @@ use mc_evict::Item;
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
 
+use crate::effect::Effect;
 use crate::effect::emit::Emit;
-use crate::effect::{Effect, Removal};
 use crate::eviction::Order;
 use crate::eviction::choice::Eviction;
 use crate::eviction::common::{Chain, CommonOrder, Fresh, Note};
@@ -43,6 +43,7 @@ use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 use crate::vocabulary::hash::{HashedKey, KeyHasher};
 use crate::vocabulary::kinds::FileState;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::LateWrites;
 use crate::vocabulary::slot::ObjectSlot;
 

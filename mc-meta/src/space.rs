@@ -9,4 +9,5 @@ pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod replica;
 pub(crate) mod segment;
+pub(crate) mod strategy;
 pub(crate) mod table;

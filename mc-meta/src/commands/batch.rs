@@ -11,9 +11,10 @@ use mc_types::{ClientId, KeyRef, Time};
 use smallvec::SmallVec;
 
 use crate::commands::error::{PutFinishError, PutStartError, RemoveError};
+use crate::commands::reply::PutGrant;
 use crate::eviction::common::{Chain, Fresh, Note};
 use crate::master::{Attempt, Master};
-use crate::vocabulary::request::{PutEnd, PutGrant, PutRevoke, PutStart};
+use crate::vocabulary::request::{PutEnd, PutRevoke, PutStart};
 
 /// Puts that begin or end in one call. Each is done at once, but for its place in the order of
 /// eviction, which all get when this is dropped: the first of them count as used last. The keys of a

@@ -8,56 +8,13 @@ use std::sync::atomic::Ordering;
 use mc_types::{Generation, SegmentId, Time};
 
 use crate::master::Master;
+use crate::rebuild::page::{At, ExportCursor, ExportPage, PAGE, SLOTS};
 use crate::record::record_ref::RecordRef;
 use crate::record::{Record, located};
 use crate::shard::Shard;
 use crate::shard::retained::GrantId;
 use crate::tenant::quota::TenantUsage;
 use crate::vocabulary::slot::ObjectSlot;
-
-/// Slots of a shard that one page looks at while the shard is locked.
-pub(crate) const SLOTS: u32 = 256;
-
-/// Segments in one page, and spaces that are kept.
-pub(crate) const PAGE: usize = 256;
-
-/// The position of an export. The default is the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExportCursor(pub(crate) At);
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum At {
-    #[default]
-    Start,
-    Segments {
-        after: SegmentId,
-    },
-    Objects {
-        shard: u32,
-        slot: u32,
-    },
-    /// Space that a [rebuild](crate::Rebuild) keeps from others.
-    Noted {
-        after: Option<(u32, u64)>,
-    },
-    /// Space that a shard keeps from others.
-    Kept {
-        shard: u32,
-        after: Option<(Time, GrantId)>,
-    },
-}
-
-/// Part of an export.
-#[derive(Clone, Debug)]
-pub struct ExportPage {
-    /// The records, in the order in which they are to be applied; may be empty
-    /// although more follow.
-    pub records: Vec<Record>,
-    /// The shard that its objects are in; `None` for a page without objects.
-    pub shard: Option<u32>,
-    /// The position of the next page; `None` at the end.
-    pub next: Option<ExportCursor>,
-}
 
 impl Master {
     /// The state as [`Record`]s, from `cursor` on: segments first, then objects and
@@ -147,11 +104,6 @@ impl Master {
         let is_end = last.is_none() && number as usize + 1 >= self.shards().len();
         ExportPage { records, shard: None, next: (!is_end).then_some(ExportCursor(next)) }
     }
-}
-
-impl ExportPage {
-    /// Behind the last page.
-    pub(crate) const END: Self = Self { records: Vec::new(), shard: None, next: None };
 }
 
 impl Shard {

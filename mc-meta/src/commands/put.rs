@@ -13,7 +13,7 @@ use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::commands::error::{InvalidPut, PutFinishError, PutStartError};
-use crate::effect::Removal;
+use crate::commands::reply::PutGrant;
 use crate::effect::emit::Emit;
 use crate::eviction::common::{Chain, Fresh};
 use crate::master::{Attempt, Master};
@@ -23,9 +23,10 @@ use crate::shard::Shard;
 use crate::space::replica::Replicas;
 use crate::tenant::quota::Charge;
 use crate::vocabulary::hash::HashedKey;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::{
     LateWrites, MAX_AVOIDED_SEGMENTS, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS,
-    MAX_SLICES, PutEnd, PutGrant, PutHandle, PutStart, Slice, Slices, SoftPinAction,
+    MAX_SLICES, PutEnd, PutHandle, PutStart, Slice, Slices, SoftPinAction,
 };
 use crate::vocabulary::slot::ObjectSlot;
 

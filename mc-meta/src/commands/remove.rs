@@ -9,12 +9,13 @@ pub(crate) mod expiry;
 use mc_types::{Generation, KeyRef, Time};
 
 use crate::commands::error::RemoveError;
+use crate::effect::Effect;
 use crate::effect::emit::Emit;
-use crate::effect::{Effect, Removal};
 use crate::master::Master;
 use crate::shard::{RemovedObject, Retired, Shard};
 use crate::tenant::id::TenantId;
 use crate::vocabulary::pattern::Pattern;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Objects that one hold of a shard's lock may remove.

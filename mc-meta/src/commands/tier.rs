@@ -6,3 +6,4 @@ pub(crate) mod files;
 pub(crate) mod offload;
 pub(crate) mod promote;
 pub(crate) mod room;
+pub(crate) mod upkeep;

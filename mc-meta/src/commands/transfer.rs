@@ -17,11 +17,12 @@ use crate::object::Object;
 use crate::shard::Shard;
 use crate::shard::retained::RetainedSpace;
 use crate::side_tables::transfer::{Route, Transfer, TransferGrant, TransferKind, TransferRef};
+use crate::space::replica::Placement;
 use crate::space::replica::{Replica, Replicas};
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::vocabulary::hash::HashedKey;
-use crate::vocabulary::request::{LateWrites, MAX_REPLICAS, Placement, TransferHandle};
+use crate::vocabulary::request::{LateWrites, MAX_REPLICAS, TransferHandle};
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Master {

@@ -39,6 +39,21 @@ pub struct DiskPlacement {
     pub extent: Extent,
 }
 
+/// An object on one client's disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalDiskReplica {
+    /// The client.
+    pub client: ClientId,
+    /// Where it serves what is on its disk.
+    pub endpoint: Endpoint,
+}
+
+impl From<DiskPlacement> for LocalDiskReplica {
+    fn from(placement: DiskPlacement) -> Self {
+        Self { client: placement.client, endpoint: placement.disk.endpoint.clone() }
+    }
+}
+
 /// One client's disk until it is unmounted, or was away for too long.
 #[derive(Debug)]
 pub(crate) struct LocalDisk {

@@ -3,10 +3,12 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::object::Object;
+use crate::object::disk::LocalDiskReplica;
 use crate::side_tables::transfer::{Transfer, TransferInfo};
+use crate::space::replica::Placements;
 use crate::space::replica::{Replica, Replicas};
-use crate::vocabulary::kinds::{LocalDiskReplica, ReplicaKinds};
-use crate::vocabulary::request::{Placements, Slices};
+use crate::vocabulary::kinds::ReplicaKinds;
+use crate::vocabulary::request::Slices;
 use crate::vocabulary::states::ReplicaStatus;
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.

@@ -3,8 +3,8 @@
 use mc_types::{Extent, Generation, Time};
 use smallvec::SmallVec;
 
-use crate::commands::export::{At, ExportCursor, ExportPage, PAGE, SLOTS};
 use crate::rebuild::Rebuild;
+use crate::rebuild::page::{At, ExportCursor, ExportPage, PAGE, SLOTS};
 use crate::rebuild::part::{Part, RECENT};
 use crate::rebuild::settled::{ObjectAt, Settled};
 use crate::rebuild::space::Place;

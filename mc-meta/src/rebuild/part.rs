@@ -9,12 +9,12 @@ use foldhash::quality::FixedState;
 use mc_types::{Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
-use crate::commands::leases::LeasedObjects;
 use crate::eviction::common::CommonOrder;
 use crate::object::group::Groups;
 use crate::object::objects::Objects;
 use crate::object::spans::checkpoints;
 use crate::object::{Object, PendingPut};
+use crate::rebuild::leases::LeasedObjects;
 use crate::rebuild::settled::{Before, Settled};
 use crate::rebuild::space::{Claims, Fate, Many, Space};
 use crate::rebuild::{Dropped, RebuildPart};

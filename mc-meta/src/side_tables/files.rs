@@ -2,7 +2,7 @@
 //!
 //! The files of removed objects are handed to clients, which delete them. When too many wait, when
 //! the master has just begun, and from time to time, one client compares all files with the objects
-//! ([`report_files`](Master::report_files)): that finds files of writers that died, and files of
+//! ([`report_files`](crate::Master::report_files)): that finds files of writers that died, and files of
 //! before a restart without a journal, and it settles: files that were there before it began and that it
 //! has not found are gone, if it has found most. Above the high watermark, one client deletes the oldest files.
 
@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mc_types::{ClientId, DiskId, Generation, KeyRef, Time};
 
-use crate::master::Master;
 use crate::side_tables::offload_queue::DiskJob;
-use crate::vocabulary::kinds::FileBytes;
 use crate::vocabulary::lock::{Mutex, rank};
 
 /// Most deleted objects whose files wait to be deleted. More are found by a comparison.
@@ -49,10 +47,10 @@ const COUNT_EVERY: Duration = Duration::from_secs(10);
 pub struct FileJobs {
     /// Objects whose files are to be deleted: the objects were removed.
     pub delete: Vec<DiskJob>,
-    /// Whether to report all files with [`report_files`](Master::report_files).
+    /// Whether to report all files with [`report_files`](crate::Master::report_files).
     pub compare: bool,
     /// Whether to delete the oldest files until there is room, and to report them with
-    /// [`batch_evict_disk_replica`](Master::batch_evict_disk_replica).
+    /// [`batch_evict_disk_replica`](crate::Master::batch_evict_disk_replica).
     pub evict: bool,
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same.
@@ -344,6 +342,61 @@ impl Files {
         }
     }
 
+    /// The id of the file system that most clients have found.
+    pub(crate) fn storage(&self) -> Option<DiskId> {
+        self.upkeep.lock().storage
+    }
+
+    /// Hands a client at most `max` files to delete, the comparison and the eviction, as far as they are due.
+    /// True when files that the last comparison has not found are to be dropped.
+    pub(crate) fn hand_out(
+        &self,
+        client: ClientId,
+        state: FileSystemState,
+        max: usize,
+        is_above_watermark: bool,
+        now: Time,
+    ) -> (FileJobs, bool) {
+        let is_settling = self.settling.load(Ordering::Relaxed) > 0;
+        let mut upkeep = self.upkeep.lock();
+        if let Some(found) = state.storage {
+            upkeep.note_storage(client, found, now);
+        }
+        let known = FileJobs { renews: true, storage: upkeep.storage, ..FileJobs::default() };
+        if state.is_busy {
+            upkeep.renew(client, now);
+            return (known, false);
+        }
+        if state.storage.is_some() && state.storage != upkeep.storage {
+            // What it does elsewhere is of no use.
+            return (known, false);
+        }
+        let mut settles = false;
+        if state.is_compared && upkeep.has_compared(client, now) {
+            settles = state.is_whole && !upkeep.is_settled && self.has_found_most();
+            upkeep.is_settled |= settles;
+        }
+        upkeep.take_back(client, state, now);
+        let count = upkeep.dead.len().min(max).min(MAX_HANDED_FILES);
+        let delete: Vec<_> = upkeep.dead.drain(..count).collect();
+        if state.has_deleted.is_some() && !delete.is_empty() {
+            upkeep.handed.insert(client, (now + TURN, delete.clone()));
+        }
+        let compare = upkeep.take_comparison(client, now);
+        if compare {
+            self.found.store(0, Ordering::Relaxed);
+        }
+        if compare && upkeep.is_settled && !is_settling {
+            // What is written from now on, or reported, is seen in the new round.
+            self.round.fetch_xor(true, Ordering::Relaxed);
+            upkeep.is_settled = false;
+        }
+        upkeep.note_room(state, now);
+        let is_full = is_above_watermark || state.is_full && upkeep.vain_until <= now;
+        let evict = is_full && Turn::take(&mut upkeep.evicting, client, now);
+        (FileJobs { delete, compare, evict, ..known }, settles)
+    }
+
     /// Notes that a client goes on with a comparison.
     pub(crate) fn comparing(&self, client: ClientId, now: Time) {
         let mut upkeep = self.upkeep.lock();
@@ -353,76 +406,63 @@ impl Files {
     }
 }
 
-impl Master {
-    /// The id of the file system that the files are on, as far as clients have told of it.
-    #[must_use]
-    pub fn storage_id(&self) -> Option<DiskId> {
-        self.files.upkeep.lock().storage
+/// Bytes of the files on the shared tier, those being written included.
+#[derive(Debug)]
+pub(crate) struct FileBytes {
+    used: AtomicU64,
+    /// Zero when puts plan no files.
+    capacity: u64,
+}
+
+impl FileBytes {
+    pub(crate) const fn new(capacity: u64) -> Self {
+        Self { used: AtomicU64::new(0), capacity }
     }
 
-    /// Hands a client work for the shared tier: at most `max` files to delete, each once unless the client
-    /// [says](FileSystemState::deleted) when they are deleted. A
-    /// comparison of all files and an eviction are handed to one client at a time, and to another
-    /// one when that client was not heard of for a minute.
-    pub fn file_jobs(
-        &self,
-        now: Time,
-        client: ClientId,
-        state: FileSystemState,
-        max: usize,
-    ) -> FileJobs {
-        if self.config.disk.is_none() {
-            return FileJobs::default();
-        }
-        let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());
-        let is_settling = self.files.settling.load(Ordering::Relaxed) > 0;
-        let mut upkeep = self.files.upkeep.lock();
-        if let Some(found) = state.storage {
-            upkeep.note_storage(client, found, now);
-        }
-        let known = FileJobs { renews: true, storage: upkeep.storage, ..FileJobs::default() };
-        if state.is_busy {
-            upkeep.renew(client, now);
-            return known;
-        }
-        if state.storage.is_some() && state.storage != upkeep.storage {
-            // What it does elsewhere is of no use.
-            return known;
-        }
-        let mut settles = false;
-        if state.is_compared && upkeep.has_compared(client, now) {
-            settles = state.is_whole && !upkeep.is_settled && self.files.has_found_most();
-            upkeep.is_settled |= settles;
-        }
-        upkeep.take_back(client, state, now);
-        let count = upkeep.dead.len().min(max).min(MAX_HANDED_FILES);
-        let delete: Vec<_> = upkeep.dead.drain(..count).collect();
-        if !delete.is_empty() {
-            // The objects are back without their files if their removal is undone.
-            self.see_all();
-        }
-        if state.has_deleted.is_some() && !delete.is_empty() {
-            upkeep.handed.insert(client, (now + TURN, delete.clone()));
-        }
-        let compare = upkeep.take_comparison(client, now);
-        if compare {
-            self.files.found.store(0, Ordering::Relaxed);
-        }
-        if compare && upkeep.is_settled && !is_settling {
-            // What is written from now on, or reported, is seen in the new round.
-            self.files.round.fetch_xor(true, Ordering::Relaxed);
-            upkeep.is_settled = false;
-        }
-        upkeep.note_room(state, now);
-        let is_full = excess > 0 || state.is_full && upkeep.vain_until <= now;
-        let evict = is_full && Turn::take(&mut upkeep.evicting, client, now);
-        drop(upkeep);
-        if settles {
-            let round = self.files.round();
-            for shard in self.shards() {
-                shard.lock().start_settling_files(round);
-            }
-        }
-        FileJobs { delete, compare, evict, ..known }
+    /// Takes room for a file; false when there is none.
+    pub(crate) fn take(&self, len: u64) -> bool {
+        let more = |used: u64| used.checked_add(len).filter(|sum| *sum <= self.capacity);
+        self.capacity > 0
+            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Takes room for a file that is there already, however much there is; false when
+    /// there are no files.
+    pub(crate) fn take_anyway(&self, len: u64) -> bool {
+        let more = |used: u64| used.checked_add(len);
+        self.capacity > 0
+            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives room back that was taken.
+    pub(crate) fn give_back(&self, len: u64) {
+        let before = self.used.fetch_sub(len, Ordering::Relaxed);
+        debug_assert!(before >= len, "files give back what they took");
+    }
+
+    pub(crate) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_up_to_the_capacity_and_given_back() {
+        let bytes = FileBytes::new(10);
+        assert!(bytes.take(4) && bytes.take(6));
+        assert!(!bytes.take(1) && !bytes.take(u64::MAX));
+        bytes.give_back(4);
+        assert!(bytes.take(3));
+        assert_eq!(bytes.used(), 9);
+        assert!(!FileBytes::new(0).take(0));
+        let unlimited = FileBytes::new(u64::MAX);
+        assert!(unlimited.take(u64::MAX) && !unlimited.take(1));
     }
 }

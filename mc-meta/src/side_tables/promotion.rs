@@ -13,8 +13,9 @@ use mc_types::{ClientId, ErrorCode, Time, TransferId};
 use thiserror::Error;
 
 use crate::side_tables::promotion_queue::PromotionError;
+use crate::space::replica::Placement;
 use crate::space::replica::Replica;
-use crate::vocabulary::request::{Placement, TransferHandle};
+use crate::vocabulary::request::TransferHandle;
 
 /// Tasks and candidates that one tick sees to.
 pub(crate) const TICK_JOBS: usize = 512;

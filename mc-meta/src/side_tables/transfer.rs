@@ -23,8 +23,9 @@ use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::object::group::Hold;
 use crate::space::replica::Replicas;
+use crate::space::replica::{Placement, Placements};
 use crate::space::segment::Segment;
-use crate::vocabulary::request::{Placement, Placements, Slices, TransferHandle};
+use crate::vocabulary::request::{Slices, TransferHandle};
 
 /// The kind of a transfer: what happens to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

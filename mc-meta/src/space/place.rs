@@ -10,10 +10,10 @@ use mc_alloc::strategy::{
 use mc_types::{ClientId, MediaType};
 use smallvec::SmallVec;
 
-use crate::config::AllocationStrategy;
 use crate::space::pool::MediumPool;
 use crate::space::replica::{Replica, Replicas};
 use crate::space::segment::Segment;
+use crate::space::strategy::AllocationStrategy;
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::QuotaError;
 use crate::vocabulary::request::ReplicateConfig;

@@ -3,11 +3,24 @@
 use std::sync::Arc;
 
 use mc_alloc::Allocation;
+use mc_types::Extent;
+use smallvec::SmallVec;
 
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
-use crate::vocabulary::request::{Placement, Placements};
+
+/// The place of one replica's bytes.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The segment that holds them.
+    pub segment: Arc<Segment>,
+    /// The range inside that segment.
+    pub extent: Extent,
+}
+
+/// Placements of one object's replicas; no heap for a single replica.
+pub type Placements = SmallVec<[Placement; 1]>;
 
 /// Space that one replica owns. Not `Clone`: its holder gives it back.
 #[derive(Debug)]

@@ -1,11 +1,6 @@
 //! Where replicas are beside memory: one file on a shared tier, and the clients' own
 //! disks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use mc_types::{ClientId, Endpoint};
-
-use crate::object::disk::DiskPlacement;
 use crate::vocabulary::states::ReplicaStatus;
 
 /// What a replica lies on. The numbers are those of the wire.
@@ -110,21 +105,6 @@ pub struct DiskReplica {
     pub len: u64,
 }
 
-/// An object on one client's disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalDiskReplica {
-    /// The client.
-    pub client: ClientId,
-    /// Where it serves what is on its disk.
-    pub endpoint: Endpoint,
-}
-
-impl From<DiskPlacement> for LocalDiskReplica {
-    fn from(placement: DiskPlacement) -> Self {
-        Self { client: placement.client, endpoint: placement.disk.endpoint.clone() }
-    }
-}
-
 /// The state of an object's file on the shared tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -161,66 +141,5 @@ impl FileState {
             Self::Writing => Some(ReplicaStatus::Processing),
             Self::Persisted => Some(ReplicaStatus::Complete),
         }
-    }
-}
-
-/// Bytes of the files on the shared tier, those being written included.
-#[derive(Debug)]
-pub(crate) struct FileBytes {
-    used: AtomicU64,
-    /// Zero when puts plan no files.
-    capacity: u64,
-}
-
-impl FileBytes {
-    pub(crate) const fn new(capacity: u64) -> Self {
-        Self { used: AtomicU64::new(0), capacity }
-    }
-
-    /// Takes room for a file; false when there is none.
-    pub(crate) fn take(&self, len: u64) -> bool {
-        let more = |used: u64| used.checked_add(len).filter(|sum| *sum <= self.capacity);
-        self.capacity > 0
-            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// Takes room for a file that is there already, however much there is; false when
-    /// there are no files.
-    pub(crate) fn take_anyway(&self, len: u64) -> bool {
-        let more = |used: u64| used.checked_add(len);
-        self.capacity > 0
-            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// Gives room back that was taken.
-    pub(crate) fn give_back(&self, len: u64) {
-        let before = self.used.fetch_sub(len, Ordering::Relaxed);
-        debug_assert!(before >= len, "files give back what they took");
-    }
-
-    pub(crate) const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_is_taken_up_to_the_capacity_and_given_back() {
-        let bytes = FileBytes::new(10);
-        assert!(bytes.take(4) && bytes.take(6));
-        assert!(!bytes.take(1) && !bytes.take(u64::MAX));
-        bytes.give_back(4);
-        assert!(bytes.take(3));
-        assert_eq!(bytes.used(), 9);
-        assert!(!FileBytes::new(0).take(0));
-        let unlimited = FileBytes::new(u64::MAX);
-        assert!(unlimited.take(u64::MAX) && !unlimited.take(1));
     }
 }

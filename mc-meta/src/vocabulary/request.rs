@@ -1,4 +1,4 @@
-//! What a caller tells the master and what the master answers.
+//! Requests: what a caller asks of the master, and replies that name no place.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -7,15 +7,8 @@ use std::sync::Arc;
 use mc_lease::SoftPin;
 use mc_ticket::PutToken;
 use mc_types::{
-    Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, SegmentId,
-    StoreEventInfo, TransferId,
+    Checksum, Generation, KeyRef, MediaType, ObjectKey, SegmentId, StoreEventInfo, TransferId,
 };
-use smallvec::SmallVec;
-
-use crate::object::disk::DiskPlacement;
-use crate::space::segment::Segment;
-use crate::vocabulary::kinds::{DiskReplica, LocalDiskReplica};
-use crate::vocabulary::states::{BufferStatus, ReplicaStatus};
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;
@@ -272,36 +265,6 @@ pub struct PutRevoke<'a> {
     pub late: LateWrites,
 }
 
-/// The place of one replica's bytes.
-#[derive(Clone, Debug)]
-pub struct Placement {
-    /// The segment that holds them.
-    pub segment: Arc<Segment>,
-    /// The range inside that segment.
-    pub extent: Extent,
-}
-
-/// Placements of one object's replicas; no heap for a single replica.
-pub type Placements = SmallVec<[Placement; 1]>;
-
-/// Space to write an object into.
-#[derive(Clone, Debug)]
-pub struct PutGrant {
-    /// Names this put, and is needed to end it.
-    pub handle: PutHandle,
-    /// One range for each replica, each as long as the object, all on distinct
-    /// segments; at least one.
-    pub placements: Placements,
-    /// Whether the object is to be written to the shared tier of files as well. Its
-    /// writer does so when it finds the time, and says how it went with
-    /// [`disk_put_end`](crate::Master::disk_put_end) or
-    /// [`disk_put_revoke`](crate::Master::disk_put_revoke).
-    pub disk: bool,
-    /// How long from now on the space is the put's own. It may be given to others right
-    /// after that, so the writer must have stopped writing by then.
-    pub time_left: Duration,
-}
-
 /// One slice of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
@@ -337,37 +300,6 @@ impl Slices {
     }
 }
 
-/// The data that a reader needs to read an object.
-#[derive(Clone, Debug)]
-pub struct ReplicaList {
-    /// The put that the object came from.
-    pub generation: Generation,
-    /// The object's slices.
-    pub slices: Slices,
-    /// Readable replicas in memory. Empty when the object is on disks only.
-    pub placements: Placements,
-    /// How many of those, the last ones, are in segments that clients could not reach lately.
-    pub suspects: usize,
-    /// Its file on the shared tier, if that can be read.
-    pub disk: Option<DiskReplica>,
-    /// The clients' own disks that it is on.
-    pub local_disks: Vec<DiskPlacement>,
-    /// How long the master promises to keep these replicas for the reader from now on: the
-    /// [lease](crate::MasterConfig::lease_ttl), and no longer than
-    /// [`LONGEST_READ`](mc_lease::LONGEST_READ).
-    pub lease: Duration,
-}
-
-/// The data that a reader of parts of an object needs.
-#[derive(Clone, Debug)]
-pub struct RangedList {
-    /// The data that a reader of all of it needs.
-    pub list: ReplicaList,
-    /// For each range that was asked for the part of the object that contains it and can
-    /// be verified; `None` where nothing can.
-    pub spans: Vec<Option<VerifiedSpan>>,
-}
-
 /// A read of parts of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeRead<'a> {
@@ -395,17 +327,6 @@ pub struct VerifiedSpan {
     pub head: Checksum,
     /// The CRC-32C of the bytes before `end` in its slice.
     pub tail: Checksum,
-}
-
-/// A lease that was renewed, and what it protects.
-#[derive(Clone, Debug)]
-pub struct Renewed {
-    /// How long the master promises to keep them for the reader from now on, as
-    /// [`ReplicaList::lease`].
-    pub lease: Duration,
-    /// The memory that it protects: where the object can be read now. A reader that reads
-    /// elsewhere has lost its replica and begins anew.
-    pub placements: Placements,
 }
 
 /// What a client says of itself when it [pings](crate::Master::beat).
@@ -472,40 +393,6 @@ impl Pong {
     pub const fn new(view: u64, status: ClientStatus) -> Self {
         Self { view, status, tasks: 0, disk_work: false }
     }
-}
-
-/// One replica, as an administrator sees it.
-#[derive(Clone, Debug)]
-pub struct ReplicaInfo {
-    /// Its state.
-    pub status: ReplicaStatus,
-    /// The state of its space.
-    pub buffer: BufferStatus,
-    /// Its place.
-    pub placement: Placement,
-}
-
-/// One object, as an administrator sees it. Looking grants no lease.
-#[derive(Clone, Debug)]
-pub struct ObjectInfo {
-    /// The put that the object came from.
-    pub generation: Generation,
-    /// The client that put it.
-    pub owner: ClientId,
-    /// Its slices.
-    pub slices: Slices,
-    /// Its memory replicas in every state.
-    pub replicas: Vec<ReplicaInfo>,
-    /// The state of its file on the shared tier, if it has one.
-    pub disk: Option<ReplicaStatus>,
-    /// The clients' own disks that it is on.
-    pub local_disks: Vec<LocalDiskReplica>,
-    /// The remaining time of its lease; zero when none is active.
-    pub lease: Duration,
-    /// Whether it is soft-pinned now.
-    pub soft_pinned: bool,
-    /// Time since the last access, or since the put when there was none.
-    pub idle: Duration,
 }
 
 /// One line of a key listing.

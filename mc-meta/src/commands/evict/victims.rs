@@ -3,7 +3,6 @@
 use mc_types::{Generation, Time};
 
 use crate::commands::tier::offload::OffloadDecision;
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::eviction::Class;
 use crate::eviction::choice::Chosen;
@@ -11,6 +10,7 @@ use crate::eviction::choice::{Aim, Evicted};
 use crate::eviction::common::List;
 use crate::shard::{RemovedObject, Shard};
 use crate::tenant::ledger::TenantSlot;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Offers after which the eviction of a tenant's objects lets go of the shard, so that commands

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mc_types::{ClientId, Extent, Generation, SegmentId, Time};
 use smallvec::smallvec;
 
+use crate::effect::Effect;
 use crate::effect::emit::Emit;
-use crate::effect::{Effect, Removal};
 use crate::master::Master;
 use crate::object::Object;
 use crate::object::disk::OnDisk;
@@ -18,6 +18,7 @@ use crate::side_tables::damage::{
 };
 use crate::space::replica::{Replica, Replicas};
 use crate::vocabulary::kinds::FileState;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::Slices;
 use crate::vocabulary::slot::ObjectSlot;
 

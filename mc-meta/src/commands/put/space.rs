@@ -7,6 +7,7 @@ use mc_types::{ClientId, KeyRef, Time};
 
 use crate::commands::error::PutStartError;
 use crate::commands::put::validate;
+use crate::commands::reply::PutGrant;
 use crate::effect::emit::Emit;
 use crate::eviction::choice::Evicted;
 use crate::master::{Attempt, Master, count};
@@ -18,7 +19,7 @@ use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::{Charge, QuotaError, QuotaMode};
 use crate::vocabulary::hash::HashedKey;
-use crate::vocabulary::request::{PutGrant, PutStart, ReplicateConfig};
+use crate::vocabulary::request::{PutStart, ReplicateConfig};
 
 /// Rounds of evicting before a put is refused. One is enough, unless other puts take the
 /// room that it made.

@@ -5,10 +5,10 @@
 
 use mc_types::Time;
 
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::shard::Shard;
 use crate::shard::retained::RetainedSpace;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Shard {

@@ -10,7 +10,7 @@ use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, MediaType, Time};
 
 use crate::commands::error::{PutFinishError, PutStartError};
-use crate::effect::Removal;
+use crate::commands::reply::PutGrant;
 use crate::effect::emit::Emit;
 use crate::master::{Attempt, Master};
 use crate::object::{Object, PendingPut};
@@ -19,8 +19,9 @@ use crate::space::place::NoRoom;
 use crate::space::replica::Replicas;
 use crate::tenant::quota::Charge;
 use crate::vocabulary::hash::HashedKey;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::{
-    LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig, SoftPinAction,
+    LateWrites, PutEnd, PutHandle, PutRevoke, PutStart, ReplicateConfig, SoftPinAction,
 };
 use crate::vocabulary::slot::ObjectSlot;
 

@@ -7,6 +7,7 @@ use mc_types::{KeyRef, ObjectKey, Time};
 
 use crate::commands::error::GetError;
 use crate::commands::query::report::MasterReport;
+use crate::commands::reply::{ObjectInfo, ReplicaInfo};
 use crate::master::Master;
 use crate::object::Object;
 use crate::object::view::ObjectView;
@@ -15,7 +16,7 @@ use crate::space::replica::Replica;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 use crate::vocabulary::kinds::ReplicaKinds;
-use crate::vocabulary::request::{KeyInfo, KeyPage, ListCursor, ObjectInfo, ReplicaInfo};
+use crate::vocabulary::request::{KeyInfo, KeyPage, ListCursor};
 use crate::vocabulary::states::{BufferStatus, ReplicaStatus};
 
 impl Master {

@@ -1,11 +1,68 @@
-//! The command that explains the state of a key.
+//! Why a key is as it is: where its object is and what keeps it, or what became of it.
+
+use core::time::Duration;
 
 use mc_types::{KeyRef, Time};
 
+use crate::commands::reply::ObjectInfo;
 use crate::master::Master;
 use crate::object::{Object, Queue};
 use crate::shard::Shard;
-use crate::side_tables::history::{EvictionBlocker, Explanation};
+use crate::side_tables::history::KeyEvent;
+use crate::side_tables::transfer::TransferKind;
+
+/// The state of a key, and the latest events about it.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The object, if there is one.
+    pub object: Option<ObjectInfo>,
+    /// The reasons for which it is not evicted now; empty when there are none, or when there is
+    /// no object.
+    pub kept_by: Vec<EvictionBlocker>,
+    /// The events of earlier objects of the key and of puts of it, the latest first.
+    /// The master remembers a few thousand events of the whole cluster.
+    pub history: Vec<KeyEvent>,
+}
+
+/// A reason for which an object is not evicted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EvictionBlocker {
+    /// Its put is not finished.
+    Unfinished {
+        /// How long ago the put began.
+        age: Duration,
+    },
+    /// A reader may be reading it.
+    Lease {
+        /// How long the lease still runs.
+        remaining: Duration,
+    },
+    /// It is soft-pinned: others go first.
+    SoftPin {
+        /// How long the pin lasts without an access.
+        remaining: Duration,
+    },
+    /// It is hard-pinned.
+    HardPin,
+    /// It is being copied or moved.
+    Transfer {
+        /// Which of them.
+        kind: TransferKind,
+        /// How long until that is given up.
+        remaining: Duration,
+    },
+    /// Another object of its group is under lease.
+    Group {
+        /// How long that lease still runs.
+        remaining: Duration,
+    },
+    /// A client is to write it to its disk first.
+    Offload,
+    /// None of its replicas is in a segment that takes new objects, so evicting it would
+    /// make no room.
+    NoRoomToGain,
+}
 
 impl Master {
     /// Why a key is as it is. Looking grants no lease and counts as no access.

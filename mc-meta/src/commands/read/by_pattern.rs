@@ -4,11 +4,12 @@ use core::ops::ControlFlow;
 
 use mc_types::{ObjectKey, Time};
 
+use crate::commands::reply::ReplicaList;
 use crate::master::Master;
 use crate::object::Access;
 use crate::tenant::id::TenantId;
 use crate::vocabulary::pattern::Pattern;
-use crate::vocabulary::request::{ListCursor, ReplicaList};
+use crate::vocabulary::request::ListCursor;
 
 /// Part of the objects whose keys match, in no order.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use core::cmp::Reverse;
 use mc_types::{Generation, KeyRef, Time};
 
 use crate::commands::error::GetError;
+use crate::commands::reply::{RangedList, ReplicaList};
 use crate::effect::emit::Emit;
 use crate::eviction::common::Note;
 use crate::master::Master;
@@ -13,7 +14,7 @@ use crate::object::spans::spans;
 use crate::shard::Shard;
 use crate::side_tables::readers::ReadProgress;
 use crate::vocabulary::hash::HashedKey;
-use crate::vocabulary::request::{RangeRead, RangedList, ReplicaList};
+use crate::vocabulary::request::RangeRead;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Keys that are looked up while a shard stays locked.

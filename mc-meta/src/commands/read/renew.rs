@@ -4,8 +4,8 @@ use mc_types::{Generation, KeyRef, Time};
 
 use crate::commands::error::RenewError;
 use crate::commands::read::get::Reading;
+use crate::commands::reply::Renewed;
 use crate::master::Master;
-use crate::vocabulary::request::Renewed;
 
 impl Master {
     /// [`Reading::renew_lease`] of a client that says nothing of its reads.

@@ -4,12 +4,12 @@ use mc_lease::Terms;
 use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
 use crate::commands::remove::RemovalBlocker;
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::master::Master;
 use crate::object::Object;
 use crate::shard::Shard;
 use crate::space::replica::Replica;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Master {

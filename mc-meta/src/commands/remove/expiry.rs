@@ -2,10 +2,10 @@
 
 use mc_types::Time;
 
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::object::Object;
 use crate::shard::Shard;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Shard {

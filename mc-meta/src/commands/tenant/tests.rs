@@ -8,13 +8,13 @@ use mc_types::{
     ClientId, DiskId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
 };
 
-use crate::commands::export::ExportCursor;
 use crate::commands::tier::adopt::FoundOnDisk;
 use crate::commands::tier::offload::OffloadOutcome;
 use crate::config::MasterConfig;
 use crate::master::Master;
 use crate::object::disk::LocalDiskSpec;
 use crate::rebuild::Rebuild;
+use crate::rebuild::page::ExportCursor;
 use crate::side_tables::local_disk::LocalDiskConfig;
 use crate::side_tables::offload_queue::DiskJob;
 use crate::side_tables::promotion_queue::PromotionConfig;

@@ -4,13 +4,13 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::commands::error::{DiskEvictError, PutFinishError};
 use crate::commands::put::PutPart;
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::master::Master;
 use crate::shard::{RemovedObject, Shard};
 use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::kinds::{FileState, ReplicaKind};
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::{LateWrites, PutHandle};
 use crate::vocabulary::slot::ObjectSlot;
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
-use crate::effect::Removal;
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
 use crate::object::disk::{LocalDiskSpec, OnDisk};
@@ -22,6 +21,7 @@ use crate::side_tables::local_disk::{Book, DiskDeletions, LocalDiskConfig, Local
 use crate::side_tables::offload_queue::{DiskJob, OffloadError};
 use crate::space::replica::Replica;
 use crate::tenant::below::TierBelow;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::Slices;
 use crate::vocabulary::slot::ObjectSlot;
 

@@ -2,6 +2,7 @@
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
+use crate::commands::reply::ReplicaList;
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
 use crate::object::{Object, Queue};
@@ -11,7 +12,7 @@ use crate::side_tables::offload_queue::DiskJob;
 use crate::side_tables::promotion::{Promotion, PromotionGrant, PromotionStartError, TICK_JOBS};
 use crate::side_tables::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 use crate::space::replica::{Replica, Replicas};
-use crate::vocabulary::request::{LateWrites, ReplicaList, ReplicateConfig, TransferHandle};
+use crate::vocabulary::request::{LateWrites, ReplicateConfig, TransferHandle};
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Clients that are considered for bringing back an object that is in a file alone.

@@ -6,7 +6,6 @@
 
 use mc_types::ClientId;
 
-use crate::effect::Removal;
 use crate::effect::emit::Emit;
 use crate::object::disk::OnDisk;
 use crate::shard::Shard;
@@ -14,6 +13,7 @@ use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::QuotaMode;
 use crate::vocabulary::kinds::FileState;
+use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Most objects that are looked at to make room for one.
