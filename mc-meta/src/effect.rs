@@ -1,12 +1,13 @@
 //! What a command changed, told as it happens.
 
 pub(crate) mod emit;
+pub(crate) mod view;
 
 use core::time::Duration;
 
 use mc_types::{ClientId, Generation, KeyRef, Sequence, StoreEventInfo, Time};
 
-use crate::object::view::{ObjectView, SpaceView};
+use crate::effect::view::{ObjectView, SpaceView};
 use crate::side_tables::damage::ReplicaPlace;
 use crate::side_tables::drain::DrainJobInfo;
 use crate::side_tables::tasks::TaskInfo;

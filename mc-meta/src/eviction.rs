@@ -215,7 +215,7 @@ impl Order {
             self.leave_memory(slot, object);
             return None;
         }
-        if object.hard_pin {
+        if object.is_hard_pinned() {
             object.enter(Queue::None);
             return None;
         }

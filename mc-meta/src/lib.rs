@@ -37,11 +37,11 @@ pub use commands::tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use commands::transfer::error::{TransferError, TransferFinishError};
 pub use commands::transfer::tasks::{CreateTaskError, MAX_FETCHED_TASKS};
 pub use config::{ConfigError, MasterConfig};
+pub use effect::view::{ObjectView, SpaceView};
 pub use effect::{Effect, EffectSink};
 pub use master::Master;
 pub use object::disk::LocalDiskReplica;
 pub use object::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
-pub use object::view::{ObjectView, SpaceView};
 pub use rebuild::page::{ExportCursor, ExportPage};
 pub use rebuild::{
     Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,

@@ -18,14 +18,15 @@ use crate::effect::emit::{Effects, Emit};
 use crate::eviction::common::CommonOrder;
 use crate::eviction::room::{Hopeless, Labels};
 use crate::object::group::Groups;
-use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
+use crate::side_tables::Books;
 use crate::side_tables::clients::Clients;
 use crate::side_tables::damage::Damage;
 use crate::side_tables::drain::DrainJobs;
 use crate::side_tables::files::Files;
 use crate::side_tables::local_disk::LocalDisks;
 use crate::side_tables::readers::Readers;
+use crate::side_tables::retained::GrantId;
 use crate::side_tables::runs::Runs;
 use crate::side_tables::suspicion::Suspicion;
 use crate::side_tables::tasks::TaskBook;
@@ -166,21 +167,16 @@ impl Master {
         let policy = config.eviction_policy.build();
         let order = Arc::new(CommonOrder::new(policy, config.shards));
         let readers = Arc::new(Readers::new(terms.read()));
+        let books = Books {
+            files: Arc::clone(&files),
+            local: Arc::clone(&local),
+            quotas: Arc::clone(&quotas),
+        };
         let shard = |number| {
-            let (hasher, readers) = (hasher.clone(), Arc::clone(&readers));
-            let (files, local) = (Arc::clone(&files), Arc::clone(&local));
-            let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
-            let shard = ShardConfig {
-                number,
-                labels,
-                terms,
-                hasher,
-                files,
-                local,
-                ttl_after_get,
-                quotas,
-                readers,
-            };
+            let (hasher, readers, books) = (hasher.clone(), Arc::clone(&readers), books.clone());
+            let ttl_after_get = config.ttl_after_get;
+            let shard =
+                ShardConfig { number, labels, terms, hasher, books, ttl_after_get, readers };
             Mutex::new(Shard::new(shard, Arc::clone(&order)))
         };
         Ok(Self {
@@ -254,7 +250,7 @@ impl Master {
         let mut items: Vec<HashMap<ObjectSlot, Item>> = Vec::new();
         for shard in &mut self.shards {
             let shard = shard.get_mut();
-            let item = |slot| Some((slot, shard.known_item(shard.object(slot)?)));
+            let item = |slot| shard.object(slot).map(|_| (slot, shard.known_item(slot)));
             items.push(ObjectSlot::range(0..shard.end()).filter_map(item).collect());
         }
         let item = |shard: usize, slot| items[shard].get(&slot).copied();

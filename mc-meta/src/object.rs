@@ -2,13 +2,12 @@
 //!
 //! [`objects`]: all objects of a shard. [`spans`]: the parts of an object whose bytes can be verified
 //! alone. [`group`]: objects that are evicted together. [`disk`]: a client's own disk, as the objects on it
-//! know it. [`view`]: an object as sinks and administrators see it.
+//! know it.
 
 pub(crate) mod disk;
 pub(crate) mod group;
 pub(crate) mod objects;
 pub(crate) mod spans;
-pub(crate) mod view;
 
 use core::num::NonZeroU64;
 use std::sync::Arc;
@@ -19,9 +18,6 @@ use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 use crate::object::disk::LocalDiskReplica;
 use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
 use crate::object::group::{Group, Membership};
-use crate::side_tables::offload_queue::PROMPT;
-use crate::side_tables::promotion::Promotion;
-use crate::side_tables::transfer::Transfer;
 use crate::space::replica::Placements;
 use crate::space::replica::{Replica, Replicas};
 use crate::tables::owners::OwnerSlot;
@@ -85,51 +81,14 @@ struct Extra {
     parent: Option<NonZeroU64>,
     /// The clients' own disks that it is on.
     local_disks: Vec<OnDisk>,
-    /// When it goes because it was read.
-    expires: Option<Time>,
-    under_way: Option<Box<UnderWay>>,
-}
-
-/// What an object has only while something else than its put is under way. It is kept with the
-/// object and not in tables of its shard, so that it ends with the object.
-#[derive(Debug, Default)]
-struct UnderWay {
-    /// The copy or move.
-    transfer: Option<Transfer>,
-    /// The slot of the object that this one, once written, takes the place of.
-    replaces: Option<ObjectSlot>,
-    /// The slot of the object that is being written to take this one's place.
-    replacement: Option<ObjectSlot>,
-    /// Who is to write it to a disk.
-    offload: Option<Offload>,
-    /// Where it comes back into memory.
-    promotion: Option<Promotion>,
-}
-
-/// An object is to be written to a client's disk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Offload {
-    pub(crate) client: ClientId,
-    /// Bytes of memory that come free then.
-    pub(crate) promised: u64,
-    /// When that was decided, or the client came for it.
-    pub(crate) since: Time,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self { slices, more, group, parent, local_disks, expires, under_way } = self;
+        let Self { slices, more, group, parent, local_disks } = self;
         let plain = slices.is_none() && more.is_empty() && local_disks.is_empty();
         let alone = group.is_none() && parent.is_none();
-        plain && alone && expires.is_none() && under_way.is_none()
-    }
-}
-
-impl UnderWay {
-    fn is_empty(&self) -> bool {
-        let Self { transfer, replaces, replacement, offload, promotion } = self;
-        let alone = replaces.is_none() && replacement.is_none();
-        alone && transfer.is_none() && offload.is_none() && promotion.is_none()
+        plain && alone
     }
 }
 
@@ -160,61 +119,46 @@ pub(crate) struct Object {
     status: ReplicaStatus,
     queue: Queue,
     marks: Marks,
-    /// Never evicted.
-    pub(crate) hard_pin: bool,
 }
 
-/// Five things in one byte: the state of the file, the round of comparisons in which it was last seen, whether
-/// its tenant is charged for it, the kinds of replicas that the sinks know of, and whether there is a checksum.
+/// The small facts of an object in two bytes: the state of its file, the round of comparisons in which that was
+/// last seen, whether its tenant is charged for it, the kinds of replicas that the sinks know of, whether there is
+/// a checksum, whether the object is never evicted, and whether a side table has an entry of it.
 #[derive(Clone, Copy, Debug)]
-struct Marks(u8);
+struct Marks(u16);
 
 impl Marks {
-    const CHECKSUM: u8 = 1 << 7;
-    const FILE: u8 = 0b11;
-    const ROUND: u8 = 1 << 2;
-    const FILE_CHARGED: u8 = 1 << 3;
-    const TOLD_AT: u8 = 4;
-    const TOLD: u8 = 0b111 << Self::TOLD_AT;
+    const FILE: u16 = 0b11;
+    const ROUND: u16 = 1 << 2;
+    const FILE_CHARGED: u16 = 1 << 3;
+    const CHECKSUM: u16 = 1 << 7;
+    const HARD_PIN: u16 = 1 << 8;
+    const BESIDE: u16 = 1 << 9;
+    const TOLD_AT: u16 = 4;
+    const TOLD: u16 = 0b111 << Self::TOLD_AT;
 
     const fn file(self) -> FileState {
-        FileState::from_u8(self.0 & Self::FILE)
+        FileState::from_u8((self.0 & Self::FILE) as u8)
     }
 
     fn set_file(&mut self, file: FileState) {
-        self.0 = self.0 & !Self::FILE | file as u8;
+        self.0 = self.0 & !Self::FILE | file as u16;
     }
 
-    const fn is_file_charged(self) -> bool {
-        self.0 & Self::FILE_CHARGED != 0
+    const fn has(self, mark: u16) -> bool {
+        self.0 & mark != 0
     }
 
-    fn set_file_charged(&mut self, yes: bool) {
-        self.0 = self.0 & !Self::FILE_CHARGED | if yes { Self::FILE_CHARGED } else { 0 };
-    }
-
-    const fn round(self) -> bool {
-        self.0 & Self::ROUND != 0
-    }
-
-    fn set_round(&mut self, round: bool) {
-        self.0 = self.0 & !Self::ROUND | if round { Self::ROUND } else { 0 };
+    const fn set(&mut self, mark: u16, yes: bool) {
+        self.0 = self.0 & !mark | if yes { mark } else { 0 };
     }
 
     const fn told(self) -> ReplicaKinds {
-        ReplicaKinds::from_bits((self.0 & Self::TOLD) >> Self::TOLD_AT)
+        ReplicaKinds::from_bits(((self.0 & Self::TOLD) >> Self::TOLD_AT) as u8)
     }
 
     fn set_told(&mut self, kinds: ReplicaKinds) {
-        self.0 = self.0 & !Self::TOLD | kinds.bits() << Self::TOLD_AT;
-    }
-
-    const fn has_checksum(self) -> bool {
-        self.0 & Self::CHECKSUM != 0
-    }
-
-    fn set_checksum(&mut self, has: bool) {
-        self.0 = self.0 & !Self::CHECKSUM | if has { Self::CHECKSUM } else { 0 };
+        self.0 = self.0 & !Self::TOLD | (kinds.bits() as u16) << Self::TOLD_AT;
     }
 }
 
@@ -222,7 +166,7 @@ const _: () = assert!(size_of::<Option<Object>>() == 88, "kept once per object")
 // With 15 prefixes of 4 bytes, and a malloc that rounds up, 112 bytes for an object of 1 MiB:
 // 7 for each 64 KiB.
 const _: () = assert!(size_of::<Rest>() == 24, "kept once per object with prefixes");
-const _: () = assert!(size_of::<Extra>() == 128, "kept once per object with two replicas");
+const _: () = assert!(size_of::<Extra>() == 104, "kept once per object with two replicas");
 
 /// What an object is made of when its put begins.
 #[derive(Debug)]
@@ -245,9 +189,9 @@ pub(crate) struct PendingPut {
 impl Object {
     /// An object whose put begins.
     pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: PendingPut) -> Self {
-        // Whose it is, its shard notes.
+        // The shard notes the tenant and what is replaced.
         let PendingPut { generation, slices, replicas, soft_pin, hard_pin, .. } = begun;
-        let PendingPut { group, parent, replaces, file, .. } = begun;
+        let PendingPut { group, parent, file, .. } = begun;
         let mut object = Self {
             generation,
             protection: Protection::committed(now, soft_pin),
@@ -260,21 +204,42 @@ impl Object {
             status: ReplicaStatus::Processing,
             queue: Queue::None,
             marks: Marks(if file {
-                FileState::Writing as u8 | Marks::FILE_CHARGED
+                FileState::Writing as u16 | Marks::FILE_CHARGED
             } else {
-                FileState::None as u8
+                FileState::None as u16
             }),
-            hard_pin,
         };
+        object.marks.set(Marks::HARD_PIN, hard_pin);
         object.set_slices(slices);
         object.set_replicas(replicas);
         if group.is_some() || parent.is_some() {
             object.change_extra(|extra| (extra.group, extra.parent) = (group, parent));
         }
-        if replaces.is_some() {
-            object.set_replaces(replaces);
-        }
         object
+    }
+
+    /// Returns whether it is never evicted.
+    pub(crate) const fn is_hard_pinned(&self) -> bool {
+        self.marks.has(Marks::HARD_PIN)
+    }
+
+    /// Returns whether a side table of its shard may have an entry of it.
+    pub(crate) const fn is_beside(&self) -> bool {
+        self.marks.has(Marks::BESIDE)
+    }
+
+    /// Notes whether a side table of its shard has an entry of it.
+    pub(crate) const fn set_beside(&mut self, yes: bool) {
+        self.marks.set(Marks::BESIDE, yes);
+    }
+
+    /// Returns whether all that there is of it is here and in memory: no side table has an entry of it, and no
+    /// tier below memory.
+    pub(crate) fn is_plain(&self) -> bool {
+        const BELOW: u16 = Marks::FILE | Marks::BESIDE;
+        !self.marks.has(BELOW)
+            && !matches!(self.queue, Queue::OnDisk | Queue::Offloading)
+            && self.local_disks().is_empty()
     }
 
     /// Being written or readable.
@@ -373,7 +338,10 @@ impl Object {
             Some(slices) => Slices::Many(Arc::clone(slices)),
             None => Slices::One(Slice {
                 len: self.len,
-                checksum: self.marks.has_checksum().then_some(Checksum::from_crc32c(self.checksum)),
+                checksum: self
+                    .marks
+                    .has(Marks::CHECKSUM)
+                    .then_some(Checksum::from_crc32c(self.checksum)),
             }),
         }
     }
@@ -383,7 +351,7 @@ impl Object {
         let many = match slices {
             Slices::One(slice) => {
                 self.checksum = slice.checksum.map_or(0, Checksum::as_u32);
-                self.marks.set_checksum(slice.checksum.is_some());
+                self.marks.set(Marks::CHECKSUM, slice.checksum.is_some());
                 None
             }
             Slices::Many(slices) => Some(slices),
@@ -399,21 +367,6 @@ impl Object {
 
     pub(crate) fn parent(&self) -> Option<NonZeroU64> {
         self.extra()?.parent
-    }
-
-    /// When it goes because it was read.
-    pub(crate) fn expires(&self) -> Option<Time> {
-        self.extra()?.expires
-    }
-
-    /// The slot of the object that it takes the place of once it is written.
-    pub(crate) fn replaces(&self) -> Option<ObjectSlot> {
-        self.under_way()?.replaces
-    }
-
-    /// The slot of the object that is being written to take its place.
-    pub(crate) fn replacement(&self) -> Option<ObjectSlot> {
-        self.under_way()?.replacement
     }
 
     /// Its memory replicas.
@@ -474,19 +427,6 @@ impl Object {
         gone.into_iter().collect()
     }
 
-    /// The copy or move that is under way. While there is one, no client removes the object
-    /// or takes a replica of it but with the segment.
-    pub(crate) fn transfer(&self) -> Option<&Transfer> {
-        self.under_way()?.transfer.as_ref()
-    }
-
-    pub(crate) fn take_transfer(&mut self) -> Option<Transfer> {
-        self.transfer()?;
-        let mut transfer = None;
-        self.change_under_way(|under_way| transfer = under_way.transfer.take());
-        transfer
-    }
-
     /// Takes the replicas out whose segment is gone for good, and forgets disks that are.
     pub(crate) fn take_dead_replicas(&mut self) -> Replicas {
         if self.local_disks().iter().any(|disk| disk.is_gone()) {
@@ -519,17 +459,17 @@ impl Object {
     pub(crate) fn set_file(&mut self, file: FileState) {
         self.marks.set_file(file);
         if file == FileState::None {
-            self.marks.set_file_charged(false);
+            self.marks.set(Marks::FILE_CHARGED, false);
         }
     }
 
     /// Returns whether its tenant is charged for its file.
     pub(crate) const fn is_file_charged(&self) -> bool {
-        self.marks.is_file_charged()
+        self.marks.has(Marks::FILE_CHARGED)
     }
 
     pub(crate) fn set_file_charged(&mut self, yes: bool) {
-        self.marks.set_file_charged(yes);
+        self.marks.set(Marks::FILE_CHARGED, yes);
     }
 
     /// Charges a tenant for what is on disks and nobody is charged for.
@@ -549,22 +489,12 @@ impl Object {
     /// Makes its file readable, which is there in this round of comparisons.
     pub(crate) fn persist_file(&mut self, round: bool) {
         self.marks.set_file(FileState::Persisted);
-        self.marks.set_round(round);
+        self.marks.set(Marks::ROUND, round);
     }
 
     /// Returns whether it has a file that can be read and was not seen in this round of comparisons.
     pub(crate) const fn has_unseen_file(&self, round: bool) -> bool {
-        matches!(self.file(), FileState::Persisted) && self.marks.round() != round
-    }
-
-    /// Who is to write it to a disk.
-    pub(crate) fn offload(&self) -> Option<Offload> {
-        self.under_way()?.offload
-    }
-
-    /// Where it comes back into memory.
-    pub(crate) fn promotion(&self) -> Option<&Promotion> {
-        self.under_way()?.promotion.as_ref()
+        matches!(self.file(), FileState::Persisted) && self.marks.has(Marks::ROUND) != round
     }
 
     /// The clients' own disks that it is on, gone ones included.
@@ -645,58 +575,6 @@ impl Object {
         self.replicas().any(|replica| replica.segment.is_allocatable())
     }
 
-    pub(crate) fn set_transfer(&mut self, transfer: Transfer) {
-        self.change_under_way(|under_way| under_way.transfer = Some(transfer));
-    }
-
-    pub(crate) fn set_replaces(&mut self, old: Option<ObjectSlot>) {
-        self.change_under_way(|under_way| under_way.replaces = old);
-    }
-
-    pub(crate) fn set_replacement(&mut self, new: Option<ObjectSlot>) {
-        self.change_under_way(|under_way| under_way.replacement = new);
-    }
-
-    pub(crate) fn set_expires(&mut self, due: Time) {
-        self.change_extra(|extra| extra.expires = Some(due));
-    }
-
-    pub(crate) fn set_offload(&mut self, offload: Offload) {
-        self.change_under_way(|under_way| under_way.offload = Some(offload));
-    }
-
-    /// The client that is to write it to a disk has come for it.
-    pub(crate) fn offload_fetched(&mut self, now: Time) {
-        self.change_under_way(|under_way| {
-            if let Some(offload) = &mut under_way.offload {
-                offload.since = now;
-            }
-        });
-    }
-
-    /// Returns until when whoever wants its memory waits, because it is about to be written to a disk.
-    /// A disk that does not come to it in time is not waited for.
-    pub(crate) fn awaits_disk(&self, now: Time) -> Option<Time> {
-        self.offload().map(|offload| offload.since + PROMPT).filter(|until| now < *until)
-    }
-
-    pub(crate) fn take_offload(&mut self) -> Option<Offload> {
-        let offload = self.offload()?;
-        self.change_under_way(|under_way| under_way.offload = None);
-        Some(offload)
-    }
-
-    pub(crate) fn set_promotion(&mut self, promotion: Promotion) {
-        self.change_under_way(|under_way| under_way.promotion = Some(promotion));
-    }
-
-    pub(crate) fn take_promotion(&mut self) -> Option<Promotion> {
-        self.promotion()?;
-        let mut promotion = None;
-        self.change_under_way(|under_way| promotion = under_way.promotion.take());
-        promotion
-    }
-
     /// Notes where it is on this disk.
     pub(crate) fn add_local_disk(&mut self, place: OnDisk) {
         self.change_extra(|extra| {
@@ -723,20 +601,15 @@ impl Object {
 
     /// Lets it go with its group from now on, unless it is hard-pinned.
     pub(crate) fn release_group(&mut self) {
-        if !self.hard_pin && self.group().is_some() {
+        if !self.is_hard_pinned() && self.group().is_some() {
             self.change_extra(|extra| extra.group.iter_mut().for_each(Membership::release));
         }
     }
 
-    /// Takes it out of its group, which a copy or move under way does not hold any more.
+    /// Takes it out of its group.
     pub(crate) fn leave_group(&mut self) {
         if self.group().is_some() {
             self.change_extra(|extra| extra.group = None);
-            if self.transfer().is_some() {
-                self.change_under_way(|under_way| {
-                    under_way.transfer.iter_mut().for_each(|transfer| transfer.hold = None);
-                });
-            }
         }
     }
 
@@ -751,18 +624,6 @@ impl Object {
 
     fn extra(&self) -> Option<&Extra> {
         self.rest.as_ref()?.extra.as_deref()
-    }
-
-    fn change_under_way(&mut self, change: impl FnOnce(&mut UnderWay)) {
-        self.change_extra(|extra| {
-            let mut under_way = extra.under_way.take().unwrap_or_default();
-            change(&mut under_way);
-            extra.under_way = (!under_way.is_empty()).then_some(under_way);
-        });
-    }
-
-    fn under_way(&self) -> Option<&UnderWay> {
-        self.extra()?.under_way.as_deref()
     }
 
     /// The checksums of its slices' prefixes, slice after slice; empty when they are not

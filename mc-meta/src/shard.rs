@@ -2,10 +2,10 @@
 //!
 //! Every change of an object's state happens here or in an `impl Shard` block of the command that
 //! makes it; the order of eviction that an object is in is decided in [`eviction`](crate::eviction)
-//! alone. The [`tables`](crate::tables) hold what each object costs; [`retained`] is space that belongs
-//! to no object any more.
+//! alone. The [`tables`](crate::tables) hold what each object costs; [`Retained`] is space that belongs
+//! to no object any more. [`beside`]: the entries of objects in the [side tables](crate::side_tables).
 
-pub(crate) mod retained;
+mod beside;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,35 +14,28 @@ use std::sync::atomic::Ordering;
 use mc_alloc::Label;
 use mc_evict::Item;
 use mc_lease::Terms;
-use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time};
 
 use crate::effect::Effect;
 use crate::effect::emit::Emit;
+use crate::effect::view::{ObjectView, SpaceView};
 use crate::eviction::Order;
 use crate::eviction::choice::Eviction;
 use crate::eviction::common::{Chain, CommonOrder, Fresh, Note};
 use crate::eviction::room::Labels;
-use crate::object::disk::OnDisk;
 use crate::object::objects::Objects;
-use crate::object::view::{ObjectView, SpaceView};
 use crate::object::{Access, Object, PendingPut, Queue};
-use crate::shard::retained::{GrantId, LastRead, Retained, RetainedSpace};
-use crate::side_tables::expiry::{Entry, Expiring};
-use crate::side_tables::files::Files;
 use crate::side_tables::history::{History, KeyEvent, KeyEventKind};
-use crate::side_tables::local_disk::LocalDisks;
-use crate::side_tables::open_files::OpenFiles;
 use crate::side_tables::readers::{Quiet, Readers};
-use crate::side_tables::transfer::Transfer;
+use crate::side_tables::retained::{GrantId, LastRead, Retained, RetainedSpace};
+use crate::side_tables::{Books, Leaving, SideTables};
 use crate::space::replica::Replicas;
 use crate::tables::index::{Index, tag_of};
 use crate::tables::keys::KeyArena;
 use crate::tables::open_puts::OpenPuts;
 use crate::tables::owners::Owners;
 use crate::tenant::ledger::TenantSlot;
-use crate::tenant::quota::Quotas;
 use crate::vocabulary::hash::{HashedKey, KeyHasher};
-use crate::vocabulary::kinds::FileState;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::LateWrites;
 use crate::vocabulary::slot::ObjectSlot;
@@ -100,12 +93,8 @@ pub(crate) struct ShardConfig {
     pub(crate) labels: Labels,
     pub(crate) terms: Terms,
     pub(crate) hasher: KeyHasher,
-    /// Room on the shared tier of files.
-    pub(crate) files: Arc<Files>,
-    /// The clients' own disks.
-    pub(crate) local: Arc<LocalDisks>,
+    pub(crate) books: Books,
     pub(crate) ttl_after_get: Option<Duration>,
-    pub(crate) quotas: Arc<Quotas>,
     /// Which reads are over.
     pub(crate) readers: Arc<Readers>,
 }
@@ -122,12 +111,7 @@ pub(crate) struct Shard {
     history: History,
     /// Unfinished puts, oldest first.
     open: OpenPuts,
-    /// Copies and moves under way, oldest first.
-    transfers: OpenPuts<TransferId>,
-    /// Files that are not written yet.
-    files: OpenFiles,
-    /// Objects that go because they were read.
-    expiring: Expiring,
+    sides: SideTables,
     retained: Retained,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
@@ -172,16 +156,14 @@ impl Shard {
             objects: Objects::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
-            order: Order::new(order, config.number, config.terms, config.quotas.is_on()),
+            order: Order::new(order, config.number, config.terms, config.books.quotas.is_on()),
             history: History::default(),
             open: OpenPuts::new(),
-            transfers: OpenPuts::new(),
-            files: OpenFiles::default(),
-            expiring: Expiring::default(),
+            sides: SideTables::default(),
             retained: Retained::default(),
             sweep: None,
             files_seen_in: None,
-            writes_at_use: config.local.writes_at_use(),
+            writes_at_use: config.books.local.writes_at_use(),
             config,
         }
     }
@@ -217,15 +199,15 @@ impl Shard {
     pub(crate) fn census(&self) -> Census {
         Census {
             open_puts: self.open.len(),
-            transfers: self.transfers.len(),
-            open_files: self.files.len(),
+            transfers: self.sides.transfers.len(),
+            open_files: self.sides.files.len(),
             on_disk: self.order.on_disk(),
         }
     }
 
     /// Returns the order of eviction with the objects that are in it.
     pub(crate) const fn eviction(&mut self) -> Eviction<'_> {
-        Eviction::new(&mut self.order, &mut self.objects, &self.config.terms)
+        Eviction::new(&mut self.order, &mut self.objects, &self.sides, &self.config.terms)
     }
 
     /// Returns whether objects that a client uses, or that go when they are on a disk, are waiting
@@ -244,25 +226,6 @@ impl Shard {
         self.history.of(tag_of(hash), now)
     }
 
-    /// Notes that the copy or move of an object has begun.
-    pub(crate) fn open_transfer(&mut self, slot: ObjectSlot, transfer: Transfer) {
-        self.transfers.begin(transfer.id, slot);
-        self.objects[slot].set_transfer(transfer);
-    }
-
-    /// Takes the copy or move of an object that ends.
-    pub(crate) fn close_transfer(&mut self, slot: ObjectSlot) -> Option<Transfer> {
-        let transfer = self.objects[slot].take_transfer()?;
-        self.transfers.ended(transfer.id);
-        Some(transfer)
-    }
-
-    /// Returns the oldest copy or move with the slot of its object.
-    pub(crate) fn oldest_transfer(&self) -> Option<(ObjectSlot, &Transfer)> {
-        let (_, slot) = self.transfers.oldest()?;
-        Some((slot, self.object(slot)?.transfer()?))
-    }
-
     /// Takes an unfinished put up that a master before this one had begun.
     pub(crate) fn reopen_put(&mut self, slot: ObjectSlot, generation: Generation) {
         self.open.begin(generation, slot);
@@ -271,7 +234,7 @@ impl Shard {
     /// Takes an unfinished file up that a master before this one had planned: its writer has its
     /// whole time again.
     pub(crate) fn reopen_file(&mut self, slot: ObjectSlot, now: Time) {
-        self.files.begin(self.objects[slot].generation, now, slot);
+        self.sides.files.begin(self.objects[slot].generation, now, slot);
     }
 
     /// Notes the tenant that is charged for the object in a slot.
@@ -286,25 +249,12 @@ impl Shard {
 
     /// Notes that a file is written, or will not be.
     pub(crate) fn close_file(&mut self, generation: Generation) {
-        self.files.ended(generation);
+        self.sides.files.ended(generation);
     }
 
     /// Returns when the file that keeps an unreadable object was begun.
     pub(crate) fn file_begun_at(&self, slot: ObjectSlot) -> Option<Time> {
-        self.files.begun_at(self.object(slot)?.generation)
-    }
-
-    /// Has an object removed at this time.
-    pub(crate) fn expire_at(&mut self, slot: ObjectSlot, due: Time) {
-        let object = &mut self.objects[slot];
-        object.set_expires(due);
-        self.expiring.add(Entry { due, generation: object.generation, slot });
-    }
-
-    /// Takes the next entry whose time is over: the slot of its object, unless that went earlier.
-    pub(crate) fn next_expired(&mut self, now: Time) -> Option<Option<ObjectSlot>> {
-        let entry = self.expiring.pop_due(now)?;
-        Some(entry.leads_to_one_of(&self.objects).then_some(entry.slot))
+        self.sides.files.begun_at(self.object(slot)?.generation)
     }
 
     /// Returns the space that belongs to no object any more.
@@ -330,14 +280,12 @@ impl Shard {
         self.objects.end()
     }
 
-    pub(crate) fn key(&self, object: &Object) -> KeyRef<'_> {
+    /// Returns the key of the object in a slot that was found under the same lock.
+    pub(crate) fn key(&self, slot: ObjectSlot) -> KeyRef<'_> {
         // A replacement has the key of what it replaces.
-        let old = object.replaces().and_then(|slot| self.objects.get(slot));
-        // A generation is one object's alone.
-        let generation = old.unwrap_or(object).generation;
-        let is_it =
-            |slot: ObjectSlot| self.objects.get(slot).is_some_and(|it| it.generation == generation);
-        let name = self.index.name(object.tag, is_it).expect("every key is indexed");
+        let named = self.replaced(slot).unwrap_or(slot);
+        let tag = self.objects[slot].tag;
+        let name = self.index.name(tag, |it| it == named).expect("every key is indexed");
         self.keys.text(name)
     }
 
@@ -358,7 +306,7 @@ impl Shard {
 
     /// Gives space back that the tenant was charged for; see [`Replicas::release`].
     pub(crate) fn give_back(&self, tenant: TenantSlot, space: Replicas) -> u64 {
-        space.release(&self.config.quotas, tenant)
+        space.release(&self.config.books.quotas, tenant)
     }
 
     pub(crate) fn client(&self, object: &Object) -> ClientId {
@@ -366,8 +314,15 @@ impl Shard {
     }
 
     /// An object as sinks and administrators see it.
-    pub(crate) fn view<'a>(&'a self, object: &'a Object) -> ObjectView<'a> {
-        ObjectView { key: self.key(object), owner: self.client(object), object }
+    pub(crate) fn view(&self, slot: ObjectSlot) -> ObjectView<'_> {
+        let object = self.get(slot);
+        ObjectView {
+            key: self.key(slot),
+            owner: self.client(object),
+            object,
+            transfer: self.transfer(slot),
+            promotion: self.promotion(slot),
+        }
     }
 
     /// Has the processor fetch what [`find`](Self::find) looks at first: many such calls one after
@@ -401,7 +356,7 @@ impl Shard {
     /// Returns whether an object still has anything; one that has not is forgotten.
     pub(crate) fn is_live(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let object = &self.objects[slot];
-        if object.is_expired(emit.now) {
+        if object.is_beside() && self.sides.expiring.is_over(slot, emit.now) {
             self.expire(slot, emit);
             return false;
         }
@@ -446,7 +401,7 @@ impl Shard {
         if !self.order.uses_items() {
             return Item::UNKNOWN;
         }
-        self.known_item(self.get(slot))
+        self.known_item(slot)
     }
 
     /// Tells the eviction policy of the use of an object that is on disks alone: it is to learn from what it
@@ -459,8 +414,8 @@ impl Shard {
     }
 
     /// What any eviction policy can know of an object. Looks its key up.
-    pub(crate) fn known_item(&self, object: &Object) -> Item {
-        item_of(object, self.config.hasher.hash(self.key(object)))
+    pub(crate) fn known_item(&self, slot: ObjectSlot) -> Item {
+        item_of(self.get(slot), self.config.hasher.hash(self.key(slot)))
     }
 
     /// Adds an object whose put begins.
@@ -475,7 +430,7 @@ impl Shard {
         let slot = self.enter(key, owner, put, emit.now);
         self.open.begin(generation, slot);
         if file {
-            self.files.begin(generation, emit.now, slot);
+            self.sides.files.begin(generation, emit.now, slot);
         }
         self.totals.put_starts += 1;
         let object = &self.objects[slot];
@@ -483,7 +438,7 @@ impl Shard {
             membership.settle(slot);
         }
         if emit.wants_objects() {
-            emit.effect(&Effect::Began { object: self.view(object) });
+            emit.effect(&Effect::Began { object: self.view(slot) });
         }
     }
 
@@ -501,7 +456,7 @@ impl Shard {
         let slot = self.objects.insert(Object::begun(now, tag, owner, put));
         self.order.assign(slot, tenant);
         match replaces {
-            Some(old) => self.get_mut(old).set_replacement(Some(slot)),
+            Some(old) => self.replace(old, slot),
             None => {
                 let name = self.keys.insert(key.key);
                 self.index.insert(tag, slot, name);
@@ -526,8 +481,7 @@ impl Shard {
         if let Some(name) = self.index.remove(tag, replacement) {
             self.index.insert(tag, slot, name);
         }
-        self.get_mut(slot).set_replacement(Some(replacement));
-        self.get_mut(replacement).set_replaces(Some(slot));
+        self.replace(slot, replacement);
         slot
     }
 
@@ -556,7 +510,7 @@ impl Shard {
         let fresh = self.order.admit(slot, &mut self.objects[slot], item);
         if self.writes_at_use {
             self.totals.offloads_filtered += 1;
-        } else if self.config.local.writes_at_put() {
+        } else if self.config.books.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit);
         }
@@ -642,17 +596,16 @@ impl Shard {
             // Given up with its group.
             (false, false) => Removal::Evicted,
         };
-        self.abandon_transfer(slot, emit);
-        self.cancel_promotion(slot, emit);
+        self.abandon(slot, emit);
         self.emit_removed(slot, cause, emit);
         let tenant = self.tenant(slot);
         let mut object = self.detach(slot);
         // Its bytes go with its replicas.
-        self.config.quotas.release(tenant, 0);
+        self.config.books.quotas.release(tenant, 0);
         let bytes = self.give_back(tenant, object.take_replicas());
         if cause == Removal::Evicted {
             self.totals.add_evicted(1, bytes);
-            self.config.quotas.evicted(tenant, bytes);
+            self.config.books.quotas.evicted(tenant, bytes);
         }
         RemovedObject { cause, bytes }
     }
@@ -724,11 +677,10 @@ impl Shard {
         cause: Removal,
         emit: Emit<'_>,
     ) -> Replicas {
-        self.abandon_transfer(slot, emit);
-        self.cancel_promotion(slot, emit);
+        self.abandon(slot, emit);
         self.emit_removed(slot, cause, emit);
         let mut object = self.detach(slot);
-        self.config.quotas.release(self.tenant(slot), 0);
+        self.config.books.quotas.release(self.tenant(slot), 0);
         object.take_replicas()
     }
 
@@ -747,9 +699,9 @@ impl Shard {
         if emit.wants_objects() {
             let before = self.objects[slot].tell_kinds();
             let object = &self.objects[slot];
-            let (key, generation) = (self.key(object), object.generation);
+            let (key, generation) = (self.key(slot), object.generation);
             let stored = object.is_stored();
-            let object = self.view(object);
+            let object = self.view(slot);
             emit.effect(&if stored {
                 Effect::Removed { key, generation, cause, before, object }
             } else {
@@ -758,11 +710,8 @@ impl Shard {
         }
         // A client that is to delete them waits until the removal is durable, so that has a number before.
         let object = &self.objects[slot];
-        if object.file() == FileState::Persisted {
-            self.config.files.delete(self.key(object), object.generation, object.len());
-        }
-        for client in object.local_disks().iter().filter_map(OnDisk::client) {
-            self.config.local.book.lock().delete(client, self.key(object), object);
+        if !object.is_plain() {
+            self.config.books.delete_below(self.key(slot), object);
         }
     }
 
@@ -775,16 +724,14 @@ impl Shard {
     ) {
         if emit.wants_objects() {
             self.get_mut(slot).tell_kinds();
-            emit.effect(&Effect::Stored { object: self.view(self.get(slot)), event_info });
+            emit.effect(&Effect::Stored { object: self.view(slot), event_info });
         }
     }
 
     /// Tells of a copy, a move or a promotion that began or came to nothing.
     pub(crate) fn emit_transfer(&self, slot: ObjectSlot, emit: Emit<'_>) {
-        if emit.wants_objects()
-            && let Some(object) = self.object(slot).filter(|object| object.is_stored())
-        {
-            emit.effect(&Effect::Transferring { object: self.view(object) });
+        if emit.wants_objects() && self.object(slot).is_some_and(Object::is_stored) {
+            emit.effect(&Effect::Transferring { object: self.view(slot) });
         }
     }
 
@@ -800,25 +747,24 @@ impl Shard {
     pub(crate) fn emit_given_up(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if emit.wants_objects() && self.object(slot).is_some() {
             let before = self.get_mut(slot).tell_kinds();
-            emit.effect(&Effect::Changed { object: self.view(self.get(slot)), before });
+            emit.effect(&Effect::Changed { object: self.view(slot), before });
         }
     }
 
     /// Takes an object out of every table, reports nothing and leaves accounts as they are.
     pub(crate) fn detach(&mut self, slot: ObjectSlot) -> Object {
         let mut object = self.objects.take(slot);
+        let is_plain = object.is_plain();
         self.take_key_from(slot, &object);
-        if object.expires().is_some() {
-            self.expiring.gone(&self.objects);
-        }
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
         if !object.is_complete() {
             self.open.ended(object.generation);
         }
-        let owner = object.is_file_charged().then_some(slot);
-        self.account_file_gone(object.file(), object.generation, object.len(), owner);
-        self.forget_disks(slot, &object);
+        if !is_plain {
+            let (tenant, books) = (self.tenant(slot), &self.config.books);
+            self.sides.forget(Leaving { slot, object: &object, tenant, books });
+        }
         object.leave_group();
         object
     }
@@ -826,19 +772,14 @@ impl Shard {
     /// The key of an object that goes leads to its replacement from now on, if there is
     /// one. To a replacement no key has led.
     fn take_key_from(&mut self, slot: ObjectSlot, object: &Object) {
-        if let Some(old) = object.replaces() {
-            self.get_mut(old).set_replacement(None);
+        let other = if object.is_beside() { self.part(slot) } else { None };
+        let Some(name) = self.index.remove(object.tag, slot) else {
+            debug_assert!(other.is_some(), "every key leads to an object");
             return;
-        }
-        let name = self.index.remove(object.tag, slot);
-        debug_assert!(name.is_some(), "every key leads to an object");
-        match (name, object.replacement()) {
-            (Some(name), Some(replacement)) => {
-                self.get_mut(replacement).set_replaces(None);
-                self.index.insert(object.tag, replacement, name);
-            }
-            (Some(name), None) => self.keys.remove(name),
-            (None, _) => {}
+        };
+        match other {
+            Some(replacement) => self.index.insert(object.tag, replacement, name),
+            None => self.keys.remove(name),
         }
     }
 
@@ -866,7 +807,7 @@ impl Shard {
             reclaimed += 1;
         }
         while reclaimed < limit
-            && let Some((begun, slot)) = self.files.oldest()
+            && let Some((begun, slot)) = self.sides.files.oldest()
             && begun + timeout <= emit.now
         {
             self.give_up_file(slot, emit);
@@ -887,12 +828,12 @@ impl Shard {
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
         let retained = self.retained.next_due();
         let open = self.oldest_open().map(|(begun, _)| begun + timeout);
-        let file = self.files.oldest().map(|(begun, _)| begun + timeout);
+        let file = self.sides.files.oldest().map(|(begun, _)| begun + timeout);
         let others = [
             open,
             file,
             self.oldest_transfer().map(|(_, transfer)| transfer.due),
-            self.expiring.next_due(),
+            self.sides.expiring.next_due(),
         ];
         retained.into_iter().chain(others.into_iter().flatten()).min()
     }
@@ -905,7 +846,7 @@ impl Shard {
     /// Asks [`sweep_step`](Self::sweep_step) to drop files that were not seen in this round of comparisons.
     pub(crate) fn start_settling_files(&mut self, round: bool) {
         if self.files_seen_in.replace(round).is_none() {
-            self.config.files.settling.fetch_add(1, Ordering::Relaxed);
+            self.config.books.files.settling.fetch_add(1, Ordering::Relaxed);
         }
         self.start_sweep();
     }
@@ -927,14 +868,14 @@ impl Shard {
         }
         self.sweep = (to < self.objects.end()).then_some(to);
         if self.sweep.is_none() && self.files_seen_in.take().is_some() {
-            self.config.files.settling.fetch_sub(1, Ordering::Relaxed);
+            self.config.books.files.settling.fetch_sub(1, Ordering::Relaxed);
         }
         self.sweep.is_some()
     }
 
     /// An owned copy of an object's key.
-    pub(crate) fn owned_key(&self, object: &Object) -> ObjectKey {
-        self.key(object).to_owned()
+    pub(crate) fn owned_key(&self, slot: ObjectSlot) -> ObjectKey {
+        self.key(slot).to_owned()
     }
 
     /// Bytes that the texts of the keys take.

@@ -12,7 +12,7 @@ use crate::rebuild::page::{At, ExportCursor, ExportPage, PAGE, SLOTS};
 use crate::record::record_ref::RecordRef;
 use crate::record::{Record, located};
 use crate::shard::Shard;
-use crate::shard::retained::GrantId;
+use crate::side_tables::retained::GrantId;
 use crate::tenant::quota::TenantUsage;
 use crate::vocabulary::slot::ObjectSlot;
 
@@ -112,10 +112,10 @@ impl Shard {
     fn export(&self, slot: ObjectSlot, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
         if object.is_live() {
-            return Some(Record::Object(self.view(object).record(Some(now)).to_record()));
+            return Some(Record::Object(self.view(slot).record(Some(now)).to_record()));
         }
-        let space = self.view(object).reserved();
-        let left = object.transfer().map_or(Duration::MAX, |transfer| transfer.due - now);
+        let space = self.view(slot).reserved();
+        let left = self.transfer(slot).map_or(Duration::MAX, |transfer| transfer.due - now);
         (!space.is_empty()).then_some(Record::SpaceKept { space, left })
     }
 }

@@ -9,7 +9,6 @@ use mc_types::{Generation, Time};
 use crate::effect::Effect;
 use crate::effect::emit::Effects;
 use crate::master::Master;
-use crate::object::Object;
 use crate::rebuild::leases::{AT_A_TIME, MAX_LISTED};
 use crate::shard::Shard;
 use crate::vocabulary::slot::ObjectSlot;
@@ -36,9 +35,7 @@ impl Master {
                 let shard = shard.lock();
                 let (to, end) = (shard.end().min(from + SLOTS), shard.end());
                 let slots = ObjectSlot::range(from..to);
-                let objects = slots.filter_map(|slot| shard.object(slot));
-                let leased = objects.filter(|object| shard.is_protected(object, now));
-                listed.some.extend(leased.map(|object| object.generation));
+                listed.some.extend(slots.filter_map(|slot| shard.protected(slot, now)));
                 drop(shard);
                 listed.tell_full();
                 if listed.len() > MAX_LISTED {
@@ -97,12 +94,14 @@ impl Listed<'_> {
 }
 
 impl Shard {
-    /// Returns whether a client may use the object now, so that it stays.
-    fn is_protected(&self, object: &Object, now: Time) -> bool {
-        let is_used = object.transfer().is_some()
-            || object.offload().is_some()
-            || object.promotion().is_some()
+    /// The put of the object in a slot, if a client may use the object now, so that it stays.
+    fn protected(&self, slot: ObjectSlot, now: Time) -> Option<Generation> {
+        let object = self.object(slot)?;
+        let is_used = self.transfer(slot).is_some()
+            || self.offload(slot).is_some()
+            || self.promotion(slot).is_some()
             || object.protection().is_leased(&self.config().terms, now);
-        object.is_complete() && (is_used || object.group().is_some_and(|it| it.lease_end() > now))
+        let stays = is_used || object.group().is_some_and(|it| it.lease_end() > now);
+        (object.is_complete() && stays).then_some(object.generation)
     }
 }

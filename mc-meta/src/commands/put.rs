@@ -159,7 +159,7 @@ impl Master {
             if object.is_readable() {
                 return Err(PutStartError::AlreadyExists);
             }
-            let unfinished = match (object.is_away(), object.replacement()) {
+            let unfinished = match (object.is_away(), shard.replacement(slot)) {
                 (true, None) => return Ok(Some(slot)),
                 (true, Some(replacement)) if !shard.is_live(replacement, emit) => continue,
                 (true, Some(replacement)) => replacement,

@@ -12,6 +12,7 @@ use crate::commands::error::RemoveError;
 use crate::effect::Effect;
 use crate::effect::emit::Emit;
 use crate::master::Master;
+use crate::object::Object;
 use crate::shard::{RemovedObject, Retired, Shard};
 use crate::tenant::id::TenantId;
 use crate::vocabulary::pattern::Pattern;
@@ -104,10 +105,10 @@ impl Master {
         if !object.is_complete() {
             return Err(RemoveError::NotReady);
         }
-        if object.transfer().is_some() {
+        let remaining = object.protection().lease_remaining(&self.terms, now);
+        if shard.transfer(slot).is_some() {
             return Err(RemoveError::InTransfer);
         }
-        let remaining = object.protection().lease_remaining(&self.terms, now);
         if !remaining.is_zero() && !force {
             return Err(RemoveError::Leased { remaining });
         }
@@ -179,18 +180,18 @@ impl Master {
                 let mut shard = shard.lock();
                 let to = shard.end().min(from + BATCH);
                 for slot in ObjectSlot::range(from..to) {
-                    let meant = shard.object(slot).filter(|object| {
-                        is_any || shard.key_for(object, tenant).is_some_and(is_meant)
-                    });
-                    match meant.map(|object| object.removal_blocker(&self.terms, now, force)) {
+                    let meant = shard
+                        .object(slot)
+                        .filter(|_| is_any || shard.key_for(slot, tenant).is_some_and(is_meant));
+                    match meant.map(|_| shard.removal_blocker(slot, now, force)) {
                         Some(None) if self.remove_requested(&mut shard, slot, emit) => {
                             counts.removed += 1;
                         }
                         Some(Some(blocker)) => counts.count_left(blocker),
                         _ => {}
                     }
-                    if tells && let Some(object) = shard.object(slot).filter(|o| o.is_stored()) {
-                        emit.effect(&Effect::Spared { object: shard.view(object) });
+                    if tells && shard.object(slot).is_some_and(Object::is_stored) {
+                        emit.effect(&Effect::Spared { object: shard.view(slot) });
                     }
                 }
                 from = to;

@@ -13,13 +13,13 @@ use crate::commands::read::by_pattern::ReplicaPage;
 use crate::commands::remove::RemovalCounts;
 use crate::effect::Effect;
 use crate::master::Master;
-use crate::object::Object;
 use crate::shard::Shard;
 use crate::tenant::below::TierQuotas;
 use crate::tenant::id::{ScopeError, ScopedKey, TenantId};
 use crate::tenant::quota::{PolicyError, QuotaMode, QuotaReport, TenantUsage};
 use crate::vocabulary::pattern::Pattern;
 use crate::vocabulary::request::{KeyPage, ListCursor};
+use crate::vocabulary::slot::ObjectSlot;
 
 impl Master {
     /// The key that an object of `tenant` is stored under, which every command takes, and
@@ -213,12 +213,12 @@ impl Master {
 impl Shard {
     /// An object's key as a tenant knows it, if it is that tenant's; without a tenant, as
     /// it is stored.
-    pub(crate) fn key_for<'s>(
-        &'s self,
-        object: &Object,
+    pub(crate) fn key_for(
+        &self,
+        slot: ObjectSlot,
         tenant: Option<&TenantId>,
-    ) -> Option<KeyRef<'s>> {
-        let stored = self.key(object);
+    ) -> Option<KeyRef<'_>> {
+        let stored = self.key(slot);
         match tenant {
             None => Some(stored),
             Some(tenant) => KeyRef::new(tenant.owned(stored)?).ok(),

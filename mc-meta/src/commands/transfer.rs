@@ -15,7 +15,6 @@ use crate::effect::emit::Emit;
 use crate::master::Master;
 use crate::object::Object;
 use crate::shard::Shard;
-use crate::shard::retained::RetainedSpace;
 use crate::side_tables::transfer::{Route, Transfer, TransferGrant, TransferKind, TransferRef};
 use crate::space::replica::Placement;
 use crate::space::replica::{Replica, Replicas};
@@ -168,7 +167,7 @@ impl Master {
         if !object.is_complete() || !object.is_readable() {
             return Err(TransferError::NotReady);
         }
-        if object.transfer().is_some() || object.offload().is_some() {
+        if shard.transfer(slot).is_some() || shard.offload(slot).is_some() {
             return Err(TransferError::InTransfer);
         }
         let label = shard.label(slot);
@@ -370,8 +369,8 @@ impl Shard {
         named: TransferRef,
         emit: Emit<'_>,
     ) -> Result<ObjectSlot, TransferFinishError> {
-        let (slot, object) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;
-        let transfer = object.transfer().ok_or(TransferFinishError::NotOpen)?;
+        let (slot, _) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;
+        let transfer = self.transfer(slot).ok_or(TransferFinishError::NotOpen)?;
         if !named.is_genuine || transfer.client != named.client {
             return Err(TransferFinishError::IllegalClient);
         }
@@ -434,14 +433,12 @@ impl Shard {
         }
     }
 
-    /// Ends a transfer whose writes may still arrive: that of an object that goes, of which
-    /// its client does not know yet, or one that its client gave up. A later revoke of it
+    /// Ends a transfer that its client gave up, and whose writes may still arrive. A later revoke of it
     /// gives the space back.
-    pub(crate) fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if let Some(Transfer { id, client, targets, due, .. }) = self.close_transfer(slot) {
-            let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-            let targets = RetainedSpace { tenant, replicas: targets, writer, read_at: None };
-            self.keep_until(due, id, targets, emit);
+    fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        if let Some(transfer) = self.close_transfer(slot) {
+            let tenant = self.tenant(slot);
+            self.linger(transfer.linger(tenant), emit);
         }
     }
 

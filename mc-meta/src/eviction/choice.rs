@@ -11,6 +11,7 @@ use crate::eviction::room::Wanted;
 use crate::object::group::{Member, Protected};
 use crate::object::objects::Objects;
 use crate::object::{Object, Queue};
+use crate::side_tables::SideTables;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::slot::ObjectSlot;
 
@@ -109,6 +110,7 @@ enum Judgement {
 pub(crate) struct Eviction<'a> {
     order: &'a mut Order,
     objects: &'a mut Objects,
+    sides: &'a SideTables,
     terms: &'a Terms,
 }
 
@@ -124,9 +126,10 @@ impl<'a> Eviction<'a> {
     pub(crate) const fn new(
         order: &'a mut Order,
         objects: &'a mut Objects,
+        sides: &'a SideTables,
         terms: &'a Terms,
     ) -> Self {
-        Self { order, objects, terms }
+        Self { order, objects, sides, terms }
     }
 
     /// Returns the object that this tenant would lose first.
@@ -158,7 +161,7 @@ impl<'a> Eviction<'a> {
     ) -> Chosen {
         let mut chosen = Chosen::default();
         let object = &mut self.objects[slot];
-        match judge(object, self.terms, room, now) {
+        match judge(slot, object, self.sides, self.terms, room, now) {
             Judgement::Unfit => chosen.outcome.unfit = true,
             Judgement::Stays { until, leased } => {
                 chosen.outcome.leased = u64::from(leased);
@@ -183,7 +186,7 @@ impl<'a> Eviction<'a> {
     ) -> Option<Chosen> {
         let object = self.objects.get_mut(slot).filter(|it| it.generation == generation)?;
         let mut chosen = Chosen::default();
-        match judge(object, self.terms, None, now) {
+        match judge(slot, object, self.sides, self.terms, None, now) {
             Judgement::Stays { leased, .. } => chosen.outcome.leased = u64::from(leased),
             Judgement::Unfit => {}
             Judgement::Goes(members) => {
@@ -283,7 +286,14 @@ impl<'a> Eviction<'a> {
 }
 
 /// Returns whether an object that is offered may go.
-fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -> Judgement {
+fn judge(
+    slot: ObjectSlot,
+    object: &Object,
+    sides: &SideTables,
+    terms: &Terms,
+    room: Option<&Wanted<'_>>,
+    now: Time,
+) -> Judgement {
     // The client that reads from a segment that is gone needs no protection any more.
     if !object.is_live() || !object.has_memory() {
         return Judgement::Goes(Vec::new());
@@ -297,10 +307,9 @@ fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -
         return Judgement::Stays { until: later, leased: false };
     }
     // What is being copied stays until that is over.
-    if object.transfer().is_some() {
-        return Judgement::Stays { until: later, leased: true };
-    }
-    if let Some(until) = object.awaits_disk(now) {
+    if object.is_beside()
+        && let Some(until) = sides.busy_until(slot, now, later)
+    {
         return Judgement::Stays { until, leased: true };
     }
     if room.is_some_and(|room| !room.is_made_by(object, now)) {

@@ -149,7 +149,7 @@ impl Part {
         }
         // Later than all of them: what counts is their order.
         let now = Time::from_millis(RECENT.as_millis() + self.applied + 1);
-        let mut record = shard.view(object).record(Some(now));
+        let mut record = shard.view(slot).record(Some(now));
         (record.replicas, record.reserved) = (replicas, reserved);
         Some(Record::Object(record.to_record()))
     }

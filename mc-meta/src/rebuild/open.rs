@@ -16,7 +16,7 @@ use crate::rebuild::space::{Place, Space};
 use crate::rebuild::take_up::TakenUp;
 use crate::rebuild::{GAP, Outcome, Rebuild, RebuildError, RebuildReport, Rebuilt};
 use crate::record::Location;
-use crate::shard::retained::RetainedSpace;
+use crate::side_tables::retained::RetainedSpace;
 use crate::space::replica::Replica;
 use crate::tenant::quota::PolicyError;
 
@@ -170,7 +170,7 @@ impl Rebuild {
             let shard = self.master.shards()[number as usize].lock();
             let Some(object) = shard.object(slot) else { continue };
             if object.has_memory() || object.outlives_memory() {
-                corrections.objects.push(shard.view(object).record(None).to_record());
+                corrections.objects.push(shard.view(slot).record(None).to_record());
             } else {
                 // That it is lost the records say, but not that this space is only kept.
                 corrections.removed.push(shard.name_of(slot));

@@ -3,7 +3,7 @@
 use mc_types::{SegmentId, Time};
 
 use crate::record::Record;
-use crate::shard::retained::GrantId;
+use crate::side_tables::retained::GrantId;
 
 /// Slots of a shard that one page looks at while the shard is locked.
 pub(crate) const SLOTS: u32 = 256;

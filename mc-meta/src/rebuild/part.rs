@@ -293,13 +293,13 @@ impl RebuildPart<'_> {
         let replicas = place(&record.replicas, shard.next_label(), settled);
         let mut file = FileState::from_status(record.disk);
         let len = record.slices.total_len();
-        if file != FileState::None && !shard.config().files.bytes.take_anyway(len) {
+        if file != FileState::None && !shard.config().books.files.bytes.take_anyway(len) {
             file = FileState::None;
         }
         // All parts share the book.
-        let disks: Vec<_> = match shard.config().local.config {
+        let disks: Vec<_> = match shard.config().books.local.config {
             Some(_) if !record.local_disks.is_empty() => {
-                let mut book = shard.config().local.book.lock();
+                let mut book = shard.config().books.local.book.lock();
                 record.local_disks.iter().map(|id| Arc::clone(book.away(*id))).collect()
             }
             _ => Vec::new(),
@@ -423,7 +423,7 @@ impl Shard {
     /// that is being written to replace it.
     fn of_key(&self, key: HashedKey<'_>) -> [Option<ObjectSlot>; 2] {
         let current = self.find(key);
-        [current, current.and_then(|slot| self.object(slot)?.replacement())]
+        [current, current.and_then(|slot| self.replacement(slot))]
     }
 }
 

@@ -70,7 +70,7 @@ impl Settled {
     pub(crate) fn take_out(&mut self, shard: &mut Shard, at: ObjectAt, before: &mut Before) {
         let tenant = shard.tenant(at.1);
         let replicas = shard.detach(at.1).take_replicas();
-        shard.config().quotas.release(tenant, replicas.bytes());
+        shard.config().books.quotas.release(tenant, replicas.bytes());
         before.extend(replicas);
         before.extend(self.reserved.remove(&at).into_iter().flatten());
         self.contested.remove(&at);

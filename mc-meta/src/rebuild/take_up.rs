@@ -65,7 +65,7 @@ impl Shard {
                 in_memory.push((object.protection().last_touched().as_millis(), slot.as_u32()));
             }
         }
-        if self.config().quotas.is_on() {
+        if self.config().books.quotas.is_on() {
             // Each tenant's objects are in the order of their last use as soon as they are admitted.
             sort(&mut in_memory);
         }
@@ -127,7 +127,7 @@ impl Shard {
                 let tenant = self.tenant(*slot);
                 let replicas = self.detach(*slot).take_replicas();
                 self.give_back(tenant, replicas);
-                self.config().quotas.release(tenant, 0);
+                self.config().books.quotas.release(tenant, 0);
             }
             is_double
         });
@@ -153,24 +153,24 @@ impl Shard {
             return false;
         }
         self.detach(slot);
-        self.config().quotas.release(tenant, 0);
+        self.config().books.quotas.release(tenant, 0);
         true
     }
 
     /// An object by what records name it.
     pub(crate) fn name_of(&self, slot: ObjectSlot) -> (ObjectKey, Generation) {
         let object = self.get(slot);
-        (self.owned_key(object), object.generation)
+        (self.owned_key(slot), object.generation)
     }
 
     /// Charges the owner of an object's key with it, above the quota if need be.
     pub(crate) fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
         if let Some(object) = self.object(slot)
-            && self.config().quotas.is_on()
+            && self.config().books.quotas.is_on()
         {
             let bytes = object.replicas().fold(0, |sum: u64, r| sum.saturating_add(r.len()));
-            let tenant = TenantId::new(unscoped(self.key(object)).0).unwrap_or_default();
-            let tenant = self.config().quotas.restore(&tenant, bytes)?;
+            let tenant = TenantId::new(unscoped(self.key(slot)).0).unwrap_or_default();
+            let tenant = self.config().books.quotas.restore(&tenant, bytes)?;
             self.assign(slot, tenant);
             self.charge_below(slot, tenant);
         }

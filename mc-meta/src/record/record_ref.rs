@@ -7,8 +7,8 @@ use mc_lease::SoftPin;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::effect::Effect;
+use crate::effect::view::ObjectView;
 use crate::object::disk::DiskIds;
-use crate::object::view::ObjectView;
 use crate::record::{Locations, ObjectRecord, Record, located};
 use crate::space::segment::{Purpose, Segment, SegmentSpec};
 use crate::tenant::below::TierQuotas;
@@ -328,8 +328,8 @@ impl ObjectRecord {
 impl<'a> ObjectView<'a> {
     /// Space set apart for more replicas of it.
     pub(crate) fn reserved(self) -> Locations {
-        let transfer = self.object.transfer().into_iter().flat_map(|t| t.targets.iter());
-        let promotion = self.object.promotion().map(|promotion| &promotion.space);
+        let transfer = self.transfer.into_iter().flat_map(|t| t.targets.iter());
+        let promotion = self.promotion.map(|promotion| &promotion.space);
         located(transfer.chain(promotion))
     }
 
@@ -348,7 +348,7 @@ impl<'a> ObjectView<'a> {
             local_disks: object.disk_ids(),
             reserved: self.reserved(),
             soft_pin: object.protection().soft_pin(),
-            hard_pin: object.hard_pin,
+            hard_pin: object.is_hard_pinned(),
             group: self.group(),
             parent: object.parent(),
             idle: now.map_or(Duration::ZERO, |now| now - object.protection().last_touched()),

@@ -5,67 +5,78 @@
 //! and a queue holds them. An object that went earlier leaves an entry that leads
 //! nowhere; those go when it is their turn or when they are most of the queue.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use mc_types::{Generation, Time};
+use mc_types::Time;
 
-use crate::object::objects::Objects;
+use crate::side_tables::{Leaving, SideTable};
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Entries that lead nowhere and are left alone however few others there are.
 const LEFT_ALONE: usize = 64;
 
-/// When which objects of one shard go.
+/// The times at which objects of one shard go.
 #[derive(Debug, Default)]
 pub(crate) struct Expiring {
     entries: VecDeque<Entry>,
-    /// Entries that lead to an object.
-    objects: usize,
+    due: BTreeMap<ObjectSlot, Time>,
 }
 
+/// Leads nowhere when the object has gone, even if another one with a time of its own has its slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) due: Time,
-    pub(crate) generation: Generation,
-    pub(crate) slot: ObjectSlot,
-}
-
-impl Entry {
-    pub(crate) fn leads_to_one_of(&self, objects: &Objects) -> bool {
-        objects.get(self.slot).is_some_and(|object| object.generation == self.generation)
-    }
+struct Entry {
+    due: Time,
+    slot: ObjectSlot,
 }
 
 impl Expiring {
-    /// When the next one goes, or would.
+    /// Returns when the next one goes, or would.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.due)
     }
 
-    /// An object will go. O(1) unless times come out of order.
-    pub(crate) fn add(&mut self, entry: Entry) {
-        self.objects += 1;
+    /// Returns whether the time of an object is over.
+    pub(crate) fn is_over(&self, slot: ObjectSlot, now: Time) -> bool {
+        self.due.get(&slot).is_some_and(|due| *due <= now)
+    }
+
+    /// Notes that an object will go. O(log n) unless times come out of order.
+    pub(crate) fn add(&mut self, slot: ObjectSlot, due: Time) {
+        self.due.insert(slot, due);
         let at = match self.entries.back() {
-            Some(last) if last.due > entry.due => {
-                self.entries.partition_point(|other| other.due <= entry.due)
-            }
+            Some(last) if last.due > due => self.entries.partition_point(|other| other.due <= due),
             _ => self.entries.len(),
         };
-        self.entries.insert(at, entry);
+        self.entries.insert(at, Entry { due, slot });
     }
 
-    /// An object has gone, and is not among `objects` any more. O(1) on average.
-    pub(crate) fn gone(&mut self, objects: &Objects) {
-        self.objects = self.objects.saturating_sub(1);
-        if self.entries.len() > self.objects * 2 + LEFT_ALONE {
-            self.entries.retain(|entry| entry.leads_to_one_of(objects));
-            self.entries.shrink_to(self.entries.len() * 2);
-        }
-    }
-
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Entry> {
+    /// Takes the next entry whose time is over: the slot of its object, unless that went earlier.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Option<ObjectSlot>> {
         let entry = self.entries.front().copied().filter(|entry| entry.due <= now)?;
         self.entries.pop_front();
-        Some(entry)
+        Some(self.leads_somewhere(&entry).then_some(entry.slot))
+    }
+
+    fn leads_somewhere(&self, entry: &Entry) -> bool {
+        self.due.get(&entry.slot) == Some(&entry.due)
+    }
+}
+
+impl SideTable for Expiring {
+    fn has(&self, slot: ObjectSlot) -> bool {
+        self.due.contains_key(&slot)
+    }
+
+    /// O(log n) on average.
+    fn forget(&mut self, leaving: Leaving<'_>) {
+        if self.due.remove(&leaving.slot).is_none() {
+            return;
+        }
+        if self.entries.len() > self.due.len() * 2 + LEFT_ALONE {
+            let mut entries = core::mem::take(&mut self.entries);
+            entries.retain(|entry| self.leads_somewhere(entry));
+            entries.shrink_to(entries.len() * 2);
+            self.entries = entries;
+        }
     }
 }

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 
 use mc_types::{Generation, Time};
 
+use crate::side_tables::{Leaving, SideTable};
+use crate::tenant::below::TierBelow;
+use crate::vocabulary::kinds::FileState;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// The unfinished files of one shard, oldest first.
@@ -35,5 +38,25 @@ impl OpenFiles {
 
     pub(crate) fn begun_at(&self, generation: Generation) -> Option<Time> {
         self.0.get(&generation).map(|(begun, _)| *begun)
+    }
+}
+
+impl SideTable for OpenFiles {
+    /// They are found by their generations.
+    fn has(&self, _: ObjectSlot) -> bool {
+        false
+    }
+
+    /// Also for an object that stays without its file.
+    fn forget(&mut self, Leaving { object, tenant, books, .. }: Leaving<'_>) {
+        match object.file() {
+            FileState::None => return,
+            FileState::Writing => self.ended(object.generation),
+            FileState::Persisted => {}
+        }
+        books.files.bytes.give_back(object.len());
+        if object.is_file_charged() {
+            books.quotas.give_back_below(TierBelow::Files, tenant, object.len());
+        }
     }
 }

@@ -8,14 +8,22 @@
 //! watermark objects stay where they are, and are tried again a little later.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use mc_types::{ClientId, ErrorCode, Time, TransferId};
+use smallvec::SmallVec;
 use thiserror::Error;
 
+use crate::object::Queue;
 use crate::side_tables::promotion_queue::PromotionError;
+use crate::side_tables::retained::RetainedSpace;
+use crate::side_tables::{Leaving, Lingering, SideTable};
 use crate::space::replica::Placement;
 use crate::space::replica::Replica;
+use crate::space::replica::Replicas;
+use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::request::TransferHandle;
+use crate::vocabulary::slot::ObjectSlot;
 
 /// Tasks and candidates that one tick sees to.
 pub(crate) const TICK_JOBS: usize = 512;
@@ -40,6 +48,57 @@ pub(crate) struct Promotion {
     pub(crate) client: ClientId,
     /// Until when its client may be writing there if it is not heard of.
     pub(crate) due: Time,
+}
+
+impl Promotion {
+    /// The space of a promotion whose client may still be writing there.
+    pub(crate) fn linger(self, tenant: TenantSlot) -> Lingering {
+        let space = RetainedSpace {
+            tenant: Some(tenant),
+            replicas: Replicas::from_iter([self.space]),
+            writer: Some(self.client),
+            read_at: None,
+        };
+        Lingering { until: self.due, grant: self.id.into(), space }
+    }
+}
+
+/// The objects of one shard that are being read into memory.
+#[derive(Debug, Default)]
+pub(crate) struct OpenPromotions(BTreeMap<ObjectSlot, Promotion>);
+
+impl OpenPromotions {
+    pub(crate) fn get(&self, slot: ObjectSlot) -> Option<&Promotion> {
+        self.0.get(&slot)
+    }
+
+    pub(crate) fn begin(&mut self, slot: ObjectSlot, promotion: Promotion) {
+        self.0.insert(slot, promotion);
+    }
+
+    pub(crate) fn end(&mut self, slot: ObjectSlot) -> Option<Promotion> {
+        self.0.remove(&slot)
+    }
+}
+
+impl SideTable for OpenPromotions {
+    fn has(&self, slot: ObjectSlot) -> bool {
+        self.0.contains_key(&slot)
+    }
+
+    fn abandon(&mut self, leaving: Leaving<'_>, kept: &mut SmallVec<[Lingering; 2]>) {
+        let Leaving { slot, object, tenant, books } = leaving;
+        let promotion = self.end(slot);
+        // One that was read on a disk may be about to come back.
+        if books.local.promotes && (promotion.is_some() || object.queue() == Queue::OnDisk) {
+            books.local.book.lock().promotions.cancel(object.generation);
+        }
+        kept.extend(promotion.map(|promotion| promotion.linger(tenant)));
+    }
+
+    fn forget(&mut self, leaving: Leaving<'_>) {
+        debug_assert!(!self.has(leaving.slot), "it was abandoned");
+    }
 }
 
 /// Why a client gets no space to bring an object back into.

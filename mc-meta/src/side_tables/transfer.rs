@@ -17,15 +17,22 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mc_types::{ClientId, Generation, Time, TransferId};
+use smallvec::SmallVec;
 
 use crate::object::group::Hold;
+use crate::side_tables::retained::RetainedSpace;
+use crate::side_tables::{Leaving, Lingering, SideTable};
 use crate::space::replica::Replicas;
 use crate::space::replica::{Placement, Placements};
 use crate::space::segment::Segment;
+use crate::tables::open_puts::OpenPuts;
+use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::request::{Slices, TransferHandle};
+use crate::vocabulary::slot::ObjectSlot;
 
 /// The kind of a transfer: what happens to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,6 +112,77 @@ impl Transfer {
             targets: self.targets.placements(),
             due: self.due,
         }
+    }
+}
+
+impl Transfer {
+    /// The space of a transfer whose writes may still arrive. A later revoke of it gives the space back.
+    pub(crate) fn linger(self, tenant: TenantSlot) -> Lingering {
+        let space = RetainedSpace {
+            tenant: Some(tenant),
+            replicas: self.targets,
+            writer: Some(self.client),
+            read_at: None,
+        };
+        Lingering { until: self.due, grant: self.id.into(), space }
+    }
+}
+
+/// The copies and moves under way of the objects of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTransfers {
+    by_slot: BTreeMap<ObjectSlot, Transfer>,
+    /// Oldest first.
+    order: OpenPuts<TransferId>,
+}
+
+impl OpenTransfers {
+    pub(crate) fn len(&self) -> usize {
+        self.by_slot.len()
+    }
+
+    pub(crate) fn get(&self, slot: ObjectSlot) -> Option<&Transfer> {
+        self.by_slot.get(&slot)
+    }
+
+    pub(crate) fn begin(&mut self, slot: ObjectSlot, transfer: Transfer) {
+        self.order.begin(transfer.id, slot);
+        self.by_slot.insert(slot, transfer);
+    }
+
+    /// Takes the transfer of an object that ends.
+    pub(crate) fn end(&mut self, slot: ObjectSlot) -> Option<Transfer> {
+        let transfer = self.by_slot.remove(&slot)?;
+        self.order.ended(transfer.id);
+        Some(transfer)
+    }
+
+    /// Returns the oldest one with the slot of its object.
+    pub(crate) fn oldest(&self) -> Option<(ObjectSlot, &Transfer)> {
+        let (_, slot) = self.order.oldest()?;
+        Some((slot, self.get(slot)?))
+    }
+
+    /// Holds the group of an object no longer.
+    pub(crate) fn leave_group(&mut self, slot: ObjectSlot) {
+        if let Some(transfer) = self.by_slot.get_mut(&slot) {
+            transfer.hold = None;
+        }
+    }
+}
+
+impl SideTable for OpenTransfers {
+    fn has(&self, slot: ObjectSlot) -> bool {
+        self.by_slot.contains_key(&slot)
+    }
+
+    /// The client of the transfer does not know yet that the object goes.
+    fn abandon(&mut self, leaving: Leaving<'_>, kept: &mut SmallVec<[Lingering; 2]>) {
+        kept.extend(self.end(leaving.slot).map(|transfer| transfer.linger(leaving.tenant)));
+    }
+
+    fn forget(&mut self, leaving: Leaving<'_>) {
+        debug_assert!(!self.has(leaving.slot), "it was abandoned");
     }
 }
 

@@ -36,6 +36,12 @@ struct Entry<Id> {
 
 const _: () = assert!(size_of::<Entry<Generation>>() == 16, "one for each unfinished put");
 
+impl<Id: Copy + Ord> Default for OpenPuts<Id> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<Id: Copy + Ord> OpenPuts<Id> {
     pub(crate) const fn new() -> Self {
         Self { entries: VecDeque::new(), open: 0 }

@@ -377,13 +377,13 @@ impl Shard {
         let may_go = lies_here
             && is_listed
             && object.is_complete()
-            && !object.hard_pin
+            && !object.is_hard_pinned()
             && (!is_pinned || class == Class::SoftPinned)
             && object.is_live();
         if !may_go {
             return Err(Obstacle::Lasting);
         }
-        let is_busy = object.transfer().is_some() || object.awaits_disk(now).is_some();
+        let is_busy = self.is_busy(slot, now);
         if is_busy || object.protection().is_leased(&self.config().terms, now) {
             return Err(Obstacle::Passing);
         }

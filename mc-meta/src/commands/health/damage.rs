@@ -214,7 +214,7 @@ impl Master {
             return Dropped::Before;
         }
         let segment = object.replica_at(check.place).map(|replica| Arc::clone(&replica.segment));
-        if object.transfer().is_some() || object.offload().is_some() {
+        if shard.transfer(slot).is_some() || shard.offload(slot).is_some() {
             // Its client may be reading there. Transfers and offloads have ends.
             return Dropped::Later;
         }

@@ -7,7 +7,7 @@ use mc_types::Time;
 
 use crate::effect::emit::Emit;
 use crate::shard::Shard;
-use crate::shard::retained::RetainedSpace;
+use crate::side_tables::retained::RetainedSpace;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 

@@ -197,7 +197,7 @@ impl Master {
                     return Err(PutStartError::OtherGroup);
                 }
             }
-            if let Some(replacement) = object.replacement() {
+            if let Some(replacement) = shard.replacement(slot) {
                 self.preempt(shard, replacement, emit);
             }
             return Ok(Some(slot));
@@ -264,7 +264,7 @@ impl Shard {
         generation: Generation,
         emit: Emit<'_>,
     ) -> ObjectSlot {
-        let Some(replacement) = self.object(slot).and_then(Object::replacement) else {
+        let Some(replacement) = self.replacement(slot) else {
             return slot;
         };
         if !self.is_live(replacement, emit) {
@@ -278,7 +278,7 @@ impl Shard {
     /// Takes out what the object in `slot` replaces. Says until when its space is kept
     /// for those who read it.
     pub(crate) fn supersede(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
-        let old = self.object(slot)?.replaces()?;
+        let old = self.replaced(slot)?;
         self.retire(old, Removal::Replaced, emit).kept_until()
     }
 
@@ -293,7 +293,8 @@ impl Shard {
     ) -> bool {
         let terms = &self.config().terms;
         let object = self.object(slot);
-        object.is_some_and(|object| object.can_be_rewritten(len, config, medium, terms, now))
+        self.transfer(slot).is_none()
+            && object.is_some_and(|object| object.can_be_rewritten(len, config, medium, terms, now))
     }
 
     /// Gives a put what it keeps of the object that it replaces.
@@ -302,7 +303,7 @@ impl Shard {
         if object.protection().is_soft_pinned(&self.config().terms, now) {
             begun.soft_pin = action.apply(object.protection().soft_pin());
         }
-        begun.hard_pin |= object.hard_pin;
+        begun.hard_pin |= object.is_hard_pinned();
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {
             // No when it was given up since: then the new value is alone.
@@ -325,7 +326,6 @@ impl Object {
         self.len() == len
             && (1..=config.replica_num as usize).contains(&replicas)
             && !self.protection().is_leased(terms, now)
-            && self.transfer().is_none()
             && self.replicas().all(|replica| {
                 let spec = replica.segment.spec();
                 replica.segment.is_allocatable()

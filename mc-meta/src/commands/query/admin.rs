@@ -8,9 +8,9 @@ use mc_types::{KeyRef, ObjectKey, Time};
 use crate::commands::error::GetError;
 use crate::commands::query::report::MasterReport;
 use crate::commands::reply::{ObjectInfo, ReplicaInfo};
+use crate::effect::view::ObjectView;
 use crate::master::Master;
 use crate::object::Object;
-use crate::object::view::ObjectView;
 use crate::side_tables::offload_queue::OffloadTotals;
 use crate::space::replica::Replica;
 use crate::space::segment::SegmentInfo;
@@ -36,7 +36,7 @@ impl Master {
         };
         let replicas = object.replicas().map(|replica| info(replica, object.status()));
         // Those that a copy or move is making.
-        let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
+        let targets = shard.transfer(slot).into_iter().flat_map(|transfer| transfer.targets.iter());
         let replicas =
             replicas.chain(targets.map(|replica| info(replica, ReplicaStatus::Processing)));
         Ok(ObjectInfo {
@@ -72,8 +72,8 @@ impl Master {
                 return ControlFlow::Break(());
             }
             if let Some(object) = shard.object(slot)
-                && object.replaces().is_none()
-                && let Some(key) = shard.key_for(object, tenant)
+                && shard.replaced(slot).is_none()
+                && let Some(key) = shard.key_for(slot, tenant)
                 && key.as_str().starts_with(prefix)
             {
                 keys.push(key_info(key.to_owned(), object));
@@ -106,7 +106,7 @@ impl Master {
                 && object.readable_kinds() != ReplicaKinds::NONE
             {
                 visited += 1;
-                visit(&shard.view(object));
+                visit(&shard.view(slot));
             }
             ControlFlow::Continue(())
         })

@@ -6,10 +6,11 @@ use mc_types::{KeyRef, Time};
 
 use crate::commands::reply::ObjectInfo;
 use crate::master::Master;
-use crate::object::{Object, Queue};
+use crate::object::Queue;
 use crate::shard::Shard;
 use crate::side_tables::history::KeyEvent;
 use crate::side_tables::transfer::TransferKind;
+use crate::vocabulary::slot::ObjectSlot;
 
 /// The state of a key, and the latest events about it.
 #[derive(Clone, Debug)]
@@ -71,17 +72,18 @@ impl Master {
         let object = self.describe(now, key).ok();
         let key = self.hashed(key);
         let shard = self.shard_of(key);
-        let found = shard.find(key).and_then(|slot| shard.object(slot));
+        let found = shard.find(key);
         Explanation {
             object,
-            kept_by: found.map_or_else(Vec::new, |object| shard.kept_by(object, now)),
+            kept_by: found.map_or_else(Vec::new, |slot| shard.kept_by(slot, now)),
             history: shard.events(key.hash, now),
         }
     }
 }
 
 impl Shard {
-    fn kept_by(&self, object: &Object, now: Time) -> Vec<EvictionBlocker> {
+    fn kept_by(&self, slot: ObjectSlot, now: Time) -> Vec<EvictionBlocker> {
+        let object = self.get(slot);
         let terms = &self.config().terms;
         let mut reasons = Vec::new();
         if !object.is_complete() {
@@ -89,10 +91,10 @@ impl Shard {
                 age: now - object.protection().last_touched(),
             });
         }
-        if object.hard_pin {
+        if object.is_hard_pinned() {
             reasons.push(EvictionBlocker::HardPin);
         }
-        if let Some(transfer) = object.transfer() {
+        if let Some(transfer) = self.transfer(slot) {
             let (kind, remaining) = (transfer.kind, transfer.due - now);
             reasons.push(EvictionBlocker::Transfer { kind, remaining });
         }
@@ -109,7 +111,7 @@ impl Shard {
         if group > remaining {
             reasons.push(EvictionBlocker::Group { remaining: group });
         }
-        if object.offload().is_some() {
+        if self.offload(slot).is_some() {
             reasons.push(EvictionBlocker::Offload);
         }
         let is_offered = !matches!(object.queue(), Queue::None | Queue::OnDisk | Queue::Offloading);

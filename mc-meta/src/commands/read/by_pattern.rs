@@ -54,8 +54,8 @@ impl Master {
             }
             let found = shard
                 .object(slot)
-                .filter(|object| object.is_readable() && !object.is_expired(now))
-                .and_then(|object| shard.key_for(object, tenant))
+                .filter(|object| object.is_readable() && !shard.is_expired(slot, now))
+                .and_then(|_| shard.key_for(slot, tenant))
                 .filter(|key| pattern.is_match(key.as_str()))
                 .map(|key| key.to_owned());
             if let Some(key) = found

@@ -1,12 +1,10 @@
 //! Clearing: a client takes back replicas of what it has put.
 
-use mc_lease::Terms;
 use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
 use crate::commands::remove::RemovalBlocker;
 use crate::effect::emit::Emit;
 use crate::master::Master;
-use crate::object::Object;
 use crate::shard::Shard;
 use crate::space::replica::Replica;
 use crate::vocabulary::removal::Removal;
@@ -32,12 +30,10 @@ impl Master {
         let cleared = |key: &&KeyRef<'_>| {
             let key = self.hashed(**key);
             let mut shard = self.shard_of(key);
-            let slot = match shard.find_live(key, emit) {
-                Some((slot, object)) if object.may_be_removed(&self.terms, now, false) => slot,
-                _ => return false,
-            };
-            let own = shard.object(slot).is_some_and(|object| shard.client(object) == client);
-            own && shard.clear(slot, segment_name, emit)
+            let Some((slot, _)) = shard.find_live(key, emit) else { return false };
+            shard.removal_blocker(slot, now, false).is_none()
+                && shard.client(shard.get(slot)) == client
+                && shard.clear(slot, segment_name, emit)
         };
         keys.iter().filter(cleared).map(|key| KeyRef::to_owned(*key)).collect()
     }
@@ -50,18 +46,18 @@ impl Shard {
         let goes = |replica: &Replica| {
             segment_name.is_none_or(|name| *replica.segment.spec().name == *name)
         };
-        let object = self.get_mut(slot);
+        let object = self.get(slot);
         let everything = object.replicas().all(goes) && !object.outlives_memory();
         if segment_name.is_none() || everything {
             self.remove(slot, Removal::Requested, emit);
             self.totals_mut().removed_objects += 1;
             return true;
         }
-        if object.offload().is_some() {
+        if self.offload(slot).is_some() {
             // Its client may be reading there.
             return false;
         }
-        let gone = object.take_replicas_if(goes);
+        let gone = self.get_mut(slot).take_replicas_if(goes);
         if gone.is_empty() {
             return false;
         }
@@ -70,28 +66,22 @@ impl Shard {
         self.give_back(self.tenant(slot), gone);
         true
     }
-}
 
-impl Object {
-    /// Returns whether it may go on request. `force` disregards a lease.
-    pub(crate) fn may_be_removed(&self, terms: &Terms, now: Time, force: bool) -> bool {
-        self.removal_blocker(terms, now, force).is_none()
-    }
-
-    /// Why it may not go on request; `None` when it may.
+    /// Why the object in a slot may not go on request; `None` when it may. `force` disregards a lease.
     pub(crate) fn removal_blocker(
         &self,
-        terms: &Terms,
+        slot: ObjectSlot,
         now: Time,
         force: bool,
     ) -> Option<RemovalBlocker> {
-        if !self.is_complete() {
+        let object = self.get(slot);
+        if !object.is_complete() {
             return Some(RemovalBlocker::Unfinished);
         }
-        if self.transfer().is_some() {
+        if self.transfer(slot).is_some() {
             return Some(RemovalBlocker::InTransfer);
         }
-        let is_held = !force && self.protection().is_leased(terms, now);
+        let is_held = !force && object.protection().is_leased(&self.config().terms, now);
         is_held.then_some(RemovalBlocker::Leased)
     }
 }

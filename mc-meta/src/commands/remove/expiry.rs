@@ -3,7 +3,6 @@
 use mc_types::Time;
 
 use crate::effect::emit::Emit;
-use crate::object::Object;
 use crate::shard::Shard;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
@@ -14,13 +13,12 @@ impl Shard {
     pub(crate) fn was_read(&mut self, slot: ObjectSlot, now: Time) -> Option<Time> {
         let due = now + self.config().ttl_after_get?;
         let object = self.get_mut(slot);
-        let pinned = object.hard_pin || object.protection().wants_soft_pin();
+        let pinned = object.is_hard_pinned() || object.protection().wants_soft_pin();
         // What is read of an unfinished object is its file; its memory is being written.
-        if pinned || object.expires().is_some() || !object.is_complete() {
+        if pinned || !object.is_complete() {
             return None;
         }
-        self.expire_at(slot, due);
-        Some(due)
+        self.expire_at(slot, due).then_some(due)
     }
 
     /// Takes out an object whose time is over. Who reads it may do so until the lease
@@ -43,11 +41,5 @@ impl Shard {
             }
         }
         looked_at
-    }
-}
-
-impl Object {
-    pub(crate) fn is_expired(&self, now: Time) -> bool {
-        self.expires().is_some_and(|due| due <= now)
     }
 }

@@ -427,15 +427,15 @@ impl Cluster {
             let shard = shard.lock();
             for slot in crate::vocabulary::slot::ObjectSlot::range(0..shard.end()) {
                 let Some(object) = shard.object(slot) else { continue };
-                let name = unscoped(shard.key(object)).0.to_owned();
+                let name = unscoped(shard.key(slot)).0.to_owned();
                 assert_eq!(names[&shard.tenant(slot)], name);
-                let targets = object.transfer().into_iter().flat_map(|it| it.targets.iter());
-                let promoted = object.promotion().map(|promotion| &promotion.space);
+                let targets = shard.transfer(slot).into_iter().flat_map(|it| it.targets.iter());
+                let promoted = shard.promotion(slot).map(|promotion| &promotion.space);
                 let [bytes, objects, on_disks, in_files] = counts.entry(name).or_default();
                 let replicas = object.replicas().chain(targets).chain(promoted);
                 *bytes += replicas.map(Replica::len).sum::<u64>();
                 *objects += 1;
-                let copies = object.local_disks().len() + usize::from(object.offload().is_some());
+                let copies = object.local_disks().len() + usize::from(shard.offload(slot).is_some());
                 *on_disks += object.len() * copies as u64;
                 *in_files += if object.file() == FileState::None { 0 } else { object.len() };
             }

@@ -286,7 +286,7 @@ impl Shard {
         if object.generation == generation {
             return Some(slot);
         }
-        let replacement = object.replacement()?;
+        let replacement = self.replacement(slot)?;
         (self.object(replacement)?.generation == generation).then_some(replacement)
     }
 

@@ -155,13 +155,13 @@ impl Shard {
             return RemovedObject { cause: Removal::SegmentLost, bytes };
         }
         self.totals_mut().add_evicted(1, bytes);
-        self.config().quotas.evicted(tenant, bytes);
+        self.config().books.quotas.evicted(tenant, bytes);
         RemovedObject { cause: Removal::Evicted, bytes }
     }
 
     /// Makes the file of an object readable.
     fn persist(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        let round = self.config().files.round();
+        let round = self.config().books.files.round();
         let object = self.get_mut(slot);
         let stored = object.is_stored();
         object.persist_file(round);
@@ -181,7 +181,7 @@ impl Shard {
 
     /// Ends a put that has no memory, because it is on a disk.
     pub(crate) fn end_without_memory(&mut self, slot: ObjectSlot, now: Time) {
-        self.get_mut(slot).leave_group();
+        self.leave_group(slot);
         let object = self.get_mut(slot);
         let generation = object.generation;
         object.complete(now, true);
@@ -192,7 +192,7 @@ impl Shard {
     /// Takes an object that has no memory left out of the order of eviction, and out of
     /// its group, with which it shares nothing any more.
     fn stay_on_disk(&mut self, slot: ObjectSlot) {
-        self.get_mut(slot).leave_group();
+        self.leave_group(slot);
         self.eviction().leave_memory(slot);
     }
 
@@ -227,8 +227,8 @@ impl Shard {
             Some(client) => self.leave_disk_of(slot, client),
             None => {
                 let object = self.object(slot).expect("the caller has found it");
-                let (key, generation, len) = (self.key(object), object.generation, object.len());
-                self.config().files.delete(key, generation, len);
+                let (key, generation, len) = (self.key(slot), object.generation, object.len());
+                self.config().books.files.delete(key, generation, len);
                 self.drop_file(slot);
             }
         }
@@ -242,30 +242,8 @@ impl Shard {
 
     /// Forgets the file of an object.
     pub(crate) fn drop_file(&mut self, slot: ObjectSlot) {
-        let object = self.get_mut(slot);
-        let (file, generation, len) = (object.file(), object.generation, object.len());
-        let owner = object.is_file_charged().then_some(slot);
-        object.set_file(FileState::None);
-        self.account_file_gone(file, generation, len, owner);
-    }
-
-    /// Gives back what the file of an object had, that in the slot `owner` if a tenant is charged for it.
-    pub(crate) fn account_file_gone(
-        &mut self,
-        file: FileState,
-        generation: Generation,
-        len: u64,
-        owner: Option<ObjectSlot>,
-    ) {
-        match file {
-            FileState::None => return,
-            FileState::Writing => self.close_file(generation),
-            FileState::Persisted => {}
-        }
-        self.config().files.bytes.give_back(len);
-        if let Some(owner) = owner {
-            self.config().quotas.give_back_below(TierBelow::Files, self.tenant(owner), len);
-        }
+        self.forget_file(slot);
+        self.get_mut(slot).set_file(FileState::None);
     }
 
     /// Charges its tenant for the file of an object, beyond the quota if need be.
@@ -276,7 +254,7 @@ impl Shard {
         }
         let len = object.len();
         object.set_file_charged(true);
-        self.config().quotas.add_below(TierBelow::Files, self.tenant(slot), len);
+        self.config().books.quotas.add_below(TierBelow::Files, self.tenant(slot), len);
     }
 
     /// Charges a tenant for all that an object has below memory, when a master is rebuilt.

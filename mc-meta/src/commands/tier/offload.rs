@@ -14,10 +14,11 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
 use crate::object::disk::{LocalDiskSpec, OnDisk};
-use crate::object::{Object, Offload, Queue};
+use crate::object::{Object, Queue};
 use crate::record::Location;
 use crate::shard::Shard;
 use crate::side_tables::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo};
+use crate::side_tables::offload::Offload;
 use crate::side_tables::offload_queue::{DiskJob, OffloadError};
 use crate::space::replica::Replica;
 use crate::tenant::below::TierBelow;
@@ -180,8 +181,8 @@ impl Master {
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let slot = shard.find_of_put(key, job.generation, emit)?;
-        let object = shard.get_mut(slot);
-        object.offload_fetched(now);
+        shard.offload_fetched(slot, now);
+        let object = shard.get(slot);
         let is_own = |replica: &&Replica| replica.segment.client() == client;
         if let Some(replica) = object.replicas().find(is_own) {
             let (segment, extent) = (replica.segment.spec().id, replica.allocation.extent());
@@ -375,7 +376,7 @@ impl Shard {
         slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Result<ClientId, OffloadError> {
-        if self.config().quotas.limits_below() && self.would_take(slot, emit.now) {
+        if self.config().books.quotas.limits_below() && self.would_take(slot, emit.now) {
             let len = self.object(slot).map_or(0, Object::len);
             self.make_room_below(TierBelow::Disks, self.tenant(slot), len, emit);
         }
@@ -390,13 +391,13 @@ impl Shard {
     ) -> Result<ClientId, OffloadError> {
         let (tenant, len) = (self.tenant(slot), self.object(slot).map_or(0, Object::len));
         let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
-        if !self.config().quotas.take_below(TierBelow::Disks, tenant, len) {
-            self.config().quotas.refuse_below(TierBelow::Disks, tenant);
+        if !self.config().books.quotas.take_below(TierBelow::Disks, tenant, len) {
+            self.config().books.quotas.refuse_below(TierBelow::Disks, tenant);
             return Err(OffloadError::OverQuota);
         }
-        let (key, generation) = (self.key(object), object.generation);
+        let (key, generation) = (self.key(slot), object.generation);
         let mut refusal = OffloadError::NoDisk;
-        let mut book = self.config().local.book.lock();
+        let mut book = self.config().books.local.book.lock();
         let mut writer = None;
         for replica in object.replicas().filter(|replica| replica.segment.is_readable()) {
             let client = replica.segment.client();
@@ -411,10 +412,10 @@ impl Shard {
         }
         drop(book);
         let Some(client) = writer else {
-            self.config().quotas.give_back_below(TierBelow::Disks, tenant, len);
+            self.config().books.quotas.give_back_below(TierBelow::Disks, tenant, len);
             return Err(refusal);
         };
-        self.get_mut(slot).set_offload(Offload { client, promised: 0, since: now });
+        self.set_offload(slot, Offload { client, promised: 0, since: now });
         Ok(client)
     }
 
@@ -423,7 +424,7 @@ impl Shard {
     #[cold]
     pub(crate) fn write_used(&mut self, slot: ObjectSlot, now: Time) {
         let object = self.get(slot);
-        if object.local_disks().is_empty() && object.offload().is_none() {
+        if object.local_disks().is_empty() && self.offload(slot).is_none() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload_within(slot, now);
         }
@@ -431,14 +432,14 @@ impl Shard {
 
     /// Has a victim written before its memory goes, if it is on no disk yet.
     pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> OffloadDecision {
-        let Some(force) = self.config().local.writes_at_eviction() else {
+        let Some(force) = self.config().books.local.writes_at_eviction() else {
             return OffloadDecision::No;
         };
         let object = self.get_mut(slot);
         if object.outlives_memory() || !object.has_memory() {
             return OffloadDecision::No;
         }
-        if !object.protection().is_accessed() && self.config().local.is_filtering() {
+        if !object.protection().is_accessed() && self.config().books.local.is_filtering() {
             self.totals_mut().offloads_filtered += 1;
             return OffloadDecision::No;
         }
@@ -449,20 +450,26 @@ impl Shard {
         self.give_back(self.tenant(slot), dead);
         match self.queue_offload(slot, emit) {
             Ok(client) => {
-                self.get_mut(slot).leave_group();
+                self.leave_group(slot);
                 self.eviction().wait_for_disk(slot);
                 let object = self.get_mut(slot);
                 let others = object.take_replicas_if(|r| r.segment.client() != client);
                 let promised = object.replicas().fold(0, |sum, r| sum + r.len());
                 let generation = object.generation;
-                object.set_offload(Offload { client, promised, since: emit.now });
-                self.config().local.book.lock().offloads.promise(client, generation, promised);
-                self.config().quotas.leaves(self.tenant(slot), promised);
+                self.set_offload(slot, Offload { client, promised, since: emit.now });
+                self.config()
+                    .books
+                    .local
+                    .book
+                    .lock()
+                    .offloads
+                    .promise(client, generation, promised);
+                self.config().books.quotas.leaves(self.tenant(slot), promised);
                 if !others.is_empty() {
                     self.emit_changed(slot, emit);
                 }
                 let freed = self.give_back(self.tenant(slot), others);
-                self.config().quotas.evicted(self.tenant(slot), freed);
+                self.config().books.quotas.evicted(self.tenant(slot), freed);
                 self.totals_mut().add_evicted(0, freed);
                 OffloadDecision::Writing { freed, promised }
             }
@@ -479,8 +486,8 @@ impl Shard {
         }
         let object = self.get_mut(slot);
         let len = object.len();
-        if let Some(offload) = object.take_offload() {
-            self.account_offload_over(slot, offload, len);
+        if let Some(offload) = self.take_offload(slot) {
+            offload.give_back(&self.config().books, self.tenant(slot), len);
         }
         evicting
     }
@@ -501,13 +508,13 @@ impl Shard {
     /// An object is not written to the disk that it was to be written to, and with `never` is not to
     /// be tried again.
     fn not_written(&mut self, slot: ObjectSlot, never: bool, emit: Emit<'_>) {
-        if self.object(slot).is_none_or(|object| object.offload().is_none()) {
+        if self.offload(slot).is_none() {
             return;
         }
         if !self.offload_over(slot) {
             return;
         }
-        let force = self.config().local.writes_at_eviction() == Some(true);
+        let force = self.config().books.local.writes_at_eviction() == Some(true);
         if (force || never) && !self.is_in_use(slot, emit.now) {
             self.evict_from_memory(slot, emit);
         } else {
@@ -520,11 +527,11 @@ impl Shard {
     pub(crate) fn drop_waiting(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> u64 {
         let object = self.get(slot);
         let (queue, generation) = (object.queue(), object.generation);
-        let Some(Offload { client, .. }) = object.offload() else { return 0 };
+        let Some(Offload { client, .. }) = self.offload(slot) else { return 0 };
         if queue != Queue::Offloading || self.is_in_use(slot, emit.now) {
             return 0;
         }
-        self.config().local.book.lock().offloads.cancel(client, generation);
+        self.config().books.local.book.lock().offloads.cancel(client, generation);
         self.offload_over(slot);
         self.evict_from_memory(slot, emit).bytes
     }
@@ -535,24 +542,10 @@ impl Shard {
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
-    /// An object goes: no client is to write it any more.
-    pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
-        let Some(offload) = object.offload() else { return };
-        self.config().local.book.lock().offloads.cancel(offload.client, object.generation);
-        self.account_offload_over(slot, offload, object.len());
-    }
-
-    /// Gives back what the offload of an object of `len` bytes had of its tenant's quotas.
-    fn account_offload_over(&self, slot: ObjectSlot, offload: Offload, len: u64) {
-        let (quotas, tenant) = (&self.config().quotas, self.tenant(slot));
-        quotas.leaves_no_more(tenant, offload.promised);
-        quotas.give_back_below(TierBelow::Disks, tenant, len);
-    }
-
     /// Returns whether a client that holds an object in memory would write it to its disk.
     fn would_take(&self, slot: ObjectSlot, now: Time) -> bool {
         let Some(object) = self.object(slot) else { return false };
-        let book = self.config().local.book.lock();
+        let book = self.config().books.local.book.lock();
         let replicas = object.replicas().filter(|replica| replica.segment.is_readable());
         let mut clients = replicas.map(|replica| replica.segment.client());
         clients.any(|client| book.offloads.takes(now, client))

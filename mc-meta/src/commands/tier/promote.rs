@@ -5,9 +5,7 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 use crate::commands::reply::ReplicaList;
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
-use crate::object::{Object, Queue};
 use crate::shard::Shard;
-use crate::shard::retained::RetainedSpace;
 use crate::side_tables::offload_queue::DiskJob;
 use crate::side_tables::promotion::{Promotion, PromotionGrant, PromotionStartError, TICK_JOBS};
 use crate::side_tables::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
@@ -27,7 +25,7 @@ impl Master {
         slot: ObjectSlot,
         list: &ReplicaList,
     ) {
-        let Some(key) = shard.object(slot).map(|object| shard.key(object)) else { return };
+        let Some(key) = shard.object(slot).map(|_| shard.key(slot)) else { return };
         let hash = shard.config().hasher.hash(key);
         let local = list.local_disks.first().map(|replica| replica.client);
         let contributors = match local {
@@ -89,7 +87,7 @@ impl Master {
         let time_left = self.config.put_start_release_timeout;
         let (handle, due) = (self.next_transfer(), now + time_left);
         let promotion = Promotion { space, id: handle.id, client, due };
-        shard.get_mut(slot).set_promotion(promotion);
+        shard.open_promotion(slot, promotion);
         self.release_not_before(due);
         shard.emit_transfer(slot, emit);
         Ok(PromotionGrant { handle, placement, time_left })
@@ -115,7 +113,7 @@ impl Master {
         let slot = shard.find_of_put(key, generation, emit).ok_or(PromotionError::NoTask)?;
         self.check_promotion(&shard, slot, Some(handle))?;
         self.local.book.lock().promotions.finish(client, generation)?;
-        let Some(Promotion { space, .. }) = shard.get_mut(slot).take_promotion() else {
+        let Some(Promotion { space, .. }) = shard.close_promotion(slot) else {
             return Err(PromotionError::NoTask);
         };
         if !space.segment.is_readable() {
@@ -153,8 +151,7 @@ impl Master {
             self.check_promotion(&shard, slot, handle)?;
         }
         self.local.book.lock().promotions.fail(client, generation)?;
-        let pending = slot
-            .filter(|slot| shard.object(*slot).is_some_and(|object| object.promotion().is_some()));
+        let pending = slot.filter(|slot| shard.promotion(*slot).is_some());
         match (pending, handle) {
             (Some(slot), _) if late == LateWrites::Possible => {
                 // When its space is due was noted when it was granted.
@@ -162,7 +159,7 @@ impl Master {
                 shard.emit_transfer(slot, emit);
             }
             (Some(slot), _) => {
-                if let Some(Promotion { space, .. }) = shard.get_mut(slot).take_promotion() {
+                if let Some(Promotion { space, .. }) = shard.close_promotion(slot) {
                     shard.emit_transfer(slot, emit);
                     shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
                 }
@@ -183,7 +180,7 @@ impl Master {
         slot: ObjectSlot,
         handle: Option<TransferHandle>,
     ) -> Result<(), PromotionError> {
-        let Some(promotion) = shard.object(slot).and_then(Object::promotion) else { return Ok(()) };
+        let Some(promotion) = shard.promotion(slot) else { return Ok(()) };
         let own = handle.is_some_and(|handle| {
             handle.id == promotion.id && self.is_genuine(handle.id, handle.token)
         });
@@ -261,23 +258,9 @@ impl Shard {
     /// Keeps the space of an object that does not come back into memory from others until
     /// its client writes no more; says until when, if it had any.
     fn abandon_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
-        let Promotion { space, id, client, due } = self.get_mut(slot).take_promotion()?;
-        let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-        let replicas = Replicas::from_iter([space]);
-        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
-        self.keep_until(due, id, space, emit);
+        let kept = self.close_promotion(slot)?.linger(self.tenant(slot));
+        let due = kept.until;
+        self.linger(kept, emit);
         Some(due)
-    }
-
-    /// An object goes, and does not come back into memory.
-    pub(crate) fn cancel_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        let object = self.get_mut(slot);
-        let on_disk_only = object.queue() == Queue::OnDisk || object.promotion().is_some();
-        if self.config().local.promotes && on_disk_only {
-            let generation = self.get_mut(slot).generation;
-            self.config().local.book.lock().promotions.cancel(generation);
-            // When its space is due was noted when it was granted.
-            self.abandon_promotion(slot, emit);
-        }
     }
 }

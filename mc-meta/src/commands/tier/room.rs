@@ -29,11 +29,11 @@ impl Shard {
         len: u64,
         emit: Emit<'_>,
     ) {
-        if self.config().quotas.mode(tenant) == QuotaMode::Refuse {
+        if self.config().books.quotas.mode(tenant) == QuotaMode::Refuse {
             return;
         }
         for _ in 0..MOST_LOOKED_AT {
-            if !self.config().quotas.lacks_below(tier, tenant, len) {
+            if !self.config().books.quotas.lacks_below(tier, tenant, len) {
                 return;
             }
             let Some(slot) = self.coldest_below(tenant) else { return };
@@ -46,9 +46,9 @@ impl Shard {
     /// Takes an object from a tier that nobody uses; false when it is not there or stays.
     fn drop_from(&mut self, tier: TierBelow, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let object = self.get(slot);
-        let is_busy = object.transfer().is_some()
-            || object.promotion().is_some()
-            || object.replacement().is_some()
+        let is_busy = self.transfer(slot).is_some()
+            || self.promotion(slot).is_some()
+            || self.replacement(slot).is_some()
             || !object.is_complete();
         if is_busy || self.is_in_use(slot, emit.now) {
             return false;
@@ -65,16 +65,16 @@ impl Shard {
             (TierBelow::Disks, FileState::Persisted, true) => {
                 let clients = object.local_disks().iter().filter_map(OnDisk::client);
                 let clients: Vec<ClientId> = clients.collect();
-                let (key, object) = (self.key(object), self.get(slot));
-                let mut book = self.config().local.book.lock();
+                let (key, object) = (self.key(slot), self.get(slot));
+                let mut book = self.config().books.local.book.lock();
                 clients.into_iter().for_each(|client| book.delete(client, key, object));
                 drop(book);
                 self.get_mut(slot).leave_disks();
                 self.emit_changed(slot, emit);
             }
             (TierBelow::Files, FileState::Persisted, true) => {
-                let (key, generation, len) = (self.key(object), object.generation, object.len());
-                self.config().files.delete(key, generation, len);
+                let (key, generation, len) = (self.key(slot), object.generation, object.len());
+                self.config().books.files.delete(key, generation, len);
                 self.drop_file(slot);
                 self.emit_changed(slot, emit);
             }

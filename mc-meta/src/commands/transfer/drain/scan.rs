@@ -6,7 +6,6 @@ use std::sync::Arc;
 use mc_types::SegmentId;
 
 use crate::master::Master;
-use crate::object::Object;
 use crate::shard::Shard;
 use crate::side_tables::drain::{Cursor, Unit};
 use crate::space::replica::Replica;
@@ -55,9 +54,7 @@ impl Master {
         let mut found = Found::default();
         let from = cursor.slot;
         while cursor.slot < to && found.units.len() < limit {
-            if let Some(object) = shard.object(ObjectSlot::new(cursor.slot)) {
-                found.look_at(&shard, object, sources);
-            }
+            found.look_at(&shard, ObjectSlot::new(cursor.slot), sources);
             cursor.slot += 1;
         }
         // An empty shard costs something, too.
@@ -70,13 +67,14 @@ impl Master {
 }
 
 impl Found {
-    fn look_at(&mut self, shard: &Shard, object: &Object, sources: &Sources) {
+    fn look_at(&mut self, shard: &Shard, slot: ObjectSlot, sources: &Sources) {
+        let Some(object) = shard.object(slot) else { return };
         let lies_in = |replica: &&Replica| {
             let own = sources.get(&replica.segment.spec().id);
             own.is_some_and(|own| Arc::ptr_eq(own, &replica.segment))
         };
         // A copy that is under way to there will have to be moved from there.
-        if let Some(transfer) = object.transfer() {
+        if let Some(transfer) = shard.transfer(slot) {
             let mut replicas = object.replicas().chain(transfer.targets.iter());
             self.blocked += u64::from(replicas.any(|replica| lies_in(&replica)));
             return;
@@ -87,7 +85,7 @@ impl Found {
             return;
         }
         self.units.push(Unit {
-            key: shard.owned_key(object),
+            key: shard.owned_key(slot),
             len: object.len(),
             source: Arc::clone(&replica.segment),
             holders: object.replicas().map(|replica| Arc::clone(&replica.segment)).collect(),

@@ -4,6 +4,7 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::object::Object;
 use crate::object::disk::LocalDiskReplica;
+use crate::side_tables::promotion::Promotion;
 use crate::side_tables::transfer::{Transfer, TransferInfo};
 use crate::space::replica::Placements;
 use crate::space::replica::{Replica, Replicas};
@@ -17,6 +18,10 @@ pub struct ObjectView<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) owner: ClientId,
     pub(crate) object: &'a Object,
+    /// The copy or move that is under way.
+    pub(crate) transfer: Option<&'a Transfer>,
+    /// Where it comes back into memory.
+    pub(crate) promotion: Option<&'a Promotion>,
 }
 
 impl<'a> ObjectView<'a> {
@@ -66,7 +71,7 @@ impl<'a> ObjectView<'a> {
     /// The copy or move that is under way.
     #[must_use]
     pub fn transfer(&self) -> Option<TransferInfo> {
-        self.object.transfer().map(Transfer::info)
+        self.transfer.map(Transfer::info)
     }
 
     /// The state of its memory replicas.
