@@ -5,12 +5,14 @@ use core::time::Duration;
 use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
+use crate::eviction::Class;
 use crate::side_tables::local_disk::LocalDiskConfig;
 use crate::side_tables::promotion_queue::PromotionConfig;
 use crate::side_tables::tasks::TaskConfig;
 use crate::space::allocator::MemoryAllocator;
 use crate::space::strategy::AllocationStrategy;
 use crate::tenant::quota::{DefaultQuota, MAX_QUOTA};
+use crate::vocabulary::grant::GrantTime;
 use crate::vocabulary::kinds::DiskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
@@ -106,6 +108,22 @@ impl Default for MasterConfig {
 }
 
 impl MasterConfig {
+    /// How long the space of a grant is its client's own.
+    pub(crate) const fn grant_time(&self) -> GrantTime {
+        GrantTime(self.put_start_release_timeout)
+    }
+
+    /// The classes of objects that an eviction may take, each when those before it made no room: a
+    /// soft-pinned object may be evicted only where the
+    /// [settings](Self::allow_evict_soft_pinned_objects) allow it and no ordinary object makes room. One
+    /// whose pin has lapsed is an ordinary object again.
+    pub(crate) const fn evictable(&self) -> &'static [Class] {
+        match self.allow_evict_soft_pinned_objects {
+            true => &[Class::Ordinary, Class::SoftPinned],
+            false => &[Class::Ordinary],
+        }
+    }
+
     /// Checks that the settings make sense together.
     ///
     /// # Errors

@@ -382,6 +382,14 @@ impl Master {
     pub(crate) fn item_hash(&self, key: KeyRef<'_>) -> Option<NonZeroU64> {
         NonZeroU64::new(self.hasher.hash(key))
     }
+
+    /// Notes that space will be due then.
+    pub(crate) fn release_not_before(&self, due: Time) {
+        let due = due.as_millis();
+        if due < self.next_release.load(Ordering::Relaxed) {
+            self.next_release.fetch_min(due, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What there is of a secret without better randomness than the seed.

@@ -15,11 +15,9 @@ use std::sync::Arc;
 use mc_lease::{Protection, SoftPin};
 use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
-use crate::object::disk::LocalDiskReplica;
-use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, OnDisk};
+use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, LocalDiskReplica, OnDisk};
 use crate::object::group::{Group, Membership};
-use crate::space::replica::Placements;
-use crate::space::replica::{Replica, Replicas};
+use crate::space::replica::{Placements, Replica, Replicas};
 use crate::tables::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::kinds::{DiskReplica, FileState, ReplicaKind, ReplicaKinds};

@@ -5,11 +5,17 @@
 //! alone. The [`tables`](crate::tables) hold what each object costs; [`Retained`] is space that belongs
 //! to no object any more. [`beside`]: the entries of objects in the [side tables](crate::side_tables).
 
+mod below;
 mod beside;
+mod deadlines;
+mod offload;
+mod quota_below;
+mod removal;
+mod tell;
+mod unfinished;
 
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mc_alloc::Label;
 use mc_evict::Item;
@@ -18,18 +24,17 @@ use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time};
 
 use crate::effect::Effect;
 use crate::effect::emit::Emit;
-use crate::effect::view::{ObjectView, SpaceView};
+use crate::effect::view::ObjectView;
 use crate::eviction::Order;
 use crate::eviction::choice::Eviction;
 use crate::eviction::common::{Chain, CommonOrder, Fresh, Note};
 use crate::eviction::room::Labels;
 use crate::object::objects::Objects;
 use crate::object::{Access, Object, PendingPut, Queue};
-use crate::side_tables::history::{History, KeyEvent, KeyEventKind};
-use crate::side_tables::readers::{Quiet, Readers};
-use crate::side_tables::retained::{GrantId, LastRead, Retained, RetainedSpace};
-use crate::side_tables::{Books, Leaving, SideTables};
-use crate::space::replica::Replicas;
+use crate::side_tables::history::History;
+use crate::side_tables::readers::Readers;
+use crate::side_tables::retained::Retained;
+use crate::side_tables::{Books, SideTables};
 use crate::tables::index::{Index, tag_of};
 use crate::tables::keys::KeyArena;
 use crate::tables::open_puts::OpenPuts;
@@ -37,7 +42,6 @@ use crate::tables::owners::Owners;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::hash::{HashedKey, KeyHasher};
 use crate::vocabulary::removal::Removal;
-use crate::vocabulary::request::LateWrites;
 use crate::vocabulary::slot::ObjectSlot;
 
 /// What has happened in a shard since the master began. Counted under the shard's
@@ -216,16 +220,6 @@ impl Shard {
         self.order.any_leased()
     }
 
-    /// Remembers an event of the key with this hash.
-    pub(crate) fn remember(&mut self, hash: u64, now: Time, event: KeyEventKind) {
-        self.history.add(tag_of(hash), now, event);
-    }
-
-    /// Returns the latest events of the key with this hash, the last one first.
-    pub(crate) fn events(&self, hash: u64, now: Time) -> Vec<KeyEvent> {
-        self.history.of(tag_of(hash), now)
-    }
-
     /// Takes an unfinished put up that a master before this one had begun.
     pub(crate) fn reopen_put(&mut self, slot: ObjectSlot, generation: Generation) {
         self.open.begin(generation, slot);
@@ -304,11 +298,6 @@ impl Shard {
         self.order.spare_below(slot);
     }
 
-    /// Gives space back that the tenant was charged for; see [`Replicas::release`].
-    pub(crate) fn give_back(&self, tenant: TenantSlot, space: Replicas) -> u64 {
-        space.release(&self.config.books.quotas, tenant)
-    }
-
     pub(crate) fn client(&self, object: &Object) -> ClientId {
         self.owners.client(object.owner)
     }
@@ -362,29 +351,6 @@ impl Shard {
         }
         // Every command comes by here, and segments hardly ever go.
         object.is_whole() || self.lose_dead(slot, emit)
-    }
-
-    /// Forgets the replicas of an object whose segments or disks are gone, those in memory
-    /// when its group was given up, and the object when nothing is left; true when it
-    /// stays.
-    #[cold]
-    fn lose_dead(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
-        let object = self.get_mut(slot);
-        if object.is_live() {
-            let dead = object.take_dead_replicas();
-            self.give_back(self.tenant(slot), dead);
-            self.note_lost_memory(slot, emit.now);
-            self.emit_changed(slot, emit);
-            return true;
-        }
-        let stays = object.outlives_memory();
-        if stays {
-            self.evict_from_memory(slot, emit);
-        } else {
-            let cause = Removal::of_lost(object);
-            self.remove(slot, cause, emit);
-        }
-        stays
     }
 
     /// Returns the object in a slot that was found under the same lock.
@@ -578,301 +544,6 @@ impl Shard {
         self.order.take_note()
     }
 
-    /// Takes an object out of every table and gives its space back. For one that had
-    /// nothing left already the cause is another one.
-    pub(crate) fn remove(
-        &mut self,
-        slot: ObjectSlot,
-        cause: Removal,
-        emit: Emit<'_>,
-    ) -> RemovedObject {
-        let object = self.get_mut(slot);
-        let live = object.is_live();
-        let lost = object.replicas().all(|replica| replica.segment.is_gone());
-        let cause = match (live || object.outlives_memory(), lost) {
-            _ if matches!(cause, Removal::DiskLost | Removal::Damaged) => cause,
-            (true, _) => cause,
-            (false, true) => Removal::SegmentLost,
-            // Given up with its group.
-            (false, false) => Removal::Evicted,
-        };
-        self.abandon(slot, emit);
-        self.emit_removed(slot, cause, emit);
-        let tenant = self.tenant(slot);
-        let mut object = self.detach(slot);
-        // Its bytes go with its replicas.
-        self.config.books.quotas.release(tenant, 0);
-        let bytes = self.give_back(tenant, object.take_replicas());
-        if cause == Removal::Evicted {
-            self.totals.add_evicted(1, bytes);
-            self.config.books.quotas.evicted(tenant, bytes);
-        }
-        RemovedObject { cause, bytes }
-    }
-
-    /// Takes an object out of every table that others may be reading. Its space is kept for as
-    /// long as they may.
-    pub(crate) fn retire(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) -> Retired {
-        let object = self.get(slot);
-        if object.is_live()
-            && let Some(read) = self.last_read(object, emit.now)
-        {
-            let until = read.until;
-            let object = self.get_mut(slot);
-            let (generation, replicas) = (object.generation, object.take_replicas());
-            self.keep_read(slot, generation, replicas, read, emit);
-            // Its space was taken already.
-            let _ = self.take_out(slot, cause, emit);
-            return Retired::Kept { until };
-        }
-        Retired::Gone(self.remove(slot, cause, emit))
-    }
-
-    /// The last read of an object, when clients may still be reading its memory.
-    pub(crate) fn last_read(&self, object: &Object, now: Time) -> Option<LastRead> {
-        let protection = object.protection();
-        let until = protection.read_end(&self.config.terms).filter(|end| *end > now)?;
-        let told = protection.last_read().filter(|_| protection.readers_tell());
-        Some(LastRead { until, told })
-    }
-
-    /// Keeps space that was an object's for those who may be reading it. To be called before the
-    /// object is reported as gone or changed.
-    pub(crate) fn keep_read(
-        &mut self,
-        slot: ObjectSlot,
-        grant: impl Into<GrantId>,
-        replicas: Replicas,
-        read: LastRead,
-        emit: Emit<'_>,
-    ) {
-        let read_at = read.told.map(|at| (at, self.config.readers.keep(at)));
-        let tenant = Some(self.tenant(slot));
-        let space = RetainedSpace { tenant, replicas, writer: None, read_at };
-        self.keep_until(read.until, grant, space, emit);
-    }
-
-    /// Takes an object out of every table and keeps its space until `release_at`,
-    /// because a client may still be using it.
-    pub(crate) fn discard(
-        &mut self,
-        slot: ObjectSlot,
-        release_at: Time,
-        cause: Removal,
-        emit: Emit<'_>,
-    ) {
-        let object = self.get_mut(slot);
-        let (generation, replicas) = (object.generation, object.take_replicas());
-        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
-        self.keep_until(release_at, generation, space, emit);
-        // Its space was taken already.
-        let _ = self.take_out(slot, cause, emit);
-    }
-
-    /// Takes an object out of every table. Its space is the caller's, and stays charged.
-    pub(crate) fn take_out(
-        &mut self,
-        slot: ObjectSlot,
-        cause: Removal,
-        emit: Emit<'_>,
-    ) -> Replicas {
-        self.abandon(slot, emit);
-        self.emit_removed(slot, cause, emit);
-        let mut object = self.detach(slot);
-        self.config.books.quotas.release(self.tenant(slot), 0);
-        object.take_replicas()
-    }
-
-    /// Who is writing the memory of an object: the client of an unfinished put.
-    pub(crate) fn writer(&self, slot: ObjectSlot) -> Option<ClientId> {
-        let object = self.object(slot)?;
-        (!object.is_complete()).then(|| self.client(object))
-    }
-
-    fn emit_removed(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) {
-        let object = &self.objects[slot];
-        if object.is_complete() {
-            let what = KeyEventKind::Removed { generation: object.generation, cause };
-            self.history.add(object.tag, emit.now, what);
-        }
-        if emit.wants_objects() {
-            let before = self.objects[slot].tell_kinds();
-            let object = &self.objects[slot];
-            let (key, generation) = (self.key(slot), object.generation);
-            let stored = object.is_stored();
-            let object = self.view(slot);
-            emit.effect(&if stored {
-                Effect::Removed { key, generation, cause, before, object }
-            } else {
-                Effect::Abandoned { key, generation, object }
-            });
-        }
-        // A client that is to delete them waits until the removal is durable, so that has a number before.
-        let object = &self.objects[slot];
-        if !object.is_plain() {
-            self.config.books.delete_below(self.key(slot), object);
-        }
-    }
-
-    /// Tells of an object that became readable.
-    pub(crate) fn emit_stored(
-        &mut self,
-        slot: ObjectSlot,
-        event_info: Option<&StoreEventInfo>,
-        emit: Emit<'_>,
-    ) {
-        if emit.wants_objects() {
-            self.get_mut(slot).tell_kinds();
-            emit.effect(&Effect::Stored { object: self.view(slot), event_info });
-        }
-    }
-
-    /// Tells of a copy, a move or a promotion that began or came to nothing.
-    pub(crate) fn emit_transfer(&self, slot: ObjectSlot, emit: Emit<'_>) {
-        if emit.wants_objects() && self.object(slot).is_some_and(Object::is_stored) {
-            emit.effect(&Effect::Transferring { object: self.view(slot) });
-        }
-    }
-
-    /// Tells of other replicas than before. What an unfinished object loses with its segments is
-    /// not told one by one.
-    pub(crate) fn emit_changed(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if self.object(slot).is_some_and(Object::is_stored) {
-            self.emit_given_up(slot, emit);
-        }
-    }
-
-    /// Tells of memory or a file that was given up, of an unfinished object too.
-    pub(crate) fn emit_given_up(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if emit.wants_objects() && self.object(slot).is_some() {
-            let before = self.get_mut(slot).tell_kinds();
-            emit.effect(&Effect::Changed { object: self.view(slot), before });
-        }
-    }
-
-    /// Takes an object out of every table, reports nothing and leaves accounts as they are.
-    pub(crate) fn detach(&mut self, slot: ObjectSlot) -> Object {
-        let mut object = self.objects.take(slot);
-        let is_plain = object.is_plain();
-        self.take_key_from(slot, &object);
-        self.owners.remove(object.owner);
-        self.order.remove(slot, &mut object);
-        if !object.is_complete() {
-            self.open.ended(object.generation);
-        }
-        if !is_plain {
-            let (tenant, books) = (self.tenant(slot), &self.config.books);
-            self.sides.forget(Leaving { slot, object: &object, tenant, books });
-        }
-        object.leave_group();
-        object
-    }
-
-    /// The key of an object that goes leads to its replacement from now on, if there is
-    /// one. To a replacement no key has led.
-    fn take_key_from(&mut self, slot: ObjectSlot, object: &Object) {
-        let other = if object.is_beside() { self.part(slot) } else { None };
-        let Some(name) = self.index.remove(object.tag, slot) else {
-            debug_assert!(other.is_some(), "every key leads to an object");
-            return;
-        };
-        match other {
-            Some(replacement) => self.index.insert(object.tag, replacement, name),
-            None => self.keys.remove(name),
-        }
-    }
-
-    /// Gives back the space that is due, and gives up puts and files that are as old as
-    /// `timeout`; at most `limit` of both. Says how many.
-    pub(crate) fn reclaim_unfinished(
-        &mut self,
-        timeout: Duration,
-        limit: usize,
-        emit: Emit<'_>,
-    ) -> usize {
-        let mut reclaimed = 0;
-        while reclaimed < limit
-            && let Some(space) = self.retained.pop_due(emit.now)
-        {
-            self.free(space, emit);
-            reclaimed += 1;
-        }
-        while reclaimed < limit
-            && let Some((begun, slot)) = self.oldest_open()
-            && begun + timeout <= emit.now
-        {
-            // One that lost its segments was not given up for its age.
-            self.totals.puts_discarded += u64::from(self.give_up_put(slot, None, emit));
-            reclaimed += 1;
-        }
-        while reclaimed < limit
-            && let Some((begun, slot)) = self.sides.files.oldest()
-            && begun + timeout <= emit.now
-        {
-            self.give_up_file(slot, emit);
-            reclaimed += 1;
-        }
-        reclaimed += self.expire_transfers(limit - reclaimed, emit);
-        reclaimed + self.expire_due(limit - reclaimed, emit)
-    }
-
-    /// When the oldest unfinished put began, and where it is.
-    fn oldest_open(&self) -> Option<(Time, ObjectSlot)> {
-        let (_, slot) = self.open.oldest()?;
-        let begun = self.objects.get(slot)?.begun_at()?;
-        Some((begun, slot))
-    }
-
-    /// When the next space is due, if there is any.
-    pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
-        let retained = self.retained.next_due();
-        let open = self.oldest_open().map(|(begun, _)| begun + timeout);
-        let file = self.sides.files.oldest().map(|(begun, _)| begun + timeout);
-        let others = [
-            open,
-            file,
-            self.oldest_transfer().map(|(_, transfer)| transfer.due),
-            self.sides.expiring.next_due(),
-        ];
-        retained.into_iter().chain(others.into_iter().flatten()).min()
-    }
-
-    /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.
-    pub(crate) fn start_sweep(&mut self) {
-        self.sweep = Some(0);
-    }
-
-    /// Asks [`sweep_step`](Self::sweep_step) to drop files that were not seen in this round of comparisons.
-    pub(crate) fn start_settling_files(&mut self, round: bool) {
-        if self.files_seen_in.replace(round).is_none() {
-            self.config.books.files.settling.fetch_add(1, Ordering::Relaxed);
-        }
-        self.start_sweep();
-    }
-
-    /// Looks at up to `limit` slots for objects that lost their segments or files; true
-    /// when more are to be looked at.
-    pub(crate) fn sweep_step(&mut self, limit: u32, emit: Emit<'_>) -> bool {
-        let Some(from) = self.sweep else { return false };
-        let to = from.saturating_add(limit).min(self.objects.end());
-        for slot in ObjectSlot::range(from..to) {
-            if self.object(slot).is_some_and(|object| !object.is_whole()) {
-                self.lose_dead(slot, emit);
-            }
-            if let Some(round) = self.files_seen_in
-                && self.object(slot).is_some_and(|object| object.has_unseen_file(round))
-            {
-                self.give_up_file(slot, emit);
-            }
-        }
-        self.sweep = (to < self.objects.end()).then_some(to);
-        if self.sweep.is_none() && self.files_seen_in.take().is_some() {
-            self.config.books.files.settling.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.sweep.is_some()
-    }
-
     /// An owned copy of an object's key.
     pub(crate) fn owned_key(&self, slot: ObjectSlot) -> ObjectKey {
         self.key(slot).to_owned()
@@ -881,69 +552,6 @@ impl Shard {
     /// Bytes that the texts of the keys take.
     pub(crate) const fn key_bytes(&self) -> u64 {
         self.keys.held_bytes()
-    }
-
-    /// Keeps the space of a grant until then. To be called before its object is reported as
-    /// gone or changed.
-    pub(crate) fn keep_until(
-        &mut self,
-        until: Time,
-        grant: impl Into<GrantId>,
-        space: RetainedSpace,
-        emit: Emit<'_>,
-    ) {
-        if !space.replicas.is_empty() {
-            let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
-            emit.effect(&Effect::SpaceKept { space: view, left });
-            self.retained.add(until, grant.into(), space);
-        }
-    }
-
-    /// Notes that a client which has given up a put or transfer writes no more, or that it
-    /// still may; returns false when none of its space is kept. The caller has seen proof
-    /// that the client began it.
-    pub(crate) fn revoked_again(
-        &mut self,
-        client: ClientId,
-        grant: impl Into<GrantId>,
-        late: LateWrites,
-        emit: Emit<'_>,
-    ) -> bool {
-        let grant = grant.into();
-        if !self.retained.is_written_by(client, grant) {
-            return false;
-        }
-        if late == LateWrites::Impossible
-            && let Some(space) = self.retained.take(grant)
-        {
-            self.free(space, emit);
-        }
-        true
-    }
-
-    /// Gives the space back that is read by nobody any more; at most `limit` times.
-    pub(crate) fn release_read(&mut self, quiet: Quiet, limit: usize, emit: Emit<'_>) -> usize {
-        let mut released = 0;
-        while released < limit
-            && let Some(space) = self.retained.pop_quiet(quiet)
-        {
-            self.free(space, emit);
-            released += 1;
-        }
-        if let Some(read) = self.retained.oldest_read() {
-            self.config.readers.stays(read);
-        }
-        released
-    }
-
-    /// Gives space back that was kept.
-    fn free(&mut self, space: RetainedSpace, emit: Emit<'_>) {
-        let RetainedSpace { tenant, replicas, .. } = space;
-        emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
-        match tenant {
-            Some(tenant) => self.give_back(tenant, replicas),
-            None => replicas.release_uncharged(),
-        };
     }
 }
 

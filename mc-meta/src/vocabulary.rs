@@ -1,6 +1,7 @@
 //! Words that all rooms share: states, kinds of replicas, slots, hashes, patterns, requests, and locks
 //! with their order. Nothing here knows the master's tables.
 
+pub(crate) mod grant;
 pub(crate) mod hash;
 pub(crate) mod kinds;
 pub(crate) mod lock;

@@ -1,10 +1,9 @@
 //! Puts: space is granted, written, and then the object becomes readable.
 //!
 //! [`upsert`]: the same for a key that may have a value. [`space`]: where the space of a put comes
-//! from. [`unfinished`]: puts that end without an object.
+//! from.
 
 pub(crate) mod space;
-pub(crate) mod unfinished;
 pub(crate) mod upsert;
 
 use core::time::Duration;
@@ -107,7 +106,7 @@ impl Master {
             let mut begun = self.begun(put, shard, generation, replicas, charge);
             (begun.file, begun.replaces) = (grant.disk, old);
             shard.begin(key, client, begun, emit);
-            self.release_not_before(now + self.config.put_start_release_timeout);
+            self.release_not_before(self.config.grant_time().end(now));
             Ok(grant)
         })
     }
@@ -176,7 +175,7 @@ impl Master {
             if age < self.config.put_start_discard_timeout && !is_abandoned {
                 return Err(PutStartError::InProgress { age });
             }
-            let until = begun + self.config.put_start_release_timeout;
+            let until = self.config.grant_time().end(begun);
             shard.discard(unfinished, until, Removal::Replaced, emit);
             shard.totals_mut().puts_discarded += 1;
             self.release_not_before(until);
@@ -311,7 +310,7 @@ impl Master {
         let begun = shard.object(slot)?.begun_at()?;
         match late {
             LateWrites::Impossible => None,
-            LateWrites::Possible => Some(begun + self.config.put_start_release_timeout),
+            LateWrites::Possible => Some(self.config.grant_time().end(begun)),
         }
     }
 }

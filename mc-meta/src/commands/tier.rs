@@ -5,5 +5,4 @@ pub(crate) mod adopt;
 pub(crate) mod files;
 pub(crate) mod offload;
 pub(crate) mod promote;
-pub(crate) mod room;
 pub(crate) mod upkeep;

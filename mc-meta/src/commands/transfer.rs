@@ -16,8 +16,7 @@ use crate::master::Master;
 use crate::object::Object;
 use crate::shard::Shard;
 use crate::side_tables::transfer::{Route, Transfer, TransferGrant, TransferKind, TransferRef};
-use crate::space::replica::Placement;
-use crate::space::replica::{Replica, Replicas};
+use crate::space::replica::{Placement, Replica, Replicas};
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::vocabulary::hash::HashedKey;
@@ -192,7 +191,7 @@ impl Master {
                 return Err(TransferError::Quota(refused));
             }
         };
-        let due = now + self.config.put_start_release_timeout;
+        let due = self.config.grant_time().end(now);
         let (id, kind, source) = (grant.handle.id, route.kind, source.segment);
         let transfer = Transfer { id, kind, client, source, targets, due, hold: None };
         // Its group may have been given up a moment ago.
@@ -425,14 +424,6 @@ impl Shard {
         if complete { Ok(free_at) } else { Err(TransferFinishError::ReplicaIsGone) }
     }
 
-    /// Ends a transfer whose client writes no more, or has had its time.
-    fn give_up_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if let Some(transfer) = self.close_transfer(slot) {
-            self.emit_transfer(slot, emit);
-            self.give_back(self.tenant(slot), transfer.targets);
-        }
-    }
-
     /// Ends a transfer that its client gave up, and whose writes may still arrive. A later revoke of it
     /// gives the space back.
     fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
@@ -440,18 +431,5 @@ impl Shard {
             let tenant = self.tenant(slot);
             self.linger(transfer.linger(tenant), emit);
         }
-    }
-
-    /// Gives up to `limit` transfers up whose time is up; says how many.
-    pub(crate) fn expire_transfers(&mut self, limit: usize, emit: Emit<'_>) -> usize {
-        let mut expired = 0;
-        while expired < limit
-            && let Some((slot, transfer)) = self.oldest_transfer()
-            && transfer.due <= emit.now
-        {
-            self.give_up_transfer(slot, emit);
-            expired += 1;
-        }
-        expired
     }
 }

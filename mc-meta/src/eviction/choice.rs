@@ -4,10 +4,9 @@ use mc_evict::Item;
 use mc_lease::Terms;
 use mc_types::{Generation, Time};
 
-use crate::eviction::Class;
-use crate::eviction::Order;
 use crate::eviction::common::{Fresh, List};
 use crate::eviction::room::Wanted;
+use crate::eviction::{Class, Order};
 use crate::object::group::{Member, Protected};
 use crate::object::objects::Objects;
 use crate::object::{Object, Queue};

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, DiskId, Endpoint, Extent, RemoteKey};
-use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
+use crate::vocabulary::lock::{RwLock, rank};
 
 /// The ids of clients' own disks; no heap for a single one.
 pub type DiskIds = SmallVec<[DiskId; 1]>;
@@ -58,7 +58,7 @@ impl From<DiskPlacement> for LocalDiskReplica {
 #[derive(Debug)]
 pub(crate) struct LocalDisk {
     id: DiskId,
-    mount: RwLock<Mount>,
+    mount: RwLock<Mount, { rank::MOUNT }>,
     /// Objects found before this mount and not since are not on it any more.
     settled: AtomicU32,
     /// [`OnDisk`]s there are, and their bytes.

@@ -1,6 +1,6 @@
 //! Work on the caller's threads.
 
-use parking_lot::Mutex;
+use crate::vocabulary::lock::{Mutex, rank};
 
 /// Has a task executed with each number below the given one, on whatever threads, and returns when
 /// that is done. Numbers that it leaves out are executed by the caller afterwards.
@@ -27,7 +27,10 @@ pub(crate) fn for_each<T: Send, R: Send>(
     items: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
-    let pieces: Vec<_> = items.into_iter().map(|item| Mutex::new(Piece::Waits(item))).collect();
+    let pieces: Vec<_> = items
+        .into_iter()
+        .map(|item| Mutex::<_, { rank::PIECE }>::new(Piece::Waits(item)))
+        .collect();
     executor(pieces.len(), &|number| {
         let Some(piece) = pieces.get(number) else { return };
         let taken = core::mem::replace(&mut *piece.lock(), Piece::Runs);
@@ -37,7 +40,7 @@ pub(crate) fn for_each<T: Send, R: Send>(
             other => other,
         };
     });
-    let done = |piece: Mutex<_>| match piece.into_inner() {
+    let done = |piece: Mutex<_, { rank::PIECE }>| match piece.into_inner() {
         Piece::Waits(item) => work(item),
         Piece::Done(result) => result,
         Piece::Runs => panic!("a task of the rebuild has panicked"),

@@ -98,7 +98,7 @@ impl Rebuild {
         }
         master.readers.follow_former(now);
         if report.unfinished > 0 {
-            master.release_not_before(now + master.config.put_start_release_timeout);
+            master.release_not_before(master.config.grant_time().end(now));
         }
         Rebuilt { master, report, corrections }
     }

@@ -38,6 +38,10 @@ pub(crate) mod rank {
     pub(crate) const READERS: u8 = 17;
     /// Which puts share files.
     pub(crate) const RUNS: u8 = 18;
+    /// How one client's own disk can be reached.
+    pub(crate) const MOUNT: u8 = 19;
+    /// A piece of a rebuild, while a thread takes it or puts its result back.
+    pub(crate) const PIECE: u8 = 20;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.
@@ -67,6 +71,10 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = Held::take(RANK);
         Guard { guard: self.0.lock(), held }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
     }
 
     /// The only holder.

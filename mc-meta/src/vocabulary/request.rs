@@ -231,7 +231,7 @@ pub enum LateWrites {
 pub struct PutEnd<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
-    /// The put, as [`PutGrant::handle`] named it.
+    /// The put, as [`PutGrant::handle`](crate::PutGrant::handle) named it.
     pub handle: PutHandle,
     /// One checksum for each slice of the put; empty when the writer has none,
     /// which leaves readers without a way to verify.
@@ -259,7 +259,7 @@ impl<'a> PutEnd<'a> {
 pub struct PutRevoke<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
-    /// The put, as [`PutGrant::handle`] named it.
+    /// The put, as [`PutGrant::handle`](crate::PutGrant::handle) named it.
     pub handle: PutHandle,
     /// Whether its writes may still arrive.
     pub late: LateWrites,

@@ -72,13 +72,13 @@ impl Master {
         // A put that begins meanwhile either sees this or is seen below, since it
         // enters its deadline while it holds its shard's lock.
         self.next_release.store(u64::MAX, Ordering::Relaxed);
-        let timeout = self.config.put_start_release_timeout;
+        let grants = self.config.grant_time();
         let (mut puts, mut more) = (0, false);
         for shard in self.shards() {
             let mut shard = shard.lock();
-            let reclaimed = shard.reclaim_unfinished(timeout, TICK_BATCH, self.emit(now));
+            let reclaimed = shard.reclaim_unfinished(grants, TICK_BATCH, self.emit(now));
             puts += reclaimed;
-            if let Some(due) = shard.next_release(timeout) {
+            if let Some(due) = shard.next_release(grants) {
                 self.release_not_before(due);
                 more |= due <= now;
             }
@@ -93,14 +93,6 @@ impl Master {
         self.readers.recount();
         let emit = self.emit(now);
         self.shards().iter().map(|shard| shard.lock().release_read(quiet, TICK_BATCH, emit)).sum()
-    }
-
-    /// Notes that space will be due then.
-    pub(crate) fn release_not_before(&self, due: Time) {
-        let due = due.as_millis();
-        if due < self.next_release.load(Ordering::Relaxed) {
-            self.next_release.fetch_min(due, Ordering::Relaxed);
-        }
     }
 
     fn evict_above_watermark(&self, now: Time) -> bool {
@@ -153,14 +145,14 @@ impl Master {
         self.evict_by_class(Some(tenant), now, Aim::Free { bytes, victims: u64::MAX })
     }
 
-    /// Evicts ordinary objects, and soft-pinned ones where there are no others and the settings
-    /// allow it: of one tenant, or of all.
+    /// Evicts objects of one tenant, or of all, in the order of the [classes](crate::MasterConfig::evictable).
     fn evict_by_class(&self, tenant: Option<TenantSlot>, now: Time, aim: Aim<'_>) -> Evicted {
-        let pool = |class| Pool { class, tenant };
-        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, aim);
-        let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
-        if nothing && self.config.allow_evict_soft_pinned_objects {
-            outcome += self.evict_pool(pool(Class::SoftPinned), now, aim);
+        let mut outcome = Evicted::default();
+        for &class in self.config.evictable() {
+            outcome += self.evict_pool(Pool { class, tenant }, now, aim);
+            if outcome.objects > 0 || outcome.promised > 0 || outcome.cut_short {
+                break;
+            }
         }
         outcome
     }

@@ -99,13 +99,9 @@ impl Master {
         let over_quota = over_quota
             .filter(|&(tenant, excess)| excess > self.quotas.leaving(tenant))
             .map(|(tenant, _)| tenant);
-        let classes: &[Class] = match self.config.allow_evict_soft_pinned_objects {
-            true => &[Class::Ordinary, Class::SoftPinned],
-            false => &[Class::Ordinary],
-        };
         let mut outcome = Evicted::default();
         let mut is_searched = false;
-        for &class in classes {
+        for &class in self.config.evictable() {
             outcome.unfit = false;
             for tenant in over_quota.map(Some).into_iter().chain([None]) {
                 outcome += self.evict_pool(Pool { class, tenant }, now, Aim::Room(&wanted));

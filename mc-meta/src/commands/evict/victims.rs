@@ -5,10 +5,9 @@ use mc_types::{Generation, Time};
 use crate::commands::tier::offload::OffloadDecision;
 use crate::effect::emit::Emit;
 use crate::eviction::Class;
-use crate::eviction::choice::Chosen;
-use crate::eviction::choice::{Aim, Evicted};
+use crate::eviction::choice::{Aim, Chosen, Evicted};
 use crate::eviction::common::List;
-use crate::shard::{RemovedObject, Shard};
+use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
@@ -157,25 +156,5 @@ impl Shard {
     /// when it has not, and so none has.
     pub(crate) fn lapse_pin(&mut self, slot: ObjectSlot, now: Time) -> bool {
         self.eviction().lapse_pin(slot, now)
-    }
-
-    /// Takes the memory of a complete object. One that has nothing else goes with it.
-    /// The cause is the loss of its segment when there was no memory to take.
-    pub(crate) fn evict_from_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
-        let tenant = self.tenant(slot);
-        let dead = self.get_mut(slot).take_dead_replicas();
-        self.give_back(tenant, dead);
-        if !self.get_mut(slot).outlives_memory() {
-            return self.remove(slot, Removal::Evicted, emit);
-        }
-        self.leave_on_disk(slot, emit)
-    }
-
-    /// An object can be evicted as one that was just put.
-    pub(crate) fn back_in_order(&mut self, slot: ObjectSlot) {
-        let item = self.item(slot);
-        let mut eviction = self.eviction();
-        eviction.remove(slot);
-        eviction.insert(slot, item);
     }
 }

@@ -176,7 +176,7 @@ impl Master {
         while let Some((slot, object)) = shard.find_live(key, emit) {
             if let Some(begun) = object.begun_at() {
                 if object.is_on_disk() {
-                    let until = begun + self.config.put_start_release_timeout;
+                    let until = self.config.grant_time().end(begun);
                     shard.leave_to_disk(slot, until, emit);
                     self.release_not_before(until);
                 } else {
@@ -208,7 +208,7 @@ impl Master {
     /// Gives an unfinished put up before its time. Its writer may still be writing.
     fn preempt(&self, shard: &mut Shard, slot: ObjectSlot, emit: Emit<'_>) {
         let Some(begun) = shard.object(slot).and_then(Object::begun_at) else { return };
-        let until = begun + self.config.put_start_release_timeout;
+        let until = self.config.grant_time().end(begun);
         shard.discard(slot, until, Removal::Replaced, emit);
         shard.totals_mut().puts_discarded += 1;
         self.release_not_before(until);
@@ -241,7 +241,7 @@ impl Master {
         begun.file = disk;
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);
-        self.release_not_before(emit.now + self.config.put_start_release_timeout);
+        self.release_not_before(self.config.grant_time().end(emit.now));
         PutGrant { handle, placements, disk, time_left: self.config.put_start_release_timeout }
     }
 }

@@ -7,6 +7,7 @@ use mc_ticket::PutToken;
 use mc_types::{
     ClientId, DiskId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
 };
+use proptest::prelude::*;
 
 use crate::commands::tier::adopt::FoundOnDisk;
 use crate::commands::tier::offload::OffloadOutcome;
@@ -27,7 +28,6 @@ use crate::vocabulary::kinds::{DiskConfig, FileState, ReplicaKind};
 use crate::vocabulary::request::{
     LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, Slice, Slices, TransferHandle,
 };
-use proptest::prelude::*;
 
 const NAMES: [&str; 3] = ["default", "a", "b"];
 const KEYS: usize = 4;
@@ -435,7 +435,8 @@ impl Cluster {
                 let replicas = object.replicas().chain(targets).chain(promoted);
                 *bytes += replicas.map(Replica::len).sum::<u64>();
                 *objects += 1;
-                let copies = object.local_disks().len() + usize::from(shard.offload(slot).is_some());
+                let copies =
+                    object.local_disks().len() + usize::from(shard.offload(slot).is_some());
                 *on_disks += object.len() * copies as u64;
                 *in_files += if object.file() == FileState::None { 0 } else { object.len() };
             }

@@ -85,7 +85,7 @@ impl Master {
         };
         let placement = space.placement();
         let time_left = self.config.put_start_release_timeout;
-        let (handle, due) = (self.next_transfer(), now + time_left);
+        let (handle, due) = (self.next_transfer(), self.config.grant_time().end(now));
         let promotion = Promotion { space, id: handle.id, client, due };
         shard.open_promotion(slot, promotion);
         self.release_not_before(due);

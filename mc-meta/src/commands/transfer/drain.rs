@@ -12,10 +12,9 @@ use crate::commands::transfer::error::TransferError;
 use crate::commands::transfer::tasks::CreateTaskError;
 use crate::effect::Effect;
 use crate::master::Master;
-use crate::side_tables::drain::Unit;
 use crate::side_tables::drain::{
     DrainError, DrainJobInfo, DrainJobs, Job, JobStatus, MAX_DRAIN_CONCURRENCY, MAX_DRAIN_JOBS,
-    MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS, MAX_RETRIES, MAX_TROUBLED, Move, PAUSE, Pass,
+    MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS, MAX_RETRIES, MAX_TROUBLED, Move, PAUSE, Pass, Unit,
 };
 use crate::side_tables::tasks::TaskStatus;
 use crate::space::segment::Segment;
