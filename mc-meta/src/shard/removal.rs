@@ -100,11 +100,7 @@ impl Shard {
         cause: Removal,
         emit: Emit<'_>,
     ) {
-        let object = self.get_mut(slot);
-        let (generation, replicas) = (object.generation, object.take_replicas());
-        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let space = RetainedSpace { tenant, replicas, writer, read_at: None };
-        self.keep_until(release_at, generation, space, emit);
+        self.keep_written(slot, Some(release_at), emit);
         // Its space was taken already.
         let _ = self.take_out(slot, cause, emit);
     }

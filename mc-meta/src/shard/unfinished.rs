@@ -60,11 +60,7 @@ impl Shard {
     /// Ends an unfinished put that can be read from a disk. Its memory is kept until then,
     /// because its writer may still be writing.
     pub(crate) fn leave_to_disk(&mut self, slot: ObjectSlot, until: Time, emit: Emit<'_>) {
-        let object = self.get_mut(slot);
-        let (generation, memory) = (object.generation, object.take_replicas());
-        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let memory = RetainedSpace { tenant, replicas: memory, writer, read_at: None };
-        self.keep_until(until, generation, memory, emit);
+        self.keep_written(slot, Some(until), emit);
         self.end_without_memory(slot, emit.now);
         self.emit_changed(slot, emit);
     }
