@@ -19,7 +19,7 @@ use crate::eviction::common::CommonOrder;
 use crate::eviction::room::{Hopeless, Labels};
 use crate::object::group::Groups;
 use crate::shard::{Shard, ShardConfig};
-use crate::side_tables::Books;
+use crate::side_tables::books::Books;
 use crate::side_tables::clients::Clients;
 use crate::side_tables::damage::Damage;
 use crate::side_tables::drain::DrainJobs;

@@ -6,10 +6,11 @@ use mc_types::Time;
 
 use crate::effect::emit::Emit;
 use crate::shard::Shard;
+use crate::side_tables::SideTables;
+use crate::side_tables::hook::{Leaving, Lingering, SideTable};
 use crate::side_tables::offload::Offload;
 use crate::side_tables::promotion::Promotion;
 use crate::side_tables::transfer::Transfer;
-use crate::side_tables::{Leaving, Lingering, SideTable, SideTables};
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Shard {

@@ -8,7 +8,7 @@ use crate::effect::emit::Emit;
 use crate::effect::view::SpaceView;
 use crate::object::Object;
 use crate::shard::{RemovedObject, Retired, Shard};
-use crate::side_tables::Leaving;
+use crate::side_tables::hook::Leaving;
 use crate::side_tables::retained::{GrantId, LastRead, RetainedSpace};
 use crate::space::replica::Replicas;
 use crate::tenant::ledger::TenantSlot;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mc_types::Time;
 
-use crate::side_tables::{Leaving, SideTable};
+use crate::side_tables::hook::{Leaving, SideTable};
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Entries that lead nowhere and are left alone however few others there are.

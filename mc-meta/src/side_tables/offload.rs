@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use mc_types::{ClientId, Time};
 
+use crate::side_tables::books::Books;
+use crate::side_tables::hook::{Leaving, SideTable};
 use crate::side_tables::offload_queue::PROMPT;
-use crate::side_tables::{Books, Leaving, SideTable};
 use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::slot::ObjectSlot;

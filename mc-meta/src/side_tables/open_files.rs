@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use mc_types::{Generation, Time};
 
-use crate::side_tables::{Leaving, SideTable};
+use crate::side_tables::hook::{Leaving, SideTable};
 use crate::tenant::below::TierBelow;
 use crate::vocabulary::kinds::FileState;
 use crate::vocabulary::slot::ObjectSlot;

@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::object::Queue;
+use crate::side_tables::hook::{Leaving, Lingering, SideTable};
 use crate::side_tables::promotion_queue::PromotionError;
 use crate::side_tables::retained::RetainedSpace;
-use crate::side_tables::{Leaving, Lingering, SideTable};
 use crate::space::replica::{Placement, Replica, Replicas};
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::request::TransferHandle;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::side_tables::{Leaving, SideTable};
+use crate::side_tables::hook::{Leaving, SideTable};
 use crate::vocabulary::slot::ObjectSlot;
 
 /// Which objects of one shard are to replace which, once they are written.

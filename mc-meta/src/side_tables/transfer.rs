@@ -24,8 +24,8 @@ use mc_types::{ClientId, Generation, Time, TransferId};
 use smallvec::SmallVec;
 
 use crate::object::group::Hold;
+use crate::side_tables::hook::{Leaving, Lingering, SideTable};
 use crate::side_tables::retained::RetainedSpace;
-use crate::side_tables::{Leaving, Lingering, SideTable};
 use crate::space::replica::{Placement, Placements, Replicas};
 use crate::space::segment::Segment;
 use crate::tables::open_puts::OpenPuts;
