@@ -237,7 +237,7 @@ impl<'a> Effect<'a> {
 
 impl Effect<'_> {
     /// Returns whether it is about an object or its space, and not about the cluster.
-    pub(crate) const fn is_of_object(&self) -> bool {
+    const fn is_of_object(&self) -> bool {
         match self {
             Self::Began { .. }
             | Self::Abandoned { .. }

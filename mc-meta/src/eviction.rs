@@ -96,14 +96,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn add(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
+    fn add(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
         object.enter(if leased { Queue::Aside } else { Queue::Held });
         self.leased += usize::from(leased);
         self.heap.push(Reverse(Aside { until, generation: object.generation, slot }));
     }
 
     /// The next object whose time aside is over. It may have gone meanwhile.
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Aside> {
+    fn pop_due(&mut self, now: Time) -> Option<Aside> {
         let &Reverse(entry) = self.heap.peek()?;
         if entry.until > now {
             return None;
@@ -145,7 +145,7 @@ impl Order {
     }
 
     /// An object of this shard in the orders.
-    pub(crate) fn entry(&self, slot: ObjectSlot) -> Entry {
+    fn entry(&self, slot: ObjectSlot) -> Entry {
         self.common.entry(self.shard, slot)
     }
 
@@ -162,7 +162,7 @@ impl Order {
     }
 
     /// The object that a tenant would lose first to make room within its quota.
-    pub(crate) fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
+    fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
         self.tenants.as_ref()?.coldest(tenant, class.into())
     }
 
@@ -197,7 +197,7 @@ impl Order {
     }
 
     /// A new object.
-    pub(crate) fn insert(&mut self, slot: ObjectSlot, object: &mut Object, item: Item) {
+    fn insert(&mut self, slot: ObjectSlot, object: &mut Object, item: Item) {
         if let Some(fresh) = self.admit(slot, object, item) {
             self.change(|lists| lists.insert(fresh));
         }
@@ -229,13 +229,7 @@ impl Order {
     }
 
     /// An object comes back from aside, as one that was just used.
-    pub(crate) fn readmit(
-        &mut self,
-        slot: ObjectSlot,
-        object: &mut Object,
-        is_pinned: bool,
-        item: Item,
-    ) {
+    fn readmit(&mut self, slot: ObjectSlot, object: &mut Object, is_pinned: bool, item: Item) {
         let queue = if is_pinned {
             pinned(object)
         } else if object.protection().wants_soft_pin() {
@@ -301,7 +295,7 @@ impl Order {
     }
 
     /// Notes when the soft pin of an object ends, if it has one of its own duration.
-    pub(crate) fn renew_pin(&mut self, slot: ObjectSlot, object: &Object) {
+    fn renew_pin(&mut self, slot: ObjectSlot, object: &Object) {
         if object.queue() == Queue::Timed
             && let Some(end) = object.protection().soft_pin_end(&self.terms)
         {
@@ -339,7 +333,7 @@ impl Order {
     }
 
     /// An object's soft pin has lapsed.
-    pub(crate) fn lapse(&mut self, slot: ObjectSlot, object: &mut Object) {
+    fn lapse(&mut self, slot: ObjectSlot, object: &mut Object) {
         self.move_to(slot, object, Queue::Lapsed);
         if let Some(tenants) = &mut self.tenants {
             tenants.insert_coldest(slot, TenantList::Ordinary);
@@ -358,7 +352,7 @@ impl Order {
     }
 
     /// An object has nothing left in memory, and stays for what is on disks.
-    pub(crate) fn leave_memory(&mut self, slot: ObjectSlot, object: &mut Object) {
+    fn leave_memory(&mut self, slot: ObjectSlot, object: &mut Object) {
         if object.queue() != Queue::OnDisk {
             self.remove(slot, object);
             object.enter(Queue::OnDisk);
@@ -370,26 +364,20 @@ impl Order {
     }
 
     /// An object goes when it is on a disk, and is no victim until then.
-    pub(crate) fn wait_for_disk(&mut self, slot: ObjectSlot, object: &mut Object) {
+    fn wait_for_disk(&mut self, slot: ObjectSlot, object: &mut Object) {
         self.remove(slot, object);
         object.enter(Queue::Offloading);
         self.offloading += 1;
     }
 
     /// An object is offered again then.
-    pub(crate) fn put_aside(
-        &mut self,
-        slot: ObjectSlot,
-        object: &mut Object,
-        until: Time,
-        leased: bool,
-    ) {
+    fn put_aside(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
         self.leave(slot, object, |lists, list, entry| lists.take(list, entry, Verdict::SetAside));
         self.aside.add(slot, object, until, leased);
     }
 
     /// Takes an object out of its order that is evicted.
-    pub(crate) fn give_up(&mut self, slot: ObjectSlot, object: &mut Object) {
+    fn give_up(&mut self, slot: ObjectSlot, object: &mut Object) {
         self.leave(slot, object, |lists, list, entry| lists.take(list, entry, Verdict::Evict));
     }
 
@@ -414,14 +402,14 @@ impl Order {
     }
 
     /// Tells the orders what was accessed.
-    pub(crate) fn tell(&mut self) {
+    fn tell(&mut self) {
         if !self.noted.is_empty() {
             self.change(|_| ());
         }
     }
 
     /// Changes the orders, after they were told what was accessed.
-    pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Lists) -> T) -> T {
+    fn change<T>(&mut self, change: impl FnOnce(&mut Lists) -> T) -> T {
         let mut lists = self.common.lock();
         lists.access(&self.noted);
         self.noted.clear();

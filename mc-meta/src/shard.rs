@@ -238,7 +238,7 @@ impl Shard {
     }
 
     /// Notes that the put of an object has ended, or its memory is given up.
-    pub(crate) fn close_put(&mut self, generation: Generation) {
+    fn close_put(&mut self, generation: Generation) {
         self.open.ended(generation);
     }
 
@@ -290,12 +290,12 @@ impl Shard {
     }
 
     /// The object of a tenant that is below memory alone and was not used for the longest time.
-    pub(crate) fn coldest_below(&self, tenant: TenantSlot) -> Option<ObjectSlot> {
+    fn coldest_below(&self, tenant: TenantSlot) -> Option<ObjectSlot> {
         self.order.coldest_below(tenant)
     }
 
     /// Counts an object that is below memory alone as used.
-    pub(crate) fn spare_below(&mut self, slot: ObjectSlot) {
+    fn spare_below(&mut self, slot: ObjectSlot) {
         self.order.spare_below(slot);
     }
 

@@ -112,7 +112,7 @@ impl Master {
     }
 
     /// What a put asks for and gets. Joins its group.
-    pub(crate) fn begun(
+    fn begun(
         &self,
         put: &PutStart<'_>,
         shard: &Shard,
@@ -301,12 +301,7 @@ impl Master {
     }
 
     /// Until when the space of an unfinished put is kept when it is given up now.
-    pub(crate) fn kept_until(
-        &self,
-        shard: &Shard,
-        slot: ObjectSlot,
-        late: LateWrites,
-    ) -> Option<Time> {
+    fn kept_until(&self, shard: &Shard, slot: ObjectSlot, late: LateWrites) -> Option<Time> {
         let begun = shard.object(slot)?.begun_at()?;
         match late {
             LateWrites::Impossible => None,
@@ -370,10 +365,10 @@ impl Shard {
 /// A put as its client names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Putter {
-    pub(crate) client: ClientId,
-    pub(crate) generation: Generation,
+    client: ClientId,
+    generation: Generation,
     /// Whether the client knows what only the put's start told.
-    pub(crate) is_genuine: bool,
+    is_genuine: bool,
 }
 
 /// Checks a put and adds its slices up.

@@ -259,10 +259,7 @@ impl Master {
 
 impl SegmentTable {
     /// The segments of these names, all of which take new objects.
-    pub(crate) fn targets(
-        &self,
-        names: &[&str],
-    ) -> Result<SmallVec<[&Arc<Segment>; 4]>, TransferError> {
+    fn targets(&self, names: &[&str]) -> Result<SmallVec<[&Arc<Segment>; 4]>, TransferError> {
         let target = |name: &&str| {
             let segment = self.named_segment(name)?;
             if segment.is_allocatable() { Ok(segment) } else { Err(unavailable(segment)) }

@@ -131,7 +131,7 @@ impl Lists {
     }
 
     /// A new object. If it continues another that came a moment ago, it goes before that one.
-    pub(crate) fn insert_in(&mut self, chain: Chain, fresh: Fresh) {
+    fn insert_in(&mut self, chain: Chain, fresh: Fresh) {
         let Fresh { entry, list, item } = fresh;
         match self.recent.find(chain.parent) {
             Some(parent) => self.list(list).insert_below(entry.0, item, parent),

@@ -56,7 +56,7 @@ pub(crate) type ShardLock = Mutex<Shard, { rank::SHARD }>;
 /// What one part keeps of the records.
 pub(crate) struct Part {
     /// One part alone counts what is wrong with records that every part is given.
-    pub(crate) is_first: bool,
+    is_first: bool,
     /// The number of its first shard.
     pub(crate) first_shard: usize,
     /// How many it has.

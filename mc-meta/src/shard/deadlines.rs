@@ -126,7 +126,7 @@ impl Shard {
     }
 
     /// Gives up to `limit` transfers up whose time is up; says how many.
-    pub(crate) fn expire_transfers(&mut self, limit: usize, emit: Emit<'_>) -> usize {
+    fn expire_transfers(&mut self, limit: usize, emit: Emit<'_>) -> usize {
         let mut expired = 0;
         while expired < limit
             && let Some((slot, transfer)) = self.oldest_transfer()
@@ -147,7 +147,7 @@ impl Shard {
 
     /// Takes out up to `limit` objects whose time is over; says how many entries were
     /// looked at.
-    pub(crate) fn expire_due(&mut self, limit: usize, emit: Emit<'_>) -> usize {
+    fn expire_due(&mut self, limit: usize, emit: Emit<'_>) -> usize {
         let mut looked_at = 0;
         while looked_at < limit
             && let Some(expired) = self.next_expired(emit.now)

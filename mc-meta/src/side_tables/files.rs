@@ -19,7 +19,7 @@ use crate::vocabulary::lock::{Mutex, rank};
 const MAX_DEAD: usize = 1 << 16;
 
 /// Most files that one call hands out.
-pub(crate) const MAX_HANDED_FILES: usize = 1 << 13;
+const MAX_HANDED_FILES: usize = 1 << 13;
 
 /// Time between two comparisons.
 const COMPARE_EVERY: Duration = Duration::from_secs(3600);
@@ -415,7 +415,7 @@ pub(crate) struct FileBytes {
 }
 
 impl FileBytes {
-    pub(crate) const fn new(capacity: u64) -> Self {
+    const fn new(capacity: u64) -> Self {
         Self { used: AtomicU64::new(0), capacity }
     }
 

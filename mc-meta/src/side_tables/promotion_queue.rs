@@ -103,7 +103,7 @@ pub(crate) enum Admission {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndedPromotion {
     pub(crate) job: DiskJob,
-    pub(crate) owner: ClientId,
+    owner: ClientId,
     /// Whether it was given memory, which is to be taken back.
     pub(crate) begun: bool,
 }

@@ -47,7 +47,7 @@ impl SegmentTable {
     }
 
     /// The segments that take new objects, those of DRAM first.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+    fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.pools.iter().flat_map(MediumPool::segments)
     }
 

@@ -206,7 +206,7 @@ impl KeyArena {
 
     /// Bytes of all keys.
     #[cfg(test)]
-    pub(crate) const fn live_bytes(&self) -> u64 {
+    const fn live_bytes(&self) -> u64 {
         self.live
     }
 

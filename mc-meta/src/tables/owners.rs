@@ -21,7 +21,7 @@ pub(crate) struct Owners {
 
 #[derive(Debug)]
 struct Owner {
-    client: ClientId,
+    pub(crate) client: ClientId,
     objects: u32,
 }
 

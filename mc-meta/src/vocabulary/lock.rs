@@ -182,7 +182,7 @@ mod held {
 
     impl Held {
         #[inline]
-        pub(crate) const fn take(_rank: u8) -> Self {
+        const fn take(_rank: u8) -> Self {
             Self
         }
     }

@@ -33,11 +33,11 @@ pub(crate) struct Pressure {
 
 impl Pressure {
     /// Returns whether there may be another round.
-    pub(crate) const fn is_bearable(self) -> bool {
+    const fn is_bearable(self) -> bool {
         self.rounds < MAX_ROUNDS
     }
 
-    pub(crate) const fn count(&mut self) {
+    const fn count(&mut self) {
         self.rounds += 1;
     }
 }
@@ -179,7 +179,7 @@ impl Master {
 
     /// Takes space back for an object of `len` bytes; an error when none is left to
     /// take.
-    pub(crate) fn make_room_for(
+    fn make_room_for(
         &self,
         len: u64,
         config: &ReplicateConfig,
@@ -223,7 +223,7 @@ impl Master {
 
     /// Takes space back from a tenant whose quota stands in the way of a put; an error
     /// when that does not help.
-    pub(crate) fn make_room_within(
+    fn make_room_within(
         &self,
         refused: QuotaError,
         pressure: &mut Pressure,
