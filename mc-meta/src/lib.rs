@@ -49,8 +49,7 @@ pub use rebuild::{
 pub use record::record_ref::{ObjectRecordRef, RecordRef};
 pub use record::{Location, Locations, ObjectRecord, Record};
 pub use side_tables::damage::{
-    DamageReport, DamageTotals, MAX_HANDED_CHECKS, ReplicaCheck, ReplicaPlace, ReportOutcome,
-    Verdict,
+    DamageReport, MAX_HANDED_CHECKS, ReplicaCheck, ReplicaPlace, ReportOutcome, Verdict,
 };
 pub use side_tables::drain::{
     DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,
@@ -61,13 +60,10 @@ pub use side_tables::history::{KeyEvent, KeyEventKind};
 pub use side_tables::local_disk::{
     DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
 };
-pub use side_tables::offload_queue::{
-    DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals,
-};
+pub use side_tables::offload_queue::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
 pub use side_tables::promotion::{PromotionGrant, PromotionStartError};
-pub use side_tables::promotion_queue::{PromotionConfig, PromotionError, PromotionTotals};
+pub use side_tables::promotion_queue::{PromotionConfig, PromotionError};
 pub use side_tables::readers::ReadProgress;
-pub use side_tables::suspicion::SuspicionTotals;
 pub use side_tables::tasks::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
@@ -83,6 +79,7 @@ pub use tenant::quota::{
     Quotas, TenantUsage, UNLIMITED,
 };
 pub use vocabulary::kinds::{DiskConfig, DiskReplica, ReplicaKind, ReplicaKinds};
+pub use vocabulary::metrics::{Metric, MetricKind, MetricUnit, Totals};
 pub use vocabulary::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use vocabulary::removal::Removal;
 pub use vocabulary::request::{

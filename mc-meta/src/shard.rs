@@ -42,45 +42,9 @@ use crate::tables::open_puts::OpenPuts;
 use crate::tables::owners::Owners;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::hash::{HashedKey, KeyHasher};
+use crate::vocabulary::metrics::Totals;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
-
-/// What has happened in a shard since the master began. Counted under the shard's
-/// lock, so that threads do not contend for the counters.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) evicted_objects: u64,
-    pub(crate) evicted_bytes: u64,
-    pub(crate) eviction_offers: u64,
-    pub(crate) put_starts: u64,
-    pub(crate) put_ends: u64,
-    pub(crate) put_revokes: u64,
-    pub(crate) puts_discarded: u64,
-    pub(crate) get_hits: u64,
-    pub(crate) get_misses: u64,
-    pub(crate) exist_hits: u64,
-    pub(crate) exist_misses: u64,
-    pub(crate) removed_objects: u64,
-    pub(crate) disk_put_ends: u64,
-    pub(crate) disk_evictions: u64,
-    pub(crate) expired_objects: u64,
-    pub(crate) offloads_filtered: u64,
-}
-
-impl Totals {
-    /// Counts objects that lost their memory, and bytes that this made free.
-    pub(crate) const fn add_evicted(&mut self, objects: u64, bytes: u64) {
-        self.evicted_objects += objects;
-        self.evicted_bytes = self.evicted_bytes.saturating_add(bytes);
-    }
-
-    /// Counts a question whether an object can be read; hands its answer on.
-    pub(crate) const fn asked(&mut self, exists: bool) -> bool {
-        self.exist_hits += exists as u64;
-        self.exist_misses += !exists as u64;
-        exists
-    }
-}
 
 /// The numbers of objects in a shard that something is under way for, or that are kept specially.
 #[derive(Clone, Copy, Debug)]
@@ -476,7 +440,7 @@ impl Shard {
         let item = item_of(&self.objects[slot], hash);
         let fresh = self.order.admit(slot, &mut self.objects[slot], item);
         if self.writes_at_use {
-            self.totals.offloads_filtered += 1;
+            self.totals.offload_filtered += 1;
         } else if self.config.books.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit);

@@ -5,6 +5,7 @@ pub(crate) mod grant;
 pub(crate) mod hash;
 pub(crate) mod kinds;
 pub(crate) mod lock;
+pub(crate) mod metrics;
 pub(crate) mod pattern;
 pub(crate) mod removal;
 pub(crate) mod request;

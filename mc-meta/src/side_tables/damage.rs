@@ -13,6 +13,7 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, ObjectKey, SegmentId, Time}
 use smallvec::SmallVec;
 
 use crate::side_tables::credits::Credits;
+use crate::vocabulary::metrics::Totals;
 use crate::vocabulary::request::{MAX_SLICES, Slices};
 
 /// Most replicas whose second look is open.
@@ -106,22 +107,6 @@ pub enum Verdict {
     Unknown,
 }
 
-/// The outcomes of reports since the master began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DamageTotals {
-    /// Reports of damaged replicas that came in.
-    pub reports: u64,
-    /// Those that were dropped: of replicas that are not there, or beyond the limits.
-    pub dropped: u64,
-    /// Replicas that a second look found to be intact.
-    pub denied: u64,
-    /// Replicas that a second look found to be damaged.
-    pub confirmed: u64,
-    /// Replicas that went because they were damaged.
-    pub removed: u64,
-}
-
 /// The client that holds a replica, and where in its segment or its disk's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -160,11 +145,11 @@ pub(crate) struct Damage {
     pub(crate) owners: HashMap<ClientId, BTreeSet<u64>>,
     last: u64,
     pub(crate) credits: Credits,
-    pub(crate) totals: DamageTotals,
+    pub(crate) totals: Totals,
 }
 
 impl Damage {
-    pub(crate) const fn totals(&self) -> DamageTotals {
+    pub(crate) const fn totals(&self) -> Totals {
         self.totals
     }
 

@@ -12,6 +12,8 @@ use mc_lease::{TimerKey, TimerWheel};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, Time};
 use thiserror::Error;
 
+use crate::vocabulary::metrics::Totals;
+
 #[cfg(test)]
 mod tests;
 
@@ -75,27 +77,6 @@ pub struct DiskUsage {
     pub writing: usize,
 }
 
-/// What has happened since the master began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OffloadTotals {
-    /// Objects queued to be written to a disk.
-    pub queued: u64,
-    /// Objects refused for lack of space in the queue.
-    pub refused: u64,
-    /// Objects written.
-    pub written: u64,
-    /// Bytes of those.
-    pub written_bytes: u64,
-    /// Objects that a client could not write.
-    pub failed: u64,
-    /// Objects that ended before they were written, other than by failure.
-    pub given_up: u64,
-    /// Objects that were not written when their puts ended or they were evicted, because they had not
-    /// been used. Those whose puts ended may have been since.
-    pub filtered: u64,
-}
-
 /// Every local disk and what is to be written to it.
 ///
 /// An operation on one object takes O(log n) in the number of objects in its client's
@@ -109,7 +90,7 @@ pub(crate) struct Offloads {
     turns: u64,
     /// Bytes of memory that come free when all disks have written what they are to write.
     promised: u64,
-    totals: OffloadTotals,
+    totals: Totals,
 }
 
 #[derive(Debug, Default)]
@@ -189,11 +170,11 @@ impl Offloads {
             deadlines: TimerWheel::new(),
             turns: 0,
             promised: 0,
-            totals: OffloadTotals::default(),
+            totals: Totals::default(),
         }
     }
 
-    pub(crate) const fn totals(&self) -> OffloadTotals {
+    pub(crate) const fn totals(&self) -> Totals {
         self.totals
     }
 
@@ -235,7 +216,7 @@ impl Offloads {
     /// written to it is handed back.
     pub(crate) fn unmount(&mut self, client: ClientId) -> Vec<DiskJob> {
         let Some(disk) = self.disks.remove(&client) else { return Vec::new() };
-        self.totals.given_up += disk.pending.len() as u64;
+        self.totals.offload_given_up += disk.pending.len() as u64;
         self.promised -= disk.promised;
         let cancel = |pending: Pending| {
             self.deadlines.cancel(pending.deadline);
@@ -301,7 +282,7 @@ impl Offloads {
             return Err(OffloadError::AlreadyPending);
         }
         if disk.pending.len() >= limit {
-            self.totals.refused += 1;
+            self.totals.offload_refused += 1;
             return Err(OffloadError::QueueFull { limit });
         }
         let turn = self.turns;
@@ -313,7 +294,7 @@ impl Offloads {
         let pending = Pending { job, turn: Some(turn), deadline, since: now, promised: 0 };
         disk.pending.insert(generation, pending);
         disk.queue.insert(turn, generation);
-        self.totals.queued += 1;
+        self.totals.offload_queued += 1;
         Ok(())
     }
 
@@ -371,8 +352,9 @@ impl Offloads {
         generation: Generation,
     ) -> Result<DiskJob, OffloadError> {
         let job = self.end(now, client, generation)?;
-        self.totals.written += 1;
-        self.totals.written_bytes = self.totals.written_bytes.saturating_add(job.len);
+        self.totals.offload_written += 1;
+        self.totals.offload_written_bytes =
+            self.totals.offload_written_bytes.saturating_add(job.len);
         Ok(job)
     }
 
@@ -388,7 +370,7 @@ impl Offloads {
         generation: Generation,
     ) -> Result<bool, OffloadError> {
         self.end(now, client, generation)?;
-        self.totals.failed += 1;
+        self.totals.offload_failed += 1;
         let failed = &mut self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?.failed;
         if failed.remove(&generation) {
             return Ok(true);
@@ -460,7 +442,7 @@ impl Offloads {
         let pending = self.disks.get_mut(&client)?.take(generation)?;
         self.promised -= pending.promised;
         self.deadlines.cancel(pending.deadline);
-        self.totals.given_up += 1;
+        self.totals.offload_given_up += 1;
         Some(pending.job)
     }
 
@@ -489,7 +471,7 @@ impl Offloads {
                 dropped.push((*client, pending.job));
             }
         }
-        self.totals.given_up += dropped.len() as u64;
+        self.totals.offload_given_up += dropped.len() as u64;
         dropped
     }
 

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::side_tables::offload_queue::DiskJob;
 use crate::vocabulary::hash::mix;
+use crate::vocabulary::metrics::Totals;
 
 #[cfg(test)]
 mod tests;
@@ -108,37 +109,6 @@ pub(crate) struct EndedPromotion {
     pub(crate) begun: bool,
 }
 
-/// What has happened since the master began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PromotionTotals {
-    /// Reads of objects that were on a disk only.
-    pub hits: u64,
-    /// Those of objects that were not read often enough.
-    pub cold: u64,
-    /// Hits and tries for which memory had no room.
-    pub no_room: u64,
-    /// Hits and tries for which the queue had none.
-    pub queue_full: u64,
-    /// Hits lost because there were too many candidates, or because the object's client does not ask for
-    /// what is queued for it.
-    pub dropped: u64,
-    /// Objects queued to be brought back.
-    pub queued: u64,
-    /// Candidates given up.
-    pub exhausted: u64,
-    /// Objects brought back.
-    pub promoted: u64,
-    /// Bytes of those.
-    pub promoted_bytes: u64,
-    /// Objects that a client could not bring back, or that found no memory.
-    pub failed: u64,
-    /// Queued ones that ended otherwise: the object or the client has gone.
-    pub cancelled: u64,
-    /// Queued ones whose time was up.
-    pub expired: u64,
-}
-
 /// Every object that is to come back from a disk.
 ///
 /// An operation on one object takes O(log n) in the number known, which the
@@ -168,7 +138,7 @@ pub(crate) struct Promotions {
     deadlines: TimerWheel<Generation>,
     /// Tasks queued so far.
     turns: u64,
-    totals: PromotionTotals,
+    totals: Totals,
 }
 
 /// What is queued for one client.
@@ -218,11 +188,11 @@ impl Promotions {
             retries: TimerWheel::new(),
             deadlines: TimerWheel::new(),
             turns: 0,
-            totals: PromotionTotals::default(),
+            totals: Totals::default(),
         }
     }
 
-    pub(crate) const fn totals(&self) -> PromotionTotals {
+    pub(crate) const fn totals(&self) -> Totals {
         self.totals
     }
 
@@ -239,9 +209,9 @@ impl Promotions {
     /// Counts a read, and queues the object if it is worth it. `room` says whether
     /// memory is below its watermark.
     pub(crate) fn hit(&mut self, now: Time, hit: &DiskHit<'_>, room: bool) -> Admission {
-        self.totals.hits += 1;
+        self.totals.promotion_hits += 1;
         if self.sketch.touch(mix(hit.hash ^ self.seed)) < self.config.admission_threshold {
-            self.totals.cold += 1;
+            self.totals.promotion_cold += 1;
             return Admission::Cold;
         }
         if self.known.contains_key(&hit.generation) {
@@ -249,7 +219,7 @@ impl Promotions {
         }
         let job = || DiskJob { key: hit.key.to_owned(), generation: hit.generation, len: hit.len };
         if !self.asks(hit.owner, now) {
-            self.totals.dropped += 1;
+            self.totals.promotion_dropped += 1;
             return Admission::Silent;
         }
         let Some(refusal) = self.refusal(hit.owner, room) else {
@@ -257,7 +227,7 @@ impl Promotions {
             return Admission::Queued;
         };
         if self.candidates >= self.config.candidate_limit.max(1) {
-            self.totals.dropped += 1;
+            self.totals.promotion_dropped += 1;
             return Admission::Dropped;
         }
         let timer = self.retries.schedule(now + FIRST_BACKOFF, hit.generation);
@@ -278,12 +248,12 @@ impl Promotions {
                 unreachable!("only candidates are tried again");
             };
             if now - since > CANDIDATE_LIFE || !self.asks(candidate.owner, now) {
-                self.totals.exhausted += 1;
+                self.totals.promotion_exhausted += 1;
             } else if self.refusal(candidate.owner, room).is_none() {
                 self.enqueue(now, candidate.owner, candidate.job);
                 queued += 1;
             } else if tries + 1 == MAX_TRIES {
-                self.totals.exhausted += 1;
+                self.totals.promotion_exhausted += 1;
             } else {
                 let timer = self.retries.schedule(now + backoff(tries + 1), generation);
                 let stage = Stage::Candidate { since, tries: tries + 1 };
@@ -331,7 +301,7 @@ impl Promotions {
             let first = self.queues.range((owner, 0)..=(owner, u64::MAX)).next();
             let (_, &generation) = first.expect("clients that are waited for have tasks");
             self.take(generation);
-            self.totals.expired += 1;
+            self.totals.promotion_expired += 1;
         }
     }
 
@@ -394,8 +364,9 @@ impl Promotions {
             return Err(PromotionError::NoTask);
         }
         let ended = self.take(generation).ok_or(PromotionError::NoTask)?;
-        self.totals.promoted += 1;
-        self.totals.promoted_bytes = self.totals.promoted_bytes.saturating_add(ended.job.len);
+        self.totals.promotion_promoted += 1;
+        self.totals.promotion_promoted_bytes =
+            self.totals.promotion_promoted_bytes.saturating_add(ended.job.len);
         Ok(ended.job)
     }
 
@@ -411,7 +382,7 @@ impl Promotions {
     ) -> Result<Option<EndedPromotion>, PromotionError> {
         match self.task(client, generation) {
             Ok(_) => {
-                self.totals.failed += 1;
+                self.totals.promotion_failed += 1;
                 Ok(self.take(generation))
             }
             Err(PromotionError::NoTask) => Ok(None),
@@ -423,7 +394,7 @@ impl Promotions {
     pub(crate) fn cancel(&mut self, generation: Generation) -> Option<EndedPromotion> {
         let tasks = self.tasks();
         let ended = self.take(generation)?;
-        self.totals.cancelled += (tasks - self.tasks()) as u64;
+        self.totals.promotion_cancelled += (tasks - self.tasks()) as u64;
         Some(ended)
     }
 
@@ -446,7 +417,7 @@ impl Promotions {
             && let Some((_, generation)) = self.deadlines.pop_due(now)
         {
             expired.extend(self.take(generation));
-            self.totals.expired += 1;
+            self.totals.promotion_expired += 1;
         }
         expired
     }
@@ -466,11 +437,11 @@ impl Promotions {
         let limit = self.config.queue_limit;
         let waiting = self.waiting.get(&owner).map_or(0, |waiting| waiting.tasks);
         if !room {
-            self.totals.no_room += 1;
+            self.totals.promotion_no_room += 1;
             Some(Admission::NoRoom)
         } else if self.tasks() >= limit.max(1) || waiting >= (limit / CLIENT_PART).max(CLIENT_LEAST)
         {
-            self.totals.queue_full += 1;
+            self.totals.promotion_queue_full += 1;
             Some(Admission::QueueFull)
         } else {
             None
@@ -489,7 +460,7 @@ impl Promotions {
         waiting.tasks += 1;
         let stage = Stage::Queued(turn);
         self.known.insert(generation, Promotion { job, owner, timer, stage });
-        self.totals.queued += 1;
+        self.totals.promotion_queued += 1;
     }
 
     /// Takes a task that is not fetched out of its client's queue.

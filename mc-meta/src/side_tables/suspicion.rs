@@ -17,6 +17,7 @@ use mc_types::{ClientId, SegmentId, Time};
 use smallvec::SmallVec;
 
 use crate::side_tables::credits::Credits;
+use crate::vocabulary::metrics::Totals;
 
 /// Segments that are doubted at a time.
 pub(crate) const MAX_DOUBTS: usize = 16_384;
@@ -30,24 +31,6 @@ pub(crate) const TRIAL_AFTER: Duration = Duration::from_secs(60);
 
 /// Most reporters of one segment that are remembered.
 pub(crate) const MAX_WITNESSES: usize = 4;
-
-/// The outcomes of reports since the master began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SuspicionTotals {
-    /// Reports that a segment could not be reached.
-    pub reports: u64,
-    /// Those that were dropped: of segments that take no new objects, or beyond the limits.
-    pub dropped: u64,
-    /// Segments that became suspect.
-    pub suspected: u64,
-    /// Those whose own node said that its data path is dead.
-    pub declared: u64,
-    /// Doubts that a node's heartbeat ended.
-    pub cleared: u64,
-    /// Segments that are suspect now.
-    pub suspects: u64,
-}
 
 #[derive(Debug)]
 pub(crate) struct Doubt {
@@ -75,11 +58,11 @@ pub(crate) struct Suspicion {
     /// Nodes with segments that have never reached themselves, by their last heartbeats.
     pub(crate) unproven: BTreeSet<ClientId>,
     pub(crate) credits: Credits,
-    pub(crate) totals: SuspicionTotals,
+    pub(crate) totals: Totals,
 }
 
 impl Suspicion {
-    pub(crate) const fn totals(&self) -> SuspicionTotals {
+    pub(crate) const fn totals(&self) -> Totals {
         self.totals
     }
 
@@ -91,7 +74,7 @@ impl Suspicion {
                 self.by_client.remove(&doubt.client);
             }
         }
-        self.totals.suspects -= u64::from(doubt.is_suspect);
+        self.totals.suspicion_suspects -= u64::from(doubt.is_suspect);
         Some(doubt)
     }
 }

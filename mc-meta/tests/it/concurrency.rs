@@ -381,8 +381,8 @@ fn readers_find_what_they_were_promised_whatever_others_do() {
     let distinct: BTreeSet<Generation> = granted.iter().copied().collect();
     assert_eq!(distinct.len(), granted.len(), "no generation is given twice");
     assert!(workers.iter().all(|seen| seen.checked_reads > 0 && seen.transfers > 0));
-    assert!(returns > 0 && world.master.report().evicted_objects > 0);
-    assert_eq!(world.master.report().put_starts, granted.len() as u64);
+    assert!(returns > 0 && world.master.report().totals.evicted_objects > 0);
+    assert_eq!(world.master.report().totals.put_starts, granted.len() as u64);
     check_the_end(&world);
 }
 
@@ -398,7 +398,11 @@ fn check_the_end(world: &World) {
     let report = master.report();
     let away = report.segments.iter().filter(|segment| !segment.status.is_readable());
     assert_eq!(away.count(), 0);
-    assert_eq!((report.processing, report.transfers), (0, 0), "every put was ended or lost");
+    assert_eq!(
+        (report.totals.processing, report.totals.transfers),
+        (0, 0),
+        "every put was ended or lost"
+    );
     let mut used = 0;
     let mut listed = BTreeSet::new();
     let mut at = Some(ListCursor::default());
@@ -417,7 +421,7 @@ fn check_the_end(world: &World) {
     };
     assert_eq!(told, listed, "who only heard the effects knows the same");
     // The client of a copy whose source was lost or replaced has its time to write there.
-    assert_eq!(report.used, used + kept, "every byte in use belongs to something");
+    assert_eq!(report.totals.used, used + kept, "every byte in use belongs to something");
     let end = Time::from_millis(u64::MAX - 1);
     for slot in 0..SEGMENTS {
         master.ping(end, client(slot));
@@ -425,6 +429,9 @@ fn check_the_end(world: &World) {
     while master.tick(end) {}
     master.remove_all(end, true);
     let left = master.report();
-    assert_eq!((left.objects, left.used, left.segments.len() as u64), (0, 0, SEGMENTS));
+    assert_eq!(
+        (left.totals.objects, left.totals.used, left.segments.len() as u64),
+        (0, 0, SEGMENTS)
+    );
     assert!(left.segments.iter().all(|segment| segment.largest_free == SEGMENT_SIZE));
 }

@@ -60,7 +60,11 @@ fn each_put_looks_at_its_victims_and_no_other_object() {
             put(&master, Time::from_millis(n), &format!("new-{n}"), &config).unwrap();
         }
         let report = master.report();
-        assert_eq!((report.evicted_objects, report.eviction_offers), (500, 500), "{objects}");
+        assert_eq!(
+            (report.totals.evicted_objects, report.totals.eviction_offers),
+            (500, 500),
+            "{objects}"
+        );
     }
 }
 
@@ -77,17 +81,20 @@ fn leased_objects_are_looked_at_once_for_each_lease() {
             assert_eq!(error, PutStartError::AllLeased { len: 1 });
             master.tick(now);
         }
-        assert_eq!(master.report().eviction_offers, OBJECTS);
+        assert_eq!(master.report().totals.eviction_offers, OBJECTS);
         // Renewed while they are set aside: not looked at again for it.
         let later = Time::from_millis(4_000);
         lease_all(&master, OBJECTS, later);
         while master.tick(Time::from_millis(5_000)) {}
         assert!(put(&master, Time::from_millis(5_000), "new", &plain).is_err());
-        assert_eq!(master.report().eviction_offers, OBJECTS);
+        assert_eq!(master.report().totals.eviction_offers, OBJECTS);
         // The leases have ended: one victim, one look.
         while master.tick(Time::from_millis(9_000)) {}
         put(&master, Time::from_millis(9_000), "new", &plain).unwrap();
-        assert_eq!(master.report().eviction_offers - OBJECTS, master.report().evicted_objects);
+        assert_eq!(
+            master.report().totals.eviction_offers - OBJECTS,
+            master.report().totals.evicted_objects
+        );
     }
 }
 

@@ -53,7 +53,7 @@ fn put(master: &Master, now: Time, name: &str, key: &str, len: u64) -> bool {
 
 fn evictions(master: &Master) -> (u64, u64) {
     let report = master.report();
-    (report.evicted_objects, report.eviction_offers)
+    (report.totals.evicted_objects, report.totals.eviction_offers)
 }
 
 #[test]
@@ -163,5 +163,5 @@ fn no_quota_is_exceeded_whoever_else_charges_it() {
     let report = master.tenant_quotas().unwrap();
     assert_eq!(report.mismatches, 0);
     assert!(report.tenants.iter().all(|row| (row.charged, row.objects) == (0, 0)), "{report:?}");
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }

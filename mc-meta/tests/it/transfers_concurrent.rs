@@ -144,7 +144,7 @@ fn nothing_is_lost_between_threads() {
                 if random.u32(..20) == 0 {
                     master.tick(now);
                     let report = master.report();
-                    assert!(report.used <= report.capacity);
+                    assert!(report.totals.used <= report.totals.capacity);
                 }
             }
         })
@@ -158,8 +158,8 @@ fn nothing_is_lost_between_threads() {
         let _ = master.cancel_drain_job(end, job.id);
     }
     while master.tick(end) {}
-    assert_eq!(master.report().transfers, 0);
+    assert_eq!(master.report().totals.transfers, 0);
     master.remove_all(end, true);
     let report = master.report();
-    assert_eq!((report.objects, report.used, report.drain_jobs), (0, 0, 0));
+    assert_eq!((report.totals.objects, report.totals.used, report.totals.drain_jobs), (0, 0, 0));
 }

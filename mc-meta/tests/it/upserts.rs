@@ -338,7 +338,10 @@ impl World {
         while self.master.tick(self.now) {}
         self.master.remove_all(self.now, true);
         let report = self.master.report();
-        assert_eq!((report.objects, report.processing, report.used), (0, 0, 0));
+        assert_eq!(
+            (report.totals.objects, report.totals.processing, report.totals.used),
+            (0, 0, 0)
+        );
     }
 }
 

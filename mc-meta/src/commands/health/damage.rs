@@ -36,9 +36,9 @@ impl Master {
     ) -> ReportOutcome {
         let found = self.find_reported(now, report);
         let mut damage = self.damage.lock();
-        damage.totals.reports += 1;
+        damage.totals.damage_reports += 1;
         let Some((owner, slices)) = found else {
-            damage.totals.dropped += 1;
+            damage.totals.damage_dropped += 1;
             return ReportOutcome::Stale;
         };
         let known = damage.places.get(&(report.generation, report.place)).copied();
@@ -49,7 +49,7 @@ impl Master {
         }
         let is_full = known.is_none() && damage.checks.len() >= MAX_CHECKS;
         if is_full || !damage.credits.take(source, now) {
-            damage.totals.dropped += 1;
+            damage.totals.damage_dropped += 1;
             return ReportOutcome::Limited;
         }
         let id = known.unwrap_or_else(|| {
@@ -139,7 +139,7 @@ impl Master {
         let check = damage.take(id).expect("looked at above");
         match verdict {
             Verdict::Intact => {
-                damage.totals.denied += 1;
+                damage.totals.damage_denied += 1;
                 check.witnesses.iter().for_each(|&source| damage.credits.penalize(source));
             }
             Verdict::Unknown => {
@@ -186,11 +186,11 @@ impl Master {
         }
         let mut damage = self.damage.lock();
         if !check.confirmed {
-            damage.totals.confirmed += 1;
+            damage.totals.damage_confirmed += 1;
             check.witnesses.iter().for_each(|&source| damage.credits.give_back(source));
         }
         match dropped {
-            Dropped::Yes(_) => damage.totals.removed += 1,
+            Dropped::Yes(_) => damage.totals.damage_removed += 1,
             Dropped::Before => {}
             Dropped::Later => {
                 check.confirmed = true;

@@ -23,10 +23,10 @@ impl Master {
         let clients = self.clients.lock();
         let mut table = self.segments.write();
         let mut suspicion = self.suspicion.lock();
-        suspicion.totals.reports += 1;
+        suspicion.totals.suspicion_reports += 1;
         let known = table.by_id(segment).filter(|known| known.status() == SegmentStatus::Ok);
         let Some(client) = known.map(|known| known.client()) else {
-            suspicion.totals.dropped += 1;
+            suspicion.totals.suspicion_dropped += 1;
             return ReportOutcome::Stale;
         };
         let doubt = suspicion.doubts.get(&segment);
@@ -38,7 +38,7 @@ impl Master {
         let (is_new, unproven) = (doubt.is_none(), suspicion.unproven.contains(&client));
         let is_full = is_new && suspicion.doubts.len() >= MAX_DOUBTS;
         if is_full || !suspicion.credits.take(source, now) {
-            suspicion.totals.dropped += 1;
+            suspicion.totals.suspicion_dropped += 1;
             return ReportOutcome::Limited;
         }
         if is_new {
@@ -81,9 +81,9 @@ impl Master {
         }
         let Some(segment) = table.set_suspect(id, true) else { return };
         doubt.is_suspect = true;
-        totals.suspected += 1;
-        totals.declared += u64::from(doubt.is_declared);
-        totals.suspects += 1;
+        totals.suspicion_suspected += 1;
+        totals.suspicion_declared += u64::from(doubt.is_declared);
+        totals.suspicion_suspects += 1;
         doubt.witnesses.iter().for_each(|&source| credits.give_back(source));
         self.emit(now).effect(&Effect::SegmentSuspected { segment: &segment, is_suspect: true });
     }
@@ -102,7 +102,7 @@ impl Master {
         let mut suspicion = self.suspicion.lock();
         for id in suspicion.by_client.get(&client).cloned().unwrap_or_default() {
             let Some(doubt) = suspicion.take(id) else { continue };
-            suspicion.totals.cleared += 1;
+            suspicion.totals.suspicion_cleared += 1;
             // Where the node itself says so the reporters were right.
             for &source in doubt.witnesses.iter().filter(|_| !doubt.is_declared) {
                 suspicion.credits.penalize(source);
@@ -131,7 +131,7 @@ impl Master {
         let mut suspicion = self.suspicion.lock();
         for id in over {
             if suspicion.take(id).is_some() {
-                suspicion.totals.cleared += 1;
+                suspicion.totals.suspicion_cleared += 1;
                 self.trust(&mut table, id, now);
             }
         }
@@ -169,7 +169,7 @@ impl Master {
             let doubt = suspicion.doubts.entry(id).or_insert(Doubt::of(client, now));
             let was_suspect = doubt.is_suspect && !doubt.is_declared;
             doubt.is_declared = true;
-            suspicion.totals.declared += u64::from(was_suspect);
+            suspicion.totals.suspicion_declared += u64::from(was_suspect);
             self.suspect(&mut suspicion, &mut table, id, now);
         }
     }

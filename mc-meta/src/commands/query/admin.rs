@@ -1,7 +1,7 @@
 //! What an administrator asks. Looking grants no lease and counts as no access.
 
 use core::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_types::{KeyRef, ObjectKey, Time};
 
@@ -11,11 +11,11 @@ use crate::commands::reply::{ObjectInfo, ReplicaInfo};
 use crate::effect::view::ObjectView;
 use crate::master::Master;
 use crate::object::Object;
-use crate::side_tables::offload_queue::OffloadTotals;
 use crate::space::replica::Replica;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 use crate::vocabulary::kinds::ReplicaKinds;
+use crate::vocabulary::metrics::Totals;
 use crate::vocabulary::request::{KeyInfo, KeyPage, ListCursor};
 use crate::vocabulary::states::{BufferStatus, ReplicaStatus};
 
@@ -117,64 +117,47 @@ impl Master {
     pub fn report(&self) -> MasterReport {
         let segments: Vec<SegmentInfo> =
             self.segments.read().all().map(|segment| segment.info()).collect();
-        let soft_pinned = self.order.soft_pinned() as u64;
-        let mut report = MasterReport { soft_pinned, ..MasterReport::default() };
-        let mut filtered = 0;
+        let mut totals =
+            Totals { soft_pinned: self.order.soft_pinned() as u64, ..Totals::default() };
         for shard in self.shards() {
             let shard = shard.lock();
-            report.objects += shard.len() as u64;
-            report.key_bytes += shard.key_bytes();
+            totals.add(shard.totals());
             let census = shard.census();
-            report.processing += census.open_puts as u64;
-            report.transfers += census.transfers as u64;
-            report.disk_only_objects += census.on_disk as u64;
-            report.disk_processing += census.open_files as u64;
-            let totals = shard.totals();
-            report.evicted_objects += totals.evicted_objects;
-            report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
-            report.eviction_offers += totals.eviction_offers;
-            report.put_starts += totals.put_starts;
-            report.put_ends += totals.put_ends;
-            report.put_revokes += totals.put_revokes;
-            report.puts_discarded += totals.puts_discarded;
-            report.get_hits += totals.get_hits;
-            report.get_misses += totals.get_misses;
-            report.exist_hits += totals.exist_hits;
-            report.exist_misses += totals.exist_misses;
-            report.removed_objects += totals.removed_objects;
-            report.disk_put_ends += totals.disk_put_ends;
-            report.disk_evictions += totals.disk_evictions;
-            report.expired_objects += totals.expired_objects;
-            filtered += totals.offloads_filtered;
+            totals.objects += shard.len() as u64;
+            totals.key_bytes += shard.key_bytes();
+            totals.processing += census.open_puts as u64;
+            totals.transfers += census.transfers as u64;
+            totals.disk_only_objects += census.on_disk as u64;
+            totals.disk_processing += census.open_files as u64;
         }
         for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
-            report.used = report.used.saturating_add(segment.used);
-            report.capacity = report.capacity.saturating_add(segment.spec.size);
+            totals.used = totals.used.saturating_add(segment.used);
+            totals.capacity = totals.capacity.saturating_add(segment.spec.size);
         }
-        report.segments = segments;
         let tasks = self.tasks.lock().counts();
-        report.drain_jobs = self.drain_jobs.lock().at_work() as u64;
-        report.tasks_pending = tasks.pending as u64;
-        report.tasks_processing = tasks.processing as u64;
-        report.tasks_finished = tasks.finished as u64;
-        report.clients = self.clients.lock().present() as u64;
-        report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
-        report.put_start_retries = self.counters.put_start_retries.load(Ordering::Relaxed);
-        {
+        totals.tasks_pending = tasks.pending as u64;
+        totals.tasks_processing = tasks.processing as u64;
+        totals.tasks_finished = tasks.finished as u64;
+        totals.drain_jobs = self.drain_jobs.lock().at_work() as u64;
+        totals.clients = self.clients.lock().present() as u64;
+        let local_disks = {
             let book = self.local.book.lock();
-            report.local_disks = book.infos();
-            report.offload = OffloadTotals { filtered, ..book.offloads.totals() };
-            report.promotion = book.promotions.totals();
-            report.promotions_pending = book.promotions.tasks() as u64;
-            report.promotion_candidates = book.promotions.candidates() as u64;
-        }
-        report.suspicion = self.suspicion.lock().totals();
-        report.damage = self.damage.lock().totals();
-        report.disk_used = self.files.bytes.used();
-        report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
-        report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);
-        report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
-        report
+            totals.add(&book.offloads.totals());
+            totals.add(&book.promotions.totals());
+            totals.promotions_pending = book.promotions.tasks() as u64;
+            totals.promotion_candidates = book.promotions.candidates() as u64;
+            book.infos()
+        };
+        totals.add(&self.suspicion.lock().totals());
+        totals.add(&self.damage.lock().totals());
+        totals.disk_used = self.files.bytes.used();
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        totals.put_start_no_room = counted(&self.counters.put_start_no_room);
+        totals.put_start_retries = counted(&self.counters.put_start_retries);
+        totals.disk_no_room = counted(&self.counters.disk_no_room);
+        totals.expired_clients = counted(&self.counters.expired_clients);
+        let disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
+        MasterReport { totals, segments, disk_capacity, local_disks }
     }
 }
 

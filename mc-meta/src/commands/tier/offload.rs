@@ -376,7 +376,7 @@ impl Shard {
             return OffloadDecision::No;
         }
         if !object.protection().is_accessed() && self.config().books.local.is_filtering() {
-            self.totals_mut().offloads_filtered += 1;
+            self.totals_mut().offload_filtered += 1;
             return OffloadDecision::No;
         }
         let object = self.get_mut(slot);

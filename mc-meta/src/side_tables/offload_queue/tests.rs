@@ -71,7 +71,7 @@ fn the_limit_counts_what_is_being_written() {
     assert!(queue(&mut book, A, 3).is_err());
     book.written(at(0), A, Generation::new(1)).unwrap();
     assert_eq!(queue(&mut book, A, 3), Ok(()));
-    assert_eq!(book.totals().refused, 2);
+    assert_eq!(book.totals().offload_refused, 2);
 }
 
 #[test]
@@ -407,8 +407,9 @@ fn check(book: &Offloads, model: &Model) {
     let promised = model.entries.iter().map(|entry| entry.number).sum();
     assert_eq!(book.promised, promised);
     assert_eq!(book.disks.values().map(|disk| disk.promised).sum::<u64>(), promised);
-    let ended = book.totals.written + book.totals.failed + book.totals.given_up;
-    assert_eq!(book.totals.queued, ended + model.entries.len() as u64);
+    let ended =
+        book.totals.offload_written + book.totals.offload_failed + book.totals.offload_given_up;
+    assert_eq!(book.totals.offload_queued, ended + model.entries.len() as u64);
 }
 
 proptest! {

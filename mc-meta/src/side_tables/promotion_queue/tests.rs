@@ -102,7 +102,7 @@ fn a_failure_may_be_told_twice() {
     book.begin(at(0), A, one, 1).unwrap();
     assert_eq!(book.fail(A, one), Ok(Some(ended(1, A, true))));
     assert_eq!(book.fail(A, one), Ok(None));
-    assert_eq!(book.totals().failed, 1);
+    assert_eq!(book.totals().promotion_failed, 1);
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn what_finds_no_room_is_tried_again() {
     book.fail(A, Generation::new(1)).unwrap();
     assert_eq!(book.retry(at(60), true, 10), 1);
     let totals = book.totals();
-    assert_eq!((totals.no_room, totals.queue_full), (3, 2));
-    assert_eq!((totals.queued, totals.dropped), (2, 1));
+    assert_eq!((totals.promotion_no_room, totals.promotion_queue_full), (3, 2));
+    assert_eq!((totals.promotion_queued, totals.promotion_dropped), (2, 1));
 }
 
 #[test]
@@ -132,20 +132,20 @@ fn tries_come_to_an_end() {
     hit(&mut book, 0, A, 1, false);
     let mut tries = Vec::new();
     for now in 0..10_000 {
-        let refused = book.totals().no_room;
+        let refused = book.totals().promotion_no_room;
         book.retry(at(now), false, 10);
-        if book.totals().no_room > refused {
+        if book.totals().promotion_no_room > refused {
             tries.push(now);
         }
     }
     assert_eq!(tries, [10, 30, 70, 150, 310, 630, 1270, 2270]);
-    assert_eq!((book.candidates(), book.totals().exhausted), (0, 1));
+    assert_eq!((book.candidates(), book.totals().promotion_exhausted), (0, 1));
     hit(&mut book, 10_000, A, 1, false);
     assert_eq!(book.retry(at(10_000) + CANDIDATE_LIFE, true, 10), 1, "not too old yet");
     hit(&mut book, 10_000, A, 2, false);
     let late = at(10_001) + CANDIDATE_LIFE;
     assert_eq!(book.retry(late, true, 10), 0, "no request came for that long");
-    assert_eq!((book.candidates(), book.totals().exhausted), (0, 2));
+    assert_eq!((book.candidates(), book.totals().promotion_exhausted), (0, 2));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn each_step_has_its_time() {
     assert_eq!(book.expire(at(219), 10), vec![ended(2, A, false)]);
     assert_eq!(book.expire(at(220), 10), vec![ended(1, A, true)]);
     assert_eq!(book.finish(A, Generation::new(1)), Err(PromotionError::NoTask));
-    assert_eq!(book.totals().expired, 3);
+    assert_eq!(book.totals().promotion_expired, 3);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_goes_leaves_nothing_behind() {
     let left = [1, 4, 5].map(|number| ended(number, A, false));
     assert_eq!(book.client_gone(A), left);
     assert_eq!(book.clear(), vec![ended(6, B, false)]);
-    assert_eq!(book.totals().cancelled, 4, "candidates were never queued");
+    assert_eq!(book.totals().promotion_cancelled, 4, "candidates were never queued");
     assert_eq!((book.tasks(), book.candidates()), (0, 0));
 }
 
@@ -203,7 +203,7 @@ fn a_client_that_does_not_ask_loses_what_is_queued_for_it_and_gets_no_more_until
     book.drop_unfetched(at(10_000), 10);
     assert_eq!(book.tasks(), 56, "so many at a time");
     book.drop_unfetched(at(10_000), 100);
-    assert_eq!((book.tasks(), book.totals().expired), (2, 64), "what B has");
+    assert_eq!((book.tasks(), book.totals().promotion_expired), (2, 64), "what B has");
     assert_eq!(hit(&mut book, 10_001, A, 67, true), Admission::Silent);
     assert!(book.waits_for(A), "it is to ask");
     assert_eq!(book.drain(at(10_002), A), Vec::new());
@@ -501,8 +501,11 @@ fn check(book: &Promotions, model: &Model) {
     assert_eq!(book.retries.len(), book.candidates(), "no timer is left behind");
     assert_eq!(book.deadlines.len(), book.tasks());
     let totals = book.totals();
-    let over = totals.promoted + totals.failed + totals.cancelled + totals.expired;
-    assert_eq!(totals.queued, over + book.tasks() as u64);
+    let over = totals.promotion_promoted
+        + totals.promotion_failed
+        + totals.promotion_cancelled
+        + totals.promotion_expired;
+    assert_eq!(totals.promotion_queued, over + book.tasks() as u64);
 }
 
 proptest! {

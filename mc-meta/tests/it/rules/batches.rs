@@ -49,5 +49,5 @@ fn a_batch_of_revocations_gives_the_space_back() {
         revoked,
         [Ok(()), Ok(()), Err(PutFinishError::NotFound), Err(PutFinishError::NotFound)]
     );
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }

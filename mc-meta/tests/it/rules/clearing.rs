@@ -18,7 +18,10 @@ fn all_replicas_of_an_object_are_cleared_with_it() {
     assert_eq!(clear(&master, at(0), &["b", "absent", "a", "b"], None), ["b", "a"]);
     assert_eq!(removals.removals(Removal::Requested), ["b", "a"]);
     let report = master.report();
-    assert_eq!((report.objects, report.used, report.removed_objects), (0, 0, 2));
+    assert_eq!(
+        (report.totals.objects, report.totals.used, report.totals.removed_objects),
+        (0, 0, 2)
+    );
     assert!(clear(&master, at(0), &[], None).is_empty());
 }
 
@@ -31,7 +34,7 @@ fn with_a_segment_named_only_the_replica_there_goes() {
     put_as(&master, at(0), "b", 10, &ReplicateConfig::default().prefer("segment-1")).unwrap();
     assert_eq!(clear(&master, at(0), &["a", "b"], Some("segment-0")), ["a"]);
     let list = master.get_replica_list(at(0), key("a")).unwrap();
-    assert_eq!((list.placements.len(), master.report().used), (1, 20));
+    assert_eq!((list.placements.len(), master.report().totals.used), (1, 20));
     assert_eq!(&*list.placements[0].segment.spec().name, "segment-1");
     assert!(clear(&master, secs(9), &["a"], Some("segment-0")).is_empty());
     assert!(clear(&master, secs(9), &["a"], Some("unknown")).is_empty());
@@ -40,7 +43,7 @@ fn with_a_segment_named_only_the_replica_there_goes() {
     // The last one takes the object with it.
     assert_eq!(clear(&master, secs(9), &["a", "b"], Some("segment-1")), ["a", "b"]);
     assert_eq!(removals.removals(Removal::Requested), ["a", "b"]);
-    assert_eq!((master.report().objects, master.report().used), (0, 0));
+    assert_eq!((master.report().totals.objects, master.report().totals.used), (0, 0));
 }
 
 #[test]

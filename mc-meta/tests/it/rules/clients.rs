@@ -22,7 +22,7 @@ fn a_client_whose_last_segment_was_taken_over_mounts_again() {
         .unwrap();
     assert_eq!(master.ping(at(6), NODE).status, ClientStatus::NeedRemount);
     assert_eq!(master.ping(at(6), STRANGER).status, ClientStatus::Ok);
-    assert_eq!(master.report().clients, 1);
+    assert_eq!(master.report().totals.clients, 1);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_late_mount_call_takes_nothing_back_from_a_ping() {
     // The same mount again, by a thread that read the clock earlier.
     master.mount_segment(secs(1), NODE, segment(0, 100)).unwrap();
     master.tick(secs(15));
-    assert_eq!(master.report().clients, 1);
+    assert_eq!(master.report().totals.clients, 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_mounted_id_or_name_is_not_given_away() {
     ] {
         assert_eq!(master.mount_segment(at(0), client, spec), Err(taken.clone()));
     }
-    assert_eq!(master.report().capacity, 100);
+    assert_eq!(master.report().totals.capacity, 100);
 }
 
 #[test]
@@ -168,15 +168,15 @@ fn a_silent_client_is_suspended_and_comes_back_with_what_it_holds() {
     assert!(!has(&master, "a"));
     assert_eq!(master.get_replica_list(secs(12), key("a")).unwrap_err(), GetError::NotReady);
     assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::NeedRemount);
-    assert_eq!(master.report().expired_clients, 1);
-    assert_eq!(master.report().capacity, 0);
+    assert_eq!(master.report().totals.expired_clients, 1);
+    assert_eq!(master.report().totals.capacity, 0);
     let no_room = put(&master, secs(12), "b", 1).unwrap_err();
     assert!(matches!(no_room, PutStartError::TooFewSegments { .. }), "{no_room}");
     let back = master.remount_segments(secs(12), NODE, [segment(0, 100), segment(1, 50)]);
     assert_eq!(back, [Ok(Mounted::Reattached), Ok(Mounted::New)]);
     assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::Ok);
     assert!(has(&master, "a"));
-    assert_eq!(master.report().used, 10);
+    assert_eq!(master.report().totals.used, 10);
     assert_eq!(master.mount_segment(secs(12), NODE, segment(0, 100)), Ok(Mounted::Already));
 }
 
@@ -235,7 +235,7 @@ fn who_stays_away_too_long_comes_back_empty() {
     assert_eq!(master.report().segments.len(), 1);
     while master.tick(secs(72)) {}
     assert_eq!(master.report().segments.len(), 0);
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
     assert_eq!(master.mount_segment(secs(73), NODE, segment(0, 100)), Ok(Mounted::New));
     assert_eq!(put(&master, secs(73), "a", 100).unwrap().placements[0].extent.len(), 100);
 }
@@ -254,7 +254,7 @@ fn a_key_whose_holder_is_away_can_be_put_elsewhere() {
     master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
     let list = master.get_replica_list(secs(12), key("a")).unwrap();
     assert_eq!((list.placements.len(), list.slices.total_len()), (1, 20));
-    assert_eq!(master.report().used, 20);
+    assert_eq!(master.report().totals.used, 20);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_graceful_unmount_is_readable_until_its_time() {
     assert!(has(&master, "a"));
     while master.tick(secs(30)) {}
     assert!(!has(&master, "a"));
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
     assert_eq!(leave(NODE), Err(UnmountError::NotFound));
 }
 
@@ -398,7 +398,7 @@ fn what_a_client_does_not_bring_back_goes_in_its_time() {
     assert_eq!(master.report().segments.len(), 2);
     while master.tick(secs(71)) {}
     let report = master.report();
-    assert_eq!((report.segments.len(), report.objects, report.clients), (1, 0, 1));
+    assert_eq!((report.segments.len(), report.totals.objects, report.totals.clients), (1, 0, 1));
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn what_lost_its_segment_before_its_group_was_evicted_was_lost() {
     put(&master, at(2), "new", 100).unwrap();
     assert_eq!(events.removals(Removal::Evicted), ["evicted"]);
     assert_eq!(events.removals(Removal::SegmentLost), ["lost"]);
-    assert_eq!(master.report().evicted_objects, 1);
+    assert_eq!(master.report().totals.evicted_objects, 1);
 }
 
 #[test]
@@ -438,7 +438,7 @@ fn several_segments_of_one_client_come_and_go_by_themselves() {
     let pong = master.ping(at(0), NODE);
     assert_eq!(pong.status, ClientStatus::Ok);
     assert_ne!(pong.view, view);
-    assert_eq!(master.report().capacity, 200);
+    assert_eq!(master.report().totals.capacity, 200);
 }
 
 #[test]
@@ -458,8 +458,8 @@ fn what_was_lost_with_its_segment_is_neither_evicted_nor_removed() {
     master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
     // Nothing has looked at the lost ones yet when room is wanted for ten.
     put(&master, at(1), "new", 100).unwrap();
-    assert_eq!(master.report().evicted_objects, 10);
-    assert_eq!(master.report().evicted_bytes, 100);
+    assert_eq!(master.report().totals.evicted_objects, 10);
+    assert_eq!(master.report().totals.evicted_bytes, 100);
     assert_eq!(master.remove_all(at(1), true), 1);
     let lost = events.removals(Removal::SegmentLost);
     assert!(lost.len() == 10 && lost.iter().all(|key| key.starts_with("lost-")), "{lost:?}");

@@ -67,14 +67,14 @@ fn a_damaged_object_goes_when_its_owner_has_looked_and_the_next_put_works() {
     let what = KeyEventKind::Removed { generation, cause: Removal::Damaged };
     assert_eq!(master.explain(at(30), key("a")).history[0].kind, what);
     // Readers under lease may still be reading there.
-    assert_eq!(master.report().used, 10);
+    assert_eq!(master.report().totals.used, 10);
     let next = put_summed(&master, at(40), "a", &ReplicateConfig::default());
     assert!(!next.placements[0].extent.overlaps(grant.placements[0].extent));
     master.tick(secs(6));
-    assert_eq!(master.report().used, 10);
-    let damage = master.report().damage;
-    assert_eq!((damage.reports, damage.confirmed, damage.removed), (1, 1, 1));
-    assert_eq!((damage.denied, damage.dropped), (0, 0));
+    assert_eq!(master.report().totals.used, 10);
+    let totals = master.report().totals;
+    assert_eq!((totals.damage_reports, totals.damage_confirmed, totals.damage_removed), (1, 1, 1));
+    assert_eq!((totals.damage_denied, totals.damage_dropped), (0, 0));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn of_two_replicas_the_damaged_one_goes() {
     assert_eq!(list.placements[0].extent, grant.placements[0].extent);
     assert_eq!(list.placements[0].segment.spec().id, grant.placements[0].segment.spec().id);
     assert!(removals.removals(Removal::Damaged).is_empty());
-    assert_eq!(master.report().used, 10);
+    assert_eq!(master.report().totals.used, 10);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_liar_deletes_nothing_and_is_limited() {
         master.tick(secs(second));
     }
     assert_eq!(looks, 64, "owners stop checking for a reporter that is always wrong");
-    assert_eq!((master.report().objects, master.report().damage.denied), (1000, 64));
+    assert_eq!((master.report().totals.objects, master.report().totals.damage_denied), (1000, 64));
     // Others are believed all the same.
     assert_eq!(lie(OTHER, secs(60)), 64);
 }
@@ -163,7 +163,7 @@ fn reports_of_what_is_not_there_any_more_are_ignored() {
     put_summed(&master, at(0), "a", &ReplicateConfig::default());
     master.checked(at(0), NODE, check.id, Verdict::Damaged);
     assert!(has(&master, "a"));
-    assert_eq!(master.report().damage.removed, 0);
+    assert_eq!(master.report().totals.damage_removed, 0);
 }
 
 #[test]
@@ -246,6 +246,6 @@ fn what_is_being_copied_goes_when_that_is_over() {
     master.copy_revoke(at(1), NODE, key("a"), copy.handle, LateWrites::Impossible).unwrap();
     master.tick(at(2));
     assert!(!has(&master, "a"));
-    let damage = master.report().damage;
-    assert_eq!((damage.confirmed, damage.removed), (1, 1));
+    let totals = master.report().totals;
+    assert_eq!((totals.damage_confirmed, totals.damage_removed), (1, 1));
 }

@@ -78,7 +78,7 @@ fn read(master: &Master, now: Time, name: &str) -> Result<(bool, bool), GetError
 }
 
 fn disk_used(master: &Master) -> u64 {
-    master.report().disk_used
+    master.report().totals.disk_used
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn each_put_plans_a_file_while_the_tier_has_room() {
     assert!(!put(&master, at(0), "too-long", 41).unwrap().disk);
     assert!(put(&master, at(0), "b", 40).unwrap().disk);
     let report = master.report();
-    assert_eq!((report.disk_used, report.disk_capacity), (100, Some(100)));
-    assert_eq!((report.disk_no_room, report.disk_processing), (1, 2));
+    assert_eq!((report.totals.disk_used, report.disk_capacity), (100, Some(100)));
+    assert_eq!((report.totals.disk_no_room, report.totals.disk_processing), (1, 2));
     master.remove(at(0), key("a"), false).unwrap();
     assert!(put(&master, at(0), "c", 60).unwrap().disk);
 }
@@ -170,7 +170,7 @@ fn only_its_writer_ends_a_file_and_only_that_of_its_put() {
     assert_eq!(disk_end(&master, at(0), "a", grant.handle.generation), Ok(()));
     let revoked = master.disk_put_revoke(at(0), WRITER, a, put);
     assert_eq!(revoked, Err(PutFinishError::NotOpen));
-    assert_eq!(master.report().disk_put_ends, 1);
+    assert_eq!(master.report().totals.disk_put_ends, 1);
 }
 
 #[test]
@@ -184,8 +184,14 @@ fn eviction_takes_the_memory_and_leaves_the_file() {
     assert_eq!((list.generation, list.slices.total_len()), (generation, 100));
     assert_eq!(story.take()[0], "changed a memory Removed disk Complete");
     let report = master.report();
-    assert_eq!((report.used, report.objects, report.disk_only_objects), (100, 2, 1));
-    assert_eq!((report.evicted_objects, report.evicted_bytes, report.disk_used), (1, 100, 200));
+    assert_eq!(
+        (report.totals.used, report.totals.objects, report.totals.disk_only_objects),
+        (100, 2, 1)
+    );
+    assert_eq!(
+        (report.totals.evicted_objects, report.totals.evicted_bytes, report.totals.disk_used),
+        (1, 100, 200)
+    );
     assert_eq!(start(&master, at(2), "a", 1).unwrap_err(), PutStartError::AlreadyExists);
     assert_eq!(master.list_keys("a", ListCursor::default(), 9).keys[0].replicas, 1);
 }
@@ -199,11 +205,11 @@ fn what_is_on_disk_only_costs_eviction_nothing() {
         master.tick(secs(n * 10));
     }
     let report = master.report();
-    assert_eq!(report.disk_only_objects + report.used / 10, 1000);
-    assert!(report.eviction_offers <= 2 * report.evicted_objects, "{report:?}");
+    assert_eq!(report.totals.disk_only_objects + report.totals.used / 10, 1000);
+    assert!(report.totals.eviction_offers <= 2 * report.totals.evicted_objects, "{report:?}");
     // Nothing in memory is left to evict but these ten.
     put(&master, secs(100_000), "all", 100).unwrap();
-    assert_eq!(master.report().disk_only_objects, 1000);
+    assert_eq!(master.report().totals.disk_only_objects, 1000);
 }
 
 #[test]
@@ -239,7 +245,7 @@ fn a_file_that_never_comes_is_given_up_after_the_release_time_out() {
     assert_eq!(read(&master, secs(601), "evicted"), Err(GetError::NotFound));
     let late = disk_end(&master, secs(601), "evicted", gone.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
-    assert_eq!((disk_used(&master), master.report().disk_processing), (60, 0));
+    assert_eq!((disk_used(&master), master.report().totals.disk_processing), (60, 0));
 }
 
 #[test]
@@ -272,7 +278,10 @@ fn an_unfinished_put_with_its_file_written_is_over_at_the_time_out_and_stays() {
     master.tick(secs(600));
     assert_eq!(story.take(), ["changed a memory Removed disk Complete"]);
     let report = master.report();
-    assert_eq!((report.used, report.processing, report.disk_only_objects), (0, 0, 1));
+    assert_eq!(
+        (report.totals.used, report.totals.processing, report.totals.disk_only_objects),
+        (0, 0, 1)
+    );
     assert_eq!(read(&master, secs(600), "a"), Ok((false, true)));
     assert!(
         end(&master, secs(600), "a", grant.handle.generation).is_ok(),
@@ -285,7 +294,10 @@ fn a_revoked_put_goes_with_its_pending_file() {
     let (master, story) = told(with_disk(None), 100);
     let grant = start(&master, at(0), "a", 100).unwrap();
     master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
-    assert_eq!((master.report().used, disk_used(&master), master.report().objects), (0, 0, 0));
+    assert_eq!(
+        (master.report().totals.used, disk_used(&master), master.report().totals.objects),
+        (0, 0, 0)
+    );
     assert_eq!(
         disk_end(&master, at(0), "a", grant.handle.generation),
         Err(PutFinishError::NotFound)
@@ -304,7 +316,7 @@ fn a_revoked_put_whose_file_is_written_stays_with_it() {
     disk_end(&master, at(0), "a", grant.handle.generation).unwrap();
     master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((false, true)));
-    assert_eq!((master.report().used, master.report().processing), (0, 0));
+    assert_eq!((master.report().totals.used, master.report().totals.processing), (0, 0));
     let again = master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
 }
@@ -315,14 +327,14 @@ fn memory_alone_is_revoked_and_the_file_may_follow() {
     let grant = start(&master, at(0), "a", 100).unwrap();
     let put = grant.handle;
     master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible).unwrap();
-    assert_eq!((master.report().used, disk_used(&master)), (0, 100));
+    assert_eq!((master.report().totals.used, disk_used(&master)), (0, 100));
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotReady));
     assert_eq!(end(&master, at(0), "a", grant.handle.generation), Err(PutFinishError::NotOpen));
     let again = master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
     disk_end(&master, at(1), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(1), "a"), Ok((false, true)));
-    assert_eq!(master.report().disk_only_objects, 1);
+    assert_eq!(master.report().totals.disk_only_objects, 1);
 }
 
 #[test]
@@ -333,7 +345,10 @@ fn both_parts_revoked_leave_nothing() {
     master.disk_put_revoke(at(0), WRITER, key("a"), put).unwrap();
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotFound));
     let report = master.report();
-    assert_eq!((report.objects, report.disk_used, report.disk_processing), (0, 0, 0));
+    assert_eq!(
+        (report.totals.objects, report.totals.disk_used, report.totals.disk_processing),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -365,7 +380,7 @@ fn removal_takes_every_kind_and_says_what_there_was() {
         "removed Requested disk-only memory Removed disk Complete",
     ];
     assert_eq!(story.take(), lines);
-    assert_eq!((disk_used(&master), master.report().disk_only_objects), (80, 0));
+    assert_eq!((disk_used(&master), master.report().totals.disk_only_objects), (80, 0));
     // Its writer is told to delete what it wrote.
     let late = disk_end(&master, secs(10), "pending", pending.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
@@ -403,10 +418,13 @@ fn a_file_outlives_the_segment_of_its_object() {
     let revoked =
         master.put_revoke(at(0), WRITER, key("unwritten"), revoked, LateWrites::Impossible);
     assert_eq!(revoked, Ok(()));
-    assert_eq!((master.report().disk_only_objects, master.report().processing), (3, 0));
+    assert_eq!(
+        (master.report().totals.disk_only_objects, master.report().totals.processing),
+        (3, 0)
+    );
     assert_eq!(master.remove(at(0), key("written"), true), Ok(()));
     master.tick(secs(600));
-    assert_eq!((master.report().disk_only_objects, master.report().objects), (1, 1));
+    assert_eq!((master.report().totals.disk_only_objects, master.report().totals.objects), (1, 1));
     assert_eq!(disk_used(&master), 10);
 }
 
@@ -427,7 +445,7 @@ fn a_file_outlives_a_group_and_leaves_it() {
     put(&master, at(1), "c", 30).unwrap();
     assert_eq!(read(&master, at(1), "a"), Ok((false, true)));
     assert_eq!(read(&master, at(1), "b"), Err(GetError::NotFound));
-    assert_eq!(master.report().evicted_objects, 2);
+    assert_eq!(master.report().totals.evicted_objects, 2);
 }
 
 #[test]
@@ -455,7 +473,7 @@ fn a_deleted_file_is_noted_and_the_object_goes_with_its_last() {
     let lines =
         ["changed both memory Complete disk -", "removed DiskLost disk-only memory Removed disk -"];
     assert_eq!(story.take(), lines);
-    assert_eq!((disk_used(&master), master.report().disk_evictions), (90, 2));
+    assert_eq!((disk_used(&master), master.report().totals.disk_evictions), (90, 2));
 }
 
 #[test]
@@ -486,8 +504,12 @@ fn a_clock_that_leaps_leaves_the_books_right() {
     while master.tick(at(u64::MAX)) {}
     master.remove_all(at(u64::MAX), true);
     let report = master.report();
-    assert_eq!((report.objects, report.used, report.disk_used), (0, 0, 0), "{report:?}");
-    assert_eq!(report.disk_only_objects, 0);
+    assert_eq!(
+        (report.totals.objects, report.totals.used, report.totals.disk_used),
+        (0, 0, 0),
+        "{report:?}"
+    );
+    assert_eq!(report.totals.disk_only_objects, 0);
 }
 
 fn upsert(master: &Master, now: Time, name: &str, len: u64) -> PutGrant {
@@ -527,11 +549,11 @@ fn a_new_value_takes_the_place_of_the_old_when_its_file_is_written() {
     // The next one leaves it readable, and its memory alone: that may still be written.
     let next = upsert(&master, at(3), "a", 30).handle.generation;
     assert_eq!(read(&master, at(3), "a"), Ok((false, true)));
-    assert_eq!(master.report().used, 20 + 30);
+    assert_eq!(master.report().totals.used, 20 + 30);
     end(&master, at(4), "a", next).unwrap();
     assert_eq!(master.get_replica_list(at(4), key("a")).unwrap().generation, next);
     master.tick(secs(601));
-    assert_eq!((master.report().used, disk_used(&master)), (30, 0));
+    assert_eq!((master.report().totals.used, disk_used(&master)), (30, 0));
 }
 
 #[test]
@@ -546,7 +568,7 @@ fn a_value_that_waits_for_its_file_gives_way_to_its_replacement() {
     assert_eq!(error, PutStartError::InProgress { age: Duration::from_millis(29_999) });
     end(&master, secs(30), "a", new).unwrap();
     assert_eq!(read(&master, secs(30), "a"), Ok((true, false)));
-    assert_eq!(master.report().objects, 2);
+    assert_eq!(master.report().totals.objects, 2);
 }
 
 #[test]
@@ -555,9 +577,9 @@ fn clearing_a_segment_leaves_the_file_and_clearing_all_does_not() {
     put_both(&master, at(0), "a", 10);
     let clear = |segment| master.batch_replica_clear(at(0), WRITER, &[key("a")], segment);
     assert_eq!(clear(Some("segment-0")).len(), 1);
-    assert_eq!((read(&master, at(0), "a"), master.report().used), (Ok((false, true)), 0));
+    assert_eq!((read(&master, at(0), "a"), master.report().totals.used), (Ok((false, true)), 0));
     assert_eq!(clear(Some("segment-0")).len(), 0);
     assert_eq!(clear(None).len(), 0, "under lease");
     let clear = master.batch_replica_clear(secs(9), WRITER, &[key("a")], None);
-    assert_eq!((clear.len(), disk_used(&master), master.report().objects), (1, 0, 0));
+    assert_eq!((clear.len(), disk_used(&master), master.report().totals.objects), (1, 0, 0));
 }

@@ -649,7 +649,7 @@ fn only_so_many_jobs_are_at_work_and_known() {
     let refused = master.create_drain_job(at(0), &[&name], &[], 4).unwrap_err();
     assert_eq!(refused, DrainError::TooManyJobs);
     assert!(refused.is_retryable());
-    assert_eq!(master.report().drain_jobs, MAX_DRAIN_JOBS as u64);
+    assert_eq!(master.report().totals.drain_jobs, MAX_DRAIN_JOBS as u64);
     tick(&master, at(0));
     assert!(
         jobs.iter()

@@ -223,7 +223,7 @@ fn only_as_much_is_evicted_as_a_put_needs() {
         put(&master, at(n), &format!("{n}"), 10).unwrap();
     }
     put(&master, secs(10), "new", 95).unwrap();
-    assert_eq!(master.report().evicted_objects, 10);
+    assert_eq!(master.report().totals.evicted_objects, 10);
 }
 
 #[test]
@@ -236,10 +236,10 @@ fn above_the_high_watermark_a_tick_evicts_down_by_the_ratio() {
         put(&master, at(n), &format!("{n}"), 10).unwrap();
     }
     assert!(!master.tick(secs(10)));
-    assert_eq!(master.report().used, 900, "not above the watermark");
+    assert_eq!(master.report().totals.used, 900, "not above the watermark");
     put(&master, secs(10), "one-more", 10).unwrap();
     while master.tick(secs(10)) {}
-    assert_eq!(master.report().used, 700);
+    assert_eq!(master.report().totals.used, 700);
     assert_eq!(events.removals(Removal::Evicted)[..3], ["0", "1", "2"]);
 }
 
@@ -315,11 +315,11 @@ fn force_and_only_force_disregards_a_lease() {
     assert_eq!(master.remove_all(at(0), true), 1);
     assert_eq!(master.remove(at(0), key("open"), true), Err(RemoveError::NotReady));
     // They are not found any more; their readers go on until the leases end.
-    assert_eq!((master.report().objects, master.report().used), (1, 30));
+    assert_eq!((master.report().totals.objects, master.report().totals.used), (1, 30));
     master.tick(at(4999));
-    assert_eq!(master.report().used, 30);
+    assert_eq!(master.report().totals.used, 30);
     master.tick(at(5000));
-    assert_eq!(master.report().used, 10);
+    assert_eq!(master.report().totals.used, 10);
 }
 
 #[test]
@@ -362,9 +362,9 @@ fn a_soft_pin_lapses_without_access_and_comes_back_with_it() {
     assert!(pinned(at(half_an_hour * 1000 - 1)));
     assert!(!pinned(secs(half_an_hour)));
     master.tick(secs(half_an_hour));
-    assert_eq!(master.report().soft_pinned, 0);
+    assert_eq!(master.report().totals.soft_pinned, 0);
     master.exist(secs(half_an_hour), key("a"));
-    assert_eq!(master.report().soft_pinned, 1);
+    assert_eq!(master.report().totals.soft_pinned, 1);
     let later = half_an_hour + 60;
     assert_eq!(start(&master, secs(later), "b", 60).unwrap_err(), PutStartError::Full { len: 60 });
     // Lapsed again, without a tick in between.
@@ -381,9 +381,9 @@ fn a_soft_pin_that_lapsed_while_set_aside_comes_back_with_an_access() {
     assert_eq!(refused, PutStartError::AllLeased { len: 20 });
     let an_hour = secs(60 * 60);
     while master.tick(an_hour) {}
-    assert_eq!(master.report().soft_pinned, 0);
+    assert_eq!(master.report().totals.soft_pinned, 0);
     master.exist(an_hour, key("a"));
-    assert_eq!(master.report().soft_pinned, 1);
+    assert_eq!(master.report().totals.soft_pinned, 1);
 }
 
 fn lasting(millis: u64) -> ReplicateConfig {
@@ -415,7 +415,7 @@ fn soft_pins_of_their_own_durations_lapse_each_at_its_time() {
         assert_eq!(start(&master, at(59_999), "c", 25).unwrap_err(), full);
         // Noticed by a tick as well.
         while master.tick(at(60_060)) {}
-        assert_eq!(master.report().soft_pinned, 3, "{from:?}");
+        assert_eq!(master.report().totals.soft_pinned, 3, "{from:?}");
         put_as(&master, at(60_060), "c", 25, &lasting(86_400_000)).unwrap();
         assert_eq!(events.removals(Removal::Evicted), ["a minute"], "{from:?}");
         put(&master, secs(30 * 60), "d", 25).unwrap();
@@ -434,7 +434,7 @@ fn a_soft_pin_of_its_own_duration_lasts_while_the_object_is_used() {
         let now = at(minute * 59_000);
         assert!(master.exist(now, key("a")));
         while master.tick(now) {}
-        assert_eq!(master.report().soft_pinned, 1);
+        assert_eq!(master.report().totals.soft_pinned, 1);
     }
     let last = 29 * 59_000;
     assert_eq!(
@@ -481,7 +481,7 @@ fn a_clock_that_stands_still_or_leaps_breaks_nothing() {
         master.exist(now, key("b"));
         master.ping(now, NODE);
         master.tick(now);
-        assert!(master.report().used <= 100);
+        assert!(master.report().totals.used <= 100);
     }
 }
 

@@ -41,7 +41,7 @@ fn an_object_goes_some_time_after_it_was_first_read() {
     assert!(!master.exist(secs(101), key("read")));
     master.tick(secs(200));
     assert!(has(&master, "unread"));
-    assert_eq!((master.report().expired_objects, master.report().objects), (1, 1));
+    assert_eq!((master.report().totals.expired_objects, master.report().totals.objects), (1, 1));
 }
 
 #[test]
@@ -68,18 +68,18 @@ fn who_reads_it_may_do_so_until_the_lease_ends() {
     get(&master, at(0), "a").unwrap();
     get(&master, at(900), "a").unwrap();
     master.tick(at(1000));
-    assert_eq!((master.report().objects, master.report().used), (0, 60));
+    assert_eq!((master.report().totals.objects, master.report().totals.used), (0, 60));
     let leased = PutStartError::AllLeased { len: 60 };
     assert_eq!(start(&master, at(1000), "b", 60).unwrap_err(), leased);
     master.tick(at(5899));
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
     master.tick(at(5900));
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
     // The same when a request comes before a tick.
     put(&master, secs(10), "a", 60).unwrap();
     get(&master, secs(10), "a").unwrap();
     assert_eq!(get(&master, secs(11), "a"), Err(GetError::NotFound));
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
     put(&master, secs(15), "b", 60).unwrap();
 }
 
@@ -112,7 +112,7 @@ fn every_way_to_read_counts() {
     }
     assert!(page(at(0)).is_empty());
     master.tick(at(0));
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
 }
 
 #[test]
@@ -180,7 +180,10 @@ fn many_go_over_several_ticks_and_leave_nothing() {
     }
     assert!(ticks > 1, "no single tick holds a shard for all of them");
     let report = master.report();
-    assert_eq!((report.objects, report.used, report.expired_objects), (0, 0, 2500));
+    assert_eq!(
+        (report.totals.objects, report.totals.used, report.totals.expired_objects),
+        (0, 0, 2500)
+    );
 }
 
 #[test]
@@ -212,5 +215,5 @@ fn a_file_goes_with_the_rest_and_is_read_like_it() {
     assert_eq!(removals.removals(Removal::Expired), ["a"]);
     assert_eq!(get(&master, secs(11), "a"), Err(GetError::NotFound));
     master.tick(secs(15));
-    assert_eq!((master.report().used, master.report().objects), (0, 0));
+    assert_eq!((master.report().totals.used, master.report().totals.objects), (0, 0));
 }

@@ -246,7 +246,7 @@ fn files_that_a_whole_comparison_has_not_found_are_gone() {
     assert!(is_in_file(&master, "later"), "it was written since the comparison began");
     assert!(!is_in_file(&master, "memory only"), "it was not reported");
     assert!(master.exist(at(0), key("memory only")));
-    assert_eq!(master.report().disk_used, 110);
+    assert_eq!(master.report().totals.disk_used, 110);
 
     // An object that has nothing else goes with its file.
     assert!(ask(&master, 244 * MINUTE, NODE).compare);
@@ -335,7 +335,7 @@ fn files_of_another_master_are_objects_here() {
     );
     assert_eq!(report(&master, "b", theirs, 60), Ok(()), "above the quota; it is evicted");
     assert!(is_in_file(&master, "a") && is_in_file(&master, "b"));
-    assert_eq!(master.report().disk_used, 120);
+    assert_eq!(master.report().totals.disk_used, 120);
     assert!(ask(&master, 0, NODE).evict);
     let without = self::master(&[1000]);
     assert_eq!(report(&without, "a", theirs, 60), Err(FoundError::NoSharedTier));

@@ -62,11 +62,11 @@ fn every_grant_of_memory_names_its_time() {
     let copy = master.copy_start(secs(1), WRITER, key("a"), "segment-0", &["segment-1"]).unwrap();
     let moved = master.move_start(secs(1), WRITER, key("b"), "segment-0", "segment-2").unwrap();
     assert_eq!((copy.time_left, moved.time_left), (RELEASE, RELEASE));
-    let used = master.report().used;
+    let used = master.report().totals.used;
     master.tick(at(601_000 - 1));
-    assert_eq!(master.report().used, used - 30, "the upsert's time is up");
+    assert_eq!(master.report().totals.used, used - 30, "the upsert's time is up");
     master.tick(secs(601));
-    assert_eq!((master.report().used, master.report().transfers), (used - 90, 0));
+    assert_eq!((master.report().totals.used, master.report().totals.transfers), (used - 90, 0));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn what_everybody_can_see_of_a_put_does_not_end_it() {
         assert_eq!(master.memory_put_revoke(at(1), seen.owner, key("a"), stranger, late), refused);
     }
     assert!(!has(&master, "a"));
-    assert_eq!((master.report().used, master.report().processing), (60, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.processing), (60, 1));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_stranger_ends_no_copy_and_no_move() {
     ] {
         assert_eq!(refused, Err(TransferFinishError::IllegalClient));
     }
-    assert_eq!((master.report().used, master.report().transfers), (120, 2));
+    assert_eq!((master.report().totals.used, master.report().totals.transfers), (120, 2));
 }
 
 #[test]

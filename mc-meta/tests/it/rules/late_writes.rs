@@ -18,7 +18,7 @@ fn revoke(master: &Master, now: Time, name: &str, put: PutHandle, late: LateWrit
 }
 
 fn used(master: &Master) -> u64 {
-    master.report().used
+    master.report().totals.used
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_put_that_may_still_be_written_keeps_its_space_until_its_grant_ends() {
     let grant = start(&master, at(0), "a", 60).unwrap();
     assert!(revoke(&master, secs(1), "a", grant.handle, POSSIBLE));
     // The key is free at once.
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
     put(&master, secs(1), "a", 40).unwrap();
     master.remove(secs(1), key("a"), false).unwrap();
     let just_before = at(RELEASE * 1000 - 1);
@@ -58,7 +58,7 @@ fn a_fence_gives_the_space_of_a_revoked_put_back_and_only_to_its_putter() {
     assert!(!revoke(&master, secs(3), "a", put, POSSIBLE));
     assert_eq!(used(&master), 60);
     end(&master, secs(3), "a", other.generation).unwrap();
-    assert_eq!(master.report().put_revokes, 1);
+    assert_eq!(master.report().totals.put_revokes, 1);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn an_upsert_that_may_still_be_written_keeps_its_space_and_the_old_value_stays()
     let new = master.upsert_start(at(0), WRITER, &upsert).unwrap().handle;
     master.upsert_revoke(secs(1), WRITER, key("a"), new, POSSIBLE).unwrap();
     assert_eq!(master.get_replica_list(secs(1), key("a")).unwrap().generation, old);
-    assert_eq!((used(&master), master.report().processing), (100, 0));
+    assert_eq!((used(&master), master.report().totals.processing), (100, 0));
     let revoked = PutRevoke { key: key("a"), handle: new, late: IMPOSSIBLE };
     assert_eq!(master.batch_upsert_revoke(secs(2), WRITER, &[revoked]), [Ok(())]);
     assert_eq!(used(&master), 40);
@@ -85,7 +85,7 @@ fn a_put_that_gave_way_can_be_fenced_as_well() {
     let second = master.upsert_start(at(0), WRITER, &upsert).unwrap().handle;
     assert_eq!(used(&master), 100);
     assert!(revoke(&master, secs(1), "a", first, IMPOSSIBLE));
-    assert_eq!((used(&master), master.report().processing), (40, 1));
+    assert_eq!((used(&master), master.report().totals.processing), (40, 1));
     end(&master, secs(1), "a", second.generation).unwrap();
 }
 
@@ -105,7 +105,7 @@ fn copies_and_moves_that_may_still_be_written_keep_their_targets() {
         };
         let first = begin(at(0)).unwrap().handle;
         give_up(secs(1), WRITER, first, POSSIBLE).unwrap();
-        assert_eq!((used(&master), master.report().transfers), (120, 0));
+        assert_eq!((used(&master), master.report().totals.transfers), (120, 0));
         assert!(begin(secs(1)).is_err(), "the target has no room");
         assert!(give_up(secs(1), STRANGER, first, IMPOSSIBLE).is_err());
         assert_eq!(used(&master), 120);
@@ -128,9 +128,9 @@ fn the_memory_of_a_put_with_a_file_is_kept_as_well() {
     let put = start(&master, at(0), "a", 60).unwrap().handle;
     let revoke = |late| master.memory_put_revoke(at(0), WRITER, key("a"), put, late);
     revoke(POSSIBLE).unwrap();
-    assert_eq!((used(&master), master.report().objects), (60, 1));
+    assert_eq!((used(&master), master.report().totals.objects), (60, 1));
     revoke(IMPOSSIBLE).unwrap();
-    assert_eq!((used(&master), master.report().objects), (0, 1));
+    assert_eq!((used(&master), master.report().totals.objects), (0, 1));
     master.disk_put_end(at(1), WRITER, key("a"), put).unwrap();
     // One whose file is written already stays, without its memory.
     let put = start(&master, at(2), "b", 60).unwrap().handle;

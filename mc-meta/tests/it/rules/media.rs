@@ -65,7 +65,7 @@ fn a_put_that_asks_for_no_medium_goes_to_dram() {
     let report = master.report();
     let others = report.segments.iter().filter(|segment| segment.spec.medium != DRAM);
     assert_eq!(others.map(|segment| segment.used).sum::<u64>(), 0);
-    assert_eq!((report.used, report.evicted_objects), (1000, 100));
+    assert_eq!((report.totals.used, report.totals.evicted_objects), (1000, 100));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn room_is_made_in_the_medium_of_the_put_only() {
         put_as(&master, at(100 + n), &format!("ssd-{n}"), 10, &asking(SSD)).unwrap();
     }
     let report = master.report();
-    assert_eq!((report.used, report.evicted_objects), (200, 5));
+    assert_eq!((report.totals.used, report.totals.evicted_objects), (200, 5));
     for n in 0..10 {
         assert!(master.exist(at(200), key(&format!("dram-{n}"))), "dram-{n}");
     }

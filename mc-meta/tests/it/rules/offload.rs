@@ -169,7 +169,7 @@ fn an_object_is_written_when_its_put_ends() {
         (list.local_disks[0].client, &list.local_disks[0].disk.endpoint),
         (NODE, &endpoint(NODE))
     );
-    assert_eq!((used(&master), master.report().offload.written_bytes), (10, 10));
+    assert_eq!((used(&master), master.report().totals.offload_written_bytes), (10, 10));
     assert_eq!(notify(&master, at(0), &jobs, true), [Err(OffloadError::NotPending)]);
 }
 
@@ -197,7 +197,7 @@ fn what_is_on_its_way_to_a_disk_is_not_evicted() {
     notify(&master, at(1), &jobs, true)[0].unwrap();
     put(&master, secs(10), "b", 1).unwrap();
     assert_eq!(read(&master, secs(10), "a"), Ok((false, 1)));
-    assert_eq!(master.report().disk_only_objects, 1);
+    assert_eq!(master.report().totals.disk_only_objects, 1);
 }
 
 #[test]
@@ -270,13 +270,13 @@ fn with_on_evict_an_object_is_written_before_it_is_evicted() {
     }
     let jobs = fetch(&master, at(5));
     assert_eq!(names(&jobs), ["a"]);
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
     notify(&master, at(5), &jobs, true)[0].unwrap();
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
     put(&master, at(6), "c", 50).unwrap();
     assert_eq!(read(&master, at(6), "a"), Ok((false, 1)));
     // What is on a disk is evicted at once.
-    assert_eq!(master.report().evicted_objects, 1);
+    assert_eq!(master.report().totals.evicted_objects, 1);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn with_on_evict_only_the_replica_that_is_read_stays_until_it_is_written() {
     master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
     put_as(&master, at(0), "a", 100, &ReplicateConfig::default().replicas(2)).unwrap();
     put(&master, at(1), "b", 100).unwrap();
-    assert_eq!(master.report().used, 200);
+    assert_eq!(master.report().totals.used, 200);
     let jobs = fetch(&master, at(1));
     assert_eq!(names(&jobs), ["a"]);
     let list = master.get_replica_list(at(1), key("a")).unwrap();
@@ -311,7 +311,7 @@ fn above_the_watermark_a_tick_has_written_what_it_would_evict() {
     let jobs = fetch(&master, secs(3));
     assert_eq!(names(&jobs), ["0", "1", "2", "3", "4", "5"]);
     notify(&master, secs(3), &jobs, true);
-    assert_eq!((master.report().used, master.report().disk_only_objects), (40, 6));
+    assert_eq!((master.report().totals.used, master.report().totals.disk_only_objects), (40, 6));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
         assert!(start(&master, at(1), "b", 1).is_err());
         let jobs = fetch(&master, at(1));
         notify(&master, at(1), &jobs, false)[0].unwrap();
-        assert_eq!((has(&master, "a"), master.report().used == 0), (!force, force));
+        assert_eq!((has(&master, "a"), master.report().totals.used == 0), (!force, force));
         // Offered again when room is wanted again.
         assert_eq!(start(&master, at(2), "b", 1).is_ok(), force);
         assert_eq!(fetch(&master, at(2)).len(), usize::from(!force));
@@ -431,9 +431,9 @@ fn the_watermark_counts_on_no_disk_that_hangs() {
     while master.tick(at(1000)) {}
     assert_eq!(fetch(&master, at(1000)).len(), 6);
     while master.tick(secs(3)) {}
-    assert_eq!(master.report().used, 100, "they are being written");
+    assert_eq!(master.report().totals.used, 100, "they are being written");
     while master.tick(secs(4)) {}
-    assert_eq!(master.report().used, 60, "others go without a disk");
+    assert_eq!(master.report().totals.used, 60, "others go without a disk");
 }
 
 #[test]
@@ -547,7 +547,7 @@ fn objects_on_the_disk_of_a_client_that_goes_cannot_be_read() {
         assert_eq!(read(&master, secs(20), name), Err(GetError::NotReady));
     }
     assert_eq!(master.offload_heartbeat(secs(20), NODE, true, 9), Err(OffloadError::NoDisk));
-    assert_eq!((master.report().objects, master.local_disks().len()), (3, 0));
+    assert_eq!((master.report().totals.objects, master.local_disks().len()), (3, 0));
     // Too long.
     let day = 24 * 3600;
     master.ping(secs(day + 100), OTHER);
@@ -584,7 +584,7 @@ fn what_is_on_an_unmounted_disk_alone_is_gone_unless_it_is_kept() {
         master.unmount_local_disk(at(0), NODE, keep).unwrap();
         assert_eq!(read(&master, at(0), "a"), Err(expected));
         while master.tick(at(0)) {}
-        assert_eq!(master.report().objects, u64::from(keep));
+        assert_eq!(master.report().totals.objects, u64::from(keep));
     }
 }
 
@@ -601,10 +601,10 @@ fn a_client_with_a_disk_alone_lives_by_its_pings() {
     master.mount_local_disk(at(0), NODE, disk(NODE), true).unwrap();
     pings(secs(5));
     master.tick(secs(15));
-    assert_eq!((master.local_disks().len(), master.report().clients), (1, 1));
+    assert_eq!((master.local_disks().len(), master.report().totals.clients), (1, 1));
     pings(secs(15));
     master.tick(secs(26));
-    assert_eq!((master.local_disks().len(), master.report().clients), (0, 0));
+    assert_eq!((master.local_disks().len(), master.report().totals.clients), (0, 0));
     pings(secs(26));
     master.mount_local_disk(secs(26), NODE, disk(NODE), true).unwrap();
     master.unmount_local_disk(secs(26), NODE, false).unwrap();
@@ -750,7 +750,7 @@ fn what_is_found_must_be_what_is_known() {
         assert_eq!(found(&master, NODE, "b", other, len), Err(FoundError::WrongLength));
     }
     assert_eq!(found(&master, OTHER, "a", put, 30), Err(FoundError::NoDisk));
-    assert_eq!(master.report().objects, 2);
+    assert_eq!(master.report().totals.objects, 2);
 }
 
 #[test]

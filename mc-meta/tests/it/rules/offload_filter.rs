@@ -14,7 +14,7 @@ fn filtering(on_evict: bool, filter: OffloadFilter) -> MasterConfig {
 }
 
 fn filtered(master: &Master) -> u64 {
-    master.report().offload.filtered
+    master.report().totals.offload_filtered
 }
 
 fn read(master: &Master, now: Time, name: &str) {
@@ -40,7 +40,10 @@ fn an_object_is_written_after_its_first_use() {
     notify(&master, at(2), &jobs, true).into_iter().for_each(Result::unwrap);
     read(&master, at(2), "read");
     assert_eq!((fetch(&master, at(2)).len(), filtered(&master)), (0, 5));
-    assert_eq!((master.report().offload.queued, master.report().offload.written), (2, 2));
+    assert_eq!(
+        (master.report().totals.offload_queued, master.report().totals.offload_written),
+        (2, 2)
+    );
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn without_a_filter_all_are_written() {
     let master = with_disk(filtering(false, OffloadFilter::All), 1000);
     put(&master, at(0), "a", 30).unwrap();
     write_all(&master, at(0));
-    assert_eq!((filtered(&master), master.report().offload.written), (0, 1));
+    assert_eq!((filtered(&master), master.report().totals.offload_written), (0, 1));
     let master = with_disk(filtering(true, OffloadFilter::All), 30);
     put(&master, at(0), "a", 30).unwrap();
     let _ = start(&master, secs(60), "b", 30);

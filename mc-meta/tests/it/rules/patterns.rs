@@ -64,7 +64,7 @@ fn what_a_pattern_finds_is_under_lease_and_counted() {
     assert_eq!(list.placements[0].extent, grant.placements[0].extent);
     assert!(!master.describe(at(0), key("found")).unwrap().lease.is_zero());
     assert!(master.describe(at(0), key("other")).unwrap().lease.is_zero());
-    assert_eq!((master.report().get_hits, master.report().get_misses), (1, 0));
+    assert_eq!((master.report().totals.get_hits, master.report().totals.get_misses), (1, 0));
 }
 
 #[test]
@@ -123,5 +123,5 @@ fn a_pattern_removes_what_it_matches_and_may_go() {
     assert_eq!(removals.removals(Removal::Requested), ["m/leased"]);
     assert!(has(&master, "other") && has(&master, "m/copied"));
     let report = master.report();
-    assert_eq!((report.objects, report.removed_objects), (3, 2));
+    assert_eq!((report.totals.objects, report.totals.removed_objects), (3, 2));
 }

@@ -44,7 +44,7 @@ fn a_preferred_segment_is_used_while_it_has_room() {
     // Full, and then any other will do. Nothing is evicted for a preference.
     let grant = put_as(&master, at(0), "far", 25, &config).unwrap();
     assert_ne!(names(&grant), ["segment-5"]);
-    assert_eq!(master.report().evicted_objects, 0);
+    assert_eq!(master.report().totals.evicted_objects, 0);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_one_segment_with_room_among_many_is_found() {
     master.remove(at(0), key("key-123"), false).unwrap();
     put(&master, at(0), "new", 10).unwrap();
     let report = master.report();
-    assert_eq!((report.evicted_objects, report.used), (0, 2000));
+    assert_eq!((report.totals.evicted_objects, report.totals.used), (0, 2000));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_excluded_segment_gets_nothing() {
     // What cannot fit where it may go evicts nothing.
     let too_large = PutStartError::TooLarge { len: 101, largest_object: 100 };
     assert_eq!(start_as(&master, at(0), "b", 101, &config).unwrap_err(), too_large);
-    assert_eq!(master.report().evicted_objects, 0);
+    assert_eq!(master.report().totals.evicted_objects, 0);
 
     let all = config.exclude("segment-0").exclude("segment-2");
     let error = start_as(&master, at(0), "c", 1, &all).unwrap_err();
@@ -133,7 +133,7 @@ fn each_want_of_room_is_an_error_of_its_own() {
     let error = start(&master, at(0), "a", 50).unwrap_err();
     assert_eq!(error, PutStartError::AllLeased { len: 50 });
     assert!(error.is_retryable());
-    assert_eq!(master.report().put_start_no_room, 4);
+    assert_eq!(master.report().totals.put_start_no_room, 4);
 
     // One that waits is refused once, however often it asks.
     let config = ReplicateConfig::default();
@@ -143,7 +143,7 @@ fn each_want_of_room_is_an_error_of_its_own() {
         master.upsert_start_again(at(0), WRITER, &waiting).unwrap_err();
     }
     let report = master.report();
-    assert_eq!((report.put_start_no_room, report.put_start_retries), (4, 32));
+    assert_eq!((report.totals.put_start_no_room, report.totals.put_start_retries), (4, 32));
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn without_the_setting_nothing_comes_back() {
         read(&master, at(2), "a").unwrap();
     }
     assert!(fetch(&master, at(2)).is_empty());
-    assert_eq!(master.report().promotion.hits, 0);
+    assert_eq!(master.report().totals.promotion_hits, 0);
 }
 
 #[test]
@@ -72,16 +72,16 @@ fn an_object_read_often_enough_comes_back_and_is_evicted_again() {
     assert!(fetch(&master, at(2)).is_empty(), "read once");
     let space = begun(&master, at(2), generation).placement;
     assert_eq!((space.segment.client(), space.extent.len()), (NODE, 60));
-    assert_eq!((master.report().used, read(&master, at(3), "a")), (100, Ok((false, 1))));
+    assert_eq!((master.report().totals.used, read(&master, at(3), "a")), (100, Ok((false, 1))));
     ended(&master, at(4), generation).unwrap();
     let list = master.get_replica_list(at(4), key("a")).unwrap();
     assert_eq!((list.placements[0].extent, list.generation), (space.extent, generation));
-    assert_eq!(master.report().disk_only_objects, 0);
+    assert_eq!(master.report().totals.disk_only_objects, 0);
     assert_eq!(ended(&master, at(4), generation), Err(PromotionError::NoTask));
     // It is a victim like any other.
     put(&master, secs(10), "d", 100).unwrap();
     assert_eq!(read(&master, secs(10), "a"), Ok((false, 1)));
-    assert_eq!(master.report().promotion.promoted_bytes, 60);
+    assert_eq!(master.report().totals.promotion_promoted_bytes, 60);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn reads_from_memory_bring_nothing_back() {
 fn what_is_on_its_way_is_queued_once() {
     let (master, generation) = with_one_on_disk(promoting());
     (0..5).for_each(|_| assert!(read(&master, at(2), "a").is_ok()));
-    assert_eq!(master.report().promotions_pending, 1);
+    assert_eq!(master.report().totals.promotions_pending, 1);
     assert_eq!(fetch(&master, at(2)).len(), 1);
     read(&master, at(2), "a").unwrap();
     assert!(fetch(&master, at(2)).is_empty());
@@ -116,7 +116,7 @@ fn above_the_watermark_nothing_is_queued_until_there_is_room() {
     put(&master, at(2), "d", 60).unwrap();
     read(&master, at(2), "a").unwrap();
     let report = master.report();
-    assert_eq!((report.promotions_pending, report.promotion_candidates), (0, 1));
+    assert_eq!((report.totals.promotions_pending, report.totals.promotion_candidates), (0, 1));
     master.remove(at(3), key("d"), true).unwrap();
     master.tick(at(100));
     assert_eq!(names(&fetch(&master, at(100))), ["a"]);
@@ -185,7 +185,7 @@ fn a_failure_gives_the_space_back_at_once_and_may_be_told_twice() {
     assert_eq!(fail(OTHER), Err(PromotionError::IllegalClient));
     assert_eq!(fail(NODE), Ok(()));
     assert_eq!(fail(NODE), Ok(()));
-    assert_eq!((master.report().used, master.report().promotion.failed), (40, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.promotion_failed), (40, 1));
     assert_eq!(ended(&master, at(2), generation), Err(PromotionError::NoTask));
     // Another read tries again.
     begun(&master, at(3), generation);
@@ -202,9 +202,12 @@ fn space_that_a_client_may_still_write_to_is_kept_from_others() {
         go(&master);
         while master.tick(secs(2)) {}
         assert_eq!(ended(&master, secs(2), generation), Err(PromotionError::NoTask));
-        assert_eq!(master.report().used, 100);
+        assert_eq!(master.report().totals.used, 100);
         master.tick(secs(601));
-        assert_eq!((master.report().used, master.report().promotions_pending), (40, 0));
+        assert_eq!(
+            (master.report().totals.used, master.report().totals.promotions_pending),
+            (40, 0)
+        );
         assert!(!has(&master, "a"));
     }
 }
@@ -214,7 +217,7 @@ fn a_client_that_is_not_heard_of_has_its_time() {
     let (master, generation) = with_one_on_disk(promoting());
     begun(&master, secs(1), generation);
     while master.tick(secs(700)) {}
-    assert_eq!((master.report().used, master.report().promotion.expired), (40, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.promotion_expired), (40, 1));
     assert_eq!(ended(&master, secs(700), generation), Err(PromotionError::NoTask));
     assert_eq!(read(&master, secs(700), "a"), Ok((false, 1)));
 }
@@ -246,7 +249,7 @@ fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
     assert!(!master.beat(at(1), OTHER, says_so).disk_work, "it contributes nothing");
     (0..2).for_each(|_| assert!(read(&master, at(1), "a").is_ok()));
     assert!(master.beat(at(1), NODE, says_so).disk_work);
-    assert_eq!(master.report().promotions_pending, 1);
+    assert_eq!(master.report().totals.promotions_pending, 1);
     let jobs = fetch(&master, at(1));
     assert_eq!(names(&jobs), ["a"]);
     assert!(!master.beat(at(1), NODE, says_so).disk_work);

@@ -15,14 +15,14 @@ fn the_longest_objects_overflow_nothing() {
     let config = ReplicateConfig::default().replicas(3);
     put_as(&master, at(0), "a", LONGEST, &config).unwrap();
     put_as(&master, at(0), "b", LONGEST, &config).unwrap();
-    assert_eq!(master.report().used, u64::MAX, "the sum stays at the largest number");
+    assert_eq!(master.report().totals.used, u64::MAX, "the sum stays at the largest number");
     // Makes room, which adds the victims' bytes up.
     put_as(&master, at(1), "c", LONGEST, &config).unwrap();
     assert!(!has(&master, "a"));
     master.tick(at(2));
-    assert!(master.report().evicted_objects >= 2, "above the watermark");
+    assert!(master.report().totals.evicted_objects >= 2, "above the watermark");
     master.remove_all(at(2), true);
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn an_ended_put_may_be_ended_again_but_not_revoked() {
         assert_eq!(revoked, Err(PutFinishError::NotOpen));
     }
     assert!(has(&master, "a"));
-    assert_eq!(master.report().put_ends, 1);
+    assert_eq!(master.report().totals.put_ends, 1);
     assert_eq!(end(&master, at(0), "b", grant.handle.generation), Err(PutFinishError::NotFound));
 }
 
@@ -128,7 +128,7 @@ fn malformed_puts_are_refused_and_cost_nothing() {
     config.preferred_segments = vec!["x".into(); MAX_NAMED_SEGMENTS + 1];
     let too_many = InvalidPut::TooManySegments { count: MAX_NAMED_SEGMENTS + 1 };
     assert_eq!(start(&[1], &config), Some(too_many));
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
     // What lies at the limits is fine.
     let config = ReplicateConfig::default().replicas(MAX_REPLICAS as u32).soft_pin_for(day);
     assert_eq!(start(&many[1..], &config), None);

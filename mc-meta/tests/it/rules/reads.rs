@@ -23,7 +23,7 @@ fn nobody_reads_what_is_not_finished() {
     let info = master.describe(at(0), key("a")).unwrap();
     assert_eq!(info.replicas[0].status, ReplicaStatus::Complete);
     let report = master.report();
-    assert_eq!((report.get_hits, report.get_misses), (1, 2));
+    assert_eq!((report.totals.get_hits, report.totals.get_misses), (1, 2));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn questions_are_counted_whatever_their_answer() {
     start(&master, at(0), "open", 10).unwrap();
     let counted = || {
         let report = master.report();
-        (report.exist_hits, report.exist_misses)
+        (report.totals.exist_hits, report.totals.exist_misses)
     };
     assert!(master.exist(at(0), key("a")) && !master.exist(at(0), key("b")));
     assert_eq!(counted(), (1, 1));
@@ -59,7 +59,7 @@ fn questions_are_counted_whatever_their_answer() {
     // The first missing key ends the prefix: the third is not looked up.
     assert_eq!(master.longest_prefix(at(0), ["a", "b", "a"].map(key)), 1);
     assert_eq!(counted(), (3, 4));
-    assert_eq!((master.report().get_hits, master.report().get_misses), (0, 0));
+    assert_eq!((master.report().totals.get_hits, master.report().totals.get_misses), (0, 0));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn describing_is_no_access() {
     assert_eq!(info.idle, Duration::from_secs(7));
     assert!(info.lease.is_zero());
     assert_eq!(master.describe(secs(7), key("b")).unwrap_err(), GetError::NotFound);
-    assert_eq!(master.report().get_hits, 0);
+    assert_eq!(master.report().totals.get_hits, 0);
 }
 
 /// Every key below `prefix`, page by page; panics when one comes twice.

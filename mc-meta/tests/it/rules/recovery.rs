@@ -365,8 +365,20 @@ fn what_administrators_see_is_the_same_when_the_clients_are_back() {
     }
     let (before, after) = (master.report(), again.report());
     assert_eq!(
-        (after.objects, after.processing, after.used, after.capacity, after.clients),
-        (before.objects, before.processing, before.used, before.capacity, before.clients)
+        (
+            after.totals.objects,
+            after.totals.processing,
+            after.totals.used,
+            after.totals.capacity,
+            after.totals.clients
+        ),
+        (
+            before.totals.objects,
+            before.totals.processing,
+            before.totals.used,
+            before.totals.capacity,
+            before.totals.clients
+        )
     );
     let books = |report: &mc_meta::MasterReport| {
         let mut books: Vec<_> =
@@ -384,13 +396,13 @@ fn nobody_reads_from_a_segment_before_its_client_is_back() {
     assert!(matches!(master.get_replica_list(LATER, name), Err(GetError::NotReady)));
     let no_room = start(&master, LATER, "new", 10).unwrap_err();
     assert_eq!(no_room, PutStartError::TooFewSegments { mounted: 0 });
-    assert_eq!(master.report().clients, 0);
+    assert_eq!(master.report().totals.clients, 0);
     let statuses = master.report().segments;
     assert!(statuses.iter().all(|segment| segment.status == SegmentStatus::Suspended));
     assert_eq!(master.ping(LATER, NODE).status, mc_meta::ClientStatus::NeedRemount);
     remount_all(&master, LATER);
     master.get_replica_list(LATER, name).unwrap();
-    assert_eq!(master.report().clients, 1);
+    assert_eq!(master.report().totals.clients, 1);
     put(&master, LATER, "new", 10).unwrap();
 }
 
@@ -504,7 +516,7 @@ fn clients_that_do_not_come_back_are_given_up() {
         assert_eq!(master.report().segments.len(), 1);
         while master.tick(due) {}
         let report = master.report();
-        assert_eq!((report.segments.len(), report.objects), (0, 0));
+        assert_eq!((report.segments.len(), report.totals.objects), (0, 0));
         let spec = segment(0, 1000);
         assert_eq!(master.unmount_segment(due, NODE, spec.id), Err(UnmountError::NotFound));
     }
@@ -575,7 +587,7 @@ fn an_unfinished_put_can_be_ended() {
     master.put_revoke(LATER, WRITER, key("b"), second.handle, LateWrites::Impossible).unwrap();
     remount_all(&master, LATER);
     assert!(has(&master, "a") && !has(&master, "b"));
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
 }
 
 #[test]
@@ -587,9 +599,9 @@ fn an_unfinished_put_has_its_whole_time_again() {
     remount_all(&master, now);
     let timeout = master.config().put_start_release_timeout;
     master.tick(before(now + timeout));
-    assert_eq!(master.report().processing, 1);
+    assert_eq!(master.report().totals.processing, 1);
     master.tick(now + timeout);
-    assert_eq!((master.report().processing, master.report().used), (0, 0));
+    assert_eq!((master.report().totals.processing, master.report().totals.used), (0, 0));
 }
 
 #[test]
@@ -724,11 +736,11 @@ fn files_outlast_a_restart() {
     master.get_replica_list(LATER, key("open")).unwrap();
     let due = LATER + config.put_start_release_timeout;
     while master.tick(due) {}
-    assert_eq!(master.report().objects, 2);
+    assert_eq!(master.report().totals.objects, 2);
     // Without a tier there are no files.
     config.disk = None;
     let (master, report) = rebuild_with(config, &export(&former, LATER), LATER);
-    assert_eq!((master.report().objects, report.lost, report.dropped.total()), (0, 2, 0));
+    assert_eq!((master.report().totals.objects, report.lost, report.dropped.total()), (0, 2, 0));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_lease_is_renewed_from_now_on() {
     assert_eq!(renew(&master, secs(100), "a", grant.handle.generation), Ok(LEASE));
     assert_eq!(master.describe(secs(100), key("a")).unwrap().lease, LEASE);
     let report = master.report();
-    assert_eq!((report.get_hits, report.get_misses), (1, 0));
+    assert_eq!((report.totals.get_hits, report.totals.get_misses), (1, 0));
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn a_lease_is_that_of_one_put() {
     assert_eq!(late.unwrap_err().code(), ErrorCode::LeaseExpired);
     // Its space is kept as long as was promised, and no longer.
     master.tick(at(5001));
-    assert_eq!(master.report().used, 80);
+    assert_eq!(master.report().totals.used, 80);
     master.tick(at(5002));
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
     assert_eq!(renew(&master, secs(6), "a", second.handle.generation), Ok(LEASE));
 }
 

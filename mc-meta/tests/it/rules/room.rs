@@ -44,7 +44,7 @@ fn pool(config: MasterConfig, segments: u64) -> (Master, Recorder) {
 }
 
 fn used(master: &Master) -> u64 {
-    master.report().used
+    master.report().totals.used
 }
 
 #[test]
@@ -136,18 +136,22 @@ fn nothing_is_lost_for_a_put_that_cannot_be_helped_and_its_search_is_remembered(
             put_as(&master, at(1000), &name, SMALL, &there.hard_pin()).unwrap();
         }
     }
-    let objects = master.report().objects;
+    let objects = master.report().totals.objects;
     let error = start(&master, secs(100), "large", 8 * SMALL).unwrap_err();
     assert_eq!(error, PutStartError::Full { len: 8 * SMALL });
-    let offers = master.report().eviction_offers;
+    let offers = master.report().totals.eviction_offers;
     for n in 0..100 {
         let now = secs(100) + Duration::from_millis(n / 2);
         start(&master, now, "large", 8 * SMALL + n).unwrap_err();
     }
     let report = master.report();
-    assert_eq!(report.objects, objects, "{:?}", events.removals(Removal::Evicted));
+    assert_eq!(report.totals.objects, objects, "{:?}", events.removals(Removal::Evicted));
     // The coldest object is looked at each time, and no others.
-    assert!(report.eviction_offers - offers <= 200, "{}", report.eviction_offers - offers);
+    assert!(
+        report.totals.eviction_offers - offers <= 200,
+        "{}",
+        report.totals.eviction_offers - offers
+    );
     put(&master, secs(100), "small", 7 * SMALL).unwrap();
     assert_eq!(events.removals(Removal::Evicted).len(), 7);
 }

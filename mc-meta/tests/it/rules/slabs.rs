@@ -30,13 +30,13 @@ fn slabs_of_one_size_serve_another_when_they_are_empty() {
         put(&master, at(0), &format!("small-{n}"), MIB / 2).unwrap();
     }
     let full = master.report();
-    assert!(full.used > 15 * MIB, "{}", full.used);
-    assert_eq!(master.remove_all(at(0), true), full.objects);
-    assert_eq!(master.report().used, 0);
+    assert!(full.totals.used > 15 * MIB, "{}", full.totals.used);
+    assert_eq!(master.remove_all(at(0), true), full.totals.objects);
+    assert_eq!(master.report().totals.used, 0);
     for n in 0..4 {
         put(&master, at(0), &format!("large-{n}"), 4 * MIB).unwrap();
     }
-    assert_eq!(master.report().evicted_objects, full.evicted_objects);
+    assert_eq!(master.report().totals.evicted_objects, full.totals.evicted_objects);
 }
 
 #[test]
@@ -47,5 +47,5 @@ fn under_pressure_objects_of_another_size_make_room() {
     }
     put(&master, at(100), "large", 3 * MIB).unwrap();
     assert!(has(&master, "large"));
-    assert!(master.report().used <= 16 * MIB);
+    assert!(master.report().totals.used <= 16 * MIB);
 }

@@ -73,7 +73,7 @@ fn every_segment_with_room_is_looked_at_before_one_object_is_evicted() {
         master.remove(at(0), key("key-123"), false).unwrap();
         put(&master, at(0), "new", 10).unwrap();
         let report = master.report();
-        assert_eq!((report.evicted_objects, report.used), (0, 2000), "{strategy}");
+        assert_eq!((report.totals.evicted_objects, report.totals.used), (0, 2000), "{strategy}");
     }
 }
 
@@ -160,5 +160,5 @@ fn what_does_not_fit_near_the_writer_goes_elsewhere() {
     mount(&master, NODE, 1, "far", 10);
     assert_eq!(put(&master, at(0), "a", 10).unwrap().placements[0].segment.client(), WRITER);
     assert_eq!(put(&master, at(0), "b", 10).unwrap().placements[0].segment.client(), NODE);
-    assert_eq!(master.report().evicted_objects, 0);
+    assert_eq!(master.report().totals.evicted_objects, 0);
 }

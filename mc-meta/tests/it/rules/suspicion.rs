@@ -31,7 +31,7 @@ fn suspects(master: &Master) -> Vec<u128> {
     let suspects = segments.iter().filter(|segment| segment.is_suspect);
     let mut numbers: Vec<u128> = suspects.map(|segment| segment.spec.id.as_u128()).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers.len() as u64, master.report().suspicion.suspects);
+    assert_eq!(numbers.len() as u64, master.report().totals.suspicion_suspects);
     numbers
 }
 
@@ -50,13 +50,16 @@ fn nothing_is_placed_where_two_sources_found_nobody_until_the_node_is_heard_of()
         let grant = put(&master, at(100), name, 60).unwrap();
         assert_eq!(grant.placements[0].segment.spec().id, SegmentId::from_u128(1));
     }
-    assert_eq!(master.report().objects, 1);
+    assert_eq!(master.report().totals.objects, 1);
     master.ping(at(900), node(0));
     assert!(suspects(&master).is_empty());
     let two = ReplicateConfig::default().replicas(2);
     assert_eq!(put_as(&master, at(900), "d", 30, &two).unwrap().placements.len(), 2);
-    let totals = master.report().suspicion;
-    assert_eq!((totals.reports, totals.suspected, totals.cleared), (3, 1, 1));
+    let totals = master.report().totals;
+    assert_eq!(
+        (totals.suspicion_reports, totals.suspicion_suspected, totals.suspicion_cleared),
+        (3, 1, 1)
+    );
 }
 
 #[test]
@@ -98,8 +101,8 @@ fn a_liar_shuts_out_nobody_whose_heartbeat_is_on_time() {
             assert!(suspects(&master).is_empty(), "at {now}");
         }
     }
-    let totals = master.report().suspicion;
-    assert!(totals.reports - totals.dropped < 1000, "{totals:?}");
+    let totals = master.report().totals;
+    assert!(totals.suspicion_reports - totals.suspicion_dropped < 1000, "{totals:?}");
 }
 
 #[test]
@@ -126,8 +129,11 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
         }
         assert!(suspects(&master).is_empty());
     }
-    let totals = master.report().suspicion;
-    assert_eq!((totals.declared, totals.suspected, totals.dropped), (198, 198, 0));
+    let totals = master.report().totals;
+    assert_eq!(
+        (totals.suspicion_declared, totals.suspicion_suspected, totals.suspicion_dropped),
+        (198, 198, 0)
+    );
     // A segment that is mounted meanwhile is doubted with the next heartbeat, and one that
     // others found silent before is its node's word from then on.
     master.beat(at(100_000), node(0), CUT_OFF);
@@ -147,7 +153,7 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
     assert_eq!(suspects(&master), [0, 2, 10, 11]);
     // A report by an unknown client does not count.
     assert_eq!(master.beat(at(100_300), node(77), CUT_OFF).status, ClientStatus::NeedRemount);
-    assert_eq!(master.report().suspicion.suspects, 4);
+    assert_eq!(master.report().totals.suspicion_suspects, 4);
 }
 
 #[test]
@@ -238,7 +244,7 @@ fn a_node_that_never_reached_itself_is_left_where_one_client_does_not_reach_it_e
     assert!(suspects(&master).is_empty());
     // A client without memory says nothing that counts.
     master.beat(at(61_100), node(77), UNPROVEN);
-    assert_eq!(master.report().suspicion.suspects, 0);
+    assert_eq!(master.report().totals.suspicion_suspects, 0);
 }
 
 /// How long an older client does without a peer that it could not reach.
@@ -393,7 +399,7 @@ fn failed_at_one_client(live: u128, dead: u128, is_new: bool) -> Vec<f64> {
         }
         failed.push(f64::from(lost) / 50.0);
     }
-    assert_eq!(master.report().suspicion.suspected, 0, "one source takes no node away");
+    assert_eq!(master.report().totals.suspicion_suspected, 0, "one source takes no node away");
     failed
 }
 
@@ -422,7 +428,7 @@ fn what_a_put_avoids_is_left_out_as_what_it_excludes() {
         let grant = put_as(&master, at(100), name, 60, &avoiding).unwrap();
         assert_eq!(grant.placements[0].segment.spec().id, id(1));
     }
-    assert_eq!(master.report().objects, 1);
+    assert_eq!(master.report().totals.objects, 1);
     let error = start_as(&master, at(100), "d", 10, &avoiding.clone().avoid(id(1))).unwrap_err();
     assert!(error.to_string().contains("excluded"), "{error}");
     let mut too_many = ReplicateConfig::default();

@@ -26,7 +26,7 @@ fn a_removal_that_names_a_put_removes_that_one_once() {
     assert_eq!(remove("open", open.handle.generation), Err(RemoveError::NotReady));
     let now = master.get_replica_list(at(3), key("a")).unwrap().generation;
     assert_eq!(remove("a", now), Ok(()));
-    assert_eq!(master.report().removed_objects, 2);
+    assert_eq!(master.report().totals.removed_objects, 2);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_probe_keeps_nothing() {
     }
     assert!(master.probe(at(10), key("a")) && !master.probe(at(10), key("none")));
     assert_eq!(master.batch_probe(at(10), &["a", "none", "b"].map(key)), [true, false, true]);
-    assert_eq!((master.report().exist_hits, master.report().exist_misses), (3, 2));
+    assert_eq!((master.report().totals.exist_hits, master.report().totals.exist_misses), (3, 2));
     // No lease, and no use: the one that was put first is the first to go.
     put(&master, at(11), "e", 10).unwrap();
     assert_eq!(evictions.removals(Removal::Evicted), ["a"]);

@@ -156,7 +156,7 @@ fn a_task_that_cannot_be_done_is_refused_for_its_cause() {
     assert_eq!(copy("a", &["segment-1", "segment-3"]), leaving);
     assert_eq!(a_move("a", "segment-0", "segment-3"), leaving);
     assert_eq!(leaving.code(), ErrorCode::UnavailableInCurrentStatus);
-    assert_eq!(master.report().tasks_pending, 0);
+    assert_eq!(master.report().totals.tasks_pending, 0);
 }
 
 #[test]
@@ -244,7 +244,10 @@ fn many_tasks_expire_over_several_ticks() {
         ticks += 1;
     }
     assert!(ticks > 1);
-    assert_eq!((master.report().tasks_pending, master.report().tasks_finished), (0, 2000));
+    assert_eq!(
+        (master.report().totals.tasks_pending, master.report().totals.tasks_finished),
+        (0, 2000)
+    );
 }
 
 #[test]

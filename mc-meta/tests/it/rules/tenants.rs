@@ -457,7 +457,7 @@ fn a_copy_needs_quota_for_what_it_adds() {
     );
     assert_eq!(refused.code(), ErrorCode::TenantQuotaExceeded);
     assert!(refused.is_retryable());
-    assert_eq!(master.report().used, 200, "what was taken for it is given back");
+    assert_eq!(master.report().totals.used, 200, "what was taken for it is given back");
     master.set_tenant_quota(at(1), &tenant("a"), 300).unwrap();
     copy().unwrap();
     assert_eq!(charged(&master, "a"), 300);

@@ -150,7 +150,7 @@ fn beyond_the_quota_of_files_a_put_is_planned_without_one() {
     assert!(!put_file(&master, at(0), &of("a", "3"), 1));
     assert!(put_file(&master, at(0), &of("b", "1"), 300));
     assert_eq!((in_files(&master, "a"), in_files(&master, "b")), ((60, 1), (300, 0)));
-    assert_eq!((master.report().disk_used, master.report().disk_no_room), (360, 0));
+    assert_eq!((master.report().totals.disk_used, master.report().totals.disk_no_room), (360, 0));
     master.remove(at(0), key(&of("a", "1")), false).unwrap();
     assert_eq!(in_files(&master, "a"), (30, 1));
     let grant = start(&master, at(0), &of("a", "4"), 30).unwrap();

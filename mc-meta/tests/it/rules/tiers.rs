@@ -224,8 +224,8 @@ impl World {
 
     fn check(&self) {
         let report = self.master.report();
-        assert!(report.disk_used <= TIER, "{report:?}");
-        assert!(report.disk_only_objects <= report.objects, "{report:?}");
+        assert!(report.totals.disk_used <= TIER, "{report:?}");
+        assert!(report.totals.disk_only_objects <= report.totals.objects, "{report:?}");
         let mut on_disks = 0;
         for number in 0..KEYS {
             let Ok(list) = self.master.describe(self.now, key(&number.to_string())) else {
@@ -253,27 +253,34 @@ impl World {
         }
         while self.master.tick(self.now) {}
         let report = self.master.report();
-        assert_eq!((report.objects, report.used, report.disk_used), (0, 0, 0), "{report:?}");
-        let left = (report.disk_only_objects, report.disk_processing, report.promotions_pending);
+        assert_eq!(
+            (report.totals.objects, report.totals.used, report.totals.disk_used),
+            (0, 0, 0),
+            "{report:?}"
+        );
+        let left = (
+            report.totals.disk_only_objects,
+            report.totals.disk_processing,
+            report.totals.promotions_pending,
+        );
         assert_eq!(left, (0, 0, 0), "{report:?}");
         // Nothing is promised, so that a full segment makes room at once.
         self.master.mount_segment(self.now, NODES[0], segment(9, 100)).unwrap();
         put(&self.master, self.now, "a", 100).unwrap();
         put(&self.master, self.now, "b", 100).unwrap();
-        let (offload, promotion) = (report.offload, report.promotion);
         [
-            report.disk_put_ends,
-            report.disk_no_room,
-            report.disk_evictions,
-            report.evicted_objects,
-            offload.written,
-            offload.failed,
-            offload.refused,
-            offload.given_up,
-            promotion.promoted,
-            promotion.failed,
-            promotion.cancelled,
-            promotion.expired,
+            report.totals.disk_put_ends,
+            report.totals.disk_no_room,
+            report.totals.disk_evictions,
+            report.totals.evicted_objects,
+            report.totals.offload_written,
+            report.totals.offload_failed,
+            report.totals.offload_refused,
+            report.totals.offload_given_up,
+            report.totals.promotion_promoted,
+            report.totals.promotion_failed,
+            report.totals.promotion_cancelled,
+            report.totals.promotion_expired,
         ]
     }
 }

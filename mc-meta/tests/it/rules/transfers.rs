@@ -91,7 +91,7 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     assert_eq!(list.placements.len(), 1);
     let info = master.describe(at(1), key("a")).unwrap();
     let written = info.replicas.iter().filter(|r| r.status == ReplicaStatus::Processing);
-    assert_eq!((written.count(), master.report().transfers), (2, 1));
+    assert_eq!((written.count(), master.report().totals.transfers), (2, 1));
 
     master.copy_end(at(2), WRITER, key("a"), grant.handle).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
@@ -100,9 +100,9 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     for target in &grant.targets {
         assert!(read.contains(&(target.segment.spec().id, target.extent)));
     }
-    assert_eq!((master.report().used, master.report().transfers), (90, 0));
+    assert_eq!((master.report().totals.used, master.report().totals.transfers), (90, 0));
     master.remove(secs(6), key("a"), false).unwrap();
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn targets_that_hold_the_object_are_skipped() {
     let end = master.copy_end(at(0), WRITER, key("a"), grant.handle);
     assert_eq!(end, Err(TransferFinishError::NotOpen));
     assert_eq!(TransferFinishError::NotOpen.code(), ErrorCode::ObjectNoReplicationTask);
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_transfer_that_cannot_be_done_is_refused_for_its_cause() {
     assert_eq!(error, TransferError::SegmentUnavailable { name, status });
     assert_eq!(error.code(), ErrorCode::UnavailableInCurrentStatus);
     // Nothing was taken on the way.
-    assert_eq!((used(&master, 1), master.report().transfers), (0, 0));
+    assert_eq!((used(&master, 1), master.report().totals.transfers), (0, 0));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_target_without_room_says_why_and_takes_nothing() {
     let fragmented = TransferError::Fragmented { segment: segment(4), len: 100, free: 120 };
     assert_eq!(to("segment-4"), fragmented);
     assert_eq!(fragmented.code(), ErrorCode::Fragmented);
-    assert_eq!((used(&master, 1), master.report().transfers), (0, 0));
+    assert_eq!((used(&master, 1), master.report().totals.transfers), (0, 0));
     master.remove(at(0), key("a"), false).unwrap();
 }
 
@@ -297,7 +297,7 @@ fn a_move_to_where_a_replica_is_only_gives_the_source_up() {
     assert_eq!(holders(&master, "a"), ["segment-0", "segment-1"]);
     master.move_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     assert_eq!(holders(&master, "a"), ["segment-1"]);
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
 }
 
 #[test]
@@ -412,13 +412,13 @@ fn many_forgotten_transfers_are_given_up_over_several_ticks() {
         copy(&master, at(n), &name, &["segment-1"]).unwrap();
     }
     while master.tick(at(RELEASE * 1000 + 999)) {}
-    assert_eq!(master.report().transfers, 4_000);
+    assert_eq!(master.report().totals.transfers, 4_000);
     let mut ticks = 1;
     while master.tick(secs(10 * RELEASE)) {
         ticks += 1;
     }
     assert!(ticks > 1, "no single tick holds a shard for all of them");
-    assert_eq!((master.report().transfers, master.report().used), (0, 5_000));
+    assert_eq!((master.report().totals.transfers, master.report().totals.used), (0, 5_000));
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn a_copy_whose_source_went_makes_no_replica() {
     for name in ["a", "b"] {
         assert_eq!(holders(&master, name), ["segment-1"]);
     }
-    assert_eq!((used(&master, 2), master.report().transfers), (0, 0));
+    assert_eq!((used(&master, 2), master.report().totals.transfers), (0, 0));
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_target_that_went_leaves_the_others() {
     let end = master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master));
     assert_eq!(end, Err(TransferFinishError::ReplicaIsGone));
     assert_eq!(holders(&master, "a"), ["segment-0", "segment-2"]);
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn an_object_that_goes_during_its_copy_keeps_the_target_from_being_used() {
     // Its client may still be writing there.
     assert!(put(&master, secs(3), "a", 10).is_err());
     master.tick(at(RELEASE * 1000 + 999));
-    assert_eq!((used(&master, 1), master.report().transfers), (100, 0));
+    assert_eq!((used(&master, 1), master.report().totals.transfers), (100, 0));
     master.tick(secs(RELEASE + 1));
     put(&master, secs(RELEASE + 1), "a", 100).unwrap();
 }
@@ -508,7 +508,7 @@ fn a_put_over_what_is_away_keeps_the_target_too() {
     assert_eq!(master.get_replica_list(secs(11), key("a")).unwrap_err(), GetError::NotReady);
     let again = put(&master, secs(11), "a", 40).unwrap();
     assert_eq!(again.placements[0].extent.len(), 40);
-    assert_eq!((used(&master, 1), master.report().transfers), (100, 0));
+    assert_eq!((used(&master, 1), master.report().totals.transfers), (100, 0));
     let end = master.copy_end(secs(11), WRITER, key("a"), newest_transfer(&master));
     assert_eq!(end, Err(TransferFinishError::NotOpen));
 }
@@ -519,7 +519,7 @@ fn a_copy_at_the_end_of_time_is_given_up_then() {
     put_in_first(&master, "a", 60);
     copy(&master, at(u64::MAX), "a", &["segment-1"]).unwrap();
     assert!(!master.tick(at(u64::MAX)));
-    assert_eq!((master.report().transfers, used(&master, 1)), (0, 0));
+    assert_eq!((master.report().totals.transfers, used(&master, 1)), (0, 0));
 }
 
 /// Keeps what is told of replicas and transfers.

@@ -472,7 +472,10 @@ impl World {
         }
         self.pass(2_000_000);
         let report = self.master.report();
-        assert_eq!((report.transfers, report.tasks_pending, report.tasks_processing), (0, 0, 0));
+        assert_eq!(
+            (report.totals.transfers, report.totals.tasks_pending, report.totals.tasks_processing),
+            (0, 0, 0)
+        );
         let mut held = 0;
         for number in 0..KEYS {
             if let Ok(info) = self.master.describe(self.now, key(&format!("key-{number}"))) {
@@ -480,7 +483,7 @@ impl World {
                 held += present.map(|place| place.extent.len()).sum::<u64>();
             }
         }
-        assert_eq!(report.used, held, "all other space has come back");
+        assert_eq!(report.totals.used, held, "all other space has come back");
     }
 }
 

@@ -24,7 +24,10 @@ fn an_unfinished_put_blocks_its_key_until_the_discard_time_out() {
     let overlaps = first.placements[0].extent.overlaps(second.placements[0].extent);
     assert!(!overlaps);
     let report = master.report();
-    assert_eq!((report.used, report.objects, report.puts_discarded), (80, 1, 1));
+    assert_eq!(
+        (report.totals.used, report.totals.objects, report.totals.puts_discarded),
+        (80, 1, 1)
+    );
     // The first writer is told that it came too late, the second one is not.
     let late = end(&master, secs(32), "a", first.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotOpen));
@@ -47,14 +50,14 @@ fn a_put_of_a_former_master_begins_anew_for_its_own_client() {
     let grant = master.put_start_anew(secs(2), WRITER, &put).unwrap();
     // A client that is wrong about its put may still be writing.
     assert!(!lost.placements[0].extent.overlaps(grant.placements[0].extent));
-    assert_eq!((master.report().used, master.report().puts_discarded), (80, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.puts_discarded), (80, 1));
     let late = end(&master, secs(3), "a", lost.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotOpen));
     end(&master, secs(3), "a", grant.handle.generation).unwrap();
     let error = master.put_start_anew(secs(3), WRITER, &put).unwrap_err();
     assert_eq!(error, PutStartError::AlreadyExists);
     master.tick(secs(2 + RELEASE));
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
 }
 
 #[test]
@@ -85,10 +88,10 @@ fn the_space_of_an_unfinished_put_comes_back_after_the_release_time_out() {
     let master = master(&[100]);
     let grant = start(&master, secs(1), "a", 100).unwrap();
     master.tick(at(RELEASE * 1000 + 999));
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
     master.tick(secs(RELEASE + 1));
-    assert_eq!((master.report().used, master.report().objects), (0, 0));
-    assert_eq!(master.report().puts_discarded, 1);
+    assert_eq!((master.report().totals.used, master.report().totals.objects), (0, 0));
+    assert_eq!(master.report().totals.puts_discarded, 1);
     let late = end(&master, secs(RELEASE + 1), "a", grant.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
 }
@@ -101,11 +104,11 @@ fn each_preempted_put_is_released_by_its_own_time() {
     // Preempted in the other order.
     start(&master, secs(200), "late", 10).unwrap();
     start(&master, secs(500), "early", 10).unwrap();
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
     master.tick(secs(RELEASE));
-    assert_eq!(master.report().used, 30);
+    assert_eq!(master.report().totals.used, 30);
     master.tick(secs(100 + RELEASE));
-    assert_eq!(master.report().used, 20);
+    assert_eq!(master.report().totals.used, 20);
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn space_that_is_due_goes_before_objects() {
     // Without a tick.
     put(&master, secs(RELEASE), "new", 60).unwrap();
     assert!(has(&master, "object"));
-    assert_eq!(master.report().evicted_objects, 0);
+    assert_eq!(master.report().totals.evicted_objects, 0);
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn many_unfinished_puts_come_back_over_several_ticks() {
         ticks += 1;
     }
     assert!(ticks > 1, "no single tick holds a shard for all of them");
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_revoked_put_gives_its_space_back_at_once() {
     let config = ReplicateConfig::default().replicas(2);
     let grant = start_as(&master, at(0), "a", 100, &config).unwrap();
     master.put_revoke(at(1), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
     put_as(&master, at(1), "a", 100, &config).unwrap();
     let again = master.put_revoke(at(1), WRITER, key("a"), grant.handle, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));

@@ -85,7 +85,7 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     // Ending it again is harmless, and the first writer's put is over.
     assert_eq!(master.upsert_end(at(3), STRANGER, &finish), Ok(()));
     assert_eq!(end(&master, at(3), "a", old.handle.generation), Err(PutFinishError::IllegalClient));
-    assert_eq!(master.report().objects, 1);
+    assert_eq!(master.report().totals.objects, 1);
 }
 
 #[test]
@@ -95,16 +95,16 @@ fn whoever_reads_the_old_value_may_do_so_until_the_lease_ends() {
     list(&master, secs(1), "a").unwrap();
     let new = upsert(&master, secs(2), "a", 40).unwrap();
     end(&master, secs(2), "a", new.handle.generation).unwrap();
-    assert_eq!(master.report().used, 80);
+    assert_eq!(master.report().totals.used, 80);
     master.tick(at(5_999));
-    assert_eq!(master.report().used, 80);
+    assert_eq!(master.report().totals.used, 80);
     master.tick(secs(6));
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
     // Without a reader it goes at once.
     let newer = upsert(&master, secs(20), "a", 40).unwrap();
-    assert_eq!(master.report().used, 80);
+    assert_eq!(master.report().totals.used, 80);
     end(&master, secs(20), "a", newer.handle.generation).unwrap();
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn without_room_a_value_of_the_same_length_is_written_in_its_place() {
     let third = upsert(&master, secs(10), "a", 60).unwrap();
     master.upsert_revoke(secs(10), WRITER, key("a"), third.handle, LateWrites::Impossible).unwrap();
     assert_eq!(list(&master, secs(10), "a").unwrap_err(), GetError::NotFound);
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_value_with_fewer_replicas_than_wanted_is_as_good_as_the_cluster_offers() {
     let wide = ReplicateConfig::default().replicas(3);
     let grant = upsert_as(&master, at(1), WRITER, "a", 100, &wide).unwrap();
     end(&master, at(1), "a", grant.handle.generation).unwrap();
-    assert_eq!(master.report().evicted_objects, 0);
+    assert_eq!(master.report().totals.evicted_objects, 0);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn an_upsert_evicts_when_it_must() {
     let grant = upsert(&master, at(2), "a", 40).unwrap();
     assert!(!has(&master, "cold") && has(&master, "a"));
     end(&master, at(2), "a", grant.handle.generation).unwrap();
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
     // The old value itself goes if nothing else is left.
     let larger = upsert(&master, at(3), "a", 90).unwrap();
     assert!(!has(&master, "a"));
@@ -214,11 +214,14 @@ fn an_unfinished_put_gives_way_at_once() {
         ["began a 30", "abandoned a", "began a 30", "abandoned a", "began a 30"]
     );
     let report = master.report();
-    assert_eq!((report.used, report.objects, report.puts_discarded), (90, 1, 2));
+    assert_eq!(
+        (report.totals.used, report.totals.objects, report.totals.puts_discarded),
+        (90, 1, 2)
+    );
     master.tick(secs(1 + RELEASE));
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
     master.tick(secs(2 + RELEASE));
-    assert_eq!(master.report().used, 30);
+    assert_eq!(master.report().totals.used, 30);
 }
 
 #[test]
@@ -228,15 +231,15 @@ fn a_pending_replacement_gives_way_to_the_next() {
     put(&master, secs(0), "a", 20).unwrap();
     let first = upsert(&master, secs(1), "a", 20).unwrap();
     let second = upsert(&master, secs(2), "a", 20).unwrap();
-    assert_eq!((master.report().used, master.report().objects), (60, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.objects), (60, 1));
     assert_eq!(end(&master, secs(2), "a", first.handle.generation), Err(PutFinishError::NotOpen));
     // Its space is kept, because its writer may still be writing.
-    assert_eq!(master.report().used, 60);
+    assert_eq!(master.report().totals.used, 60);
     end(&master, secs(2), "a", second.handle.generation).unwrap();
     assert_eq!(list(&master, secs(2), "a").unwrap().generation, second.handle.generation);
     assert_eq!(diary.lines()[3..5], ["abandoned a".to_owned(), "began a 20".into()]);
     master.tick(secs(1 + RELEASE));
-    assert_eq!(master.report().used, 20);
+    assert_eq!(master.report().totals.used, 20);
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn a_revoked_replacement_leaves_the_old_value() {
     assert_eq!(theirs, Err(PutFinishError::IllegalClient));
     master.upsert_revoke(at(1), WRITER, key("a"), new, late).unwrap();
     assert_eq!(list(&master, at(1), "a").unwrap().generation, old.handle.generation);
-    assert_eq!((master.report().used, master.report().processing), (40, 0));
+    assert_eq!((master.report().totals.used, master.report().totals.processing), (40, 0));
 }
 
 #[test]
@@ -259,9 +262,9 @@ fn a_replacement_that_times_out_leaves_the_old_value() {
     let new = upsert(&master, secs(1), "a", 40).unwrap();
     assert_eq!(start(&master, secs(100), "a", 40).unwrap_err(), PutStartError::AlreadyExists);
     master.tick(at((1 + RELEASE) * 1000 - 1));
-    assert_eq!(master.report().used, 80);
+    assert_eq!(master.report().totals.used, 80);
     master.tick(secs(1 + RELEASE));
-    assert_eq!((master.report().used, master.report().puts_discarded), (40, 1));
+    assert_eq!((master.report().totals.used, master.report().totals.puts_discarded), (40, 1));
     let late = end(&master, secs(1 + RELEASE), "a", new.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotOpen));
     assert_eq!(list(&master, secs(1 + RELEASE), "a").unwrap().generation, old.handle.generation);
@@ -288,14 +291,14 @@ fn a_removal_takes_the_old_value_and_the_upsert_goes_on() {
     master.remove(at(0), key("a"), false).unwrap();
     assert_eq!(list(&master, at(0), "a").unwrap_err(), GetError::NotReady);
     assert_eq!(master.remove(at(0), key("a"), true), Err(RemoveError::NotReady));
-    assert_eq!((master.report().objects, master.report().used), (1, 30));
+    assert_eq!((master.report().totals.objects, master.report().totals.used), (1, 30));
     end(&master, at(0), "a", new.handle.generation).unwrap();
     assert_eq!(list(&master, at(0), "a").unwrap().generation, new.handle.generation);
     // Everything at once does the same.
     let newer = upsert(&master, secs(10), "a", 10).unwrap();
     assert_eq!(master.remove_all(secs(10), true), 1);
     end(&master, secs(10), "a", newer.handle.generation).unwrap();
-    assert_eq!((master.report().objects, master.report().used), (1, 10));
+    assert_eq!((master.report().totals.objects, master.report().totals.used), (1, 10));
 }
 
 #[test]
@@ -331,8 +334,8 @@ fn either_value_may_lose_its_segment() {
             assert_eq!(list(&master, at(0), "a").unwrap().generation, old.handle.generation);
         }
         while master.tick(at(1)) {}
-        assert_eq!((master.report().objects, master.report().used), (1, 10));
-        assert_eq!(master.report().processing, 0);
+        assert_eq!((master.report().totals.objects, master.report().totals.used), (1, 10));
+        assert_eq!(master.report().totals.processing, 0);
     }
 }
 
@@ -483,7 +486,7 @@ fn a_key_under_replacement_is_listed_once() {
     let keys: Vec<_> = page.keys.iter().map(|info| (info.len, info.replicas)).collect();
     assert_eq!(keys, [(40, 1)]);
     let report = master.report();
-    assert_eq!((report.objects, report.processing), (1, 1));
+    assert_eq!((report.totals.objects, report.totals.processing), (1, 1));
 }
 
 #[test]
@@ -529,7 +532,7 @@ fn a_copy_of_the_old_value_is_over_with_it() {
     let placements = list(&master, at(2), "a").unwrap().placements;
     assert_eq!((placements.len(), placements[0].extent.len()), (1, 40));
     // The copy may still be writing.
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
     master.tick(secs(RELEASE));
-    assert_eq!(master.report().used, 40);
+    assert_eq!(master.report().totals.used, 40);
 }

@@ -155,10 +155,10 @@ impl Oracle {
     fn check_report(&self) {
         let report = self.master.report();
         let readable = || self.in_status(SegmentStatus::is_readable);
-        assert_eq!(report.used, readable().map(|s| self.used_in(s.mounting)).sum::<u64>());
-        assert_eq!(report.capacity, readable().map(|s| s.spec.size).sum::<u64>());
+        assert_eq!(report.totals.used, readable().map(|s| self.used_in(s.mounting)).sum::<u64>());
+        assert_eq!(report.totals.capacity, readable().map(|s| s.spec.size).sum::<u64>());
         let present = self.clients.values().filter(|client| !client.away).count();
-        assert_eq!(report.clients, present as u64);
+        assert_eq!(report.totals.clients, present as u64);
         assert_eq!(report.segments.len(), self.segments.len());
         for info in &report.segments {
             let segment = &self.segments[&info.spec.id];
@@ -176,28 +176,28 @@ impl Oracle {
         let (all, open) = (self.objects.len(), count(&|object| !object.complete));
         let open = open + self.replacements.len();
         let transfers = count(&|object| object.transfer.is_some());
-        between(report.transfers, transfers, transfers);
-        between(report.objects, all, all);
-        between(report.processing, open, open);
+        between(report.totals.transfers, transfers, transfers);
+        between(report.totals.objects, all, all);
+        between(report.totals.processing, open, open);
         // A lapsed pin is noticed at the next look, and an object set aside has no rank.
         let evictable = |o: &Object| o.complete && !o.hard_pin && o.soft_pin.is_wanted();
         let pinned = |o: &Object| evictable(o) && self.is_soft_pinned(o) && !self.may_be_aside(o);
         let least = if self.is_on_time() { count(&pinned) } else { 0 };
-        between(report.soft_pinned, least, count(&evictable));
+        between(report.totals.soft_pinned, least, count(&evictable));
         let totals = &self.totals;
-        assert_eq!(report.evicted_objects, totals.evicted_objects);
-        assert_eq!(report.evicted_bytes, totals.evicted_bytes);
-        assert_eq!(report.put_starts, totals.put_starts);
-        assert_eq!(report.put_ends, totals.put_ends);
-        assert_eq!(report.put_revokes, totals.put_revokes);
-        assert_eq!(report.put_start_no_room, totals.put_start_no_room);
-        assert_eq!(report.puts_discarded, totals.puts_discarded);
-        assert_eq!(report.get_hits, totals.get_hits);
-        assert_eq!(report.get_misses, totals.get_misses);
-        assert_eq!(report.exist_hits, totals.exist_hits);
-        assert_eq!(report.exist_misses, totals.exist_misses);
-        assert_eq!(report.removed_objects, totals.removed_objects);
-        assert_eq!(report.expired_clients, totals.expired_clients);
+        assert_eq!(report.totals.evicted_objects, totals.evicted_objects);
+        assert_eq!(report.totals.evicted_bytes, totals.evicted_bytes);
+        assert_eq!(report.totals.put_starts, totals.put_starts);
+        assert_eq!(report.totals.put_ends, totals.put_ends);
+        assert_eq!(report.totals.put_revokes, totals.put_revokes);
+        assert_eq!(report.totals.put_start_no_room, totals.put_start_no_room);
+        assert_eq!(report.totals.puts_discarded, totals.puts_discarded);
+        assert_eq!(report.totals.get_hits, totals.get_hits);
+        assert_eq!(report.totals.get_misses, totals.get_misses);
+        assert_eq!(report.totals.exist_hits, totals.exist_hits);
+        assert_eq!(report.totals.exist_misses, totals.exist_misses);
+        assert_eq!(report.totals.removed_objects, totals.removed_objects);
+        assert_eq!(report.totals.expired_clients, totals.expired_clients);
     }
 
     fn ping_all(&mut self) {
@@ -241,7 +241,10 @@ impl Oracle {
         assert!(self.objects.is_empty() && self.discarded.is_empty());
         assert!(self.groups.is_empty());
         let report = self.master.report();
-        assert_eq!((report.objects, report.processing, report.soft_pinned), (0, 0, 0));
+        assert_eq!(
+            (report.totals.objects, report.totals.processing, report.totals.soft_pinned),
+            (0, 0, 0)
+        );
         let used: u64 = report.segments.iter().map(|segment| segment.used).sum();
         assert_eq!(used, 0);
         let open = self.in_status(SegmentStatus::is_allocatable).cloned();

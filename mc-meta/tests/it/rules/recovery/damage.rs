@@ -92,7 +92,7 @@ fn what_was_on_its_clients_own_disk_only_is_no_damage() {
     let (master, report) = rebuild(&[mounted(0), Record::Object(away)]);
     assert_eq!((report.objects, report.lost, report.dropped.total()), (0, 1, 0));
     // A copy to that place may still be running.
-    assert_eq!((report.kept_bytes, master.report().used), (10, 10));
+    assert_eq!((report.kept_bytes, master.report().totals.used), (10, 10));
 }
 
 /// Also when the records were settled before they contradicted each other.
@@ -163,7 +163,7 @@ fn of_two_that_claim_the_same_bytes_the_later_put_has_them() {
         let (master, report) = rebuild(&records);
         assert_eq!(report.dropped.overlapping, 1);
         assert!(["first", "third", "apart"].iter().all(|name| has(&master, name)));
-        assert_eq!(master.report().used, 201);
+        assert_eq!(master.report().totals.used, 201);
     }
 }
 
@@ -176,7 +176,7 @@ fn who_loses_one_replica_loses_all() {
     let (master, report) = rebuild(&records);
     assert_eq!(report.dropped.overlapping, 1);
     assert!(has(&master, "new") && !has(&master, "old"));
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn two_objects_of_one_generation_are_no_reason_to_panic() {
     }
     let (master, report) = rebuild(&records);
     assert_eq!((report.objects, report.unfinished, report.dropped.malformed), (5, 1, 3));
-    assert_eq!(master.report().used, 50);
+    assert_eq!(master.report().totals.used, 50);
     master.remove_all(at(0), true);
     while master.tick(secs(10_000)) {}
-    assert_eq!(master.report().used, 0);
+    assert_eq!(master.report().totals.used, 0);
 }
 
 #[test]
@@ -224,9 +224,9 @@ fn kept_space_gives_way_to_objects() {
     // However long a record says, it does not take longer than any put may.
     let timeout = master.config().put_start_release_timeout;
     master.tick(before(at(0) + timeout));
-    assert_eq!(master.report().used, 110);
+    assert_eq!(master.report().totals.used, 110);
     master.tick(at(0) + timeout);
-    assert_eq!(master.report().used, 100);
+    assert_eq!(master.report().totals.used, 100);
 }
 
 #[test]

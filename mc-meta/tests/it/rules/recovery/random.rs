@@ -569,7 +569,7 @@ proptest! {
         let twice = now + Duration::from_secs(3600);
         while world.master.tick(twice) {}
         let report = world.master.report();
-        prop_assert_eq!((report.objects, report.segments.len()), (0, 0));
+        prop_assert_eq!((report.totals.objects, report.segments.len()), (0, 0));
     }
 
     #[test]
