@@ -182,7 +182,7 @@ mod held {
 
     impl Held {
         #[inline]
-        const fn take(_rank: u8) -> Self {
+        pub(crate) const fn take(_rank: u8) -> Self {
             Self
         }
     }
