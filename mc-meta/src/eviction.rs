@@ -103,6 +103,7 @@ impl Waiting {
     }
 
     /// The next object whose time aside is over. It may have gone meanwhile.
+    #[inline]
     fn pop_due(&mut self, now: Time) -> Option<Aside> {
         let &Reverse(entry) = self.heap.peek()?;
         if entry.until > now {

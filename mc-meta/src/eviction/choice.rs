@@ -239,6 +239,7 @@ impl<'a> Eviction<'a> {
 
     /// Takes the next object out of those set aside whose time is over, unless it is leased again
     /// or has gone: its slot, and whether its soft pin is in force.
+    #[inline]
     pub(crate) fn next_due(&mut self, now: Time) -> Option<Option<(ObjectSlot, bool)>> {
         let entry = self.order.aside.pop_due(now)?;
         let Some(object) = self.objects.get_mut(entry.slot) else { return Some(None) };
@@ -258,6 +259,7 @@ impl<'a> Eviction<'a> {
 
     /// Puts an object whose soft pin of a duration of its own has ended among the ordinary. Returns
     /// whether there was one to look at.
+    #[inline]
     pub(crate) fn lapse_timed(&mut self, now: Time) -> bool {
         let Some(slot) = self.order.pin_ends.pop_due(now) else { return false };
         let Some(object) = self.objects.get_mut(slot) else { return true };

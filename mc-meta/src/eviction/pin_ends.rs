@@ -41,6 +41,7 @@ impl PinEnds {
     }
 
     /// Takes an object whose pin may have ended.
+    #[inline]
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<ObjectSlot> {
         let noted = self.0.as_mut()?;
         let (_, slot) = noted.wheel.pop_due(now)?;
