@@ -110,7 +110,7 @@ impl EventPublisher {
     /// with.
     pub(crate) fn attach(self, master: &Arc<mc_meta::Master>) -> RunningEvents {
         let _ = self.objects.master.set(Arc::downgrade(master));
-        let has_objects = master.report().objects > 0;
+        let has_objects = master.report().totals.objects > 0;
         let announcing =
             has_objects.then(|| tokio::spawn(announce(self.objects, Arc::clone(&self.system))));
         RunningEvents { system: self.system, announcing }

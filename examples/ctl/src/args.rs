@@ -222,6 +222,9 @@ pub(crate) struct Stat {
     /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Every total of the master, with its meaning.
+    #[arg(long, conflicts_with_all = ["json", "key"])]
+    pub(crate) totals: bool,
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use mc_cli::{table, visible};
-use mc_meta::{BufferStatus, LocalDiskInfo, ReplicaStatus, SegmentStatus};
+use mc_meta::{BufferStatus, LocalDiskInfo, MetricUnit, ReplicaStatus, SegmentStatus};
 use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription, SegmentReport};
 use mc_store::{Client, ErrorCode};
 use mc_types::ByteSize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args;
 use crate::error::CtlError;
@@ -20,6 +20,8 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
             let disks = disks(client).await?;
             if stat.json {
                 cluster_json(&report, &disks).to_string() + "\n"
+            } else if stat.totals {
+                totals_text(&report)
             } else {
                 cluster_text(&report, &disks)
             }
@@ -108,32 +110,38 @@ fn cluster_text(report: &ClusterReport, disks: &[LocalDiskInfo]) -> String {
             "objects",
             format!(
                 "{} ({} soft-pinned, {} unfinished)",
-                report.objects, report.soft_pinned, report.processing
+                report.totals.objects, report.totals.soft_pinned, report.totals.processing
             ),
         ),
-        ("clients", format!("{} with a segment, {} lost", report.clients, report.expired_clients)),
+        (
+            "clients",
+            format!(
+                "{} with a segment, {} lost",
+                report.totals.clients, report.totals.expired_clients
+            ),
+        ),
         (
             "puts",
             format!(
                 "{} begun, {} ended, {} revoked, {} discarded, {} rejected: out of space \
                  (tried again {} times)",
-                report.put_starts,
-                report.put_ends,
-                report.put_revokes,
-                report.puts_discarded,
-                report.put_start_no_room,
-                report.put_start_retries
+                report.totals.put_starts,
+                report.totals.put_ends,
+                report.totals.put_revokes,
+                report.totals.puts_discarded,
+                report.totals.put_start_no_room,
+                report.totals.put_start_retries
             ),
         ),
-        ("gets", lookups(report.get_hits, report.get_misses)),
-        ("exists", lookups(report.exist_hits, report.exist_misses)),
+        ("gets", lookups(report.totals.get_hits, report.totals.get_misses)),
+        ("exists", lookups(report.totals.exist_hits, report.totals.exist_misses)),
         (
             "gone",
             format!(
                 "{} removed, {} evicted ({})",
-                report.removed_objects,
-                report.evicted_objects,
-                size(report.evicted_bytes)
+                report.totals.removed_objects,
+                report.totals.evicted_objects,
+                size(report.totals.evicted_bytes)
             ),
         ),
     ];
@@ -245,35 +253,42 @@ fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
         .collect();
     let (pool, (disk_used, disk_capacity)) = (Pool::of(report), disk_totals(disks));
     let disks: Vec<Value> = disks.iter().map(disk_json).collect();
-    json!({
-        "used": pool.usable.used,
-        "capacity": pool.usable.size,
-        "unusable_used": pool.unusable.used,
-        "unusable_capacity": pool.unusable.size,
-        "unusable_segments": pool.unusable.segments,
-        "objects": report.objects,
-        "soft_pinned": report.soft_pinned,
-        "unfinished": report.processing,
-        "clients": report.clients,
-        "expired_clients": report.expired_clients,
-        "put_starts": report.put_starts,
-        "put_ends": report.put_ends,
-        "put_revokes": report.put_revokes,
-        "puts_discarded": report.puts_discarded,
-        "put_start_no_room": report.put_start_no_room,
-        "put_start_retries": report.put_start_retries,
-        "get_hits": report.get_hits,
-        "get_misses": report.get_misses,
-        "exist_hits": report.exist_hits,
-        "exist_misses": report.exist_misses,
-        "removed_objects": report.removed_objects,
-        "evicted_objects": report.evicted_objects,
-        "evicted_bytes": report.evicted_bytes,
-        "segments": segments,
-        "disk_used": disk_used,
-        "disk_capacity": disk_capacity,
-        "disks": disks,
-    })
+    // By their names, but for those that mean the segments that take objects, and the nodes' own disks.
+    let mut all: Map<String, Value> =
+        report.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
+    all.remove("processing");
+    for (name, value) in [
+        ("used", json!(pool.usable.used)),
+        ("capacity", json!(pool.usable.size)),
+        ("unusable_used", json!(pool.unusable.used)),
+        ("unusable_capacity", json!(pool.unusable.size)),
+        ("unusable_segments", json!(pool.unusable.segments)),
+        ("unfinished", json!(report.totals.processing)),
+        ("segments", json!(segments)),
+        ("disk_used", json!(disk_used)),
+        ("disk_capacity", json!(disk_capacity)),
+        ("disks", json!(disks)),
+        ("files_used", json!(report.totals.disk_used)),
+    ] {
+        all.insert(name.to_owned(), value);
+    }
+    Value::Object(all)
+}
+
+/// Every total with its meaning.
+fn totals_text(report: &ClusterReport) -> String {
+    let rows: Vec<[String; 3]> = report
+        .totals
+        .values()
+        .map(|(it, value)| {
+            let value = match it.unit {
+                MetricUnit::Bytes => ByteSize::bytes(value).to_string(),
+                _ => value.to_string(),
+            };
+            [it.name.to_owned(), value, it.help.to_owned()]
+        })
+        .collect();
+    table(["TOTAL", ">VALUE", "MEANING"], &rows)
 }
 
 /// Where a replica is in its life, or that the node that holds it is silent.

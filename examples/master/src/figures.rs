@@ -6,7 +6,7 @@ use std::time::Duration;
 use mc_events::EventStats;
 use mc_http::MetricKind::{Counter, Gauge};
 use mc_http::{MetricKind, MetricsText};
-use mc_meta::{SegmentInfo, SegmentStatus};
+use mc_meta::{SegmentInfo, SegmentStatus, Totals};
 use mc_store::{MasterReport, ServerMetrics, TickerState};
 use mc_types::ByteSize;
 
@@ -16,12 +16,6 @@ pub(crate) fn prometheus(report: &MasterReport) -> MetricsText {
     let pool = Pool::of(report);
     let mut text = MetricsText::default();
     for (name, help, value) in [
-        ("master_key_count", "Objects, unfinished ones included", report.objects),
-        ("master_soft_pin_key_count", "Soft-pinned objects", report.soft_pinned),
-        ("master_unfinished_key_count", "Objects being written", report.processing),
-        ("master_transfer_key_count", "Objects being copied or moved", report.transfers),
-        ("master_disk_only_key_count", "Objects with nothing in memory", report.disk_only_objects),
-        ("master_key_text_bytes", "Bytes of the master's memory that keys take", report.key_bytes),
         (
             "master_allocated_bytes",
             "Bytes allocated in segments that take new objects",
@@ -42,18 +36,6 @@ pub(crate) fn prometheus(report: &MasterReport) -> MetricsText {
             "Bytes in segments that take no new objects",
             pool.unusable.size,
         ),
-        ("master_active_clients", "Clients with a mounted segment", report.clients),
-        ("master_allocated_file_size_bytes", "Bytes of files on the shared tier", report.disk_used),
-        ("master_unfinished_file_count", "Files being written", report.disk_processing),
-        ("master_drain_job_count", "Drain jobs at work", report.drain_jobs),
-        ("master_pending_task_count", "Tasks that wait for their clients", report.tasks_pending),
-        ("master_processing_task_count", "Tasks at work", report.tasks_processing),
-        ("master_finished_task_count", "Tasks that ended, still known", report.tasks_finished),
-        (
-            "master_suspect_segment_count",
-            "Segments that clients cannot reach, since their nodes were last heard of",
-            report.suspicion.suspects,
-        ),
     ] {
         metric(&mut text, name, Gauge, help);
         text.sample(name, &[], value);
@@ -64,7 +46,7 @@ pub(crate) fn prometheus(report: &MasterReport) -> MetricsText {
         metric(&mut text, name, Gauge, "Bytes that the shared tier has room for");
         text.sample(name, &[], capacity);
     }
-    counters(&mut text, report);
+    totals(&mut text, &report.totals);
     segments(&mut text, report);
     text
 }
@@ -165,137 +147,23 @@ pub(crate) fn rpc(text: &mut MetricsText, server: &ServerMetrics) {
     }
 }
 
-fn counters(text: &mut MetricsText, report: &MasterReport) {
-    let gets = report.get_hits + report.get_misses;
-    let exists = report.exist_hits + report.exist_misses;
+/// The totals that have a name for Prometheus, and two sums that Mooncake's dashboards ask for.
+fn totals(text: &mut MetricsText, totals: &Totals) {
+    for (total, value) in totals.values() {
+        let Some(name) = total.prometheus else { continue };
+        let kind = match total.kind {
+            mc_meta::MetricKind::Counter => Counter,
+            mc_meta::MetricKind::Gauge => Gauge,
+        };
+        text.metric(name, kind, total.help);
+        text.sample(name, &[], value);
+    }
     for (name, help, value) in [
-        ("master_put_start_requests_total", "Puts that got space", report.put_starts),
+        ("total_get_nums_", "Objects asked for by get", totals.get_hits + totals.get_misses),
         (
-            "master_put_start_alloc_failures_total",
-            "Puts rejected: out of space, each once",
-            report.put_start_no_room,
-        ),
-        (
-            "master_put_start_retries_total",
-            "Further attempts of such puts that were refused",
-            report.put_start_retries,
-        ),
-        ("master_put_start_discard_cnt", "Unfinished puts given up", report.puts_discarded),
-        ("master_put_end_total", "Puts ended", report.put_ends),
-        ("master_put_revoke_total", "Puts revoked", report.put_revokes),
-        ("total_get_nums_", "Objects asked for by get", gets),
-        ("valid_get_nums_", "Objects asked for by get and found", report.get_hits),
-        ("master_exist_key_items_total", "Keys asked about by exist", exists),
-        ("master_exist_key_hits_total", "Keys asked about by exist and found", report.exist_hits),
-        (
-            "master_exist_key_misses_total",
-            "Keys asked about by exist and not found",
-            report.exist_misses,
-        ),
-        ("master_removed_key_count", "Objects removed on request", report.removed_objects),
-        ("master_evicted_key_count", "Objects evicted", report.evicted_objects),
-        (
-            "master_evicted_size_bytes",
-            "Bytes of evicted objects, replicas counted",
-            report.evicted_bytes,
-        ),
-        (
-            "master_eviction_offers_total",
-            "Objects looked at as victims, evicted or not",
-            report.eviction_offers,
-        ),
-        ("master_expired_key_count", "Objects expired by --ttl_after_get", report.expired_objects),
-        ("master_expired_clients_total", "Clients silent for too long", report.expired_clients),
-        ("master_file_put_end_total", "Files written to the shared tier", report.disk_put_ends),
-        (
-            "master_file_alloc_failures_total",
-            "Puts planned without a file: the shared tier is full",
-            report.disk_no_room,
-        ),
-        (
-            "master_file_evicted_total",
-            "Files and objects that clients deleted from disks to make room",
-            report.disk_evictions,
-        ),
-        ("master_offload_queued_total", "Objects queued for clients' disks", report.offload.queued),
-        (
-            "master_offload_refused_total",
-            "Objects that no queue of a disk had room for",
-            report.offload.refused,
-        ),
-        ("master_offload_written_total", "Objects written to disks", report.offload.written),
-        ("master_offload_written_bytes_total", "Bytes of these", report.offload.written_bytes),
-        (
-            "master_offload_failed_total",
-            "Objects that clients could not write",
-            report.offload.failed,
-        ),
-        (
-            "master_offload_filtered_total",
-            "Objects not written when due, since they had not been used",
-            report.offload.filtered,
-        ),
-        ("master_promotion_hits_total", "Reads of objects on disks only", report.promotion.hits),
-        (
-            "master_promotion_promoted_total",
-            "Objects brought back into memory",
-            report.promotion.promoted,
-        ),
-        (
-            "master_promotion_promoted_bytes_total",
-            "Bytes of these",
-            report.promotion.promoted_bytes,
-        ),
-        (
-            "master_promotion_failed_total",
-            "Objects that could not be brought back",
-            report.promotion.failed,
-        ),
-        (
-            "master_unreachable_reports_total",
-            "Reports that a segment cannot be reached",
-            report.suspicion.reports,
-        ),
-        (
-            "master_unreachable_reports_dropped_total",
-            "Those of segments that take no new objects, or beyond the limits",
-            report.suspicion.dropped,
-        ),
-        (
-            "master_suspected_segments_total",
-            "Segments that became suspect",
-            report.suspicion.suspected,
-        ),
-        (
-            "master_cut_off_segments_total",
-            "Those whose own node said that its data path is dead",
-            report.suspicion.declared,
-        ),
-        (
-            "master_cleared_doubts_total",
-            "Doubts about segments that a heartbeat ended",
-            report.suspicion.cleared,
-        ),
-        ("master_damage_reports_total", "Reports of damaged replicas", report.damage.reports),
-        (
-            "master_damage_reports_dropped_total",
-            "Reports of replicas that are not there, or beyond the limits",
-            report.damage.dropped,
-        ),
-        (
-            "master_damage_denied_total",
-            "Reported replicas that a second look found intact",
-            report.damage.denied,
-        ),
-        (
-            "master_damage_confirmed_total",
-            "Reported replicas that a second look found damaged",
-            report.damage.confirmed,
-        ),
-        (
-            "master_damaged_replicas_removed_total",
-            "Damaged replicas removed",
-            report.damage.removed,
+            "master_exist_key_items_total",
+            "Keys asked about by exist",
+            totals.exist_hits + totals.exist_misses,
         ),
     ] {
         metric(text, name, Counter, help);
@@ -365,14 +233,14 @@ pub(crate) fn summary(report: &MasterReport) -> String {
     format!(
         "{} | Requests: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Exist={}/{} Del={} | {}",
         storage(report),
-        report.put_starts,
-        report.put_ends,
-        report.put_revokes,
-        report.get_hits,
-        report.get_hits + report.get_misses,
-        report.exist_hits,
-        report.exist_hits + report.exist_misses,
-        report.removed_objects,
+        report.totals.put_starts,
+        report.totals.put_ends,
+        report.totals.put_revokes,
+        report.totals.get_hits,
+        report.totals.get_hits + report.totals.get_misses,
+        report.totals.exist_hits,
+        report.totals.exist_hits + report.totals.exist_misses,
+        report.totals.removed_objects,
         reclaim(report),
     )
 }
@@ -391,14 +259,20 @@ pub(crate) fn summary_since(
     format!(
         "{} | Requests per sec: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Exist={}/{} Del={} | {}",
         storage(report),
-        rate(report.put_starts, before.put_starts),
-        rate(report.put_ends, before.put_ends),
-        rate(report.put_revokes, before.put_revokes),
-        rate(report.get_hits, before.get_hits),
-        rate(report.get_hits + report.get_misses, before.get_hits + before.get_misses),
-        rate(report.exist_hits, before.exist_hits),
-        rate(report.exist_hits + report.exist_misses, before.exist_hits + before.exist_misses),
-        rate(report.removed_objects, before.removed_objects),
+        rate(report.totals.put_starts, before.totals.put_starts),
+        rate(report.totals.put_ends, before.totals.put_ends),
+        rate(report.totals.put_revokes, before.totals.put_revokes),
+        rate(report.totals.get_hits, before.totals.get_hits),
+        rate(
+            report.totals.get_hits + report.totals.get_misses,
+            before.totals.get_hits + before.totals.get_misses
+        ),
+        rate(report.totals.exist_hits, before.totals.exist_hits),
+        rate(
+            report.totals.exist_hits + report.totals.exist_misses,
+            before.totals.exist_hits + before.totals.exist_misses
+        ),
+        rate(report.totals.removed_objects, before.totals.removed_objects),
         reclaim(report),
     )
 }
@@ -426,10 +300,10 @@ fn storage(report: &MasterReport) -> String {
         ByteSize::bytes(pool.usable.used),
         ByteSize::bytes(pool.usable.size),
         below_memory(report),
-        report.objects,
-        report.soft_pinned,
-        report.processing,
-        report.clients,
+        report.totals.objects,
+        report.totals.soft_pinned,
+        report.totals.processing,
+        report.totals.clients,
         report.segments.len(),
     )
 }
@@ -437,7 +311,7 @@ fn storage(report: &MasterReport) -> String {
 /// Bytes on the shared tier and on clients' own disks, and room for them.
 fn below_memory(report: &MasterReport) -> String {
     let disks = &report.local_disks;
-    let used = report.disk_used + disks.iter().map(|disk| disk.usage.used).sum::<u64>();
+    let used = report.totals.disk_used + disks.iter().map(|disk| disk.usage.used).sum::<u64>();
     let room = disks.iter().map(|disk| disk.usage.capacity).sum::<u64>();
     let room = match report.disk_capacity {
         None => "infinite".to_owned(),
@@ -450,12 +324,12 @@ fn reclaim(report: &MasterReport) -> String {
     format!(
         "Evicted: {} keys, {} | No room: {} | Discarded: {} | Expired: {} keys | \
          Expired clients: {}",
-        report.evicted_objects,
-        ByteSize::bytes(report.evicted_bytes),
-        report.put_start_no_room,
-        report.puts_discarded,
-        report.expired_objects,
-        report.expired_clients,
+        report.totals.evicted_objects,
+        ByteSize::bytes(report.totals.evicted_bytes),
+        report.totals.put_start_no_room,
+        report.totals.puts_discarded,
+        report.totals.expired_objects,
+        report.totals.expired_clients,
     )
 }
 
@@ -494,7 +368,7 @@ mod tests {
         );
         assert!(line.contains("Clients: 1 | Segments: 1 (suspended: 0)"), "{line}");
         let mut later = report.clone();
-        later.put_starts += 25;
+        later.totals.put_starts += 25;
         let line = summary_since(&report, Duration::from_secs(10), &later);
         assert!(line.contains("PutStart=2.5 PutEnd=0.0"), "{line}");
         // A counter that went back would be a bug, not a reason to fall over.

@@ -81,7 +81,7 @@ fn replay(args: &Args) -> Result<(Report, Option<Cluster>), Box<dyn Error>> {
     let before = probe.report()?;
     let setting = Setting {
         block_bytes: args.block_bytes.as_u64(),
-        capacity_bytes: before.capacity,
+        capacity_bytes: before.totals.capacity,
         nodes: before.segments.len() as u64,
         replicas: args.replicas,
         workers: args.workers,
@@ -111,7 +111,11 @@ fn replay(args: &Args) -> Result<(Report, Option<Cluster>), Box<dyn Error>> {
     }
     let totals = Totals {
         infinite_hits: trace.infinite_hits(),
-        evictions: probe.report()?.evicted_objects.saturating_sub(before.evicted_objects),
+        evictions: probe
+            .report()?
+            .totals
+            .evicted_objects
+            .saturating_sub(before.totals.evicted_objects),
         tier,
         elapsed,
     };

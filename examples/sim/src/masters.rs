@@ -324,10 +324,10 @@ impl Masters {
             _ => None,
         }));
         subscriber.compare(events, &self.shared.ledger);
-        let damage = state.report().damage;
+        let totals = state.report().totals;
         // Of an object that has gone meanwhile they count as dropped. A file may be replaced while it
         // is read, and is reported then; a second look denies it, or else an effect tells.
-        let wrong = damage.reports - damage.dropped;
+        let wrong = totals.damage_reports - totals.damage_dropped;
         let may_be =
             self.shared.has_files || self.shared.has_disks || self.shared.ledger.has_spoiled();
         if wrong > 0 && !may_be {

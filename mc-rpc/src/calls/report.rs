@@ -1,9 +1,6 @@
 //! The master's totals and its segments.
 
-use mc_meta::{
-    DamageTotals, MasterReport, OffloadTotals, PromotionTotals, SegmentInfo, SegmentStatus,
-    SuspicionTotals,
-};
+use mc_meta::{MasterReport, SegmentInfo, SegmentStatus, Totals};
 use mc_types::{ClientId, Endpoint, MediaType, SegmentId};
 
 use super::{
@@ -50,95 +47,17 @@ impl SegmentReport {
     }
 }
 
-/// The master's totals.
+/// The state of the cluster in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterReport {
+    /// The totals since the master began, and what there is now. Zero where an older master says nothing.
+    pub totals: Totals,
     /// Every segment, suspended ones included.
     pub segments: Vec<SegmentReport>,
-    /// Objects, unfinished ones included.
-    pub objects: u64,
-    /// Objects whose put is under way.
-    pub processing: u64,
-    /// Objects that are being copied or moved.
-    pub transfers: u64,
-    /// Drain jobs at work.
-    pub drain_jobs: u64,
-    /// Tasks that wait for their nodes.
-    pub tasks_pending: u64,
-    /// Tasks that nodes work on.
-    pub tasks_processing: u64,
-    /// Tasks that have ended and are still known.
-    pub tasks_finished: u64,
-    /// Objects soft-pinned now or when last looked at.
-    pub soft_pinned: u64,
-    /// Bytes of the master's own memory that the texts of the keys take.
-    pub key_bytes: u64,
-    /// Bytes allocated in all segments that can be read.
-    pub used: u64,
-    /// Bytes in all segments that can be read.
-    pub capacity: u64,
-    /// Clients with a mounted segment.
-    pub clients: u64,
-    /// Objects evicted since the master began.
-    pub evicted_objects: u64,
-    /// Bytes of those objects, all replicas counted.
-    pub evicted_bytes: u64,
-    /// Objects looked at as victims, evicted or not.
-    pub eviction_offers: u64,
-    /// Puts begun since the master began.
-    pub put_starts: u64,
-    /// Puts ended.
-    pub put_ends: u64,
-    /// Puts revoked.
-    pub put_revokes: u64,
-    /// Puts refused for lack of space, each once however often it was tried again.
-    pub put_start_no_room: u64,
-    /// Further attempts of such puts that were refused, too.
-    pub put_start_retries: u64,
-    /// Unfinished puts given up after their time-out.
-    pub puts_discarded: u64,
-    /// Reads that found the object.
-    pub get_hits: u64,
-    /// Reads that did not.
-    pub get_misses: u64,
-    /// Keys asked about by exist or by a longest prefix that could be read.
-    pub exist_hits: u64,
-    /// Keys asked about that could not. A longest prefix asks no further than the first.
-    pub exist_misses: u64,
-    /// Objects removed on request.
-    pub removed_objects: u64,
-    /// Objects that expired after they were read.
-    pub expired_objects: u64,
-    /// Clients given up for dead.
-    pub expired_clients: u64,
-    /// Bytes of the files on the shared tier, those being written included.
-    pub disk_used: u64,
     /// Bytes that there is room for on the shared tier; zero without one, `None` when it
     /// has no limit.
     pub disk_capacity: Option<u64>,
-    /// Objects that have nothing in memory.
-    pub disk_only_objects: u64,
-    /// Files being written.
-    pub disk_processing: u64,
-    /// Files persisted since the master began.
-    pub disk_put_ends: u64,
-    /// Puts planned without a file for lack of space on the shared tier.
-    pub disk_no_room: u64,
-    /// Files and objects on clients' own disks that their clients deleted to make room.
-    pub disk_evictions: u64,
-    /// Objects written to the clients' own disks.
-    pub offload: OffloadTotals,
-    /// Objects that came back into memory from disks.
-    pub promotion: PromotionTotals,
-    /// Objects queued to come back into memory, or on their way.
-    pub promotions_pending: u64,
-    /// Objects that wait for room to be queued to come back.
-    pub promotion_candidates: u64,
-    /// The outcomes of reports that replicas are damaged.
-    pub damage: DamageTotals,
-    /// The outcomes of reports that segments cannot be reached.
-    pub suspicion: SuspicionTotals,
 }
 
 calls! {
@@ -160,59 +79,65 @@ impl CallContext<'_> {
 }
 
 fn report_to_proto(report: &MasterReport) -> proto::ClusterReportResponse {
+    let totals = report.totals.values();
     proto::ClusterReportResponse {
         segments: report.segments.iter().map(to_proto).collect(),
         disk_capacity: report.disk_capacity,
-        offload: Some((&report.offload).into()),
-        promotion: Some((&report.promotion).into()),
-        damage: Some((&report.damage).into()),
-        suspicion: Some((&report.suspicion).into()),
-        ..report.into()
+        totals: totals.map(|(it, value)| proto::Total { name: it.name.into(), value }).collect(),
+        ..fields_of(&report.totals)
     }
 }
 
-/// Converts what has the same fields: from the master's type to the message's, and from there
-/// to the client's.
-macro_rules! totals {
-    ($($master:ty => $message:ty => $client:ty { $($field:ident)* })*) => {$(
-        impl From<&$master> for $message {
-            #[allow(clippy::needless_update, reason = "some have more fields")]
-            fn from(totals: &$master) -> Self {
-                Self { $($field: totals.$field,)* ..Default::default() }
+/// The totals that have fields of their own in the message, which clients of older versions and other languages
+/// read. A total that is new has none.
+macro_rules! fields {
+    ($($field:ident)* $(, $group:ident: $message:ident { $($part:ident = $total:ident)* })*) => {
+        fn fields_of(totals: &Totals) -> proto::ClusterReportResponse {
+            proto::ClusterReportResponse {
+                $($field: totals.$field,)*
+                $($group: Some(proto::$message { $($part: totals.$total,)* }),)*
+                ..Default::default()
             }
         }
 
-        impl From<&$message> for $client {
-            fn from(totals: &$message) -> Self {
-                let mut read = Self::default();
-                $(read.$field = totals.$field;)*
-                read
-            }
+        /// Reads what a master says that knows no more than these.
+        fn totals_of(answer: &proto::ClusterReportResponse) -> Totals {
+            let mut totals = Totals::default();
+            $(totals.$field = answer.$field;)*
+            $(if let Some(group) = &answer.$group {
+                $(totals.$total = group.$part;)*
+            })*
+            totals
         }
-    )*};
+    };
 }
 
-totals! {
-    MasterReport => proto::ClusterReportResponse => ClusterReport {
-        objects processing soft_pinned used capacity clients evicted_objects evicted_bytes
-        put_starts put_ends put_revokes put_start_no_room puts_discarded get_hits get_misses
-        removed_objects expired_clients transfers drain_jobs tasks_pending tasks_processing
-        tasks_finished key_bytes eviction_offers expired_objects disk_used disk_only_objects
-        disk_processing disk_put_ends disk_no_room disk_evictions promotions_pending
-        promotion_candidates exist_hits exist_misses put_start_retries
-    }
-    OffloadTotals => proto::OffloadTotals => OffloadTotals {
-        queued refused written written_bytes failed given_up filtered
-    }
-    PromotionTotals => proto::PromotionTotals => PromotionTotals {
-        hits cold no_room queue_full dropped queued exhausted promoted promoted_bytes failed
-        cancelled expired
-    }
-    DamageTotals => proto::DamageTotals => DamageTotals {
-        reports dropped denied confirmed removed
-    }
-    SuspicionTotals => proto::SuspicionTotals => SuspicionTotals {
-        reports dropped suspected cleared suspects declared
+fields! {
+    objects processing soft_pinned used capacity clients evicted_objects evicted_bytes
+    put_starts put_ends put_revokes put_start_no_room puts_discarded get_hits get_misses
+    removed_objects expired_clients transfers drain_jobs tasks_pending tasks_processing
+    tasks_finished key_bytes eviction_offers expired_objects disk_used disk_only_objects
+    disk_processing disk_put_ends disk_no_room disk_evictions promotions_pending
+    promotion_candidates exist_hits exist_misses put_start_retries,
+    offload: OffloadTotals {
+        queued = offload_queued refused = offload_refused written = offload_written
+        written_bytes = offload_written_bytes failed = offload_failed
+        given_up = offload_given_up filtered = offload_filtered
+    },
+    promotion: PromotionTotals {
+        hits = promotion_hits cold = promotion_cold no_room = promotion_no_room
+        queue_full = promotion_queue_full dropped = promotion_dropped queued = promotion_queued
+        exhausted = promotion_exhausted promoted = promotion_promoted
+        promoted_bytes = promotion_promoted_bytes failed = promotion_failed
+        cancelled = promotion_cancelled expired = promotion_expired
+    },
+    damage: DamageTotals {
+        reports = damage_reports dropped = damage_dropped denied = damage_denied
+        confirmed = damage_confirmed removed = damage_removed
+    },
+    suspicion: SuspicionTotals {
+        reports = suspicion_reports dropped = suspicion_dropped suspected = suspicion_suspected
+        cleared = suspicion_cleared suspects = suspicion_suspects declared = suspicion_declared
     }
 }
 
@@ -257,14 +182,15 @@ impl SegmentReport {
 impl ClusterReport {
     fn from_proto(answer: &proto::ClusterReportResponse) -> Result<Self, BadField> {
         let segments = answer.segments.iter().map(SegmentReport::from_proto);
+        let mut totals = totals_of(answer);
+        for total in &answer.totals {
+            // One that this build does not know is left out.
+            totals.set(&total.name, total.value);
+        }
         Ok(Self {
+            totals,
             segments: segments.collect::<Result<_, _>>()?,
             disk_capacity: answer.disk_capacity,
-            offload: answer.offload.as_ref().map(Into::into).unwrap_or_default(),
-            promotion: answer.promotion.as_ref().map(Into::into).unwrap_or_default(),
-            damage: answer.damage.as_ref().map(Into::into).unwrap_or_default(),
-            suspicion: answer.suspicion.as_ref().map(Into::into).unwrap_or_default(),
-            ..Self::from(answer)
         })
     }
 }

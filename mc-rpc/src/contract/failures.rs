@@ -107,10 +107,10 @@ fn what_could_not_be_reached_is_told_and_read_last() {
     assert_eq!((list.replicas[2].segment.id, list.suspects), (segment, 1));
     // By the node's own word, until the next heartbeat, also one of an older client.
     beat(&service, &Heartbeat::new(ME).cut_off());
-    assert_eq!(service.master().report().suspicion.declared, 2);
+    assert_eq!(service.master().report().totals.suspicion_declared, 2);
     let older = proto::PingRequest { client_id: me(), ..Default::default() };
     let _: proto::PingResponse = call(&service, Method::Ping, &older).unwrap();
-    assert_eq!(service.master().report().suspicion.suspects, 0);
+    assert_eq!(service.master().report().totals.suspicion_suspects, 0);
     // A client that is told more than there are believes no more than there are.
     let more = proto::GetReplicaListResponse { suspects: 7, ..Default::default() };
     let mut bytes = written(|out| {

@@ -400,7 +400,7 @@ fn who_knows_the_client_and_the_put_cannot_end_it_without_its_token() {
 #[test]
 fn space_that_late_bytes_may_reach_is_kept_until_a_fence_answers() {
     let service = service();
-    let used = || service.master().report().used;
+    let used = || service.master().report().totals.used;
     let grant: proto::PutStartResponse =
         call(&service, Method::PutStart, &put_start("k", 1)).unwrap();
     let taken = used();

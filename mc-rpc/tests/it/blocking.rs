@@ -109,7 +109,7 @@ fn every_family_of_calls() {
     client.remove(key("a"), true).unwrap();
     assert!(!client.exist(key("a")).unwrap());
     assert_eq!(client.remove_all(true).unwrap(), 1);
-    assert_eq!(client.cluster_report().unwrap().objects, 0);
+    assert_eq!(client.cluster_report().unwrap().totals.objects, 0);
     client.unmount_segment(ME, spec.id).unwrap();
     let unknown = client.unmount_segment(ME, SegmentId::from_u128(1)).unwrap_err();
     assert_eq!(unknown.code(), ErrorCode::SegmentNotFound);

@@ -108,7 +108,7 @@ async fn segments_come_and_go() {
     let report = client.cluster_report().await.unwrap();
     let mounted = &report.segments[0];
     assert_eq!((&*mounted.name, mounted.size, mounted.client), ("node-1", 64 * MIB, ME));
-    assert_eq!((report.capacity, report.clients), (64 * MIB, 1));
+    assert_eq!((report.totals.capacity, report.totals.clients), (64 * MIB, 1));
 
     client.remount_segment(ME, &spec).await.unwrap();
     client.unmount_segment(ME, spec.id).await.unwrap();

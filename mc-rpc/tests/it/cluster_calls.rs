@@ -297,8 +297,8 @@ async fn objects_go_to_disks_and_come_back() {
     assert_eq!((&disks.disks[0].endpoint, disks.disks[0].objects), (&disk.endpoint, 1));
     assert_eq!((disks.disks[0].usage.capacity, disks.next_after), (1 << 40, None));
     assert_eq!(disks.disks, master.local_disks());
-    let written = client.cluster_report().await.unwrap().offload;
-    assert_eq!((written.written, written.failed), (1, 1));
+    let written = client.cluster_report().await.unwrap().totals;
+    assert_eq!((written.offload_written, written.offload_failed), (1, 1));
 
     // Everything goes. What another master's client wrote comes back from there, and nothing else.
     let removed = (jobs[0].job.object(), jobs[0].job.generation);
@@ -360,7 +360,7 @@ async fn files_outlive_memory() {
         client.memory_put_revoke(ME, key(text), handle, late).await.unwrap();
         assert_eq!(client.exist(key(text)).await.unwrap(), kept);
     }
-    assert_eq!(client.cluster_report().await.unwrap().disk_used, 64);
+    assert_eq!(client.cluster_report().await.unwrap().totals.disk_used, 64);
     let object = TenantKey::from(key("kept"));
     client.evict_disk_replica(ME, &object, None, ReplicaKind::Disk).await.unwrap();
     assert!(!client.exist(key("kept")).await.unwrap());

@@ -71,7 +71,7 @@ async fn a_batch_that_comes_again_removes_nothing_that_was_put_in_between() {
     let mut raw = session(&server, 1).await;
     raw.send(&tracked(1, Method::BatchRemove, 1, &all_keys())).await;
     let removed = raw.reply().await.1;
-    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.report().totals.objects, 0);
     // The answer is lost, and values are put under the same keys.
     drop(raw);
     put_all(&client).await;
@@ -84,7 +84,7 @@ async fn a_batch_that_comes_again_removes_nothing_that_was_put_in_between() {
     }
     raw.send(&tracked(500, Method::BatchRemove, 1, &all_keys())).await;
     let (header, payload) = raw.frame().await.unwrap();
-    let keys = master.report().objects;
+    let keys = master.report().totals.objects;
     assert_eq!(keys, KEYS as u64, "{} values put in between are gone", KEYS as u64 - keys);
     assert_eq!((header.kind, payload), (Kind::Reply, removed));
     // What the busy session had to give up itself is refused, and not executed.
@@ -93,6 +93,6 @@ async fn a_batch_that_comes_again_removes_nothing_that_was_put_in_between() {
     let (_, refusal) = busy.refusal().await;
     assert_eq!((refusal.code, refusal.is_retryable()), (ErrorCode::AnswerNotKept, false));
     assert!(refusal.message.contains("may have been executed"), "{refusal}");
-    assert_eq!(master.report().objects, KEYS as u64);
+    assert_eq!(master.report().totals.objects, KEYS as u64);
     server.shutdown().await;
 }

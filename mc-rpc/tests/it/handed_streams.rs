@@ -114,14 +114,14 @@ async fn a_put_whose_answer_was_lost_is_settled_by_a_task() {
     let puts = [PutStartItem::new(key("k"), &[100])];
     let lost = client.batch_put_start(ME, &ReplicateConfig::default(), &puts).await;
     assert!(matches!(lost, Err(RpcError::TimedOut { .. })), "{lost:?}");
-    assert_eq!(master.report().processing, 1, "the master has begun it");
+    assert_eq!(master.report().totals.processing, 1, "the master has begun it");
     network.is_mute.store(false, Relaxed);
     let end = Instant::now() + Duration::from_secs(30);
-    while master.report().processing > 0 {
+    while master.report().totals.processing > 0 {
         assert!(Instant::now() < end, "the put stays open");
         sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(master.report().put_revokes, 1);
+    assert_eq!(master.report().totals.put_revokes, 1);
     server.shutdown().await;
 }
 

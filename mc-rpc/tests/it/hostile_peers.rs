@@ -219,7 +219,7 @@ async fn bad_requests_are_refused_by_name() {
 
 async fn put(master: &Arc<Master>, client: &MasterClient, name: &str, lengths: &[u64]) {
     let config = ReplicateConfig::default();
-    assert_eq!(master.report().processing, 0);
+    assert_eq!(master.report().totals.processing, 0);
     let start = PutStart { key: key(name), slice_lengths: lengths, config: &config };
     let handle = client.put_start(ME, &start).await.unwrap().handle;
     let end = PutEnd::new(key(name), handle);

@@ -255,11 +255,14 @@ async fn damage_is_reported_looked_at_and_removed() {
     let outcomes = [(check.id, Verdict::Damaged)];
     client.heartbeat(&Heartbeat::new(ME).takes_checks().outcomes(&outcomes)).await.unwrap();
     assert!(!client.exist(key("k")).await.unwrap());
-    let counted = client.cluster_report().await.unwrap().damage;
-    assert_eq!((counted.reports, counted.dropped), (3, 2));
-    assert_eq!((counted.confirmed, counted.removed, counted.denied), (1, 1, 0));
+    let counted = client.cluster_report().await.unwrap().totals;
+    assert_eq!((counted.damage_reports, counted.damage_dropped), (3, 2));
+    assert_eq!(
+        (counted.damage_confirmed, counted.damage_removed, counted.damage_denied),
+        (1, 1, 0)
+    );
     let unreachable = [Failure::Unreachable { segment }];
     assert_eq!(client.report_failures(ME, &unreachable).await.unwrap().noted, 1);
-    assert_eq!(client.cluster_report().await.unwrap().suspicion.reports, 1);
+    assert_eq!(client.cluster_report().await.unwrap().totals.suspicion_reports, 1);
     server.shutdown().await;
 }

@@ -37,7 +37,7 @@ impl Client {
     /// ```
     /// # mc_cluster_testkit::with_client(|client| async move {
     /// let report = client.cluster_report().await?;
-    /// assert_eq!((report.segments.len(), report.capacity), (1, 4 << 20));
+    /// assert_eq!((report.segments.len(), report.totals.capacity), (1, 4 << 20));
     /// # Ok(()) });
     /// ```
     pub fn cluster_report<'a>(&'a self) -> BoxFuture<'a, Result<ClusterReport, CallError>> {

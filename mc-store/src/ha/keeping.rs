@@ -135,8 +135,9 @@ impl Kept {
             return Ok(service.with_ha(Arc::new(Alone(self.journal.watch()))));
         };
         let known = Arc::downgrade(state);
-        term.has_none =
-            Box::new(move || known.upgrade().is_some_and(|state| state.report().objects == 0));
+        term.has_none = Box::new(move || {
+            known.upgrade().is_some_and(|state| state.report().totals.objects == 0)
+        });
         let known = Arc::downgrade(state);
         term.leases = Box::new(move |leases| {
             if let Some(state) = known.upgrade() {

@@ -63,7 +63,7 @@ fn calls_return_when_they_are_over() {
         assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
         assert_eq!(client.hosts(&[node.id()]).unwrap()[0].1, ["127.0.0.1".into()]);
         assert!(client.ping().unwrap() > Duration::ZERO);
-        assert_eq!(client.cluster_report().unwrap().objects, 3);
+        assert_eq!(client.cluster_report().unwrap().totals.objects, 3);
         client.remove("b", true).unwrap();
         assert!(client.batch_remove(&["b"], true).unwrap()[0].is_err());
         assert_eq!(client.remove_by_regex("^from$", true).unwrap(), 1);

@@ -196,7 +196,7 @@ async fn a_client_that_leaves_leaves_nothing_half_done() {
         app.shutdown().await;
     }
     eventually_async(DEADLINE, "unfinished puts", async || {
-        (cluster.master.report().processing == 0).then_some(())
+        (cluster.master.report().totals.processing == 0).then_some(())
     })
     .await;
 }

@@ -221,8 +221,8 @@ async fn pressure_evicts_the_cold_and_keeps_the_used() {
         assert!(n < 1 || app.exist("b0").await.unwrap(), "used after every put, gone at {n}");
     }
     let report = app.cluster_report().await.unwrap();
-    assert!(report.evicted_objects >= 136, "{report:?}");
-    assert!(report.used <= report.capacity);
+    assert!(report.totals.evicted_objects >= 136, "{report:?}");
+    assert!(report.totals.used <= report.totals.capacity);
     let too_large = app.put("huge", vec![0; 5 << 20]).await.unwrap_err();
     assert_eq!(too_large.code(), ErrorCode::ObjectTooLarge, "{too_large}");
 }
@@ -315,7 +315,7 @@ async fn a_node_that_was_away_comes_back_with_what_it_holds() {
     .await;
     assert_eq!(read, "v");
     let report = app.cluster_report().await.unwrap();
-    assert_eq!(report.expired_clients, 1);
+    assert_eq!(report.totals.expired_clients, 1);
     assert_eq!((&*report.segments[0].name, report.segments[0].id), ("node-0", before[0].id));
     assert_eq!(app.put("new", "w").await.unwrap(), PutOutcome::Stored);
     assert_eq!(app.get("new").await.unwrap(), "w");

@@ -59,7 +59,7 @@ async fn settings_have_their_effects() {
     .await
     .unwrap();
     assert_eq!(client.segment_name(), Some("node-7"));
-    assert_eq!(client.cluster_report().await.unwrap().capacity, 4 << 20);
+    assert_eq!(client.cluster_report().await.unwrap().totals.capacity, 4 << 20);
     client.put("k", vec![7; 1000]).await.unwrap();
     for _ in 0..3 {
         assert_eq!(client.get("k").await.unwrap(), vec![7; 1000]);

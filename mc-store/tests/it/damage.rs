@@ -70,8 +70,8 @@ async fn the_key_of_a_damaged_object_is_free_again() {
     .await;
     eprintln!("free after {:.1?}", begun.elapsed());
     assert_eq!(app.get("k").await.unwrap(), value);
-    let damage = cluster.master.report().damage;
-    assert_eq!((damage.confirmed, damage.removed, damage.denied), (1, 1, 0));
+    let totals = cluster.master.report().totals;
+    assert_eq!((totals.damage_confirmed, totals.damage_removed, totals.damage_denied), (1, 1, 0));
     let reports = app.metrics().reports;
     assert_eq!((reports.damaged, reports.sent, reports.lost), (1, 1, 0));
     let page = app.metrics().prometheus();
@@ -90,7 +90,7 @@ async fn a_reader_that_leaves_at_once_has_reported() {
     let reader = cluster.app().await;
     assert!(matches!(reader.get("k").await, Err(GetError::ChecksumMismatch { .. })));
     reader.shutdown().await;
-    assert_eq!(cluster.master.report().damage.reports, 1);
+    assert_eq!(cluster.master.report().totals.damage_reports, 1);
     eventually_async(DEADLINE, "the object to go", async || {
         (!app.exist("k").await.unwrap()).then_some(())
     })
@@ -114,7 +114,7 @@ async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
     // What others read went with it.
     assert!(matches!(cluster.nodes[0].get_range("k", 0..10).await, Err(GetError::NotFound)));
     assert_eq!(app.put("k", value).await.unwrap(), PutOutcome::Stored);
-    assert_eq!(cluster.master.report().damage.removed, 1);
+    assert_eq!(cluster.master.report().totals.damage_removed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,7 +133,7 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
     let found = app.metrics().reports.damaged;
     assert!(found > 0, "no read began with a damaged replica");
     eventually_async(DEADLINE, "the damaged replicas to go", async || {
-        (cluster.master.report().damage.removed == found).then_some(())
+        (cluster.master.report().totals.damage_removed == found).then_some(())
     })
     .await;
     let mut left = 0;
@@ -170,8 +170,8 @@ async fn a_task_that_finds_its_source_damaged_reports_it() {
         assert_eq!(app.put(key, value.clone()).await.unwrap(), PutOutcome::Stored);
         assert_eq!(app.get(key).await.unwrap(), value);
     }
-    let damage = cluster.master.report().damage;
-    assert_eq!((damage.confirmed, damage.removed, damage.denied), (2, 2, 0));
+    let totals = cluster.master.report().totals;
+    assert_eq!((totals.damage_confirmed, totals.damage_removed, totals.damage_denied), (2, 2, 0));
     let reported: u64 = cluster.nodes.iter().map(|node| node.metrics().reports.sent).sum();
     assert_eq!(reported, 2);
 }
@@ -199,7 +199,7 @@ async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
     assert_eq!((first.noted + first.limited, first.stale), (200, 0));
     assert!(first.noted <= 70, "{first:?}");
     eventually_async(DEADLINE, "the owner to look", async || {
-        (cluster.master.report().damage.denied == first.noted).then_some(())
+        (cluster.master.report().totals.damage_denied == first.noted).then_some(())
     })
     .await;
     // Another name does not help: it comes from the same host.
@@ -214,5 +214,5 @@ async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
     for key in &keys {
         assert_eq!(app.get(key).await.unwrap(), value);
     }
-    assert_eq!(cluster.master.report().damage.removed, 0);
+    assert_eq!(cluster.master.report().totals.damage_removed, 0);
 }

@@ -125,7 +125,7 @@ async fn one_that_is_too_long_is_refused_before_anything_is_asked() {
     assert!(outcomes[..cases.len()].iter().all(refused), "{outcomes:?}");
     assert!(outcomes[cases.len()].is_ok());
     assert_eq!(stored.take(), [("a".to_owned(), None), ("b".to_owned(), None)]);
-    assert_eq!(app.cluster_report().await.unwrap().put_starts, 2);
+    assert_eq!(app.cluster_report().await.unwrap().totals.put_starts, 2);
 }
 
 /// The infos of one batch are more than twice what a master takes in a call.

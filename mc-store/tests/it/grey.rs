@@ -248,7 +248,7 @@ async fn a_read_that_moved_on_leaves_its_buffer_alone() {
 async fn puts_leave_a_node_that_finds_itself_cut_off() {
     let cluster = Cluster::start().await;
     let (grey, healthy) = (&cluster.nodes[0], &cluster.nodes[1]);
-    let suspicion = || cluster.master.report().suspicion;
+    let totals = || cluster.master.report().totals;
     // It has to know that it can be reached at all.
     let before = cluster.proxies[0].passed();
     eventually_async(DEADLINE, "the first checks", async || {
@@ -256,17 +256,17 @@ async fn puts_leave_a_node_that_finds_itself_cut_off() {
     })
     .await;
     assert!(!grey.metrics().is_cut_off);
-    assert_eq!(suspicion().declared, 0);
+    assert_eq!(totals().suspicion_declared, 0);
     cluster.proxies[0].pause();
     let begun = Instant::now();
     // Nobody reads or writes meanwhile: only the node itself can tell.
     eventually_async(DEADLINE, "the node to say that it is cut off", async || {
-        suspicion().suspects == 1
+        totals().suspicion_suspects == 1
     })
     .await;
     eprintln!("told after {:.1?}", begun.elapsed());
     assert!(grey.metrics().is_cut_off && !healthy.metrics().is_cut_off);
-    assert_eq!((suspicion().declared, suspicion().reports), (1, 0));
+    assert_eq!((totals().suspicion_declared, totals().suspicion_reports), (1, 0));
     // By a client that knows nothing of it, as long as it says so.
     let client = cluster.client().await;
     let puts = Instant::now();
@@ -279,10 +279,10 @@ async fn puts_leave_a_node_that_finds_itself_cut_off() {
     assert!(puts.elapsed() < Duration::from_secs(5));
     // Five heartbeats.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(suspicion().suspects, 1, "its heartbeat does not end that");
+    assert_eq!(totals().suspicion_suspects, 1, "its heartbeat does not end that");
     cluster.proxies[0].resume();
     eventually_async(DEADLINE, "the node to say that it is well", async || {
-        suspicion().suspects == 0
+        totals().suspicion_suspects == 0
     })
     .await;
     assert!(!grey.metrics().is_cut_off);
@@ -304,7 +304,7 @@ async fn a_node_that_never_reached_itself_is_trusted() {
     let other = node("other").connect().await.unwrap();
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
-        assert_eq!(master.report().suspicion.declared, 0);
+        assert_eq!(master.report().totals.suspicion_declared, 0);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(!hidden.metrics().is_cut_off);

@@ -101,13 +101,13 @@ async fn a_file_that_is_removed_after_another_master_has_listed_it_is_not_listed
     let other = other.shared_tier(Arc::clone(&medium) as _).connect().await.unwrap();
     let is_listed = async || {
         let is_late = hanging.begun.lock().is_some_and(|begun| begun.elapsed() >= LONG);
-        is_late && second.report().objects == 1
+        is_late && second.report().totals.objects == 1
     };
     eventually_async(DEADLINE, "the file to be listed", is_listed).await;
     assert!(other.exist("k").await.unwrap());
 
     hanging.end();
-    let is_gone = async || second.report().objects == 0;
+    let is_gone = async || second.report().totals.objects == 0;
     eventually_async(DEADLINE, "the master to hear of the removal", is_gone).await;
     assert_eq!(medium.usage().unwrap().objects, 0);
     node.shutdown().await;

@@ -71,8 +71,8 @@ async fn a_question_answered_with_no_is_a_miss() {
     node.get("b").await.unwrap_err();
 
     let report = node.cluster_report().await.unwrap();
-    assert_eq!((report.exist_hits, report.exist_misses), (3, 4));
-    assert_eq!((report.get_hits, report.get_misses), (1, 1));
+    assert_eq!((report.totals.exist_hits, report.totals.exist_misses), (3, 4));
+    assert_eq!((report.totals.get_hits, report.totals.get_misses), (1, 1));
     let counted = node.metrics();
     let lookups = |operation| counted.operation(operation).unwrap().lookups();
     assert_eq!(lookups(ClientOperation::Exist), Some((1, 1)));
@@ -95,10 +95,14 @@ async fn a_put_that_waits_for_room_is_refused_once() {
     let refused = node.put("waits", vec![2; 3 << 20]).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Full, "{refused}");
     let report = node.cluster_report().await.unwrap();
-    assert_eq!(report.put_start_no_room, 1, "of {} retries", report.put_start_retries);
-    assert!(report.put_start_retries >= 2, "{}", report.put_start_retries);
+    assert_eq!(
+        report.totals.put_start_no_room, 1,
+        "of {} retries",
+        report.totals.put_start_retries
+    );
+    assert!(report.totals.put_start_retries >= 2, "{}", report.totals.put_start_retries);
     node.upsert("waits", vec![2; 3 << 20]).await.unwrap_err();
-    assert_eq!(node.cluster_report().await.unwrap().put_start_no_room, 2);
+    assert_eq!(node.cluster_report().await.unwrap().totals.put_start_no_room, 2);
 }
 
 #[tokio::test]

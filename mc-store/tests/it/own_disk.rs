@@ -115,7 +115,7 @@ async fn what_is_evicted_from_memory_is_on_the_disk() {
     put_all(&app, 40, MIB).await;
     get_all(&app, 40, MIB).await;
     let report = cluster.master.report();
-    assert!(report.disk_only_objects >= 30, "{report:?}");
+    assert!(report.totals.disk_only_objects >= 30, "{report:?}");
     // Gone from the disk, too.
     app.remove_all(true).await.unwrap();
     eventually_async(DEADLINE, "an empty disk", async || on_disks(&cluster.master) == 0).await;
@@ -151,7 +151,7 @@ async fn objects_that_are_read_come_back_into_memory() {
         !app.describe(evicted).await.unwrap().replicas.is_empty()
     };
     eventually_async(DEADLINE, "the object in memory", is_back).await;
-    assert!(cluster.master.report().promotion.promoted >= 1);
+    assert!(cluster.master.report().totals.promotion_promoted >= 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -265,12 +265,12 @@ async fn a_disk_that_is_full_keeps_the_newest_objects() {
     for n in 0..150 {
         app.put(&format!("k{n}"), content("block", 4 * MIB)).await.unwrap();
         if n % 4 == 3 {
-            let written = async || cluster.master.report().offload.written == n + 1;
+            let written = async || cluster.master.report().totals.offload_written == n + 1;
             eventually_async(DEADLINE, "the offload", written).await;
         }
     }
     let report = cluster.master.report();
-    assert!(report.disk_evictions > 0, "{report:?}");
+    assert!(report.totals.disk_evictions > 0, "{report:?}");
     assert!(on_disks(&cluster.master) >= 20, "{report:?}");
     assert_eq!(app.get("k149").await.unwrap(), content("block", 4 * MIB));
     assert!(matches!(app.get("k0").await, Err(GetError::NotFound)));

@@ -70,8 +70,8 @@ async fn a_file_that_is_read_often_comes_back_into_memory_of_a_client_without_a_
     let _node = node(&cluster, "second").await;
     let app = cluster.app().await;
     read_until_all_are_in_memory(&app, &keys).await;
-    assert_eq!(cluster.master.report().promotion.promoted, 4);
-    assert_eq!(cluster.master.report().promotions_pending, 0);
+    assert_eq!(cluster.master.report().totals.promotion_promoted, 4);
+    assert_eq!(cluster.master.report().totals.promotions_pending, 0);
 }
 
 /// More objects than the master has queued at a time, and a client that cannot read files beside one that can.

@@ -189,7 +189,7 @@ fn an_application_that_blocks_its_runtime_does_not_lose_its_segment() {
             std::hint::black_box(mc_transport::checksum(&[7; 4096]));
         }
         let report = node.cluster_report().await.unwrap();
-        assert_eq!((report.expired_clients, report.segments[0].id), (0, id));
+        assert_eq!((report.totals.expired_clients, report.segments[0].id), (0, id));
         assert_eq!(node.get("k").await.unwrap().len(), 100_000);
         node.shutdown().await;
     });

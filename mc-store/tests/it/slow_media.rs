@@ -359,7 +359,7 @@ async fn a_disk_that_hangs_holds_up_no_look_at_memory() {
     }
     let denied = |count| {
         let master = &cluster.master;
-        async move || master.report().damage.denied == count
+        async move || master.report().totals.damage_denied == count
     };
     eventually_async(DEADLINE, "the look at memory", denied(1)).await;
     drop(hang);

@@ -97,7 +97,7 @@ async fn a_standby_of_a_large_cache_can_be_asked_soon_after_its_election() {
         begun.elapsed(),
     );
     let report = next.state().report();
-    assert_eq!(report.objects, objects + 1, "it has all of them");
+    assert_eq!(report.totals.objects, objects + 1, "it has all of them");
     node.shutdown().await;
     leader.shutdown().await;
     next.shutdown().await;

@@ -90,13 +90,13 @@ async fn a_move_leaves_nothing_behind() {
     let (_cluster, app) = start(3).await;
     let value = content("k", 3_000_000);
     app.put_with("k", value.clone(), &at("node-0")).await.unwrap();
-    let used = app.cluster_report().await.unwrap().used;
+    let used = app.cluster_report().await.unwrap().totals.used;
     let task = app.move_to("k", "node-0", "node-2").await.unwrap();
     assert_eq!(ended(&app, task).await.0, TaskStatus::Success);
     assert_eq!(holders(&app, "k").await, ["node-2"]);
     assert_eq!(app.get("k").await.unwrap(), value);
     eventually_async(DEADLINE, "the source's space to come back", async || {
-        (app.cluster_report().await.unwrap().used == used).then_some(())
+        (app.cluster_report().await.unwrap().totals.used == used).then_some(())
     })
     .await;
     // Onwards, by the node that holds it now, to where it was before.
@@ -159,7 +159,7 @@ async fn what_cannot_be_copied_fails_and_says_why() {
     // The node that found it out has told the master.
     eventually_async(DEADLINE, "the damaged replica to go", async || {
         let report = app.cluster_report().await.unwrap();
-        ((report.transfers, report.used) == (0, 0)).then_some(())
+        ((report.totals.transfers, report.totals.used) == (0, 0)).then_some(())
     })
     .await;
     assert_eq!(cluster.nodes[0].metrics().tasks_failed, 2);
@@ -238,7 +238,10 @@ async fn canceled_moves_are_not_begun() {
     }
     assert!((2..40).contains(&moved), "{moved} moved");
     let report = app.cluster_report().await.unwrap();
-    assert_eq!((report.tasks_pending, report.tasks_processing, report.transfers), (0, 0, 0));
+    assert_eq!(
+        (report.totals.tasks_pending, report.totals.tasks_processing, report.totals.transfers),
+        (0, 0, 0)
+    );
 }
 
 /// A node in a runtime of its own, which can be killed: no word to anybody.
@@ -265,7 +268,7 @@ fn a_node_that_dies_in_the_middle_leaks_nothing() {
         // It has begun, and it is not done.
         eventually_async(DEADLINE, "the node to work", async || {
             let report = app.cluster_report().await.unwrap();
-            (report.tasks_processing > 0 || report.tasks_finished > 0).then_some(())
+            (report.totals.tasks_processing > 0 || report.totals.tasks_finished > 0).then_some(())
         })
         .await;
         tasks
@@ -286,7 +289,8 @@ fn a_node_that_dies_in_the_middle_leaks_nothing() {
                 let report = app.cluster_report().await.unwrap();
                 let names: Vec<_> = report.segments.iter().map(|it| &*it.name).collect();
                 let there = ["node-1", "node-2"].iter().all(|name| names.contains(name));
-                (there && report.transfers == 0 && report.tasks_processing == 0).then_some(())
+                (there && report.totals.transfers == 0 && report.totals.tasks_processing == 0)
+                    .then_some(())
             },
         )
         .await;

@@ -130,7 +130,7 @@ async fn eviction_goes_on_after_a_panic() {
     fill(&master);
     let watch = master.ticker_watch();
     let ticks = eventually(DEADLINE, "objects are evicted after the panic", || {
-        let (used, ticks) = (master.report().used, watch.read());
+        let (used, ticks) = (master.report().totals.used, watch.read());
         if used <= 500 && ticks.panics > 0 { Ok(ticks) } else { Err((used, ticks)) }
     })
     .await;

@@ -61,7 +61,7 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
     }
     let begun = Instant::now();
     let (mut before, mut failed) = (0_u32, 0_u32);
-    while u128::from(cluster.master.report().suspicion.suspects) < DEAD
+    while u128::from(cluster.master.report().totals.suspicion_suspects) < DEAD
         && begun.elapsed() < LOOKED_FOR
     {
         before += 1;
@@ -77,7 +77,11 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
     eprintln!(
         "{failed} of {before} puts failed in the first {found:.1?}, {failed_after} of {after} after that"
     );
-    assert!(found < LOOKED_FOR, "{} are suspect", cluster.master.report().suspicion.suspects);
+    assert!(
+        found < LOOKED_FOR,
+        "{} are suspect",
+        cluster.master.report().totals.suspicion_suspects
+    );
     assert_eq!(failed_after, 0);
     let metrics = app.metrics().reports;
     assert!(metrics.unreachable > 0 && metrics.sent > 0, "{metrics:?}");
@@ -113,11 +117,11 @@ async fn a_node_that_answers_is_doubted_by_no_reports() {
             app.master().report_failures(ClientId::from_u128(77), &[failure]).await.unwrap();
             told += 1;
         }
-        assert_eq!(cluster.master.report().suspicion.suspected, 0);
+        assert_eq!(cluster.master.report().totals.suspicion_suspected, 0);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let totals = cluster.master.report().suspicion;
-    assert_eq!(totals.reports, told);
+    let totals = cluster.master.report().totals;
+    assert_eq!(totals.suspicion_reports, told);
     let three = ReplicateConfig::default().replicas(3);
     app.put_with("k", "value", &three).await.unwrap();
     assert_eq!(app.replicas("k").await.unwrap().len(), 3);
@@ -152,7 +156,7 @@ async fn no_put_fails_among_any_number_of_nodes_that_one_client_cannot_reach() {
     }
     eprintln!("{failed} of {puts} puts failed");
     assert_eq!(failed, 0, "of {puts}");
-    assert_eq!(cluster.master.report().suspicion.suspected, 0);
+    assert_eq!(cluster.master.report().totals.suspicion_suspected, 0);
     assert!(app.metrics().reports.unreachable >= DEAD as u64, "{:?}", app.metrics().reports);
 }
 
@@ -173,7 +177,7 @@ async fn a_node_that_nobody_reaches_gets_no_second_put() {
         assert_ne!(&*replicas[0].segment_name, "hidden");
         app.shutdown().await;
     };
-    let suspects = || cluster.master.report().suspicion.suspects;
+    let suspects = || cluster.master.report().totals.suspicion_suspects;
     let (begun, mut puts) = (Instant::now(), 0);
     while suspects() == 0 {
         put(puts).await;

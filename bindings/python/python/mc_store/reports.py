@@ -6,7 +6,9 @@ bytes. Later versions may add fields.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 __all__ = [
     "ClusterReport",
@@ -80,6 +82,8 @@ class ClusterReport:
 
     segments: tuple[SegmentReport, ...]
     """All segments, including suspended ones."""
+    totals: Mapping[str, int]
+    """Every total by its name: those below, and those of disks, promotions and damage."""
     objects: int
     """Objects, including unfinished ones."""
     processing: int
@@ -134,6 +138,12 @@ class ClusterReport:
     """Objects that expired after they were read."""
     expired_clients: int
     """Clients that timed out."""
+
+    @classmethod
+    def _of(cls, *, segments: tuple[SegmentReport, ...], totals: dict[str, int]) -> ClusterReport:
+        names = {field.name for field in fields(cls)} - {"segments", "totals"}
+        own = {name: totals[name] for name in names}
+        return cls(segments=segments, totals=MappingProxyType(totals), **own)
 
 
 @dataclass(frozen=True, slots=True)

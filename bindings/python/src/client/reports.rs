@@ -34,10 +34,12 @@ macro_rules! reports {
     )*};
 }
 
+/// Returns the class of this name, or a function of it that makes one.
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     static REPORTS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let import = || PyModule::import(py, "mc_store.reports").map(Bound::unbind);
-    REPORTS.get_or_try_init(py, import)?.bind(py).getattr(name)
+    let module = REPORTS.get_or_try_init(py, import)?.bind(py).as_any().clone();
+    name.split('.').try_fold(module, |holder, part| holder.getattr(part))
 }
 
 /// Converts several reports to a tuple.
@@ -70,35 +72,15 @@ reports! {
         allocations: it.allocations,
         medium: it.medium.as_str(),
     }
-    ClusterReport = "ClusterReport", |py, it| {
+    ClusterReport = "ClusterReport._of", |py, it| {
         segments: tuple(py, it.segments)?,
-        objects: it.objects,
-        processing: it.processing,
-        transfers: it.transfers,
-        drain_jobs: it.drain_jobs,
-        tasks_pending: it.tasks_pending,
-        tasks_processing: it.tasks_processing,
-        tasks_finished: it.tasks_finished,
-        soft_pinned: it.soft_pinned,
-        key_bytes: it.key_bytes,
-        used: it.used,
-        capacity: it.capacity,
-        clients: it.clients,
-        evicted_objects: it.evicted_objects,
-        evicted_bytes: it.evicted_bytes,
-        put_starts: it.put_starts,
-        put_ends: it.put_ends,
-        put_revokes: it.put_revokes,
-        put_start_no_room: it.put_start_no_room,
-        put_start_retries: it.put_start_retries,
-        puts_discarded: it.puts_discarded,
-        get_hits: it.get_hits,
-        get_misses: it.get_misses,
-        exist_hits: it.exist_hits,
-        exist_misses: it.exist_misses,
-        removed_objects: it.removed_objects,
-        expired_objects: it.expired_objects,
-        expired_clients: it.expired_clients,
+        totals: {
+            let totals = PyDict::new(py);
+            for (total, value) in it.totals.values() {
+                totals.set_item(total.name, value)?;
+            }
+            totals
+        },
     }
     ReplicaDescription = "Replica", |py, it| {
         status: replica_status(it.status),

@@ -112,7 +112,7 @@ pub(crate) fn measure_memory(task: &MemoryTask) -> Result<(), BenchError> {
         put_pair(&master, Time::ORIGIN, &mut keys, number)?;
     }
     let after = process::own_resident_bytes()?;
-    let objects = master.report().objects;
+    let objects = master.report().totals.objects;
     if objects != task.keys {
         return Err(BenchError::wrong("counting objects", format!("{objects} of {}", task.keys)));
     }
@@ -133,7 +133,7 @@ fn puts<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
             }
             Ok(())
         })?;
-        let totals = master.report();
+        let totals = master.report().totals;
         let expected = live + threads * each;
         if totals.objects != expected || totals.used != expected * OBJECT {
             let found = format!("{} objects, {} bytes used", totals.objects, totals.used);
@@ -308,7 +308,7 @@ fn evict(live: u64) -> Result<Eviction, BenchError> {
             }
         }
     });
-    let totals = master.report();
+    let totals = master.report().totals;
     let evicted = totals.evicted_objects;
     if evicted.abs_diff(EVICTED) > EVICTED / 50 {
         let found = format!("{evicted} objects evicted instead of about {EVICTED}");

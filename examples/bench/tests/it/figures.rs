@@ -263,7 +263,7 @@ fn running_cluster() -> BlockingCluster {
 /// Objects and segments.
 fn count(cluster: &BlockingCluster) -> (u64, usize) {
     let report = cluster.master.report();
-    (report.objects, report.segments.len())
+    (report.totals.objects, report.segments.len())
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn an_installation_that_works_is_a_success_and_left_as_it_was() {
         assert!(err.lines().count() == 7 && err.lines().all(|line| line.starts_with("ok  ")));
         assert!(err.contains("answers: 1 other segments"), "{err}");
         assert!(err.contains("got over shared memory") && err.contains("got over TCP"), "{err}");
-        assert_eq!(master.report().objects, 0);
+        assert_eq!(master.report().totals.objects, 0);
         assert_eq!(master.report().segments.len(), 1);
     }
     runtime.block_on(node.shutdown());
@@ -61,7 +61,7 @@ fn a_client_without_memory_checks_that_of_the_nodes() {
     assert!(output.status.success(), "{err}");
     assert!(out.starts_with("success: 7 of 7 checks passed in "), "{out}");
     assert!(err.contains("no segment of its own") && err.contains("64.00 MB"), "{err}");
-    assert_eq!((master.report().objects, master.report().segments.len()), (0, 1));
+    assert_eq!((master.report().totals.objects, master.report().segments.len()), (0, 1));
     runtime.block_on(node.shutdown());
 }
 

@@ -282,6 +282,13 @@ fn objects_survive_what_their_replicas_survive() {
     let listed = ctl(at, &["ls", "ctl/", "--limit=2"]).assert_ok();
     assert!(listed.text().ends_with("3 keys, 5.28 MB, the first 2 shown\n"), "{}", listed.text());
     let report = stat(at, None);
+    let shown = ctl(at, &["stat", "--totals"]).assert_ok();
+    for total in mc_meta::Totals::METRICS {
+        let row = shown.text().lines().find(|row| row.starts_with(&format!("{} ", total.name)));
+        assert!(row.is_some_and(|row| row.ends_with(total.help)), "{}", total.name);
+        assert!(total.name == "processing" || report[total.name].is_u64(), "{}", total.name);
+    }
+    ctl(at, &["stat", "--totals", "k"]).assert_refused(2, "--totals");
     assert_eq!((&report["objects"], &report["clients"]), (&6.into(), &2.into()));
 
     // One node dies while all is being read.

@@ -56,7 +56,7 @@ fn values_are_written_to_the_bucket_of_the_cluster() {
         Program::start(DEADLINE, &mut command, Input::None)
     };
     let prefill = start("prefill");
-    let are_written = || master.report().disk_put_ends == 40;
+    let are_written = || master.report().totals.disk_put_ends == 40;
     eventually_blocking(DEADLINE, "the values in the bucket", are_written);
     let decode = line(&start("decode").finish());
     assert!(decode.contains(": 0 wrong, 0 missing; "), "{decode}");
@@ -90,7 +90,7 @@ fn decode_may_come_first_and_finds_everything_right() {
     assert!(decode.err.contains("checked 40 of 40 after "), "{}", decode.err);
     assert!(prefill.err.ends_with("all values are taken\n"));
     // Decode removed what it found right, and both took their memory with them.
-    assert_eq!(cluster.master.report().objects, 0);
+    assert_eq!(cluster.master.report().totals.objects, 0);
     assert!(cluster.master.report().segments.is_empty());
 }
 

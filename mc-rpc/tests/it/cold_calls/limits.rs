@@ -121,8 +121,8 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
         answered(&service, 64 << 10, Method::PromotionHeartbeat, &ask);
     assert!((1..100).contains(&told.jobs.len()));
     let report = master.report();
-    assert_eq!(report.promotions_pending, told.jobs.len() as u64);
-    assert_eq!(report.promotion.failed, 100 - told.jobs.len() as u64);
+    assert_eq!(report.totals.promotions_pending, told.jobs.len() as u64);
+    assert_eq!(report.totals.promotion_failed, 100 - told.jobs.len() as u64);
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn many_files_are_reported_at_once() {
     let names = ["written", "not", "guessed", "foreign"];
     let grants = names.map(|text| start(&service, &blue_tenant, text));
     assert!(grants.iter().all(|grant| grant.disk));
-    assert_eq!(service.master().report().disk_processing, 4);
+    assert_eq!(service.master().report().totals.disk_processing, 4);
     let outcome = |at: usize, written| proto::FileOutcome {
         key: names[at].into(),
         generation: grants[at].handle.generation.as_u64(),
@@ -123,7 +123,10 @@ fn many_files_are_reported_at_once() {
         assert!(!is_in_file(&service, &blue_tenant, text), "{text}");
     }
     let report = service.master().report();
-    assert_eq!((report.disk_used, report.disk_processing, report.disk_put_ends), (900, 2, 1));
+    assert_eq!(
+        (report.totals.disk_used, report.totals.disk_processing, report.totals.disk_put_ends),
+        (900, 2, 1)
+    );
 }
 
 fn fetch(is_compared: bool, is_full: bool, max_jobs: u32) -> proto::FetchFileJobsRequest {

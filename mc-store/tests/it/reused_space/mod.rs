@@ -343,7 +343,7 @@ async fn what_is_removed_stays_for_its_readers(remove: impl AsyncFnOnce(&Client)
     let read = cluster.held_up_read().await;
     remove(&app).await;
     assert!(!app.exist("old").await.unwrap(), "it is hidden at once");
-    let used = app.cluster_report().await.unwrap().used;
+    let used = app.cluster_report().await.unwrap().totals.used;
     assert_eq!(used, OLD as u64, "its space is not free yet");
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
@@ -365,7 +365,7 @@ async fn nothing_is_written_after_the_grant_has_ended() {
     let put = cluster.held_up_put().await;
     let app = cluster.app().await;
     eventually_async(DEADLINE, "the grant to end", async || {
-        app.cluster_report().await.unwrap().used == 0
+        app.cluster_report().await.unwrap().totals.used == 0
     })
     .await;
     let keys = cluster.fill(&app).await;
@@ -514,7 +514,7 @@ async fn a_client_that_says_nothing_is_waited_for() {
     assert!(read == content("old", OLD));
     silent.remove("old", true).await.unwrap();
     assert!(!silent.exist("old").await.unwrap());
-    let used = async || silent.cluster_report().await.unwrap().used;
+    let used = async || silent.cluster_report().await.unwrap().totals.used;
     assert_eq!(used().await, OLD as u64, "it may still be reading, for all the master knows");
     eventually_async(DEADLINE, "its space to come back", async || used().await == 0).await;
 }
@@ -548,6 +548,6 @@ async fn what_is_taken_frees_its_space_when_it_has_been_read() {
         assert_eq!(writer.put(&key, content(&key, LEN)).await.unwrap(), PutOutcome::Stored);
         assert!(reader.get_and_remove(&key).await.unwrap() == content(&key, LEN));
     }
-    let removed = writer.cluster_report().await.unwrap();
+    let removed = writer.cluster_report().await.unwrap().totals;
     assert_eq!((removed.objects, removed.removed_objects, removed.evicted_objects), (0, 5, 0));
 }

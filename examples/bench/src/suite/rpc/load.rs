@@ -502,7 +502,7 @@ impl FakeNode {
             id: ClientId::from_u128(fastrand::u128(..)),
             segments: Mutex::default(),
             client,
-            objects: report.objects,
+            objects: report.totals.objects,
             is_guest,
             stored,
             prepared: AtomicU64::new(0),
@@ -607,7 +607,7 @@ impl FakeNode {
             }
             outcome?;
             let deadline = Instant::now() + FORGETTING;
-            while self.client.cluster_report().await?.objects > self.objects {
+            while self.client.cluster_report().await?.totals.objects > self.objects {
                 if Instant::now() > deadline {
                     let found = "objects outlive their segments";
                     return Err(BenchError::wrong("unmounting", found));

@@ -186,7 +186,7 @@ async fn touch(client: &Client, segment: usize) -> Result<(), BenchError> {
 pub(super) async fn clear(client: &Client) -> Result<(), BenchError> {
     let start = Instant::now();
     client.remove_all(true).await?;
-    while client.cluster_report().await?.used > 0 {
+    while client.cluster_report().await?.totals.used > 0 {
         if start.elapsed() > 100 * SHORT_LEASE {
             return Err(BenchError::wrong("remove_all", "its space does not come back"));
         }

@@ -203,12 +203,12 @@ impl Objects {
     async fn wait_for_disks(&self, objects: usize) -> Result<(), BenchError> {
         let start = Instant::now();
         loop {
-            let offload = self.client.cluster_report().await?.offload;
-            if offload.written == objects as u64 {
+            let written = self.client.cluster_report().await?.totals.offload_written;
+            if written == objects as u64 {
                 return Ok(());
             }
             if start.elapsed() > PATIENCE {
-                let found = format!("{objects} objects are not written: {offload:?}");
+                let found = format!("{written} of {objects} objects are written");
                 return Err(BenchError::wrong("writing to disks", found));
             }
             tokio::time::sleep(PAUSE).await;
