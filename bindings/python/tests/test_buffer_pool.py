@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from _cluster import Cluster, wait_until
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store.mooncake import store as store_module
 from mc_store.mooncake.buffer_pool import (
     BufferLease,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from _cluster import Cluster, wait_until
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store import AsyncClient, Client
 from mc_store.exceptions import InvalidArgument, NotFound, Unsupported
 from mc_store.mooncake.store import MooncakeDistributedStore

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 import zmq
 from _cluster import PATIENCE, Cluster, binary, wait_until
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store.mooncake.store import StoreEventInfo
 
 ANY_PORT = "--kv_event_publisher_endpoint=tcp://127.0.0.1:0"

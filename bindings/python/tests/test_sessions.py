@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from _cluster import Cluster, run_python
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store.mooncake import _sessions
 from mc_store.mooncake.store import MooncakeDistributedStore, ReplicateConfig
 

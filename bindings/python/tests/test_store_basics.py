@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from _cluster import Cluster
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store.mooncake.store import (
     MooncakeDistributedStore,
     ReplicateConfig,

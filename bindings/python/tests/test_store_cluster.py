@@ -17,7 +17,7 @@ import mc_store
 import mc_store.mooncake.store as module
 import pytest
 from _cluster import Cluster, Master, free_port, run_python, wait_until
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store import _native
 from mc_store.mooncake.store import (
     MooncakeDistributedStore,

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import zmq
 from _cluster import PATIENCE, Cluster
-from conftest import NewStore
+from _fixtures import NewStore
 from mc_store import Client
 from mc_store.mooncake.store import StoreEventInfo
 

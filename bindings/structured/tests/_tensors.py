@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from mc_store.mooncake._tensors import ParallelAxis, ReadTarget, TensorParallelism
+
+from mc_store_structured.tensors import ParallelAxis, ReadTarget, TensorParallelism
 
 #: Objects by name, as `MooncakeDistributedStore` of Mooncake's wheel 0.3.13.post1
 #: stored them (with torch 1.13, and look-alikes of tensors for the types that this torch has not):

@@ -176,7 +176,7 @@ def test_columns_of_images(transfer: MooncakeBundleTransfer) -> None:
 def test_without_msgpack_columns_are_json(
     transfer: MooncakeBundleTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mc_store.mooncake._structured import inference
+    from mc_store_structured._objects import inference
 
     monkeypatch.setattr(inference, "has_msgpack", lambda: False)
     ref = transfer.put({"batch": {}, "non_tensor_batch": {"json": COLUMNS["json"]}})

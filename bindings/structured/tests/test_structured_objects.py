@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from _cluster import Cluster, run_python
 from _structured import OTHER_PROCESS, MemoryStore, edit_json, keys_of, left, replace_value
-from mc_store.mooncake._structured import manifest
 from mc_store.mooncake.buffer_pool import BufferPool
 from mc_store.mooncake.store import MooncakeDistributedStore
 from mc_store.mooncake.structured_object_store import (
@@ -23,6 +22,8 @@ from mc_store.mooncake.structured_object_store import (
     raw_destination,
     tensor_object_buffer,
 )
+
+from mc_store_structured._objects import manifest
 
 CHUNK = 1 << 16
 TOKENS = np.arange(1 << 17, dtype=np.int32).reshape(1 << 10, 1 << 7)

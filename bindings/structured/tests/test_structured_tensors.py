@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from _structured import left, objects
-from mc_store.mooncake._structured.jagged import JaggedParts
 from mc_store.mooncake.store import MooncakeDistributedStore
 from mc_store.mooncake.structured_object_store import (
     FieldSchema,
@@ -19,6 +18,8 @@ from mc_store.mooncake.structured_object_store import (
     StructuredFormatError,
     export_ref,
 )
+
+from mc_store_structured._objects.jagged import JaggedParts
 
 torch = pytest.importorskip("torch")
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from _cluster import run_python
 from _tensors import GOLDENS, NEEDS_A_LIBRARY
-from mc_store.mooncake import _tensors
-from mc_store.mooncake._tensor import memory
-from mc_store.mooncake._tensor.arrays import alias_tensor, array_library, elements_of, read_tensor
-from mc_store.mooncake._tensor.layout import ELEMENT_TYPES, METADATA_SIZE, TensorError
+
+from mc_store_structured import tensors
+from mc_store_structured._tensor import memory
+from mc_store_structured._tensor.arrays import alias_tensor, array_library, elements_of, read_tensor
+from mc_store_structured._tensor.layout import ELEMENT_TYPES, METADATA_SIZE, TensorError
 
 LIBRARIES = ["numpy", "torch"]
 
@@ -299,7 +300,7 @@ def test_memory_that_is_read_only_stays_as_it_is() -> None:
 
 UNDUMPABLE = """
 import ctypes, os
-from mc_store.mooncake._tensor import memory
+from mc_store_structured._tensor import memory
 if os.geteuid() == 0:  # Root may read what others may not.
     os.setgroups([])
     os.setgid(65534)
@@ -337,15 +338,15 @@ def test_addresses_and_sizes_are_numbers(address: Any, size: Any, error: type[Ex
 def test_serialize_gives_the_header_and_the_place_of_the_elements() -> None:
     numbers = array.array("f", [0, 1])
 
-    header, address, size, owner = _tensors._serialize_tensor(numbers)
+    header, address, size, owner = tensors._serialize_tensor(numbers)
 
     assert header + ctypes.string_at(address, size) == GOLDENS["elements float32"]
-    assert len(header) == _tensors._tensor_metadata_size() == 304
+    assert len(header) == tensors._tensor_metadata_size() == 304
     assert owner is not None
     with pytest.raises(ValueError, match="unsupported tensor for Mooncake tensor serialization"):
-        _tensors._serialize_tensor("text")
+        tensors._serialize_tensor("text")
     with pytest.raises(ValueError, match="unsupported tensor for Mooncake tensor serialization"):
-        _tensors._serialize_tensor(memoryview(bytearray(1)).cast("B", (1,) * 9))
+        tensors._serialize_tensor(memoryview(bytearray(1)).cast("B", (1,) * 9))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -353,7 +354,7 @@ def test_serialize_gives_the_header_and_the_place_of_the_elements() -> None:
 def test_deserialize_reads_any_bytes(library: str, kind: Callable[[bytes], Any]) -> None:
     module = pytest.importorskip(library)
 
-    found = _tensors._deserialize_tensor(kind(GOLDENS["shape 4x6"]), like=library)  # type: ignore[arg-type]
+    found = tensors._deserialize_tensor(kind(GOLDENS["shape 4x6"]), like=library)  # type: ignore[arg-type]
 
     assert type(found) is (module.Tensor if library == "torch" else module.ndarray)
     assert held(found) == GOLDENS["shape 4x6"]
@@ -362,12 +363,12 @@ def test_deserialize_reads_any_bytes(library: str, kind: Callable[[bytes], Any])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(304), GOLDENS["shape 4x6"][:-1]])
 def test_deserialize_refuses_other_bytes(data: bytes) -> None:
     with pytest.raises(ValueError, match="invalid serialized Mooncake tensor payload"):
-        _tensors._deserialize_tensor(data)
+        tensors._deserialize_tensor(data)
 
 
 def test_importing_the_methods_imports_no_library() -> None:
     script = (
-        "import sys; import mc_store.mooncake._tensors, mc_store.mooncake._tensor_methods; "
+        "import sys; import mc_store_structured.tensors, mc_store_structured.tensor_methods; "
         "print({'numpy', 'torch', 'ctypes', 'json', 'logging', 'asyncio'} & set(sys.modules))"
     )
 

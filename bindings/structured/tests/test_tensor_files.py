@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from _tensors import GOLDENS, NEEDS_A_LIBRARY
-from mc_store.mooncake._tensor.layout import ELEMENT_TYPES, TensorError, element_type
-from mc_store.mooncake._tensor.safetensors import FileTensor, read_file, write_file
+
+from mc_store_structured._tensor.layout import ELEMENT_TYPES, TensorError, element_type
+from mc_store_structured._tensor.safetensors import FileTensor, read_file, write_file
 
 FLOAT32 = element_type("float32")
 

@@ -9,7 +9,8 @@ import time
 
 import pytest
 from _tensors import GOLDENS
-from mc_store.mooncake._tensor.layout import (
+
+from mc_store_structured._tensor.layout import (
     ELEMENT_TYPES,
     MANIFEST_SIZE,
     METADATA_SIZE,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from _tensors import GOLDENS, Partition, full, part, shard, slices
-from mc_store.mooncake._tensors import ParallelAxis, ReadTarget
+
+from mc_store_structured.tensors import ParallelAxis, ReadTarget
 
 if TYPE_CHECKING:
     from mc_store.mooncake.store import MooncakeDistributedStore as Store

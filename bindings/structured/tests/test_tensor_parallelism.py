@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from _tensors import GOLDENS, Partition, part, slices
-from mc_store.mooncake._tensor.axes import WriterPartition, axes_of, part_key, same_part
-from mc_store.mooncake._tensor.layout import TensorError, parse
-from mc_store.mooncake._tensors import ParallelAxis, ReadTarget, TensorParallelism
+
+from mc_store_structured._tensor.axes import WriterPartition, axes_of, part_key, same_part
+from mc_store_structured._tensor.layout import TensorError, parse
+from mc_store_structured.tensors import ParallelAxis, ReadTarget, TensorParallelism
 
 
 def test_an_axis_begins_empty() -> None:

@@ -7,8 +7,9 @@ import random
 import time
 
 import pytest
-from mc_store.mooncake._tensor.layout import TensorError
-from mc_store.mooncake._tensor.shards import MAX_SHARDS, Rows, shard_range, with_dim
+
+from mc_store_structured._tensor.layout import TensorError
+from mc_store_structured._tensor.shards import MAX_SHARDS, Rows, shard_range, with_dim
 
 
 @pytest.mark.parametrize(

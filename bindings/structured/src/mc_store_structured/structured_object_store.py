@@ -6,9 +6,9 @@ what the other one stored. Nothing is pickled, and nothing is unpickled.
 
 from __future__ import annotations
 
-from mc_store.mooncake._structured.errors import StructuredFormatError, StructuredTransferError
-from mc_store.mooncake._structured.fields import FieldSchema
-from mc_store.mooncake._structured.handles import (
+from ._objects.errors import StructuredFormatError, StructuredTransferError
+from ._objects.fields import FieldSchema
+from ._objects.handles import (
     DATAPROTO_REF_HANDLE_TYPE,
     DATAPROTO_REF_HANDLE_VERSION,
     STORAGE_GROUP_ID,
@@ -18,30 +18,30 @@ from mc_store.mooncake._structured.handles import (
     import_ref,
     is_dataproto_ref_handle,
 )
-from mc_store.mooncake._structured.inference import MISSING, infer_structure
-from mc_store.mooncake._structured.memory import raw_destination, tensor_object_buffer
-from mc_store.mooncake._structured.policy import (
+from ._objects.inference import MISSING, infer_structure
+from ._objects.memory import raw_destination, tensor_object_buffer
+from ._objects.policy import (
     AUTO_PARALLEL_MIN_BYTES,
     AUTO_PARALLEL_MIN_CHUNKS,
     DEFAULT_BUNDLE_CHUNK_BYTES,
     BundleStore,
     BundleTransferPolicy,
 )
-from mc_store.mooncake._structured.refs import (
+from ._objects.refs import (
     DataProtoRefLike,
     MooncakeDataProtoRef,
     RemoteBundleRef,
     StructuredFieldLocation,
 )
-from mc_store.mooncake._structured.removal import MISSING_OBJECT_ERROR
-from mc_store.mooncake._structured.slices import StructuredMemberSlice
-from mc_store.mooncake._structured.structured import (
+from ._objects.removal import MISSING_OBJECT_ERROR
+from ._objects.slices import StructuredMemberSlice
+from ._objects.structured import (
     STRUCTURED_FIELD_SPECS_KEY,
     StructuredObjectPayload,
     StructuredObjectReadSpec,
     StructuredObjectResult,
 )
-from mc_store.mooncake._structured.transfer import MooncakeBundleTransfer
+from ._objects.transfer import MooncakeBundleTransfer
 
 __all__ = [
     "AUTO_PARALLEL_MIN_BYTES",

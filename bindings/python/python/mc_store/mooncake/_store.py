@@ -5,7 +5,7 @@ from __future__ import annotations
 from mc_store import _native
 from mc_store.mooncake._conventions import ConventionMethods
 from mc_store.mooncake._sessions import SessionMethods
-from mc_store.mooncake._tensor_methods import TensorMethods
+from mc_store.mooncake._structured import TensorMethods
 
 
 class MooncakeDistributedStore(SessionMethods, ConventionMethods, TensorMethods, _native.Store):

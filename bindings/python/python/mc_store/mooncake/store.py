@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mc_store._native import (
     BufferHandle,
     Descriptor,
@@ -28,14 +30,10 @@ from mc_store.mooncake._buffer_pool import (
     RegisteredBufferPool,
 )
 from mc_store.mooncake._store import MooncakeDistributedStore
-from mc_store.mooncake._tensors import (
-    ParallelAxis,
-    ReadTarget,
-    TensorParallelism,
-    _deserialize_tensor,
-    _serialize_tensor,
-    _tensor_metadata_size,
-)
+from mc_store.mooncake._structured import is_installed, of_tensors
+
+if TYPE_CHECKING:
+    pass
 
 # Members that programs take from the module. Of a name that two enumerations have, the reference
 # system exports the member of the later one.
@@ -91,9 +89,7 @@ __all__ = [
     "MooncakeDistributedStore",
     "MooncakeHostMemAllocator",
     "ObjectDataType",
-    "ParallelAxis",
     "QueryTaskResponse",
-    "ReadTarget",
     "RegisteredBufferLease",
     "RegisteredBufferLeaseView",
     "RegisteredBufferPool",
@@ -104,9 +100,29 @@ __all__ = [
     "StoreEventInfo",
     "TaskStatus",
     "TaskType",
+    "bind_to_numa_node",
+]
+
+_OF_TENSORS = [
+    "ParallelAxis",
+    "ReadTarget",
     "TensorParallelism",
     "_deserialize_tensor",
     "_serialize_tensor",
     "_tensor_metadata_size",
-    "bind_to_numa_node",
 ]
+# Not without the package that has them: `from mooncake.store import *` would fail.
+if is_installed():
+    __all__ += _OF_TENSORS
+
+# For type checkers this would mean that every name exists.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in _OF_TENSORS:
+            return globals().setdefault(name, of_tensors(name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

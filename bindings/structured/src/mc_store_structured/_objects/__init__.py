@@ -1,6 +1,6 @@
 """Objects of many members, over the byte methods of a store.
 
-``mc_store.mooncake.structured_object_store`` is the front. From the bottom to the top:
+``mc_store_structured.structured_object_store`` is the front. From the bottom to the top:
 
 * ``names``, ``manifest``: the keys of an object, and the list of its payloads;
 * ``writes``, ``reads``: bytes to and from the store, in chunks;

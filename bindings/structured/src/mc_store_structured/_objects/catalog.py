@@ -2,7 +2,7 @@
 
 A *fragment* is a batch in a store: its rows are the values of as many keys, each field of it one
 field of theirs. A key may have its fields from several fragments. The catalog only knows handles;
-:class:`~mc_store.mooncake._structured.catalog_transfer.DataProtoCatalogTransfer` moves the data.
+:class:`~mc_store_structured.dataproto_catalog.DataProtoCatalogTransfer` moves the data.
 
 A fragment that came by ``publish`` is *managed*: when no key and no reader uses it any more, it is
 *retired*, and every reply names it until its removal from the store is acknowledged.
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._fork import own_lock
+from mc_store.mooncake._fork import own_lock
+
 from .handles import export_ref, import_ref
 
 Handle = dict[str, Any]

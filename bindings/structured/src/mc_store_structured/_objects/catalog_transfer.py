@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .._fork import own_lock
+from mc_store.mooncake._fork import own_lock
+
 from .batches import of_dataproto
 from .catalog import CatalogDrained
 from .handles import export_ref

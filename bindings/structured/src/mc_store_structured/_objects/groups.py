@@ -31,7 +31,7 @@ def in_group(config: Any, group: str | None) -> Any:
             f"{named!r} is not {group!r}"
         )
     if config is None:
-        from mc_store._native import ReplicateConfig
+        from mc_store import ReplicateConfig
 
         return ReplicateConfig(group_ids=[group])
     return _with_groups(config, [group])

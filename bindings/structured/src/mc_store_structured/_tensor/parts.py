@@ -28,7 +28,7 @@ from .whole import checked_parts
 from .writes import config_of, group_ids_fit, write
 
 if TYPE_CHECKING:
-    from mc_store._native import ReplicateConfig
+    from mc_store import ReplicateConfig
 
 _StagesOf: TypeAlias = Callable[[Any, Any], Stages]  # of a parallelism and a writer partition
 

@@ -16,7 +16,7 @@ from .whole import WholeTensorMethods, checked_parts, elements_at
 from .writes import Write, config_of, cut_write, group_ids_of, write
 
 if TYPE_CHECKING:
-    from mc_store._native import ReplicateConfig
+    from mc_store import ReplicateConfig
 
 
 class RankTensorMethods(WholeTensorMethods):

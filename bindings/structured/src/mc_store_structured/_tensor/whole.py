@@ -29,7 +29,7 @@ from .layout import TensorError
 from .writes import Part, Write, config_of, group_ids_fit, object_write, whole_write, write
 
 if TYPE_CHECKING:
-    from mc_store._native import ReplicateConfig
+    from mc_store import ReplicateConfig
 
     _Base = ByteStore
 else:

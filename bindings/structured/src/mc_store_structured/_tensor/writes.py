@@ -13,7 +13,7 @@ from .layout import Shape, TensorMetadata
 from .shards import Rows, flat_bytes, new_buffer, with_dim
 
 if TYPE_CHECKING:
-    from mc_store._native import ReplicateConfig
+    from mc_store import ReplicateConfig
 
 _CONFIG_FIELDS = (
     "data_type",

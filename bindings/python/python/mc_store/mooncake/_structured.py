@@ -1,0 +1,98 @@
+"""What of the store's interface another package has, mc-store-structured: tensors, and objects of
+many members. It is found when it is first used: that package imports this one, and not the other
+way, so that a store of bytes needs no other package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+_PACKAGE = "mc_store_structured"
+
+_TENSOR_METHODS = """
+    batch_get_tensor batch_get_tensor_into batch_get_tensor_into_cuda
+    batch_get_tensor_with_parallelism batch_get_tensor_with_parallelism_into
+    batch_get_tensor_with_tp batch_get_tensor_with_tp_into batch_pub_tensor batch_pub_tensor_with_tp
+    batch_put_tensor batch_put_tensor_from batch_put_tensor_with_parallelism
+    batch_put_tensor_with_parallelism_from batch_put_tensor_with_tp batch_put_tensor_with_tp_from
+    batch_upsert_pub_tensor batch_upsert_tensor batch_upsert_tensor_from
+    batch_upsert_tensor_with_parallelism batch_upsert_tensor_with_parallelism_from get_tensor
+    get_tensor_into get_tensor_into_cuda get_tensor_with_parallelism
+    get_tensor_with_parallelism_into get_tensor_with_tp get_tensor_with_tp_into
+    load_tensor_from_safetensor pub_tensor pub_tensor_with_tp put_tensor put_tensor_from
+    put_tensor_with_parallelism put_tensor_with_parallelism_from put_tensor_with_tp
+    put_tensor_with_tp_from save_tensor_to_safetensor upsert_pub_tensor upsert_tensor
+    upsert_tensor_from upsert_tensor_with_parallelism upsert_tensor_with_parallelism_from
+""".split()
+
+
+def is_installed() -> bool:
+    """Whether the package is there; looking does not import it."""
+    return find_spec(_PACKAGE) is not None
+
+
+@contextmanager
+def needed_for(what: str) -> Iterator[None]:
+    """Lets imports of the package in the block raise an error that says what to install.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != _PACKAGE:
+            raise
+        lacking = f"{what} needs the package mc-store-structured: pip install mc-store-structured"
+        raise ModuleNotFoundError(lacking, name=_PACKAGE) from None
+
+
+def of_tensors(name: str) -> Any:
+    """What the package's module for tensors has under the name.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+    """
+    with needed_for(name):
+        return getattr(import_module(f"{_PACKAGE}.tensors"), name)
+
+
+if TYPE_CHECKING:
+    from mc_store_structured.tensor_methods import TensorMethods as TensorMethods
+else:
+
+    class _Method:
+        """A tensor method that nobody has asked for yet. The first who asks for any of them gets
+        them all into the class, in place of these."""
+
+        def __set_name__(self, owner, name):
+            def lacking(self, /, *args, **kwargs):
+                """Needs the package mc-store-structured."""
+                with needed_for(f"{name}()"):
+                    import_module(_PACKAGE)
+
+            lacking.__name__ = name
+            lacking.__qualname__ = f"{owner.__name__}.{name}"
+            self._name, self._lacking = name, lacking
+
+        def __get__(self, store, owner=None):
+            try:
+                methods = import_module(f"{_PACKAGE}.tensor_methods").TensorMethods
+            except ModuleNotFoundError as error:
+                if error.name != _PACKAGE:
+                    raise
+                return self._lacking.__get__(store, owner)
+            for base in reversed(methods.__mro__[:-1]):
+                for name, value in vars(base).items():
+                    if not name.startswith("__"):
+                        setattr(TensorMethods, name, value)
+            return vars(TensorMethods)[self._name].__get__(store, owner)
+
+    class TensorMethods:
+        """Tensors, by the package mc-store-structured. Without it these methods raise
+        ``ModuleNotFoundError``."""
+
+        vars().update((name, _Method()) for name in _TENSOR_METHODS)

@@ -1,0 +1,3 @@
+"""The fixtures of the store's tests."""
+
+pytest_plugins = ["_fixtures"]
