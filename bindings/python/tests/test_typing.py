@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import mc_store
+import mc_stub
 import pytest
 
 pytest.importorskip("mypy", reason="mypy is not installed")
@@ -38,6 +39,19 @@ def mypy(*arguments: str | Path, cwd: Path) -> None:
 
 def test_public_names_have_the_types_that_they_should(tmp_path: Path) -> None:
     mypy("mypy", "--strict", "--cache-dir", tmp_path, TESTS / "_typed.py", cwd=tmp_path)
+
+
+def test_the_stub_has_the_calls_as_they_are_defined() -> None:
+    written = mc_stub.STUB.read_text()
+    assert mc_stub.with_calls(written) == written, "run backend/mc_stub.py"
+    # An empty table would change nothing either.
+    assert written.count("    def ") > 250
+
+
+def test_a_call_with_a_type_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(mc_stub.TYPES, "Texts")
+    with pytest.raises(KeyError, match="Texts"):
+        mc_stub.with_calls(mc_stub.STUB.read_text())
 
 
 def test_the_stub_of_the_native_part_is_true(tmp_path: Path) -> None:
