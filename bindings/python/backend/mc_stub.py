@@ -3,11 +3,12 @@
 * those of `Client` and `AsyncClient` from the tables `calls!` and `questions!` in
   `src/client/calls`, with the classes of reports from `reports!`;
 * those of `Store` and `TransferEngine` from the first lines of their descriptions in `src/store`
-  and `src/engine`, which show Mooncake's signatures to `help()`.
+  and `src/engine`, which show Mooncake's signatures to `help()`;
+* the keys of a configuration from the table `settings!` of the crate `mc-store`.
 
-Run it after a change of a call: `python bindings/python/backend/mc_stub.py`. What stands between
-the marks in these classes is written anew; all else is written by hand, and stubtest checks all of
-it against the library.
+Run it after a change of one: `python bindings/python/backend/mc_stub.py`. What stands between the
+marks in these classes is written anew; all else is written by hand, and stubtest checks all of it
+against the library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROJECT = Path(__file__).resolve().parents[1]
+CONFIG = PROJECT.parents[1] / "mc-store" / "src" / "config" / "settings.rs"
 STUB = PROJECT / "python" / "mc_store" / "_native.pyi"
 
 BEGIN = "    # Written by backend/mc_stub.py:\n"
@@ -70,6 +72,18 @@ SHOWN = {
     # They only add to what is shown.
     r"-> TransferEngine$": "-> Self",
     r"src_ptr: bytes": "src_ptr: _BytesLike",
+}
+#: Types of settings; the others are texts in Python.
+SETTINGS = {
+    "ByteSize": "_Size",
+    "Duration": "int",
+    "NonZeroU8": "int",
+    "NonZeroUsize": "int",
+    "Vec<String>": "str | list[str]",
+    "bool": "bool",
+    "u16": "int",
+    "u32": "int",
+    "u8": "int",
 }
 #: Methods that only raise.
 NEVER = {"batch_transfer_write_on_cuda"}
@@ -247,8 +261,17 @@ def _of_description(name: str, parameters: str, result: str) -> str:
     return _fitted(f"    def {name}(", split, f") -> {result}: ...")
 
 
+def _settings() -> Iterator[str]:
+    """The keys of a configuration."""
+    table = re.search(r"^settings! \{\n(.*?)^\}$", CONFIG.read_text(), re.M | re.S)
+    source = re.sub(r"^ *//.*\n", "", table[1] if table else "", flags=re.MULTILINE)
+    for kind, names in re.findall(r"\w+: ([\w<>]+) = ([^,]*),[^;]*;", source):
+        for name in re.findall(r'"(\w+)"', names):
+            yield f"    {name}: {SETTINGS.get(kind, 'str')}\n"
+
+
 def with_calls(stub: str) -> str:
-    """The stub with the calls as they are defined.
+    """The stub with the calls and the settings as they are defined.
 
     Raises:
         ValueError: a class has no marks.
@@ -259,9 +282,10 @@ def with_calls(stub: str) -> str:
         "TransferEngine": "".join(_described("engine", "TransferEngine")),
         "Client": "".join(_written(call, reports, awaited=False) for call in calls()),
         "AsyncClient": "".join(_written(call, reports, awaited=True) for call in calls()),
+        "_Settings": "".join(_settings()),
     }
     for owner, content in written.items():
-        before, begin, rest = stub.partition(f"class {owner}:\n")
+        before, begin, rest = stub.partition(f"class {owner}")
         head, mark, rest = rest.partition(BEGIN)
         _, end, rest = rest.partition(END)
         if not end or "\nclass " in head:

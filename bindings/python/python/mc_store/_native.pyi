@@ -587,6 +587,7 @@ _Size: TypeAlias = int | str
 class _Settings(TypedDict, total=False):
     """The keys of a configuration, as in ``docs/configuration.md``."""
 
+    # Written by backend/mc_stub.py:
     master: str
     master_server_address: str
     master_server_addr: str
@@ -597,6 +598,14 @@ class _Settings(TypedDict, total=False):
     segment_file: str
     segment_medium: str
     segment_device: int
+    storage_root_dir: str
+    shared_tier: str
+    file_sync: str
+    dfs_mode: str
+    tier_keys: str
+    enable_ssd_offload: bool
+    ssd_offload_path: str
+    ssd_offload_size: _Size
     local_buffer_size: _Size
     local_hot_cache_size: _Size
     local_hot_block_size: _Size
@@ -609,9 +618,20 @@ class _Settings(TypedDict, total=False):
     device_name: str | list[str]
     auto_discovery: bool
     device_filters: str | list[str]
+    rdma_gid_index: int
+    rdma_traffic_class: int
+    rdma_service_level: int
+    rdma_pkey_index: int
+    rdma_hop_limit: int
+    rdma_relaxed_ordering: bool
     links_per_peer: int
     transfer_connect_timeout_ms: int
     transfer_stall_timeout_ms: int
+    transfer_max_connections: int
+    transfer_max_connections_per_address: int
+    transfer_tls_ca: str
+    transfer_tls_cert: str
+    transfer_tls_key: str
     metadata_server: str
     use_hugepage: bool
     hugepage_size: str
@@ -629,8 +649,15 @@ class _Settings(TypedDict, total=False):
     client_http_host: str
     client_http_port: int
     cluster_id: str
+    etcd_user: str
+    etcd_password_file: str
+    etcd_tls_ca: str
+    etcd_tls_cert: str
+    etcd_tls_key: str
+    etcd_tls_server_name: str
     rpc_timeout_ms: int
     rpc_connect_timeout_ms: int
+    rpc_outage_timeout_ms: int
     rpc_protocol: str
     rpc_connections: int
     token_file: str
@@ -639,6 +666,7 @@ class _Settings(TypedDict, total=False):
     tls_cert: str
     tls_key: str
     tls_server_name: str
+    # The end of what is written.
 
 _Config: TypeAlias = _Settings | Mapping[str, object] | str | PathLike[str]
 
