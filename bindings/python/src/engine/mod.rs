@@ -168,7 +168,6 @@ impl TransferEngine {
     ///     each process.
     /// device_name: network devices to use together, separated by commas; devices that the host lacks
     ///     are omitted with a warning.
-    #[pyo3(text_signature = "($self, local_hostname, metadata_server, protocol, device_name)")]
     fn initialize(
         &self,
         py: Python<'_>,
@@ -186,8 +185,6 @@ impl TransferEngine {
     /// str, metadata_type: str) -> int
     ///
     /// As initialize. metadata_type: "p2p" means the metadata server "P2PHANDSHAKE".
-    #[pyo3(text_signature = "($self, local_hostname, metadata_server, protocol, device_name, \
-        metadata_type)")]
     fn initialize_ext(
         &self,
         py: Python<'_>,
@@ -225,7 +222,6 @@ impl TransferEngine {
     /// "cpu:0", a list of the near devices and a list of the other ones. device_name limits it to
     /// devices, separated by commas.
     #[pyo3(signature = (device_name = None))]
-    #[pyo3(text_signature = "($self, device_name=None)")]
     fn get_local_topology(&self, py: Python<'_>, device_name: Option<&str>) -> String {
         py.detach(|| topology::describe(device_name))
     }

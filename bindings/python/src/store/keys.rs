@@ -145,42 +145,37 @@ impl Store {
 /// Asks a question that is answered with yes or no about each valid key; the answer about an invalid
 /// one is no.
 fn flags(keys: &[&str], ask: impl FnOnce(&[&str]) -> Result<Vec<bool>, Failure>) -> Vec<i32> {
+    let found = of_valid(keys, Ok(false), |keys| Ok(ask(keys)?.into_iter().map(Ok).collect()));
+    found.into_iter().map(|found| found.map_or_else(Failure::code, i32::from)).collect()
+}
+
+/// Asks for something of each valid key; an invalid one has no object, which is `missing`. All have
+/// the failure of the whole question.
+fn of_valid<T: Copy>(
+    keys: &[&str],
+    missing: Result<T, Failure>,
+    ask: impl FnOnce(&[&str]) -> Result<Vec<Result<T, Failure>>, Failure>,
+) -> Vec<Result<T, Failure>> {
     let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
-    let found = match ask(&asked) {
-        Ok(found) => found,
-        Err(failure) => return vec![failure.code(); keys.len()],
+    let mut found = match ask(&asked) {
+        Ok(found) => found.into_iter(),
+        Err(failure) => return vec![Err(failure); keys.len()],
     };
-    let mut found = found.into_iter().map(i32::from);
-    let answer = |key: &&str| if is_valid(key) { found.next().unwrap_or(0) } else { 0 };
+    let answer = |key: &&str| match is_valid(key) {
+        true => found.next().unwrap_or(missing),
+        false => missing,
+    };
     keys.iter().map(answer).collect()
 }
 
 impl Session {
     fn stat(&self, keys: &[&str]) -> Vec<Result<Stat, Failure>> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
-        let found = match self.backend.batch_stat(&asked) {
-            Ok(found) => found,
-            Err(failure) => return vec![Err(failure); keys.len()],
-        };
-        let mut found = found.into_iter();
-        let missing = Err(Failure::NOT_FOUND);
-        let answer = |key: &&str| {
-            if is_valid(key) { found.next().unwrap_or(missing) } else { missing }
-        };
-        keys.iter().map(answer).collect()
+        of_valid(keys, Err(Failure::NOT_FOUND), |keys| self.backend.batch_stat(keys))
     }
 
     fn remove(&self, keys: &[&str], force: bool) -> Vec<i32> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
-        let outcomes = match self.backend.batch_remove(&asked, force) {
-            Ok(outcomes) => outcomes,
-            Err(failure) => return vec![failure.code(); keys.len()],
-        };
-        let mut outcomes = outcomes.into_iter().map(code_of);
-        let missing = Failure::NOT_FOUND.code();
-        let answer = |key: &&str| {
-            if is_valid(key) { outcomes.next().unwrap_or(missing) } else { missing }
-        };
-        keys.iter().map(answer).collect()
+        let missing = Err(Failure::NOT_FOUND);
+        let removed = of_valid(keys, missing, |keys| self.backend.batch_remove(keys, force));
+        removed.into_iter().map(code_of).collect()
     }
 }

@@ -92,7 +92,6 @@ macro_rules! pairs {
 
 pairs! {
     #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
     put {
         /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(),
         /// store_event_infos=None) -> int
@@ -120,7 +119,6 @@ pairs! {
     };
 
     #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
     put {
         /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(),
         /// store_event_infos=None) -> int
@@ -141,7 +139,6 @@ pairs! {
     };
 
     #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
     put {
         /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
@@ -162,7 +159,6 @@ pairs! {
     };
 
     #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
     put {
         /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
@@ -183,9 +179,6 @@ pairs! {
     };
 
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
-    )]
     put {
         /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config:
         /// ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
@@ -217,8 +210,6 @@ impl Store {
         key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config = None,
         store_event_infos = None,
     ))]
-    #[pyo3(text_signature = "($self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, \
-        config=None, store_event_infos=None)")]
     #[allow(clippy::too_many_arguments, reason = "Mooncake's")]
     fn put_from_with_metadata(
         &self,
@@ -243,9 +234,6 @@ impl Store {
     /// batch_put_from that gathers each value from several pieces of memory. Returns 0 or a
     /// negative number for each key.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, all_buffer_ptrs, all_sizes, config=None, store_event_infos=None)"
-    )]
     fn batch_put_from_multi_buffers(
         &self,
         py: Python<'_>,

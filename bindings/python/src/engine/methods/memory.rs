@@ -20,7 +20,6 @@ impl TransferEngine {
     /// Peers can only read read-only memory. location has no effect. Returns 0; -7 when some of
     /// the bytes are registered already; -1 when they are not memory of the host.
     #[pyo3(signature = (buffer_addr, capacity, location = "*"))]
-    #[pyo3(text_signature = "($self, buffer_addr, capacity, location='*')")]
     fn register_memory(
         &self,
         py: Python<'_>,
@@ -48,7 +47,6 @@ impl TransferEngine {
     /// register_memory of several pieces: of all of them, or of none. Returns 0 or the number of
     /// the first failure.
     #[pyo3(signature = (buffer_addresses, capacities, location = "*"))]
-    #[pyo3(text_signature = "($self, buffer_addresses, capacities, location='*')")]
     fn batch_register_memory(
         &self,
         py: Python<'_>,

@@ -28,6 +28,10 @@ fn pair(buffer: Size, peer_buffer_address: Size, length: Size) -> Pair {
     Pair { local: buffer.0, remote: peer_buffer_address.0 as u64, len: length.0 }
 }
 
+fn one(buffer: Size, peer_buffer_address: Size, length: Size) -> Result<Vec<Pair>, EngineError> {
+    Ok(vec![pair(buffer, peer_buffer_address, length)])
+}
+
 fn pairs(
     buffers: Items<Size>,
     peer_buffer_addresses: Items<Size>,
@@ -84,53 +88,54 @@ impl TransferEngine {
     }
 }
 
-#[pymethods]
-#[allow(clippy::too_many_arguments, reason = "Mooncake's")]
-impl TransferEngine {
+/// Defines methods that transfer: `$work` of the engine, the interpreter and the session of the peer.
+/// Each has the argument `transport_hint` of Mooncake, which has no effect.
+macro_rules! transfers {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident(
+            $($argument:ident: $type:ident $(<$of:ty>)? $(= $default:tt)?),*
+        ) -> $answer:ty = |$engine:ident, $py:ident, $session:ident| $work:expr;
+    )*) => {
+        #[pymethods]
+        #[allow(clippy::too_many_arguments, reason = "Mooncake's")]
+        impl TransferEngine {$(
+            $(#[$doc])*
+            #[pyo3(signature = (target_hostname, $($argument $(= $default)?,)* transport_hint = ""))]
+            fn $name(
+                &self,
+                $py: Python<'_>,
+                target_hostname: &str,
+                $($argument: $type $(<$of>)?,)*
+                transport_hint: &str,
+            ) -> PyResult<$answer> {
+                let _ = transport_hint;
+                let ($engine, $session) = (self, target_hostname);
+                $work
+            }
+        )*}
+    };
+}
+
+transfers! {
     /// transfer_sync_write(self, target_hostname: str, buffer: int, peer_buffer_address: int, length:
     /// int, transport_hint: str = '') -> int
     ///
     /// Writes the length bytes at buffer to peer_buffer_address of the peer whose session is
     /// target_hostname. The bytes must be registered on both sides. transport_hint has no effect.
     /// Returns 0 when the peer has all bytes, otherwise a negative number: then it may have some.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
-        transport_hint='')")]
-    fn transfer_sync_write(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffer: Size,
-        peer_buffer_address: Size,
-        length: Size,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
-        self.transfer(py, target_hostname, Access::Write, pairs, None)
-    }
+    fn transfer_sync_write(buffer: Size, peer_buffer_address: Size, length: Size) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, Access::Write, one(buffer, peer_buffer_address, length), None)
+    };
 
     /// transfer_sync_read(self, target_hostname: str, buffer: int, peer_buffer_address: int, length:
     /// int, transport_hint: str = '') -> int
     ///
     /// As transfer_sync_write, in the other direction. After a failure the content of the bytes at
     /// buffer is unspecified.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
-        transport_hint='')")]
-    fn transfer_sync_read(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffer: Size,
-        peer_buffer_address: Size,
-        length: Size,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
-        self.transfer(py, target_hostname, Access::Read, pairs, None)
-    }
+    fn transfer_sync_read(buffer: Size, peer_buffer_address: Size, length: Size) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, Access::Read, one(buffer, peer_buffer_address, length), None)
+    };
 
     /// transfer_sync(self, target_hostname: str, buffer: int, peer_buffer_address: int, length: int,
     /// opcode: TransferOpcode, notify: TransferNotify | None = None, transport_hint: str = '') ->
@@ -138,119 +143,90 @@ impl TransferEngine {
     ///
     /// Writes or reads. Then the peer gets notify, if that is given; when it cannot be delivered,
     /// the call has failed.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, opcode, notify = None,
-        transport_hint = ""))]
-    #[pyo3(
-        text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, opcode, \
-        notify=None, transport_hint='')"
-    )]
     fn transfer_sync(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffer: Size,
-        peer_buffer_address: Size,
-        length: Size,
-        opcode: TransferOpcode,
-        notify: Option<TransferNotify>,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
-        self.transfer(py, target_hostname, opcode.into(), pairs, notify)
-    }
+        buffer: Size, peer_buffer_address: Size, length: Size,
+        opcode: TransferOpcode, notify: Option<TransferNotify> = None
+    ) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, opcode.into(), one(buffer, peer_buffer_address, length), notify)
+    };
 
     /// batch_transfer_sync_write(self, target_hostname: str, buffers: list[int],
     /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
     ///
     /// Several writes to one peer. Returns 0 when all have succeeded, otherwise a negative number.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
-        transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        transport_hint='')")]
     fn batch_transfer_sync_write(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.transfer(py, target_hostname, Access::Write, pairs, None)
-    }
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>
+    ) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, Access::Write, pairs(buffers, peer_buffer_addresses, lengths), None)
+    };
 
     /// batch_transfer_sync_read(self, target_hostname: str, buffers: list[int],
     /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
     ///
     /// Several reads from one peer. Returns 0 when all have succeeded, otherwise a negative number.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
-        transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        transport_hint='')")]
     fn batch_transfer_sync_read(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.transfer(py, target_hostname, Access::Read, pairs, None)
-    }
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>
+    ) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, Access::Read, pairs(buffers, peer_buffer_addresses, lengths), None)
+    };
 
     /// batch_transfer_sync(self, target_hostname: str, buffers: list[int], peer_buffer_addresses:
     /// list[int], lengths: list[int], opcode: TransferOpcode, notify: TransferNotify | None = None,
     /// transport_hint: str = '') -> int
     ///
     /// Several writes, or reads, as transfer_sync; the peer gets notify after all of them.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
-        notify = None, transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        opcode, notify=None, transport_hint='')")]
     fn batch_transfer_sync(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        opcode: TransferOpcode,
-        notify: Option<TransferNotify>,
-        transport_hint: &str,
-    ) -> PyResult<i32> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.transfer(py, target_hostname, opcode.into(), pairs, notify)
-    }
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>,
+        opcode: TransferOpcode, notify: Option<TransferNotify> = None
+    ) -> i32 = |engine, py, peer| {
+        engine.transfer(py, peer, opcode.into(), pairs(buffers, peer_buffer_addresses, lengths), notify)
+    };
 
     /// transfer_submit_write(self, target_hostname: str, buffer: int, peer_buffer_address: int,
     /// length: int, transport_hint: str = '') -> int
     ///
     /// Starts a write and returns its number for transfer_check_status; 0 when it cannot start. The
     /// bytes at buffer must not change before it has ended.
-    #[pyo3(signature = (target_hostname, buffer, peer_buffer_address, length, transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffer, peer_buffer_address, length, \
-        transport_hint='')")]
-    fn transfer_submit_write(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffer: Size,
-        peer_buffer_address: Size,
-        length: Size,
-        transport_hint: &str,
-    ) -> PyResult<u64> {
-        let _ = transport_hint;
-        let pairs = Ok(vec![pair(buffer, peer_buffer_address, length)]);
-        self.submit(py, target_hostname, Access::Write, pairs)
-    }
+    fn transfer_submit_write(buffer: Size, peer_buffer_address: Size, length: Size) -> u64 = |engine, py, peer| {
+        engine.submit(py, peer, Access::Write, one(buffer, peer_buffer_address, length))
+    };
 
+    /// batch_transfer_async_write(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// Starts several writes to one peer and returns their common number; 0 when they cannot start.
+    /// The bytes must not change before they have ended. The state of the last 65536 transfers is
+    /// kept.
+    fn batch_transfer_async_write(
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>
+    ) -> u64 = |engine, py, peer| {
+        engine.submit(py, peer, Access::Write, pairs(buffers, peer_buffer_addresses, lengths))
+    };
+
+    /// batch_transfer_async_read(self, target_hostname: str, buffers: list[int],
+    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
+    ///
+    /// As batch_transfer_async_write, in the other direction.
+    fn batch_transfer_async_read(
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>
+    ) -> u64 = |engine, py, peer| {
+        engine.submit(py, peer, Access::Read, pairs(buffers, peer_buffer_addresses, lengths))
+    };
+
+    /// batch_transfer_async(self, target_hostname: str, buffers: list[int], peer_buffer_addresses:
+    /// list[int], lengths: list[int], opcode: TransferOpcode, transport_hint: str = '') -> int
+    ///
+    /// As batch_transfer_async_write, in the direction of opcode.
+    fn batch_transfer_async(
+        buffers: Items<Size>, peer_buffer_addresses: Items<Size>, lengths: Items<Size>,
+        opcode: TransferOpcode
+    ) -> u64 = |engine, py, peer| {
+        engine.submit(py, peer, opcode.into(), pairs(buffers, peer_buffer_addresses, lengths))
+    };
+}
+
+#[pymethods]
+impl TransferEngine {
     /// transfer_check_status(self, batch_id: int) -> int
     ///
     /// Returns 1 when the transfer has succeeded, 0 while it is under way, -1 when it has failed or
@@ -263,75 +239,6 @@ impl TransferEngine {
             Progress::Failed => -1,
             Progress::TimedOut => -2,
         })
-    }
-
-    /// batch_transfer_async_write(self, target_hostname: str, buffers: list[int],
-    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
-    ///
-    /// Starts several writes to one peer and returns their common number; 0 when they cannot start.
-    /// The bytes must not change before they have ended. The state of the last 65536 transfers is
-    /// kept.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
-        transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        transport_hint='')")]
-    fn batch_transfer_async_write(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        transport_hint: &str,
-    ) -> PyResult<u64> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.submit(py, target_hostname, Access::Write, pairs)
-    }
-
-    /// batch_transfer_async_read(self, target_hostname: str, buffers: list[int],
-    /// peer_buffer_addresses: list[int], lengths: list[int], transport_hint: str = '') -> int
-    ///
-    /// As batch_transfer_async_write, in the other direction.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths,
-        transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        transport_hint='')")]
-    fn batch_transfer_async_read(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        transport_hint: &str,
-    ) -> PyResult<u64> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.submit(py, target_hostname, Access::Read, pairs)
-    }
-
-    /// batch_transfer_async(self, target_hostname: str, buffers: list[int], peer_buffer_addresses:
-    /// list[int], lengths: list[int], opcode: TransferOpcode, transport_hint: str = '') -> int
-    ///
-    /// As batch_transfer_async_write, in the direction of opcode.
-    #[pyo3(signature = (target_hostname, buffers, peer_buffer_addresses, lengths, opcode,
-        transport_hint = ""))]
-    #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
-        opcode, transport_hint='')")]
-    fn batch_transfer_async(
-        &self,
-        py: Python<'_>,
-        target_hostname: &str,
-        buffers: Items<Size>,
-        peer_buffer_addresses: Items<Size>,
-        lengths: Items<Size>,
-        opcode: TransferOpcode,
-        transport_hint: &str,
-    ) -> PyResult<u64> {
-        let _ = transport_hint;
-        let pairs = pairs(buffers, peer_buffer_addresses, lengths);
-        self.submit(py, target_hostname, opcode.into(), pairs)
     }
 
     /// get_batch_transfer_status(self, batch_ids: list[int]) -> int
@@ -380,7 +287,7 @@ impl TransferEngine {
         stream_ptr = Size(0), transport_hint = ""))]
     #[pyo3(text_signature = "($self, target_hostname, buffers, peer_buffer_addresses, lengths, \
         stream_ptr=0, transport_hint='')")]
-    #[allow(clippy::unused_self, reason = "a method of Mooncake's")]
+    #[allow(clippy::too_many_arguments, clippy::unused_self, reason = "a method of Mooncake's")]
     fn batch_transfer_write_on_cuda(
         &self,
         target_hostname: &str,
