@@ -6,8 +6,8 @@
   and `src/engine`, which show Mooncake's signatures to `help()`;
 * the keys of a configuration from the table `settings!` of the crate `mc-store`.
 
-Run it after a change of one: `python bindings/python/backend/mc_stub.py`. What stands between the
-marks in these classes is written anew; all else is written by hand, and stubtest checks all of it
+Run it after a change of one: `python bindings/python/backend/mc_stub.py`. It replaces the lines
+between the marks in these classes; the others are written by hand, and stubtest checks all of them
 against the library.
 """
 
@@ -96,7 +96,7 @@ class Call(NamedTuple):
     parameters: list[str]
     arguments: dict[str, str]
     result: str
-    #: What it can return, if that is one of a few texts.
+    #: The only texts that it can return, if there are such.
     texts: list[str]
     is_property: bool
     is_awaited: bool

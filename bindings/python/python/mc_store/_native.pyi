@@ -509,7 +509,7 @@ class TransferNotify:
     def __new__(cls, name: str = ..., msg: str = ...) -> TransferNotify: ...
 
 class _Enumeration:
-    """What the enumerations have in common; there is no such class when a program runs."""
+    """The common part of the enumerations. Only type checkers see this class."""
 
     def __new__(cls, value: int) -> Self: ...
     @property

@@ -1,6 +1,9 @@
-"""What of the store's interface another package has, mc-store-structured: tensors, and objects of
-many members. It is found when it is first used: that package imports this one, and not the other
-way, so that a store of bytes needs no other package."""
+"""The way to the package mc-store-structured, which has a part of the store's interface: tensors,
+and objects of many members.
+
+That package depends on this one, and not the other way, so that a store of bytes needs no other
+package. It is imported when one of its calls is first used.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ _TENSOR_METHODS = """
 
 
 def is_installed() -> bool:
-    """Whether the package is there; looking does not import it."""
+    """Returns whether the package is installed, without importing it."""
     return find_spec(_PACKAGE) is not None
 
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Lets imports of the package in the block raise an error that says what to install.
+    """Makes imports of the package in the block raise an error that names the package to install.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -51,7 +54,7 @@ def needed_for(what: str) -> Iterator[None]:
 
 
 def of_tensors(name: str) -> Any:
-    """What the package's module for tensors has under the name.
+    """Returns the object with this name in the package's module for tensors.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -65,8 +68,8 @@ if TYPE_CHECKING:
 else:
 
     class _Method:
-        """A tensor method that nobody has asked for yet. The first who asks for any of them gets
-        them all into the class, in place of these."""
+        """A tensor method that has not been used yet. The first access to any of them replaces all
+        of them in the class by the package's functions."""
 
         def __set_name__(self, owner, name):
             def lacking(self, /, *args, **kwargs):
