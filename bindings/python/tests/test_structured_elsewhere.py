@@ -57,6 +57,20 @@ help(MooncakeDistributedStore)
     assert "Needs the package mc-store-structured" in done.stdout
 
 
+def test_the_store_finds_it_when_it_is_installed_later(environment: Environment) -> None:
+    done = environment.run(
+        f"""
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+put = MooncakeDistributedStore().put_tensor
+sys.path.append({str(REPOSITORY / "bindings/structured/src")!r})
+print(put("key", object()))
+print(MooncakeDistributedStore().put_tensor("key", object()))
+"""
+    )
+    assert done.stdout.split() == ["-600", "-600"]
+
+
 def test_the_store_loads_it_when_it_is_used_first() -> None:
     run_python(
         """

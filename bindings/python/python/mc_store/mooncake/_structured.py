@@ -76,6 +76,7 @@ else:
                 """Needs the package mc-store-structured."""
                 with needed_for(f"{name}()"):
                     import_module(_PACKAGE)
+                return getattr(self, name)(*args, **kwargs)  # installed in the meantime
 
             lacking.__name__ = name
             lacking.__qualname__ = f"{owner.__name__}.{name}"
