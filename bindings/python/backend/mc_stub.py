@@ -144,7 +144,8 @@ def _parameters(attributes: str) -> list[str]:
 
 def _reports() -> dict[str, str]:
     source = (PROJECT / "src" / "client" / "reports.rs").read_text()
-    return dict(re.findall(r'^    (\w+) = "(\w+)", \|', source, re.MULTILINE))
+    # A report may be made by a function of its class.
+    return dict(re.findall(r'^    (\w+) = "(\w+)[\w.]*", \|', source, re.MULTILINE))
 
 
 def _type(rust: str, reports: dict[str, str], *, raises: bool = False) -> str:
