@@ -2,6 +2,7 @@
 
 use core::cmp::Ordering;
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use mc_types::{Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
 use crate::eviction::common::CommonOrder;
+use crate::object::disk::LocalDisk;
 use crate::object::group::Groups;
 use crate::object::objects::Objects;
 use crate::object::spans::checkpoints;
@@ -291,19 +293,7 @@ impl RebuildPart<'_> {
                 None => Replicas::default(),
             };
         let replicas = place(&record.replicas, shard.next_label(), settled);
-        let mut file = FileState::from_status(record.disk);
-        let len = record.slices.total_len();
-        if file != FileState::None && !shard.config().books.files.bytes.take_anyway(len) {
-            file = FileState::None;
-        }
-        // All parts share the book.
-        let disks: Vec<_> = match shard.config().books.local.config {
-            Some(_) if !record.local_disks.is_empty() => {
-                let mut book = shard.config().books.local.book.lock();
-                record.local_disks.iter().map(|id| Arc::clone(book.away(*id))).collect()
-            }
-            _ => Vec::new(),
-        };
+        let below = shard.below(record);
         let join = |name| {
             let shard = shard.config().number;
             crate::object::group::join(common.groups, name, record.generation, shard)
@@ -317,30 +307,16 @@ impl RebuildPart<'_> {
             group: record.group.map(join),
             parent: record.parent,
             replaces: beside.filter(|_| !record.complete),
-            file: file != FileState::None,
+            file: below.file != FileState::None,
             // Who is charged is decided when it is known what for.
             tenant: TenantSlot::DEFAULT,
         };
-        // What was used at the same moment keeps the order of its records.
-        let used = match u64::try_from(record.idle.as_millis()).unwrap_or(u64::MAX) {
-            0 => Time::from_millis(RECENT.as_millis() + part.applied),
-            idle => Time::from_millis(RECENT.as_millis().saturating_sub(idle)),
-        };
+        let used = part.used_at(record.idle);
         let slot = match beside.filter(|_| record.complete) {
             Some(replacement) => shard.enter_before(replacement, record.owner, begun, used),
             None => shard.enter(key, record.owner, begun, used),
         };
-        let object = shard.get_mut(slot);
-        // Whose it is, is known when all records are.
-        object.set_file(file);
-        object.set_file_charged(false);
-        object.set_prefixes(record.prefixes.into());
-        for disk in disks {
-            object.note_local_disk(disk, len);
-        }
-        if record.complete {
-            object.complete_as_found();
-        }
+        shard.get_mut(slot).restore(record, below);
         let Some(settled) = settled else {
             part.note(number, slot, record);
             return;
@@ -363,7 +339,58 @@ impl RebuildPart<'_> {
     }
 }
 
+/// Where the object of a record is below memory.
+struct Below {
+    file: FileState,
+    disks: Vec<Arc<LocalDisk>>,
+}
+
+impl Shard {
+    /// Takes room for the file of an object, and finds the disks that it is on.
+    fn below(&self, record: &ObjectRecordRef<'_>) -> Below {
+        let books = &self.config().books;
+        let mut file = FileState::from_status(record.disk);
+        let len = record.slices.total_len();
+        if file != FileState::None && !books.files.bytes.take_anyway(len) {
+            file = FileState::None;
+        }
+        // All parts share the book.
+        let disks = match books.local.config {
+            Some(_) if !record.local_disks.is_empty() => {
+                let mut book = books.local.book.lock();
+                record.local_disks.iter().map(|id| Arc::clone(book.away(*id))).collect()
+            }
+            _ => Vec::new(),
+        };
+        Below { file, disks }
+    }
+}
+
+impl Object {
+    /// Makes an object that was entered the one of a record.
+    fn restore(&mut self, record: &ObjectRecordRef<'_>, Below { file, disks }: Below) {
+        // The tenant is known when all records are.
+        self.set_file(file);
+        self.set_file_charged(false);
+        self.set_prefixes(record.prefixes.into());
+        let len = self.len();
+        disks.into_iter().for_each(|disk| self.note_local_disk(disk, len));
+        if record.complete {
+            self.complete_as_found();
+        }
+    }
+}
+
 impl Part {
+    /// The time at which an object was used that has idled so long. Those that were used at the same moment keep
+    /// the order of their records.
+    fn used_at(&self, idle: Duration) -> Time {
+        match u64::try_from(idle.as_millis()).unwrap_or(u64::MAX) {
+            0 => Time::from_millis(RECENT.as_millis() + self.applied),
+            idle => Time::from_millis(RECENT.as_millis().saturating_sub(idle)),
+        }
+    }
+
     /// Notes where a new object is.
     fn note(&mut self, number: usize, slot: ObjectSlot, record: &ObjectRecordRef<'_>) {
         let space = &mut self.space;
