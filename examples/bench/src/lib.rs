@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::figure::Report;
-use crate::process::Role;
 use crate::scale::Scale;
+use crate::suite::roles::Role;
 use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TierOptions, TraceSource};
 
 /// Measures every figure in the project's documents, and its rival or limit.

@@ -5,71 +5,33 @@
 //! serves until its standard input ends. So none outlives the run, however the
 //! run ends.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use crate::error::BenchError;
 use crate::placement::Placement;
-use crate::suite::{alloc, meta, store, tier, transport};
 
 /// Time limit for a process to end once it was told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The role of a process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Role {
-    /// Measures the memory of an allocator, alone in its process.
-    AllocMemory(alloc::MemoryTask),
-    /// Measures the memory of a master's objects, alone in its process.
-    MetaMemory(meta::MemoryTask),
-    /// Serves a region over a transport, and a raw socket beside it.
-    Region(transport::RegionTask),
-    /// Is a master.
-    Master(store::MasterTask),
-    /// Contributes a segment to a cluster.
-    Node(store::NodeTask),
-    /// Passes bytes on between two processes, slowly for some.
-    Relay(store::RelayTask),
-    /// Fills a log.
-    TierFill(tier::LogTask),
-    /// Opens a log that was filled.
-    TierReopen(tier::LogTask),
+/// What a process does for a suite, as the command line tells it.
+pub(crate) trait Task: Serialize {
+    /// The role's name on the command line.
+    const ROLE: &'static str;
+    /// Its name in messages.
+    const NAME: &'static str;
 }
 
-impl Role {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::AllocMemory(_) => "allocator",
-            Self::MetaMemory(_) => "metadata",
-            Self::Region(_) => "region",
-            Self::Master(_) => "master",
-            Self::Node(_) => "node",
-            Self::Relay(_) => "relay",
-            Self::TierFill(_) => "log",
-            Self::TierReopen(_) => "reopened log",
-        }
-    }
-
-    /// Plays the role; returns when it is over.
-    pub(crate) fn play(&self) -> Result<(), BenchError> {
-        match self {
-            Self::AllocMemory(task) => alloc::measure_memory(task),
-            Self::MetaMemory(task) => meta::measure_memory(task),
-            Self::Region(task) => transport::serve_region(task),
-            Self::Master(task) => store::serve_master(task),
-            Self::Node(task) => store::serve_node(task),
-            Self::Relay(task) => store::serve_relay(task),
-            Self::TierFill(task) => tier::fill(task),
-            Self::TierReopen(task) => tier::reopen(task),
-        }
-    }
+/// The role with this task, for the command line.
+pub(crate) fn role<T: Task>(task: &T) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&BTreeMap::from([(T::ROLE, task)]))
 }
 
 /// A process with a role. Dropping it ends it.
@@ -83,10 +45,10 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts a process and waits for its line.
-    pub(crate) fn start<T: DeserializeOwned>(role: &Role) -> Result<(Self, T), BenchError> {
-        let name = role.name();
+    pub(crate) fn start<T: Task, W: DeserializeOwned>(task: &T) -> Result<(Self, W), BenchError> {
+        let name = T::NAME;
         let failed = |source| BenchError::Spawn { role: name, source };
-        let task = serde_json::to_string(role).map_err(io::Error::from)?;
+        let task = role(task).map_err(io::Error::from)?;
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             // The file may have other programs in it.
             .arg0("mc-bench")
@@ -247,15 +209,5 @@ mod tests {
         while own_cpu_seconds().unwrap() <= before {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-    }
-
-    #[test]
-    fn roles_survive_the_command_line() {
-        let role = Role::AllocMemory(alloc::MemoryTask { live: 7, fragmented: true });
-        let text = serde_json::to_string(&role).unwrap();
-        assert!(matches!(
-            serde_json::from_str(&text).unwrap(),
-            Role::AllocMemory(alloc::MemoryTask { live: 7, fragmented: true })
-        ));
     }
 }

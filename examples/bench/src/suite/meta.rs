@@ -20,7 +20,7 @@ use crate::cpu_clock::CpuClock;
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer, Task};
 use crate::scale::Scale;
 
 /// Segments of the cluster.
@@ -37,7 +37,7 @@ const EVICTED: u64 = 50_000;
 /// Prints the suite's figures.
 pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let keys = scale.pick(10_000_000, 1_000_000, 50_000);
-    let (_, bytes) = Peer::start::<f64>(&Role::MetaMemory(MemoryTask { keys }))?;
+    let (_, bytes) = Peer::start::<_, f64>(&MemoryTask { keys })?;
     report.add(Figure::new("bytes_per_key", bytes, "B").with("keys", keys))?;
     puts(scale, report)?;
     gets(scale, report)?;
@@ -100,6 +100,11 @@ fn fill(master: &Master, family: u32, numbers: std::ops::Range<u64>) -> Result<(
 pub(crate) struct MemoryTask {
     /// Objects.
     pub(crate) keys: u64,
+}
+
+impl Task for MemoryTask {
+    const ROLE: &'static str = "meta_memory";
+    const NAME: &'static str = "metadata";
 }
 
 /// Measures the resident memory of a master's objects, segments included, in a

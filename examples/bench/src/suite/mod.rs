@@ -7,6 +7,7 @@ mod evict;
 mod ha;
 mod keys;
 pub(crate) mod meta;
+pub(crate) mod roles;
 mod rpc;
 mod segments;
 pub(crate) mod store;

@@ -14,7 +14,7 @@ use self::space::{Ours, Published, Space};
 use crate::cpu_clock::CpuClock;
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer, Task};
 use crate::scale::Scale;
 
 const KIB: u64 = 1 << 10;
@@ -254,10 +254,15 @@ pub(crate) struct MemoryTask {
     pub(crate) fragmented: bool,
 }
 
+impl Task for MemoryTask {
+    const ROLE: &'static str = "alloc_memory";
+    const NAME: &'static str = "allocator";
+}
+
 fn memory<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let live = scale.pick(1_000_000, 1_000_000, 100_000);
     for (state, fragmented) in [("packed", false), ("fragmented", true)] {
-        let (_, bytes) = Peer::start::<f64>(&Role::AllocMemory(MemoryTask { live, fragmented }))?;
+        let (_, bytes) = Peer::start::<_, f64>(&MemoryTask { live, fragmented })?;
         let figure = Figure::new("bytes_per_alloc", bytes, "B").with("live", live);
         report.add(figure.with("state", state))?;
     }

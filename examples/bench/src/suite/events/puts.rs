@@ -18,7 +18,7 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::pattern::Pattern;
 use crate::placement::{self, Placement};
-use crate::process::{ClientRuntime, Peer, Role};
+use crate::process::{ClientRuntime, Peer};
 use crate::scale::Scale;
 
 /// Clients that put at the same time.
@@ -52,8 +52,8 @@ fn booked<W: Write>(
     report: &mut Report<W>,
 ) -> Result<(), BenchError> {
     let task = MasterTask::at(place);
-    let (off_peer, off) = Peer::start::<MasterAddress>(&Role::Master(task.clone()))?;
-    let (on_peer, on) = Peer::start::<MasterAddress>(&Role::Master(task.with_events()))?;
+    let (off_peer, off) = Peer::start::<_, MasterAddress>(&task)?;
+    let (on_peer, on) = Peer::start::<_, MasterAddress>(&task.with_events())?;
     let mut rates = placement::on_client_cpu(place, || {
         let mut subscriber = Subscriber::start(events_of(on.events.as_deref())?, Pace::Eager)?;
         let mut sides = [Callers::connect(&off)?, Callers::connect(&on)?];

@@ -8,7 +8,7 @@ use super::super::store::{Keeping, MasterAddress, MasterTask};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::placement::Placement;
-use crate::process::{Peer, Role};
+use crate::process::Peer;
 use crate::scale::Scale;
 
 /// Calls in flight of each caller.
@@ -34,7 +34,7 @@ pub(super) fn run<W: Write>(
             Some(keeping) => task.kept(directory.path().join(name), keeping),
             None => task,
         };
-        masters.push(Peer::start::<MasterAddress>(&Role::Master(task))?);
+        masters.push(Peer::start::<_, MasterAddress>(&task)?);
     }
     for operation in [Operation::Put, Operation::BatchPut] {
         let load = Load::of(operation, options, time);

@@ -19,7 +19,7 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
 use crate::placement::{self, Placement};
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer};
 use crate::raw;
 use crate::scale::Scale;
 
@@ -70,7 +70,7 @@ impl Target {
             return Ok(Self { address: address.clone(), _master: None });
         }
         let task = MasterTask::at(place);
-        let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        let (peer, said) = Peer::start::<_, MasterAddress>(&task)?;
         Ok(Self { address: said.master.to_string(), _master: Some(peer) })
     }
 }
@@ -168,7 +168,7 @@ fn single_threaded() -> Result<Runtime, BenchError> {
 fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let count = scale.pick(100_000, 20_000, 100);
     let task = MasterTask::at(Placement::Same);
-    let (_master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+    let (_master, said) = Peer::start::<_, MasterAddress>(&task)?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
         // In turns, so that a slow moment of the machine hits all.
         let mut stubs: Vec<(StubKind, Over, Latencies)> = Vec::new();
@@ -232,7 +232,7 @@ fn idle<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
     let count = scale.pick(IDLE, IDLE, 20);
     process::raise_file_limit()?;
     let task = MasterTask::at(Placement::Free);
-    let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+    let (peer, said) = Peer::start::<_, MasterAddress>(&task)?;
     let address = said.master.to_string();
     let watched =
         scale.pick(Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(50));

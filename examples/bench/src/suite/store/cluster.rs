@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::relay::{Pace, RelayTask};
 use crate::error::BenchError;
 use crate::placement::Placement;
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer, Task};
 use crate::raw;
 
 /// Where peers reach a node that has a relay before it: an address of this host that
@@ -74,6 +74,11 @@ pub(crate) struct MasterTask {
     shared_tier: Option<String>,
     /// Whether objects are written to the disks of its nodes when their puts end.
     own_disks: bool,
+}
+
+impl Task for MasterTask {
+    const ROLE: &'static str = "master";
+    const NAME: &'static str = "master";
 }
 
 /// When a master that keeps its metadata acknowledges a change.
@@ -180,6 +185,11 @@ pub(crate) struct NodeTask {
     advertise: Option<IpAddr>,
     /// The disk that it has, if any.
     disk: Option<DiskPlan>,
+}
+
+impl Task for NodeTask {
+    const ROLE: &'static str = "node";
+    const NAME: &'static str = "node";
 }
 
 /// The disk of a node.
@@ -314,7 +324,7 @@ impl Plan {
 
     /// Starts it.
     pub(in crate::suite) fn start(self) -> Result<Cluster, BenchError> {
-        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(self.master_at(None)))?;
+        let (master, said) = Peer::start::<_, MasterAddress>(&self.master_at(None))?;
         let node = NodeTask {
             place: self.place,
             master: said.master,
@@ -323,7 +333,7 @@ impl Plan {
             advertise: self.relay.is_some().then_some(RELAYED.into()),
             disk: self.disk.clone(),
         };
-        let (node, NodePort { port }) = Peer::start(&Role::Node(node))?;
+        let (node, NodePort { port }) = Peer::start(&node)?;
         let relay = match self.relay {
             Some(pace) => {
                 let task = RelayTask {
@@ -331,7 +341,7 @@ impl Plan {
                     target: (Ipv4Addr::LOCALHOST, port).into(),
                     pace,
                 };
-                let (relay, ()) = Peer::start(&Role::Relay(task))?;
+                let (relay, ()) = Peer::start(&task)?;
                 Some(relay)
             }
             None => None,
@@ -376,7 +386,7 @@ impl Cluster {
     /// Starts a master where the one was that was killed. It knows what it has kept, if anything.
     pub(in crate::suite) fn start_master_again(&mut self) -> Result<(), BenchError> {
         let task = self.plan.master_at(Some(self.address));
-        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        let (master, said) = Peer::start::<_, MasterAddress>(&task)?;
         self.master = master;
         if said.master != self.address {
             return Err(BenchError::wrong("starting a master again", said.master.to_string()));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::error::BenchError;
-use crate::process;
+use crate::process::{self, Task};
 
 /// Bytes that the system may keep for a slow connection. What lies there has left the
 /// node's memory already, so no lease protects it.
@@ -34,6 +34,11 @@ pub(crate) struct RelayTask {
     pub(super) listen: SocketAddr,
     pub(super) target: SocketAddr,
     pub(super) pace: Pace,
+}
+
+impl Task for RelayTask {
+    const ROLE: &'static str = "relay";
+    const NAME: &'static str = "relay";
 }
 
 /// Passes bytes on until told to end.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-pub(crate) use self::rebuild::{LogTask, fill, reopen};
+pub(crate) use self::rebuild::{Fill, Reopen, fill, reopen};
 use crate::error::BenchError;
 use crate::figure::Report;
 use crate::interrupt;

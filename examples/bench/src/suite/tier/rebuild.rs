@@ -13,7 +13,7 @@ use super::objects::{check, id, object};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::interrupt;
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer, Task};
 use crate::scale::Scale;
 
 /// Bytes of a key, which are among those of the index.
@@ -33,6 +33,24 @@ const CHECKED: u64 = 1000;
 pub(crate) struct LogTask {
     directory: PathBuf,
     records: u64,
+}
+
+/// Fills a log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Fill(pub(crate) LogTask);
+
+impl Task for Fill {
+    const ROLE: &'static str = "tier_fill";
+    const NAME: &'static str = "log";
+}
+
+/// Opens a log that was filled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reopen(pub(crate) LogTask);
+
+impl Task for Reopen {
+    const ROLE: &'static str = "tier_reopen";
+    const NAME: &'static str = "reopened log";
 }
 
 /// The message of [`fill`] to its parent.
@@ -101,13 +119,13 @@ pub(super) fn run<W: Write>(
     let records = scale.pick(1_000_000, 100_000, 2_000);
     let directory = options.make_directory()?;
     let task = LogTask { directory: directory.path().to_owned(), records };
-    let (mut peer, filled) = Peer::start::<Filled>(&Role::TierFill(task.clone()))?;
+    let (mut peer, filled) = Peer::start::<_, Filled>(&Fill(task.clone()))?;
     peer.kill()?;
     if filled.records != records {
         return Err(BenchError::wrong("put", format!("{} of {records}", filled.records)));
     }
     interrupt::check()?;
-    let (_, Reopened { seconds, bytes }) = Peer::start(&Role::TierReopen(task))?;
+    let (_, Reopened { seconds, bytes }) = Peer::start(&Reopen(task))?;
     report.add(Figure::new("rebuild_s", seconds, "s").with("records", records))?;
     let bytes = bytes as f64 / records as f64;
     let figure = Figure::new("index_bytes_per_object", bytes, "B").with("records", records);

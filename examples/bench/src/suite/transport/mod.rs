@@ -23,7 +23,7 @@ use crate::iperf::{self, Iperf};
 use crate::latency::Latencies;
 use crate::pattern::Pattern;
 use crate::placement::{self, Placement};
-use crate::process::{self, Peer, Role};
+use crate::process::{self, Peer, Task};
 use crate::raw;
 use crate::scale::Scale;
 
@@ -124,6 +124,11 @@ pub(crate) struct RegionTask {
     files: Files,
 }
 
+impl Task for RegionTask {
+    const ROLE: &'static str = "region";
+    const NAME: &'static str = "region";
+}
+
 /// The message of [`serve_region`] to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RegionAddress {
@@ -202,7 +207,7 @@ impl Remote {
     fn start(kind: Kind, files: &Files, scale: Scale) -> Result<Self, BenchError> {
         let (place, bytes) = (Placement::Cross, region_bytes(scale));
         let task = RegionTask { place, kind, bytes, files: files.clone() };
-        let (peer, said) = Peer::start::<RegionAddress>(&Role::Region(task))?;
+        let (peer, said) = Peer::start::<_, RegionAddress>(&task)?;
         Ok(Self { kind, files: files.clone(), peer, said, scale })
     }
 
