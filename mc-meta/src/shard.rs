@@ -88,6 +88,8 @@ pub(crate) struct Shard {
     files_seen_in: Option<bool>,
     /// Whether objects are written to disks when they are used for the first time.
     writes_at_use: bool,
+    /// Whether victims are written to disks before they go.
+    writes_at_eviction: bool,
 }
 
 /// What became of an object that was taken out.
@@ -133,6 +135,7 @@ impl Shard {
             sweep: None,
             files_seen_in: None,
             writes_at_use: config.books.local.writes_at_use(),
+            writes_at_eviction: config.books.local.writes_at_eviction().is_some(),
             config,
         }
     }
@@ -172,6 +175,11 @@ impl Shard {
             open_files: self.sides.files.len(),
             on_disk: self.order.on_disk(),
         }
+    }
+
+    /// Returns whether victims are written to disks before they go.
+    pub(crate) const fn writes_at_eviction(&self) -> bool {
+        self.writes_at_eviction
     }
 
     /// Returns the order of eviction with the objects that are in it.

@@ -152,11 +152,8 @@ impl Shard {
 
     /// Ends what is under way for an object that goes. Space that clients may still be writing to is kept.
     pub(super) fn abandon(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        let object = &self.objects[slot];
-        if object.is_plain() {
-            return;
-        }
         let (tenant, books) = (self.order.tenant(slot), &self.config.books);
+        let object = &self.objects[slot];
         for kept in self.sides.abandon(Leaving { slot, object, tenant, books }) {
             self.linger(kept, emit);
         }

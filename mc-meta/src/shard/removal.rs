@@ -35,7 +35,9 @@ impl Shard {
             // Given up with its group.
             (false, false) => Removal::Evicted,
         };
-        self.abandon(slot, emit);
+        if !self.objects[slot].is_plain() {
+            self.abandon(slot, emit);
+        }
         self.emit_removed(slot, cause, emit);
         let tenant = self.tenant(slot);
         let mut object = self.detach(slot);
@@ -112,7 +114,9 @@ impl Shard {
         cause: Removal,
         emit: Emit<'_>,
     ) -> Replicas {
-        self.abandon(slot, emit);
+        if !self.objects[slot].is_plain() {
+            self.abandon(slot, emit);
+        }
         self.emit_removed(slot, cause, emit);
         let mut object = self.detach(slot);
         self.config.books.quotas.release(self.tenant(slot), 0);

@@ -95,25 +95,33 @@ impl Shard {
     /// Takes a victim's memory, and it out of the shard's tables if that was all it had;
     /// or has it written to a disk first.
     fn take_victim(&mut self, slot: ObjectSlot, outcome: &mut Evicted, emit: Emit<'_>) {
+        if self.writes_at_eviction() && self.is_spared(slot, outcome, emit) {
+            return;
+        }
+        let gone = self.evict_from_memory(slot, emit);
+        outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
+        outcome.objects += u64::from(gone.cause == Removal::Evicted);
+    }
+
+    /// Has a victim written to a disk before its memory goes. Returns whether it stays until then, or until it
+    /// can be written.
+    fn is_spared(&mut self, slot: ObjectSlot, outcome: &mut Evicted, emit: Emit<'_>) -> bool {
         match self.spare(slot, emit) {
-            OffloadDecision::No => {}
+            OffloadDecision::No => false,
             OffloadDecision::Writing { freed, promised } => {
                 outcome.bytes = outcome.bytes.saturating_add(freed);
                 outcome.promised = outcome.promised.saturating_add(promised);
                 outcome.objects += u64::from(freed > 0);
                 outcome.leased += 1;
-                return;
+                true
             }
             OffloadDecision::Later => {
                 outcome.leased += 1;
                 let until = emit.now + self.config().terms.lease;
                 self.eviction().put_aside(slot, until);
-                return;
+                true
             }
         }
-        let gone = self.evict_from_memory(slot, emit);
-        outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
-        outcome.objects += u64::from(gone.cause == Removal::Evicted);
     }
 
     /// Takes out a member of a group that was given up.
