@@ -1,5 +1,6 @@
 //! Why a registration, a connection or a transfer failed.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +23,10 @@ pub enum RegisterError {
     #[error("the memory is mapped for reading only; register it for reading")]
     ReadOnly,
     /// The network card cannot register the memory.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
     #[error("the memory cannot be registered with an RDMA device")]
     Device {
-        /// Why.
-        source: Arc<crate::rdma::VerbsError>,
+        /// The error of the transport that drives the card, such as RDMA's `VerbsError`.
+        source: Arc<dyn Error + Send + Sync>,
     },
     /// This transport does not verify tickets.
     #[error("this transport does not verify tickets; register the memory under a plain key")]
@@ -259,10 +259,10 @@ pub enum TransferError {
     /// given up.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[source] ProtocolViolation),
-    /// The network card of this host or of the peer refused the operation.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    /// The network card of this host or of the peer refused the operation. The source is the
+    /// error of the transport that drives the card, such as RDMA's `WorkError`.
     #[error("the RDMA device refused the operation")]
-    WorkFailed(#[source] crate::rdma::WorkError),
+    WorkFailed(#[source] Arc<dyn Error + Send + Sync>),
     /// The caller [cancelled](crate::Cancel) the read.
     #[error("the read was cancelled")]
     Cancelled,
@@ -305,10 +305,9 @@ impl TransferError {
             | Self::LinkLost { .. }
             | Self::TimedOut { .. }
             | Self::Protocol(_)
+            | Self::WorkFailed(_)
             | Self::Cancelled
             | Self::Closed => ErrorCode::TransferFail,
-            #[cfg(all(feature = "rdma", target_os = "linux"))]
-            Self::WorkFailed(_) => ErrorCode::TransferFail,
         }
     }
 }

@@ -42,7 +42,6 @@ pub mod quic;
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 pub mod rdma;
 mod region;
-mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
 mod slice_sums;
@@ -89,7 +88,6 @@ pub use quic::{QuicConfig, QuicLink, QuicTransport};
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 pub use rdma::{RdmaConfig, RdmaLink, RdmaTransport};
 pub use region::{Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets};
-pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};
 pub use slice_sums::{CHECKPOINT, SliceDigest, SliceSums};

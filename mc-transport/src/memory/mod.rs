@@ -369,11 +369,6 @@ impl Memory {
         Arc::ptr_eq(&self.block, &other.block)
     }
 
-    /// A number that no other block has while this one lives.
-    pub(crate) fn id(&self) -> usize {
-        Arc::as_ptr(&self.block).addr()
-    }
-
     /// Returns the value that `owner` attached to the block.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(crate) fn attachment<T: Send + Sync + 'static>(&self, owner: u64) -> Option<Arc<T>> {

@@ -545,7 +545,7 @@ impl State {
                 // The peer may have withdrawn the region, of which it has told by now.
                 Some(error) if slice.lost > 1 || error.status != WorkStatus::RemoteAccess => {
                     let result = slice.transfer.check();
-                    let refused = result.and(Err(TransferError::WorkFailed(error)));
+                    let refused = result.and(Err(TransferError::WorkFailed(Arc::new(error))));
                     ended.push((slice, refused));
                 }
                 _ if slice.lost > MAX_LOST => {

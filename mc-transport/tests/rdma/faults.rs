@@ -263,8 +263,10 @@ async fn register_under_a_low_limit() {
     let error = owner.register(&large, Access::ReadWrite).unwrap_err();
     let message = text(&error);
     let RegisterError::Device { source } = error else { panic!("{error:?}") };
-    let is_limit =
-        matches!(&*source, VerbsError::MemoryLock { limit: Some(bytes), .. } if *bytes == 4 << 20);
+    let is_limit = matches!(
+        source.downcast_ref(),
+        Some(VerbsError::MemoryLock { limit: Some(bytes), .. }) if *bytes == 4 << 20
+    );
     assert!(is_limit, "{source:?}");
     assert!(message.contains("ulimit -l") && message.contains("4096 KiB"), "{message}");
     // What fits can be used, and what failed holds nothing.

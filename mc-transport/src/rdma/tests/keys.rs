@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::rdma::control::RegionPath;
 use crate::rdma::transfer::RemoteRegion;
-use crate::rdma::verbs::WorkStatus;
+use crate::rdma::verbs::{WorkError, WorkStatus};
 use crate::rdma::wire::RegionKeys;
 
 /// Has the link take `change`d keys for those of the region.
@@ -19,6 +19,7 @@ fn falsify(link: &RdmaLink, key: RemoteKey, change: impl FnOnce(&mut RegionKeys)
 
 fn assert_refused(error: &TransferError) {
     let TransferError::WorkFailed(work) = error else { panic!("{error:?}") };
+    let work = work.downcast_ref::<WorkError>().expect("the device's error");
     assert_eq!(work.status, WorkStatus::RemoteAccess, "{error:?}");
 }
 
