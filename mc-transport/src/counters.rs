@@ -12,7 +12,7 @@ pub(crate) struct Counters {
     /// Links to peers that are open.
     pub(crate) links: Arc<AtomicUsize>,
     /// Streams beside shared memory that are open.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub(crate) streams: Arc<AtomicUsize>,
     /// Connections refused so far for lack of a place.
     pub(crate) refused: AtomicU64,

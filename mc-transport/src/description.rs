@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use std::sync::Arc;
 
 use mc_types::Endpoint;
@@ -86,7 +85,6 @@ impl Description {
 }
 
 /// A transport that hears from peers which other ways lead to them.
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 pub(crate) trait Describes: Send + Sync {
     /// Returns what the peer at `endpoint` said of itself; `None` before there was a link.
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>>;

@@ -91,7 +91,7 @@ pub enum ConnectError {
         endpoint: Endpoint,
     },
     /// TLS did not come about.
-    #[cfg(any(feature = "quic", feature = "tls"))]
+    #[cfg(feature = "tls")]
     #[error("no TLS with {endpoint}")]
     Tls {
         /// The endpoint asked for.
@@ -155,7 +155,7 @@ impl ConnectError {
             | Self::TimedOut { .. }
             | Self::Busy { .. }
             | Self::CircuitOpen { .. } => true,
-            #[cfg(any(feature = "quic", feature = "tls"))]
+            #[cfg(feature = "tls")]
             Self::Tls { source, .. } => source.is_retryable(),
             _ => false,
         }
@@ -163,7 +163,6 @@ impl ConnectError {
 
     /// Returns whether the failure says that the peer is gone, so that it counts for its
     /// [`Breaker`](crate::Breaker).
-    #[cfg(feature = "tcp")]
     pub(crate) fn speaks_of_the_peer(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotAPeer { .. })
     }
@@ -183,7 +182,7 @@ impl ConnectError {
             | Self::NotAdmitted { .. }
             | Self::Impostor { .. }
             | Self::Closed => ErrorCode::TransferFail,
-            #[cfg(any(feature = "quic", feature = "tls"))]
+            #[cfg(feature = "tls")]
             Self::Tls { .. } => ErrorCode::TransferFail,
         }
     }

@@ -19,7 +19,6 @@ use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Admission, Region, RegionTable, Tickets};
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::staged::Staging;
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering, Transport, View};
 
@@ -123,7 +122,6 @@ impl Transport for MemTransport {
     }
 
     /// For peers that read. They do so in their own task, which it may block.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     fn register_staged(
         &self,
         memory: &Staging,
@@ -194,7 +192,6 @@ impl Node {
                 let may_go_on = || remote.check_time().and_then(|()| admitted.check());
                 copy(operation, admitted.memory(), may_go_on)
             }
-            #[cfg(any(feature = "quic", feature = "tcp"))]
             Admission::Staged(admitted) => admitted.read_here(operation),
         }
     }

@@ -4,24 +4,19 @@ mod gate;
 mod served;
 mod ticket;
 
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use std::future::poll_fn;
 use std::pin::Pin;
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use std::pin::pin;
 use std::sync::Arc;
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use std::task::Poll;
 
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 use parking_lot::{Mutex, RwLock};
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use tokio::sync::Notify;
 
 use self::gate::{Gate, Pass};
@@ -32,9 +27,7 @@ pub use self::ticket::{MasterClock, Tickets};
 use crate::access::Access;
 use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::open_links::OpenLinks;
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::staged::{AdmittedStaged, Staging};
 
 /// Memory that peers may reach while this value lives. Dropping it withdraws the key at
@@ -144,7 +137,6 @@ pub(crate) struct Claim {
 /// An operation of a peer that was let in, by the kind of memory that it names.
 pub(crate) enum Admission {
     Host(Admitted),
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     Staged(AdmittedStaged),
 }
 
@@ -153,7 +145,6 @@ impl Admission {
     pub(crate) fn on_host(self) -> Result<Admitted, TransferError> {
         match self {
             Self::Host(admitted) => Ok(admitted),
-            #[cfg(any(feature = "quic", feature = "tcp"))]
             Self::Staged(_) => {
                 Err(TransferError::Unsupported { what: "direct access to staged memory" })
             }
@@ -188,7 +179,6 @@ impl Admitted {
     }
 
     /// The right to touch the memory.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn claim(&self) -> &Claim {
         &self.claim
     }
@@ -222,10 +212,8 @@ impl fmt::Debug for Admitted {
 pub struct RegionTable {
     regions: Arc<RwLock<HashMap<RemoteKey, OpenRegion>>>,
     /// The links over which peers reach the regions, whichever transport they came by.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     links: OpenLinks,
     /// Notified of each withdrawal, for tasks that wait for something else meanwhile.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     withdrawals: Arc<Notify>,
     served: Arc<ServedCounters>,
     /// Where keys come from; `None` for the system's randomness.
@@ -239,7 +227,6 @@ pub(crate) struct OpenRegion {
     gate: Arc<Gate>,
     /// State that transports attach to the region. Dropped before the withdrawal of the key
     /// goes on, so that they learn of it in time.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
 }
 
@@ -255,7 +242,6 @@ impl OpenRegion {
 pub(crate) enum Registered {
     Host(Memory),
     /// Reached by copies through memory of the host, never by its address.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     Staged(Staging),
 }
 
@@ -263,7 +249,6 @@ impl Registered {
     fn len(&self) -> usize {
         match self {
             Self::Host(memory) => memory.len(),
-            #[cfg(any(feature = "quic", feature = "tcp"))]
             Self::Staged(staging) => staging.size(),
         }
     }
@@ -313,7 +298,6 @@ impl RegionTable {
     ///
     /// # Errors
     /// [`RegisterError::NoRandomness`].
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub fn register_staged(
         &self,
         memory: &Staging,
@@ -334,19 +318,12 @@ impl RegionTable {
                 return Err(RegisterError::ReadOnly);
             }
             Registered::Host(memory) => memory.clone(),
-            #[cfg(any(feature = "quic", feature = "tcp"))]
             Registered::Staged(_) => Memory::none(),
         };
         let key = self.next_key()?;
         let gate = Arc::default();
-        let open = OpenRegion {
-            memory,
-            access,
-            tickets,
-            gate: Arc::clone(&gate),
-            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
-            attached: Vec::new(),
-        };
+        let open =
+            OpenRegion { memory, access, tickets, gate: Arc::clone(&gate), attached: Vec::new() };
         self.regions.write().insert(key, open);
         let gates = Arc::new(Mutex::new(vec![gate]));
         Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gates }))
@@ -452,7 +429,6 @@ impl RegionTable {
                 }
                 Ok(Admission::Host(Admitted { memory, claim }))
             }
-            #[cfg(any(feature = "quic", feature = "tcp"))]
             Registered::Staged(staging) => {
                 Ok(Admission::Staged(staging.admitted(offset, len, claim)))
             }
@@ -461,7 +437,6 @@ impl RegionTable {
 
     /// Waits for `event` unless `is_withdrawn` says that a region was withdrawn which the
     /// caller is using.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) async fn unless_withdrawn<T>(
         &self,
         event: impl Future<Output = T>,
@@ -487,7 +462,6 @@ impl RegionTable {
 
     /// Shows the region to `visit`, while it cannot be withdrawn; `None` when no region
     /// has the key.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(crate) fn visit<T>(
         &self,
         key: RemoteKey,
@@ -497,7 +471,6 @@ impl RegionTable {
     }
 
     /// The links over which peers reach the regions.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn links(&self) -> &OpenLinks {
         &self.links
     }
@@ -509,7 +482,6 @@ impl RegionTable {
     }
 
     /// Counts a read or write of a peer that was carried out here.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn count_served(&self, access: Access, len: u64) {
         self.served.add(access, len);
     }
@@ -544,11 +516,9 @@ impl RegionTable {
         let next = Arc::<Gate>::default();
         // Of devices and of processes that map the memory, which are given others when they ask again.
         // Dropped after the locks: cards take their time.
-        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
         let mut attached = Vec::new();
         if let Some(open) = self.regions.write().get_mut(&key) {
             open.gate = Arc::clone(&next);
-            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
             std::mem::swap(&mut attached, &mut open.attached);
         }
         gates.retain(|gate| !gate.is_empty());
@@ -556,14 +526,12 @@ impl RegionTable {
         let before = gates.clone();
         gates.push(next);
         drop(gates);
-        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
         drop(attached);
         self.told_of_withdrawal();
         before
     }
 
     fn told_of_withdrawal(&self) {
-        #[cfg(any(feature = "quic", feature = "tcp"))]
         self.withdrawals.notify_waiters();
     }
 }
@@ -575,7 +543,6 @@ impl fmt::Debug for RegionTable {
 }
 
 /// A region that was in use was withdrawn.
-#[cfg(any(feature = "quic", feature = "tcp"))]
 #[derive(Debug)]
 pub(crate) struct Withdrawn;
 

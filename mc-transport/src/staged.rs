@@ -245,7 +245,6 @@ impl AdmittedStaged {
 
     /// Takes what a part of a read needs that is answered behind others; `None` when that is not there at
     /// once, or the peer is slow: nobody else waits for what waits for its turn.
-    #[cfg(feature = "tcp")]
     pub(crate) fn try_read_room(&self, peer: &StagePeer) -> Option<ReadRoom> {
         let stage = self.rooms().try_stage(peer).filter(|_| !peer.is_late())?;
         Some(ReadRoom { stage, aside: None })

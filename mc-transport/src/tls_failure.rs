@@ -63,7 +63,6 @@ impl TlsFailure {
     }
 
     /// The error of TLS, when that is why a stream failed.
-    #[cfg(feature = "tls")]
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         let said = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(said.clone().into())

@@ -14,7 +14,6 @@ use crate::link_id::LinkId;
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Region, Tickets};
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::staged::Staging;
 
 /// Most operations of one batch, unless a link's [`Capabilities`] say less.
@@ -82,7 +81,6 @@ pub trait Transport: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`RegisterError`]; [`RegisterError::NoStaging`] from transports that do not serve it.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     fn register_staged(
         &self,
         memory: &Staging,
@@ -195,7 +193,6 @@ pub trait DynTransport: Send + Sync + 'static {
     ///
     /// # Errors
     /// As there.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     fn register_staged(
         &self,
         memory: &Staging,
@@ -261,7 +258,6 @@ impl<T: Transport> DynTransport for T {
         Transport::register_with_tickets(self, memory, access, tickets)
     }
 
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     fn register_staged(
         &self,
         memory: &Staging,

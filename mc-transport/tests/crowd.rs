@@ -1,7 +1,6 @@
 //! Connections that prove nothing, and many that do. A program of its own, because it raises the limit of
 //! descriptors of its process.
 
-#![cfg(feature = "tcp")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 use std::io::{BufRead, BufReader, Write};

@@ -32,7 +32,6 @@ use std::sync::Arc;
 use self::driver::{Context, Driver};
 pub use self::error::CudaError;
 use super::{Memory, MemorySlice};
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::staged::{StagedMemory, Staging};
 
 /// NVIDIA's driver.
@@ -207,12 +206,9 @@ impl VramBuffer {
 
 /// The stages of a [`VramBuffer`]: as many copies at a time, of as many bytes each, keep the
 /// bus busy.
-#[cfg(any(feature = "quic", feature = "tcp"))]
 const STAGES: usize = 8;
-#[cfg(any(feature = "quic", feature = "tcp"))]
 const STAGE_LEN: usize = 1 << 20;
 
-#[cfg(any(feature = "quic", feature = "tcp"))]
 impl VramBuffer {
     /// Pins 8 MiB of the host's memory through which peers reach the buffer.
     ///
@@ -226,7 +222,6 @@ impl VramBuffer {
     }
 }
 
-#[cfg(any(feature = "quic", feature = "tcp"))]
 impl StagedMemory for VramBuffer {
     fn size(&self) -> usize {
         self.len()

@@ -133,7 +133,6 @@ impl Memory {
     }
 
     /// Memory of no bytes.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn none() -> Self {
         Self::new(NonNull::dangling(), 0, Backing::Empty)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::quic::QuicConfig;
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 use crate::rdma::RdmaConfig;
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use crate::shm::ShmConfig;
 use crate::tcp::TcpConfig;
 use crate::transport::DynTransport;
@@ -27,9 +27,8 @@ pub struct NodeConfig {
     /// QUIC, with certificates; `None`, the default, leaves it out. With the feature `quic`.
     #[cfg(feature = "quic")]
     pub quic: Option<QuicConfig>,
-    /// Shared memory between processes of the same host; `None` leaves it out. Linux, with the
-    /// feature `shm`.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    /// Shared memory between processes of the same host; `None` leaves it out. Linux.
+    #[cfg(target_os = "linux")]
     pub shm: Option<ShmConfig>,
     /// RDMA between hosts that have network cards for it; `None`, the default, leaves it out. A
     /// host without a device goes on without, which is logged. Peers are told of it over TCP or
@@ -57,7 +56,7 @@ impl NodeConfig {
     pub fn new(tcp: TcpConfig) -> Self {
         Self {
             tcp,
-            #[cfg(all(feature = "shm", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             shm: Some(ShmConfig::default()),
             ..Self::default()
         }
@@ -74,7 +73,7 @@ impl NodeConfig {
 
     /// Leaves shared memory out, so that processes of the same host are reached as others are.
     pub fn disable_shared_memory(&mut self) {
-        #[cfg(all(feature = "shm", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         {
             self.shm = None;
         }
@@ -129,7 +128,7 @@ impl NodeConfig {
 
     /// Returns the certificates that are shown to peers. Call
     /// [`check`](mc_tls::ServerTls::check) on them now and then, so that renewed files are used.
-    #[cfg(any(feature = "quic", feature = "tls"))]
+    #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificates(&self) -> Vec<Arc<mc_tls::ServerTls>> {
         let mut all: Vec<Arc<mc_tls::ServerTls>> = Vec::new();
@@ -155,7 +154,6 @@ impl NodeConfig {
     }
 
     /// Returns whether the node accepts peers over one of this crate's own transports.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn listens(&self) -> bool {
         #[cfg(feature = "quic")]
         if self.quic.as_ref().is_some_and(|quic| quic.listen.is_some()) {

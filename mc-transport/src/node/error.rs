@@ -2,7 +2,7 @@
 
 #[cfg(feature = "quic")]
 use crate::quic;
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use crate::shm;
 use crate::tcp;
 
@@ -18,7 +18,7 @@ pub enum NodeError {
     #[error(transparent)]
     Quic(#[from] quic::StartError),
     /// Because of shared memory.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     #[error("memory cannot be shared with processes of this host; see NodeConfig::shm")]
     Shm(#[from] shm::StartError),
 }

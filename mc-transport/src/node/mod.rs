@@ -9,7 +9,7 @@ mod error;
 mod link;
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 mod rdma;
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod same_host;
 mod shortcuts;
 

@@ -11,9 +11,8 @@ use super::config::NodeConfig;
 use super::error::NodeError;
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 use super::rdma::Rdma;
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use super::same_host::SameHost;
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use crate::description::Describes;
 use crate::description::Shortcut;
 use crate::region::{Region, RegionTable};
@@ -23,9 +22,8 @@ use crate::transport::{DynTransport, Link};
 #[derive(Default)]
 pub(super) struct Shortcuts {
     /// The transports over which peers describe themselves, by scheme.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     told_by: Vec<(&'static str, Arc<dyn Describes>)>,
-    #[cfg(all(feature = "shm", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     same_host: Option<SameHost>,
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     rdma: Option<Rdma>,
@@ -38,7 +36,7 @@ pub(super) struct ShortLink {
 }
 
 #[cfg_attr(
-    not(all(any(feature = "rdma", feature = "shm"), target_os = "linux")),
+    not(target_os = "linux"),
     allow(clippy::unused_self, clippy::unused_async, reason = "there are no shortcuts")
 )]
 impl Shortcuts {
@@ -49,9 +47,8 @@ impl Shortcuts {
     ) -> Result<Self, NodeError> {
         let _ = (config, regions);
         Ok(Self {
-            #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
             told_by: Vec::new(),
-            #[cfg(all(feature = "shm", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             same_host: SameHost::start(config, regions).await?,
             #[cfg(all(feature = "rdma", target_os = "linux"))]
             rdma: Rdma::start(config, regions).await,
@@ -62,7 +59,7 @@ impl Shortcuts {
     pub(super) fn told(&self) -> Vec<Shortcut> {
         #[allow(unused_mut, reason = "nothing is added without the features")]
         let mut told = Vec::new();
-        #[cfg(all(feature = "shm", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         told.extend(self.same_host.as_ref().and_then(SameHost::shortcut));
         #[cfg(all(feature = "rdma", target_os = "linux"))]
         told.extend(self.rdma.as_ref().and_then(Rdma::shortcut));
@@ -70,15 +67,10 @@ impl Shortcuts {
     }
 
     /// Adds a transport over which peers describe themselves.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn told_by<T: crate::Transport + Describes>(&mut self, transport: &Arc<T>) {
         let scheme = crate::Transport::scheme(&**transport);
         self.told_by.push((scheme, Arc::clone(transport) as Arc<dyn Describes>));
     }
-
-    /// Adds a transport over which peers describe themselves, for nothing.
-    #[cfg(not(all(any(feature = "rdma", feature = "shm"), target_os = "linux")))]
-    pub(super) fn told_by<T>(&mut self, _: &Arc<T>) {}
 
     /// Returns the fastest link to the node that `link` leads to, at `endpoint`, if there is one
     /// that is faster.
@@ -88,18 +80,17 @@ impl Shortcuts {
         link: &Arc<dyn Link>,
     ) -> Option<ShortLink> {
         let _ = (endpoint, link);
-        #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
         {
             let scheme = endpoint.scheme();
             let (_, transport) = self.told_by.iter().find(|(known, _)| *known == scheme)?;
             let peer = transport.description(endpoint)?;
-            #[cfg(feature = "shm")]
+            #[cfg(target_os = "linux")]
             if let Some(same_host) = &self.same_host
                 && let Some(link) = same_host.link(endpoint, &peer).await
             {
                 return Some(ShortLink { scheme: same_host.transport().scheme(), link });
             }
-            #[cfg(feature = "rdma")]
+            #[cfg(all(feature = "rdma", target_os = "linux"))]
             if let Some(rdma) = &self.rdma
                 && let Some(link) = rdma.link(endpoint, &peer, link).await
             {
@@ -111,9 +102,9 @@ impl Shortcuts {
 
     /// Returns the transport that allocates memory which processes of this host can map.
     pub(super) fn shared_memory(&self) -> Option<&dyn DynTransport> {
-        #[cfg(all(feature = "shm", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         return self.same_host.as_ref().map(SameHost::transport);
-        #[cfg(not(all(feature = "shm", target_os = "linux")))]
+        #[cfg(not(target_os = "linux"))]
         None
     }
 

@@ -41,7 +41,6 @@ pub use self::sockets::RebindError;
 use self::sockets::Sockets;
 use crate::access::Access;
 use crate::counters::Counters;
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use crate::description::Describes;
 use crate::description::{Description, Shortcut};
 use crate::error::{ConnectError, RegisterError};
@@ -332,7 +331,6 @@ impl Transport for QuicTransport {
     }
 }
 
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 impl Describes for QuicTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         self.pool.description(endpoint)

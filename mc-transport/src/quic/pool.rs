@@ -164,7 +164,6 @@ impl Pool {
     }
 
     /// The description of the peer at `endpoint`; `None` before there was a link.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         let peer = self.peers.lock().get(endpoint).cloned();
         peer.and_then(|peer| peer.description.lock().clone())

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::access::Access;
 
 /// Counts of the operations of peers in the memory that a node opened to them.
@@ -34,7 +33,6 @@ pub(super) struct ServedCounters {
 
 impl ServedCounters {
     /// Two additions.
-    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(super) fn add(&self, access: Access, len: u64) {
         let (operations, bytes) = match access {
             Access::Read => (&self.reads, &self.read_bytes),

@@ -67,7 +67,6 @@ impl StagePeer {
     }
 
     /// Whether the last part was not moved in time.
-    #[cfg(feature = "tcp")]
     pub(crate) fn is_late(&self) -> bool {
         self.late.load(Ordering::Relaxed) > 0
     }
@@ -131,7 +130,6 @@ impl Rooms {
     }
 
     /// Takes a stage if one is free, and nobody waits for one.
-    #[cfg(feature = "tcp")]
     pub(super) fn try_stage(self: &Arc<Self>, peer: &StagePeer) -> Option<Stage> {
         let permits = self.stages.try_take(peer.source)?;
         let memory = self.free.lock().pop().expect("there are as many stages as permits");

@@ -36,7 +36,6 @@ use crate::accept::Door;
 use crate::access::Access;
 use crate::bundle::Bundle;
 use crate::counters::Counters;
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use crate::description::Describes;
 use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
@@ -307,7 +306,6 @@ impl Transport for TcpTransport {
     }
 }
 
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 impl Describes for TcpTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         self.pool.description(endpoint)

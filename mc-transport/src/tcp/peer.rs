@@ -117,7 +117,6 @@ impl Peer {
     }
 
     /// The peer's description of itself; `None` before there was a link.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn description(&self) -> Option<Arc<Description>> {
         self.state.lock().description.clone()
     }

@@ -11,7 +11,6 @@ use super::config::TcpConfig;
 use super::peer::{Context, Peer};
 use crate::bundle::Bundle;
 use crate::counters::Counters;
-#[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
 use crate::description::Description;
 use crate::error::ConnectError;
 use crate::tasks::Tasks;
@@ -54,7 +53,6 @@ impl Pool {
     }
 
     /// The description of the peer at `endpoint`; `None` before there was a link.
-    #[cfg(all(any(feature = "rdma", feature = "shm"), target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         let peer = self.peers.lock()[Class::Memory as usize].get(endpoint).cloned();
         peer.and_then(|peer| peer.description())

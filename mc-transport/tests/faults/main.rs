@@ -3,10 +3,10 @@
 //!
 //! Each test has the process to itself, because it counts descriptors and mappings.
 
-#![cfg(all(target_os = "linux", feature = "shm"))]
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-#[cfg(any(feature = "tls", feature = "quic"))]
+#[cfg(feature = "tls")]
 #[path = "../it/certificates.rs"]
 mod certificates;
 mod node;
@@ -44,15 +44,15 @@ fn pattern(len: usize) -> Vec<u8> {
 fn alone(kind: Kind, scenario: impl AsyncFnOnce(Kind, &Path)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    #[cfg(any(feature = "tls", feature = "quic"))]
+    #[cfg(feature = "tls")]
     let authority = certificates::Authority::new();
-    #[cfg(any(feature = "tls", feature = "quic"))]
+    #[cfg(feature = "tls")]
     let files = {
         authority.issue("server", &["127.0.0.1"]);
         authority.issue("client", &["node.example"]);
         authority.ca().parent().unwrap().to_owned()
     };
-    #[cfg(not(any(feature = "tls", feature = "quic")))]
+    #[cfg(not(feature = "tls"))]
     let files = std::path::PathBuf::from("/");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();

@@ -82,10 +82,7 @@ impl Kind {
         self.node(files, false).await
     }
 
-    #[cfg_attr(
-        not(any(feature = "tls", feature = "quic")),
-        allow(unused_variables, reason = "only TLS has files")
-    )]
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "only TLS has files"))]
     async fn node(self, files: &Path, listens: bool) -> Node {
         match self {
             Self::Shm | Self::ShmStreams => {
@@ -158,13 +155,13 @@ fn certified(files: &Path, listens: bool) -> mc_transport::TcpTls {
     if listens { tls.server(server_tls(files)) } else { tls }
 }
 
-#[cfg(any(feature = "tls", feature = "quic"))]
+#[cfg(feature = "tls")]
 fn client_tls(files: &Path) -> mc_tls::ClientTls {
     let at = |name: &str| files.join(name);
     mc_tls::ClientTls::new(at("ca.pem")).identity(at("client.pem"), at("client.key"))
 }
 
-#[cfg(any(feature = "tls", feature = "quic"))]
+#[cfg(feature = "tls")]
 fn server_tls(files: &Path) -> Arc<mc_tls::ServerTls> {
     use mc_tls::{ClientAuth, ServerTls, TlsFiles};
     let at = |name: &str| files.join(name);

@@ -34,7 +34,6 @@ async fn nodes_leave_their_fabric() {
     assert_eq!(second.endpoint().unwrap().as_str(), "mem://node");
 }
 
-#[cfg(feature = "tcp")]
 mod tcp {
     use std::time::Duration;
 
@@ -106,7 +105,7 @@ mod tcp {
     }
 }
 
-#[cfg(all(feature = "shm", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod shm {
     use async_trait::async_trait;
     use mc_transport::conformance::{CASES, run};

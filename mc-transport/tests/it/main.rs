@@ -7,19 +7,17 @@ mod bundle;
 #[cfg(feature = "tls")]
 mod certificates;
 mod conformance;
-#[cfg(all(feature = "tcp", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod names;
-#[cfg(all(feature = "shm", feature = "tcp", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod node;
 #[cfg(feature = "quic")]
 mod quic;
-#[cfg(all(feature = "quic", feature = "shm", feature = "tls", target_os = "linux"))]
+#[cfg(all(feature = "quic", target_os = "linux"))]
 mod staged;
-#[cfg(all(feature = "quic", feature = "shm", feature = "tls", target_os = "linux"))]
+#[cfg(all(feature = "quic", target_os = "linux"))]
 mod staged_slow;
-#[cfg(feature = "tcp")]
 mod tcp_faults;
-#[cfg(feature = "tcp")]
 mod tcp_rails;
 #[cfg(feature = "tls")]
 mod tcp_tls;

@@ -1,6 +1,6 @@
 //! Processes of one host that share memory: killed, stopped, hostile, and well-behaved.
 
-#![cfg(all(feature = "shm", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 mod hostile;

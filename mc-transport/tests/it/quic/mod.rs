@@ -9,7 +9,7 @@ mod nodes;
 mod paths;
 mod pki;
 mod raw;
-#[cfg(all(feature = "shm", feature = "tls", target_os = "linux"))]
+#[cfg(all(feature = "tls", target_os = "linux"))]
 mod staged;
 mod suite;
 mod trust;
