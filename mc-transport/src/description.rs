@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use mc_types::Endpoint;
 
@@ -15,32 +14,33 @@ pub(crate) const MAX_DESCRIPTION: usize = 4096;
 /// Most rails, and most shortcuts, that are told or believed.
 pub(crate) const MAX_WAYS: usize = 16;
 
-/// See the module.
+/// What a node says of itself over each of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Description {
+pub struct Description {
     /// Random, one for each running transport: another connection that leads to
     /// another node shows by it.
-    pub(crate) node: [u8; 16],
+    pub node: [u8; 16],
     /// The connection that it was said over, as the server calls it.
-    pub(crate) connection: Option<LinkId>,
+    pub connection: Option<LinkId>,
     /// Addresses of the node's network cards.
-    pub(crate) rails: Vec<SocketAddr>,
+    pub rails: Vec<SocketAddr>,
     /// Transports that serve the same regions to some peers.
-    pub(crate) shortcuts: Vec<Shortcut>,
+    pub shortcuts: Vec<Shortcut>,
 }
 
 /// Another transport of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shortcut {
+pub struct Shortcut {
     /// Where it is.
-    pub(crate) endpoint: Endpoint,
+    pub endpoint: Endpoint,
     /// The proof that the node found there is the same.
-    pub(crate) secret: [u8; 16],
+    pub secret: [u8; 16],
 }
 
 impl Description {
     /// The description as it travels.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut text = format!("node {}\n", hex(&self.node));
         if let Some(connection) = self.connection {
             let _ = writeln!(text, "connection {}", hex(&connection.to_bytes()));
@@ -60,7 +60,8 @@ impl Description {
 
     /// Decodes `bytes`, as far as this version understands it; `None` when they do not
     /// say who the node is.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (mut node, mut connection) = (None, None);
         let (mut rails, mut shortcuts) = (Vec::new(), Vec::new());
@@ -82,12 +83,6 @@ impl Description {
         }
         node.map(|node| Self { node, connection, rails, shortcuts })
     }
-}
-
-/// A transport that hears from peers which other ways lead to them.
-pub(crate) trait Describes: Send + Sync {
-    /// Returns what the peer at `endpoint` said of itself; `None` before there was a link.
-    fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>>;
 }
 
 fn hex(bytes: &[u8; 16]) -> String {

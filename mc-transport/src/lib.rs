@@ -6,6 +6,7 @@ mod boot_time;
 mod breaker;
 mod bundle;
 mod cancel;
+mod carrier;
 mod checksum;
 mod completion;
 #[cfg(feature = "conformance")]
@@ -50,8 +51,12 @@ pub use boot_time::{BootClock, BootTime, TimeSource};
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use cancel::Cancel;
+pub use carrier::{
+    Carrier, CarrierConfig, CarrierError, Reached, ShortcutConfig, ShortcutTransport,
+};
 pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
+pub use description::{Description, Shortcut};
 pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;

@@ -351,7 +351,7 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
     encrypt(config, &mut node)?;
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     if config.protocol == Some(Protocol::Rdma) {
-        node.rdma = Some(rdma(config, &node));
+        node.add_shortcut(rdma(config, &node));
     }
     Ok(node)
 }
@@ -413,7 +413,7 @@ fn encrypt(config: &ClientConfig, node: &mut NodeConfig) -> Result<(), ConfigErr
         quic.stall_timeout = node.tcp.stall_timeout;
         // The one that accepts peers.
         quic.server = wanted.then(|| Arc::clone(&server));
-        node.quic = Some(quic);
+        node.add_carrier(quic);
     }
     #[cfg(not(feature = "quic"))]
     if wanted {
@@ -597,7 +597,7 @@ mod tests {
     fn marks_of_packets_reach_the_transport() {
         let rdma = |toml: &str| {
             let config = ClientConfig::from_toml(&format!("protocol = 'rdma'\n{toml}")).unwrap();
-            let rdma = node(&config).unwrap().rdma.unwrap();
+            let rdma = rdma(&config, &node(&config).unwrap());
             let marks = (rdma.traffic_class, rdma.service_level, rdma.hop_limit.get());
             (marks, rdma.gid_index, rdma.pkey_index, rdma.relaxed_ordering)
         };

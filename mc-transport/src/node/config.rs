@@ -5,36 +5,28 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-#[cfg(feature = "quic")]
-use crate::quic::QuicConfig;
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-use crate::rdma::RdmaConfig;
+use crate::carrier::{CarrierConfig, Reached, ShortcutConfig};
 #[cfg(target_os = "linux")]
-use crate::shm::ShmConfig;
+use crate::shm::{ShmConfig, ShmListen};
 use crate::tcp::TcpConfig;
 use crate::transport::DynTransport;
 
 /// Settings of a [`Node`](super::Node): the transports that it consists of.
 ///
 /// A node accepts peers over each of these that does, and tells them the endpoint of the first: the
-/// transports added by [`with_transport`](Self::with_transport), QUIC, TCP. With that of QUIC it
-/// names TCP's as another way; a transport of the application's own is the only one of its node.
+/// transports added by [`with_transport`](Self::with_transport), those added by
+/// [`add_carrier`](Self::add_carrier), TCP. With that of the second it names TCP's as another way; a
+/// transport of the application's own is the only one of its node.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct NodeConfig {
     /// TCP: every node can reach peers over it.
     pub tcp: TcpConfig,
-    /// QUIC, with certificates; `None`, the default, leaves it out. With the feature `quic`.
-    #[cfg(feature = "quic")]
-    pub quic: Option<QuicConfig>,
     /// Shared memory between processes of the same host; `None` leaves it out. Linux.
     #[cfg(target_os = "linux")]
     pub shm: Option<ShmConfig>,
-    /// RDMA between hosts that have network cards for it; `None`, the default, leaves it out. A
-    /// host without a device goes on without, which is logged. Peers are told of it over TCP or
-    /// QUIC, which carry what RDMA does not. Linux, with the feature `rdma`.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    pub rdma: Option<RdmaConfig>,
+    pub(super) carriers: Vec<Arc<dyn CarrierConfig>>,
+    pub(super) shortcuts: Vec<Arc<dyn ShortcutConfig>>,
     pub(super) others: Vec<Other>,
     /// Whether the node has no transport of this crate.
     pub(super) is_bare: bool,
@@ -89,19 +81,35 @@ impl NodeConfig {
         self
     }
 
+    /// Adds a transport between hosts, such as QUIC, which is preferred to TCP and serves the same
+    /// regions. `settings` are those of the transport; several may be added, the best first.
+    pub fn add_carrier(&mut self, settings: impl CarrierConfig) {
+        self.carriers.push(Arc::new(settings));
+    }
+
+    /// Adds a faster way to some peers, such as RDMA, beside shared memory. They are told of it over
+    /// TCP and the [carriers](Self::add_carrier), which carry what it does not. A host that has
+    /// nothing for it goes on without.
+    pub fn add_shortcut(&mut self, settings: impl ShortcutConfig) {
+        self.shortcuts.push(Arc::new(settings));
+    }
+
     /// Has the node accept peers at `address` and tells them `hosts`, names or addresses without a
-    /// port, the best one first: over QUIC if that has a certificate to show, and over TCP if that has one,
-    /// too; else over TCP; over neither if a transport of the application's own accepts them.
+    /// port, the best one first: over the carriers that can, as QUIC with a certificate to show, and over
+    /// TCP if that has one, too; without such over TCP; over none if a transport of the application's own
+    /// accepts them.
     pub fn accept_peers(&mut self, address: SocketAddr, hosts: Vec<String>) {
         if self.is_bare || self.primary_other().is_some() {
             return;
         }
-        #[cfg(feature = "quic")]
-        if let Some(quic) = self.quic.as_mut().filter(|quic| quic.server.is_some()) {
-            (quic.listen, quic.advertise_hosts) = (Some(address), hosts.clone());
-            if !self.tcp_is_encrypted() {
-                return;
+        let mut is_carried = false;
+        for carrier in &mut self.carriers {
+            if let Some(accepting) = carrier.accepting(address, &hosts) {
+                (*carrier, is_carried) = (accepting, true);
             }
+        }
+        if is_carried && !self.tcp.shows_certificate() {
+            return;
         }
         (self.tcp.listen, self.tcp.advertise_hosts) = (Some(address), hosts);
     }
@@ -117,12 +125,7 @@ impl NodeConfig {
         (peer.tcp.listen, peer.tcp.advertise_hosts) = (None, Vec::new());
         peer.tcp.rails = Vec::new();
         peer.tcp.links_per_peer = NonZeroUsize::MIN;
-        #[cfg(feature = "quic")]
-        if let Some(mut quic) = self.quic.clone() {
-            (quic.listen, quic.advertise_hosts, quic.server) = (None, Vec::new(), None);
-            quic.connections_per_peer = NonZeroUsize::MIN;
-            peer.quic = Some(quic);
-        }
+        peer.carriers = self.carriers.iter().map(|carrier| carrier.of_peer()).collect();
         Some(peer)
     }
 
@@ -131,21 +134,8 @@ impl NodeConfig {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn certificates(&self) -> Vec<Arc<mc_tls::ServerTls>> {
-        let mut all: Vec<Arc<mc_tls::ServerTls>> = Vec::new();
-        #[cfg(feature = "tls")]
-        all.extend(self.tcp.tls.as_ref().and_then(|tls| tls.server.clone()));
-        #[cfg(feature = "quic")]
-        all.extend(self.quic.as_ref().and_then(|quic| quic.server.clone()));
-        all
-    }
-
-    /// Returns whether peers that connect over TCP are shown a certificate.
-    #[cfg(feature = "quic")]
-    fn tcp_is_encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tcp.tls.as_ref().is_some_and(|tls| tls.server.is_some());
-        #[cfg(not(feature = "tls"))]
-        false
+        let tcp = self.tcp.tls.as_ref().and_then(|tls| tls.server.clone());
+        tcp.into_iter().chain(self.carriers.iter().filter_map(|one| one.certificate())).collect()
     }
 
     /// Returns the first transport of the application's own that peers reach.
@@ -153,12 +143,20 @@ impl NodeConfig {
         self.others.iter().find(|other| other.0.endpoint().is_some())
     }
 
-    /// Returns whether the node accepts peers over one of this crate's own transports.
-    pub(super) fn listens(&self) -> bool {
-        #[cfg(feature = "quic")]
-        if self.quic.as_ref().is_some_and(|quic| quic.listen.is_some()) {
-            return true;
+    /// Returns where the node is reached over the transports between hosts that share its regions.
+    pub(super) fn reached(&self) -> Reached {
+        let listen = self.carriers.iter().find_map(|one| one.listens_at()).or(self.tcp.listen);
+        let carried = self.carriers.iter().find_map(|one| one.advertised_hosts().first());
+        Reached { listen, host: carried.or(self.tcp.advertise_hosts.first()).cloned() }
+    }
+
+    /// Returns the settings of shared memory, if it is on. No peer is told of a node that accepts none.
+    #[cfg(target_os = "linux")]
+    pub(super) fn sharing(&self) -> Option<ShmConfig> {
+        let mut shm = self.shm.clone()?;
+        if self.reached().listen.is_none() && shm.listen == ShmListen::Random {
+            shm.listen = ShmListen::Nowhere;
         }
-        self.tcp.listen.is_some()
+        Some(shm)
     }
 }

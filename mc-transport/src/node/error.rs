@@ -1,7 +1,6 @@
 //! Why a node does not start.
 
-#[cfg(feature = "quic")]
-use crate::quic;
+use crate::carrier::CarrierError;
 #[cfg(target_os = "linux")]
 use crate::shm;
 use crate::tcp;
@@ -13,10 +12,9 @@ pub enum NodeError {
     /// Because of TCP.
     #[error(transparent)]
     Tcp(#[from] tcp::StartError),
-    /// Because of QUIC.
-    #[cfg(feature = "quic")]
+    /// Because of a transport of another crate, such as QUIC.
     #[error(transparent)]
-    Quic(#[from] quic::StartError),
+    Carrier(CarrierError),
     /// Because of shared memory.
     #[cfg(target_os = "linux")]
     #[error("memory cannot be shared with processes of this host; see NodeConfig::shm")]

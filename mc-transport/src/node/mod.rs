@@ -1,16 +1,12 @@
 //! A node that consists of several transports.
 //!
-//! [`config`]: which ones. [`shortcuts`]: shared memory and RDMA, and how they are found. [`link`]: a
+//! [`config`]: which ones. [`shortcuts`]: faster ways to some peers, and how they are found. [`link`]: a
 //! link that takes the fastest way.
 
 mod config;
 mod detours;
 mod error;
 mod link;
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-mod rdma;
-#[cfg(target_os = "linux")]
-mod same_host;
 mod shortcuts;
 
 use std::fmt;
@@ -26,13 +22,12 @@ pub use self::error::NodeError;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
 use crate::access::Access;
+use crate::carrier::{Carrier, ShortcutTransport};
 use crate::completion::Outcome;
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError};
 use crate::operation::Operation;
-#[cfg(feature = "quic")]
-use crate::quic::QuicTransport;
 use crate::region::{Region, RegionTable, ServedTotals, Tickets};
 use crate::staged::Staging;
 use crate::tcp::TcpTransport;
@@ -107,15 +102,14 @@ impl Node {
         let told = shortcuts.told();
         let mut transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
         let others = transports.len();
-        #[cfg(feature = "quic")]
-        if let Some(quic) = config.quic {
-            let started = QuicTransport::start_described(quic, regions.clone(), told.clone());
-            let quic = Arc::new(started.await?);
-            shortcuts.told_by(&quic);
-            transports.push(quic);
+        for carrier in config.carriers {
+            let started = carrier.start(regions.clone(), told.clone()).await;
+            let carrier = started.map_err(NodeError::Carrier)?;
+            shortcuts.told_by(&carrier);
+            transports.push(carrier);
         }
         let tcp = TcpTransport::start_described(config.tcp, regions.clone(), told).await?;
-        let tcp = Arc::new(tcp);
+        let tcp: Arc<dyn Carrier> = Arc::new(tcp);
         shortcuts.told_by(&tcp);
         transports.push(tcp);
         Ok(Self::of(transports, others, regions, shortcuts))
@@ -162,11 +156,11 @@ impl Node {
         all.map(|transport| (transport.scheme(), transport.peer_connections())).collect()
     }
 
-    /// Returns the node's RDMA transport; `None` when it has none, or none could be started.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    /// Returns the node's shortcut of the type `T`, such as its RDMA transport; `None` when it has
+    /// none, or none could be started.
     #[must_use]
-    pub fn rdma(&self) -> Option<&crate::RdmaTransport> {
-        self.shortcuts.rdma()
+    pub fn shortcut<T: ShortcutTransport>(&self) -> Option<&T> {
+        self.shortcuts.get()
     }
 
     /// Carries an operation out on memory that is registered with this node itself, by

@@ -1,32 +1,31 @@
-//! Faster ways to peers than the transport of their endpoint: shared memory and RDMA.
+//! Faster ways to peers than the transport of their endpoint: shared memory, and those of other crates.
 //!
 //! A peer tells of them over its connection, each with a secret that proves that the node found
 //! there is the same.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use mc_types::Endpoint;
 
 use super::config::NodeConfig;
 use super::error::NodeError;
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-use super::rdma::Rdma;
-#[cfg(target_os = "linux")]
-use super::same_host::SameHost;
-use crate::description::Describes;
+use crate::carrier::{Carrier, ShortcutTransport};
 use crate::description::Shortcut;
 use crate::region::{Region, RegionTable};
+#[cfg(target_os = "linux")]
+use crate::shm::ShmTransport;
 use crate::transport::{DynTransport, Link};
 
 /// The transports that are shortcuts of one node.
 #[derive(Default)]
 pub(super) struct Shortcuts {
-    /// The transports over which peers describe themselves, by scheme.
-    told_by: Vec<(&'static str, Arc<dyn Describes>)>,
-    #[cfg(target_os = "linux")]
-    same_host: Option<SameHost>,
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    rdma: Option<Rdma>,
+    /// The transports over which peers describe themselves.
+    told_by: Vec<Arc<dyn Carrier>>,
+    /// The fastest first.
+    ways: Vec<Arc<dyn ShortcutTransport>>,
+    /// Whether the first shares memory with processes of this host.
+    shares_memory: bool,
 }
 
 /// A link over a shortcut.
@@ -35,41 +34,33 @@ pub(super) struct ShortLink {
     pub(super) link: Arc<dyn Link>,
 }
 
-#[cfg_attr(
-    not(target_os = "linux"),
-    allow(clippy::unused_self, clippy::unused_async, reason = "there are no shortcuts")
-)]
 impl Shortcuts {
     /// Starts those that `config` names.
     pub(super) async fn start(
         config: &NodeConfig,
         regions: &RegionTable,
     ) -> Result<Self, NodeError> {
-        let _ = (config, regions);
-        Ok(Self {
-            told_by: Vec::new(),
-            #[cfg(target_os = "linux")]
-            same_host: SameHost::start(config, regions).await?,
-            #[cfg(all(feature = "rdma", target_os = "linux"))]
-            rdma: Rdma::start(config, regions).await,
-        })
+        let mut shortcuts = Self::default();
+        #[cfg(target_os = "linux")]
+        if let Some(shm) = config.sharing() {
+            shortcuts.ways.push(Arc::new(ShmTransport::start_with(shm, regions.clone()).await?));
+            shortcuts.shares_memory = true;
+        }
+        let reached = config.reached();
+        for shortcut in &config.shortcuts {
+            shortcuts.ways.extend(shortcut.start(&reached, regions.clone()).await);
+        }
+        Ok(shortcuts)
     }
 
     /// Returns what peers are told of this side.
     pub(super) fn told(&self) -> Vec<Shortcut> {
-        #[allow(unused_mut, reason = "nothing is added without the features")]
-        let mut told = Vec::new();
-        #[cfg(target_os = "linux")]
-        told.extend(self.same_host.as_ref().and_then(SameHost::shortcut));
-        #[cfg(all(feature = "rdma", target_os = "linux"))]
-        told.extend(self.rdma.as_ref().and_then(Rdma::shortcut));
-        told
+        self.ways.iter().filter_map(|way| way.told()).collect()
     }
 
     /// Adds a transport over which peers describe themselves.
-    pub(super) fn told_by<T: crate::Transport + Describes>(&mut self, transport: &Arc<T>) {
-        let scheme = crate::Transport::scheme(&**transport);
-        self.told_by.push((scheme, Arc::clone(transport) as Arc<dyn Describes>));
+    pub(super) fn told_by(&mut self, carrier: &Arc<dyn Carrier>) {
+        self.told_by.push(Arc::clone(carrier));
     }
 
     /// Returns the fastest link to the node that `link` leads to, at `endpoint`, if there is one
@@ -79,22 +70,11 @@ impl Shortcuts {
         endpoint: &Endpoint,
         link: &Arc<dyn Link>,
     ) -> Option<ShortLink> {
-        let _ = (endpoint, link);
-        {
-            let scheme = endpoint.scheme();
-            let (_, transport) = self.told_by.iter().find(|(known, _)| *known == scheme)?;
-            let peer = transport.description(endpoint)?;
-            #[cfg(target_os = "linux")]
-            if let Some(same_host) = &self.same_host
-                && let Some(link) = same_host.link(endpoint, &peer).await
-            {
-                return Some(ShortLink { scheme: same_host.transport().scheme(), link });
-            }
-            #[cfg(all(feature = "rdma", target_os = "linux"))]
-            if let Some(rdma) = &self.rdma
-                && let Some(link) = rdma.link(endpoint, &peer, link).await
-            {
-                return Some(ShortLink { scheme: crate::rdma::SCHEME, link });
+        let carrier = self.told_by.iter().find(|one| one.scheme() == endpoint.scheme())?;
+        let peer = carrier.description(endpoint)?;
+        for way in &self.ways {
+            if let Some(link) = way.shorten(endpoint, &peer, link).await {
+                return Some(ShortLink { scheme: way.scheme(), link });
             }
         }
         None
@@ -102,34 +82,22 @@ impl Shortcuts {
 
     /// Returns the transport that allocates memory which processes of this host can map.
     pub(super) fn shared_memory(&self) -> Option<&dyn DynTransport> {
-        #[cfg(target_os = "linux")]
-        return self.same_host.as_ref().map(SameHost::transport);
-        #[cfg(not(target_os = "linux"))]
-        None
+        self.transports().next().filter(|_| self.shares_memory)
     }
 
     /// Returns all of the transports.
     pub(super) fn transports(&self) -> impl Iterator<Item = &dyn DynTransport> {
-        #[cfg(all(feature = "rdma", target_os = "linux"))]
-        let rdma = self.rdma.as_ref().map(|rdma| rdma.transport() as &dyn DynTransport);
-        #[cfg(not(all(feature = "rdma", target_os = "linux")))]
-        let rdma = None;
-        self.shared_memory().into_iter().chain(rdma)
+        self.ways.iter().map(|way| &**way as &dyn DynTransport)
     }
 
     /// Has devices register a region that was just opened.
     pub(super) fn prepare(&self, region: &Region) {
-        let _ = region;
-        #[cfg(all(feature = "rdma", target_os = "linux"))]
-        if let Some(rdma) = &self.rdma {
-            rdma.transport().prepare(region);
-        }
+        self.ways.iter().for_each(|way| way.prepare(region));
     }
 
-    /// Returns the RDMA transport, if it is on.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    pub(super) fn rdma(&self) -> Option<&crate::RdmaTransport> {
-        self.rdma.as_ref().map(Rdma::transport)
+    /// Returns the shortcut of the type `T`, if it is on.
+    pub(super) fn get<T: ShortcutTransport>(&self) -> Option<&T> {
+        self.ways.iter().find_map(|way| (&**way as &dyn Any).downcast_ref())
     }
 
     pub(super) async fn shutdown(&self) {

@@ -8,6 +8,7 @@
 //! packets of a connection could send them again, and a write would be carried out
 //! twice, the second time perhaps over what came after it.
 
+mod carrier;
 mod clock;
 mod config;
 mod error;
@@ -40,8 +41,8 @@ use self::server::Server;
 pub use self::sockets::RebindError;
 use self::sockets::Sockets;
 use crate::access::Access;
+use crate::carrier::Carrier;
 use crate::counters::Counters;
-use crate::description::Describes;
 use crate::description::{Description, Shortcut};
 use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
@@ -331,7 +332,7 @@ impl Transport for QuicTransport {
     }
 }
 
-impl Describes for QuicTransport {
+impl Carrier for QuicTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         self.pool.description(endpoint)
     }

@@ -48,6 +48,7 @@ mod ports;
 mod served;
 mod server;
 mod shared;
+mod shortcut;
 mod summed;
 mod transfer;
 mod verbs;
@@ -236,18 +237,6 @@ impl RdmaTransport {
             check_scheme(endpoint)?;
             self.pool.link(endpoint, Some(secret), fallback).await
         })
-    }
-
-    /// A link to the node at `endpoint` that `over` leads to as well, if there is one or one is made
-    /// soon; while it takes longer, and when it fails, bytes go over `over`.
-    pub(crate) async fn shortcut(
-        &self,
-        endpoint: &Endpoint,
-        secret: NodeSecret,
-        over: &Arc<dyn Link>,
-        peer: &Endpoint,
-    ) -> Option<Arc<RdmaLink>> {
-        self.pool.shortcut(endpoint, secret, over, peer).await
     }
 
     /// Begins to register a region of the table that this transport

@@ -52,6 +52,7 @@ mod page;
 mod path_cache;
 mod pool;
 mod server;
+mod shortcut;
 mod watch;
 mod wire;
 
@@ -72,6 +73,7 @@ use self::name::{Bound, SCHEME, SocketName};
 use self::page::Page;
 use self::pool::Pool;
 use self::server::Server;
+use self::shortcut::Refused;
 use crate::access::Access;
 use crate::counters::Counters;
 use crate::description::Description;
@@ -138,6 +140,7 @@ pub struct ShmTransport {
     pool: Pool,
     tasks: Arc<Tasks>,
     counters: Arc<Counters>,
+    refused: Refused,
 }
 
 impl ShmTransport {
@@ -210,7 +213,8 @@ impl ShmTransport {
             });
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
-        Ok(Self { endpoint, secret, regions, owns_regions, page, pool, tasks, counters })
+        let refused = Refused::default();
+        Ok(Self { endpoint, secret, regions, owns_regions, page, pool, tasks, counters, refused })
     }
 
     /// The proof that this node shows to peers that [ask for it](Self::connect_proven). Give it

@@ -118,6 +118,19 @@ impl TcpConfig {
     pub fn listening(address: SocketAddr) -> Self {
         Self { listen: Some(address), ..Self::default() }
     }
+
+    /// Returns whether peers that connect are shown a certificate.
+    #[cfg(feature = "tls")]
+    pub(crate) fn shows_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.server.is_some())
+    }
+
+    /// Returns whether peers that connect are shown a certificate.
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "as with TLS")]
+    pub(crate) const fn shows_certificate(&self) -> bool {
+        false
+    }
 }
 
 impl Default for TcpConfig {

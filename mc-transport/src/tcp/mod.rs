@@ -35,8 +35,8 @@ use self::server::Server;
 use crate::accept::Door;
 use crate::access::Access;
 use crate::bundle::Bundle;
+use crate::carrier::Carrier;
 use crate::counters::Counters;
-use crate::description::Describes;
 use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
 use crate::listen::{ListenError, advertise};
@@ -306,7 +306,7 @@ impl Transport for TcpTransport {
     }
 }
 
-impl Describes for TcpTransport {
+impl Carrier for TcpTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         self.pool.description(endpoint)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mc_testkit::{eventually, eventually_async};
 use mc_transport::{
-    Access, Link as _, Memory, Node, NodeConfig, NodeLink, Operation, RdmaConfig, Region,
-    RemoteSpan, TcpConfig, Transport as _,
+    Access, Link as _, Memory, Node, NodeConfig, NodeLink, Operation, RdmaConfig, RdmaTransport,
+    Region, RemoteSpan, TcpConfig, Transport as _,
 };
 use mc_types::Extent;
 
@@ -19,8 +19,14 @@ async fn node(listens: bool, rdma: Option<RdmaConfig>) -> Node {
     };
     let mut config = NodeConfig::new(tcp);
     config.disable_shared_memory();
-    config.rdma = rdma;
+    if let Some(rdma) = rdma {
+        config.add_shortcut(rdma);
+    }
     Node::start(config).await.unwrap()
+}
+
+fn rdma_of(node: &Node) -> Option<&RdmaTransport> {
+    node.shortcut()
 }
 
 /// The link to `owner`, once it takes RDMA.
@@ -52,7 +58,7 @@ async fn bytes_go_by_rdma_where_both_sides_have_it() {
     let Some(_alone) = alone() else { return };
     let owner = node(true, Some(owning())).await;
     let peer = node(false, Some(reaching())).await;
-    assert!(owner.rdma().is_some() && peer.rdma().is_some());
+    assert!(rdma_of(&owner).is_some() && rdma_of(&peer).is_some());
     let memory = owner.allocate(8 << 20).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let link = rdma_link(&peer, &owner).await;
@@ -90,7 +96,7 @@ async fn a_device_that_does_not_exist_leaves_tcp() {
     let mut config = RdmaConfig::default();
     config.devices = vec!["mlx5_77".to_owned()];
     let owner = node(true, Some(config)).await;
-    assert!(owner.rdma().is_none());
+    assert!(rdma_of(&owner).is_none());
     let peer = node(false, Some(reaching())).await;
     let memory = owner.allocate(4096).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
@@ -107,7 +113,7 @@ async fn bytes_go_by_tcp_once_the_peer_has_no_rdma_any_more() {
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let link = rdma_link(&peer, &owner).await;
     writes_and_reads(&link, &region, b"first by RDMA").await;
-    owner.rdma().unwrap().shutdown().await;
+    rdma_of(&owner).unwrap().shutdown().await;
     eventually(DEADLINE, "the loss of the queue pairs shows", || link.scheme() != "rdma").await;
     writes_and_reads(&link, &region, b"then by TCP").await;
 }

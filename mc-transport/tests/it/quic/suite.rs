@@ -64,7 +64,7 @@ async fn node(authority: &Authority, listens: bool, shares: bool) -> Node {
     let mut config = NodeConfig::default();
     let mut quic = connecting(authority);
     quic.server = listens.then(|| authority.server());
-    config.quic = Some(quic);
+    config.add_carrier(quic);
     config.shm = shares.then(ShmConfig::default);
     if listens {
         config.accept_peers("127.0.0.1:0".parse().unwrap(), vec!["127.0.0.1".to_owned()]);
@@ -105,7 +105,7 @@ async fn node_with_two_ways(authority: &Authority) -> Node {
     let mut config = NodeConfig::default();
     let mut quic = connecting(authority);
     quic.server = Some(authority.server());
-    config.quic = Some(quic);
+    config.add_carrier(quic);
     config.accept_peers("127.0.0.1:0".parse().unwrap(), vec!["127.0.0.1".to_owned()]);
     assert_eq!(config.tcp.listen, None, "without certificates it is not open to all");
     config.tcp.listen = Some("127.0.0.1:0".parse().unwrap());
@@ -129,8 +129,9 @@ async fn a_peer_takes_the_first_way_that_works() {
     let foreign = Endpoint::new("pigeon", "7").unwrap();
     let newer = foreign.clone().with_others([endpoint.clone(), tcp.clone()]);
     let mut with_quic = NodeConfig::default();
-    with_quic.quic = Some(connecting(&authority));
-    with_quic.quic.as_mut().unwrap().connect_timeout = Duration::from_millis(200);
+    let mut quic = connecting(&authority);
+    quic.connect_timeout = Duration::from_millis(200);
+    with_quic.add_carrier(quic);
     let without = NodeConfig::default();
     let ways = [
         (&with_quic, endpoint, "quic"),
