@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::{self, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll};
 
+use mc_memory::Access;
 use mc_types::Extent;
 use parking_lot::RwLock;
 
-use crate::access::Access;
 use crate::completion::{Completions, Drive, Outcome, Transferred};
 use crate::error::TransferError;
 use crate::link_id::LinkId;

@@ -1,9 +1,10 @@
 //! One operation as a copy, for transports whose two sides share memory.
 
+use mc_memory::MemorySlice;
+
 use crate::cancel::{Cancel, guarded};
 use crate::completion::Transferred;
 use crate::error::TransferError;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, Source};
 use crate::slice_sums::Summing;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_types::{Endpoint, ErrorCode};
 
-use crate::access::Access;
+use mc_memory::Access;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]

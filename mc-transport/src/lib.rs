@@ -1,27 +1,23 @@
 #![doc = include_str!("../README.md")]
 
 mod accept;
-mod access;
 mod boot_time;
 mod breaker;
 mod bundle;
 mod cancel;
 mod carrier;
-mod checksum;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod copy;
 mod counters;
 mod description;
-mod environment;
 mod error;
 mod first;
 mod headers;
 mod link_id;
 mod listen;
 mod mem;
-mod memory;
 mod node;
 mod open_links;
 mod operation;
@@ -43,10 +39,8 @@ mod tasks;
 pub mod tcp;
 #[cfg(feature = "tls")]
 mod tls_failure;
-pub mod topology;
 mod transport;
 
-pub use access::Access;
 pub use boot_time::{BootClock, BootTime, TimeSource};
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
@@ -54,19 +48,17 @@ pub use cancel::Cancel;
 pub use carrier::{
     Carrier, CarrierConfig, CarrierError, Reached, ShortcutConfig, ShortcutTransport,
 };
-pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use description::{Description, Shortcut};
-pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
 pub use listen::ListenError;
-pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
-pub use memory::cuda;
-pub use memory::{
-    BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
-    MemorySlice, OutOfRange,
+pub use mc_memory::{
+    Access, BadVariable, BufferPool, CopyError, Digest, HugePageSize, HugePages, Memory,
+    MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined, cuda,
+    topology,
 };
+pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 pub use proof::NodeSecret;
@@ -78,7 +70,7 @@ pub use region::{Admitted, MasterClock, Region, RegionTable, Registration, Serve
 #[cfg(target_os = "linux")]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};
 pub use slice_sums::{CHECKPOINT, SliceDigest, SliceSums};
-pub use staged::{StagedMemory, Staging};
+pub use staged::Staging;
 pub use stream::link::StreamLink;
 #[cfg(feature = "tls")]
 pub use tcp::TcpTls;

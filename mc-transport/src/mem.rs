@@ -9,14 +9,13 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Weak};
 
+use mc_memory::{Access, Memory};
 use mc_types::{Endpoint, EndpointError};
 use parking_lot::Mutex;
 
-use crate::access::Access;
 use crate::completion::{Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
-use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Admission, Region, RegionTable, Tickets};
 use crate::staged::Staging;

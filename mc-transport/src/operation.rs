@@ -3,14 +3,13 @@
 use std::ops::Deref;
 
 use bytes::Bytes;
+use mc_memory::{Access, MemorySlice};
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
-use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::error::{InvalidOperation, TransferError};
-use crate::memory::MemorySlice;
 
 /// A range of bytes in a region of a peer, and what opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -404,7 +403,7 @@ fn sum(lens: impl Iterator<Item = usize>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use mc_memory::Memory;
 
     fn span(len: u64) -> RemoteSpan {
         RemoteSpan::new(RemoteKey::from_bytes([0; 16]), Extent::new(0, len).unwrap())

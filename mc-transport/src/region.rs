@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use mc_memory::{Access, Memory, MemorySlice};
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 use parking_lot::{Mutex, RwLock};
@@ -24,9 +25,7 @@ use self::served::ServedCounters;
 pub use self::served::ServedTotals;
 use self::ticket::GrantEnd;
 pub use self::ticket::{MasterClock, Tickets};
-use crate::access::Access;
 use crate::error::{RegisterError, TransferError};
-use crate::memory::{Memory, MemorySlice};
 use crate::open_links::OpenLinks;
 use crate::staged::{AdmittedStaged, Staging};
 
@@ -318,7 +317,7 @@ impl RegionTable {
                 return Err(RegisterError::ReadOnly);
             }
             Registered::Host(memory) => memory.clone(),
-            Registered::Staged(_) => Memory::none(),
+            Registered::Staged(_) => Memory::empty(),
         };
         let key = self.next_key()?;
         let gate = Arc::default();
@@ -608,6 +607,20 @@ mod tests {
         let gone = table.admit(key, 0, 1, Access::Read, None);
         assert!(matches!(gone, Err(TransferError::KeyRefused)));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_is_mapped_for_reading_opens_for_reading() {
+        let owner = Memory::options().shared().allocate(8).unwrap();
+        let shared = owner.share(Access::Read).unwrap();
+        let peer = Memory::map_shared(shared, 8, Access::Read).unwrap();
+        let table = RegionTable::new();
+        for access in [Access::Write, Access::ReadWrite] {
+            let refused = table.register(&peer, access);
+            assert!(matches!(refused, Err(RegisterError::ReadOnly)), "{access:?}");
+        }
+        assert!(table.register(&peer, Access::Read).is_ok());
     }
 
     #[test]

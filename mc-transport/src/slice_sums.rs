@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use mc_memory::{Digest, MemorySlice, combined};
 use mc_types::Checksum;
 
-use crate::checksum::{Digest, combined};
 use crate::completion::Transferred;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, Source, Sums};
 
 /// Distance of two checkpoints in a slice, in bytes.
@@ -222,9 +221,9 @@ impl Summing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::checksum;
-    use crate::memory::Memory;
     use bytes::Bytes;
+    use mc_memory::Memory;
+    use mc_memory::checksum;
     use proptest::prelude::*;
 
     /// The sums, taken the slow way.

@@ -17,6 +17,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mc_memory::{
+    Memory, MemorySlice, StagedMemory,
+    cuda::{CudaError, VramBuffer},
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -27,14 +31,11 @@ pub(crate) use self::rooms::{Room, Stage, StagePeer};
 use crate::cancel::guarded;
 use crate::completion::Transferred;
 use crate::error::TransferError;
-use crate::memory::{Memory, MemorySlice};
 use crate::operation::Operation;
 use crate::region::Claim;
 use crate::slice_sums::Summing;
 
-/// Memory that peers reach by copies through memory of the host: a GPU's, or another device's.
-///
-/// Copies may block; several run at a time. The bytes are there when a copy returns.
+/// [`StagedMemory`] with the stages that its bytes pass through. Clones share both.
 ///
 /// ```
 /// use std::io;
@@ -63,24 +64,6 @@ use crate::slice_sums::Summing;
 /// assert!(region.memory().is_empty(), "nobody gets an address");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait StagedMemory: Send + Sync + 'static {
-    /// Bytes of it.
-    fn size(&self) -> usize;
-
-    /// Copies the bytes from `at` on over `into`.
-    ///
-    /// # Errors
-    /// When the device fails; the peer is told [`TransferError::DeviceFailed`].
-    fn read(&self, at: usize, into: &MemorySlice) -> io::Result<()>;
-
-    /// Copies `from` over the bytes from `at` on.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    fn write(&self, at: usize, from: &MemorySlice) -> io::Result<()>;
-}
-
-/// [`StagedMemory`] with the stages that its bytes pass through. Clones share both.
 #[derive(Clone)]
 pub struct Staging {
     shared: Arc<Shared>,
@@ -116,6 +99,15 @@ impl Staging {
             failures: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Serves a GPU's memory through blocks of the host's that are [pinned](VramBuffer::stages) for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_gpu(buffer: VramBuffer) -> Result<Self, CudaError> {
+        let stages = buffer.stages()?;
+        Ok(Self::new(buffer, stages))
     }
 
     /// Bytes of the device's memory.

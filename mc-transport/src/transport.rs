@@ -5,13 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use mc_memory::{Access, Memory, MemoryError, MemorySlice};
 use mc_types::Endpoint;
 
-use crate::access::Access;
 use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::link_id::LinkId;
-use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Region, Tickets};
 use crate::staged::Staging;

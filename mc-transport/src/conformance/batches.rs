@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use mc_memory::Access;
 use mc_types::RemoteKey;
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, endpoint, filled, pattern, span};
-use crate::access::Access;
 use crate::completion::Outcome;
 use crate::error::TransferError;
 use crate::operation::Operation;

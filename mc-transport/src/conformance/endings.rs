@@ -3,14 +3,13 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use mc_memory::{Access, Memory};
 
 use super::rig::{Guarded, Rig, allocate, endpoint, released, span};
 use super::{CASE_DEADLINE, Pair};
-use crate::access::Access;
 use crate::cancel::Cancel;
 use crate::completion::{Completions, Outcome};
 use crate::error::TransferError;
-use crate::memory::Memory;
 use crate::operation::Operation;
 
 pub(super) async fn a_dropped_future_frees_nothing_in_flight(pair: Pair) {

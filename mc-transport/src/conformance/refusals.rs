@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use mc_memory::{Access, Memory};
 use mc_types::{Endpoint, RemoteKey};
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, endpoint, eventually, pattern, span};
-use crate::access::Access;
 use crate::error::TransferError;
-use crate::memory::Memory;
 use crate::operation::Operation;
 
 pub(super) async fn an_empty_operation_succeeds(pair: Pair) {

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_memory::{Access, Memory, MemorySlice};
 use mc_types::{Endpoint, Extent, RemoteKey};
 
 use super::{CASE_DEADLINE, Pair};
-use crate::access::Access;
 use crate::completion::Outcome;
 use crate::error::TransferError;
-use crate::memory::{Memory, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::Region;
 use crate::transport::Link;

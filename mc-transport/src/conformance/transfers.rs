@@ -1,14 +1,12 @@
 //! Bytes arrive where they belong, and nowhere else.
 
 use bytes::Bytes;
+use mc_memory::{Access, MemorySlice, checksum};
 use mc_types::RemoteKey;
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, filled, pattern, span};
-use crate::access::Access;
-use crate::checksum::checksum;
 use crate::error::TransferError;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, RemoteSpan, Source};
 use crate::slice_sums::SliceSums;
 

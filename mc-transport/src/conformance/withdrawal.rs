@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use mc_memory::{Access, Memory};
+
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint, pattern, span};
-use crate::access::Access;
 use crate::completion::Completions;
 use crate::error::TransferError;
-use crate::memory::Memory;
 use crate::operation::Operation;
 
 const LEN: usize = 8 << 20;

@@ -12,6 +12,7 @@ mod shortcuts;
 use std::fmt;
 use std::sync::Arc;
 
+use mc_memory::{Access, Memory, MemoryError};
 use mc_types::{BoxFuture, Endpoint};
 use parking_lot::Mutex;
 
@@ -21,12 +22,10 @@ use self::detours::{Detours, is_certain};
 pub use self::error::NodeError;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
-use crate::access::Access;
 use crate::carrier::{Carrier, ShortcutTransport};
 use crate::completion::Outcome;
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
-use crate::memory::{Memory, MemoryError};
 use crate::operation::Operation;
 use crate::region::{Region, RegionTable, ServedTotals, Tickets};
 use crate::staged::Staging;

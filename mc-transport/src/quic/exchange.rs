@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use mc_memory::{Access, MemorySlice};
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
@@ -15,7 +16,6 @@ use super::fault::{broken, disconnected};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::link::{Order, Request, Shared};
 use super::parts::Completer;
-use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::completion::Transferred;
@@ -24,7 +24,6 @@ use crate::headers::{
     BadResponse, Opcode, RESPONSE_LEN, RequestHeader, ResponseHeader, Status, encode_ticket,
 };
 use crate::link_id::LinkId;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces, Source};
 use crate::slice_sums::Summing;
 

@@ -2,6 +2,7 @@
 //! it is acknowledged, and registered memory may change or go away before that.
 
 use bytes::Bytes;
+use mc_memory::MemorySlice;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 use tokio::task::yield_now;
 
@@ -9,7 +10,6 @@ use super::clock::Clock;
 use super::fault::CLOSED;
 use crate::boot_time::BootTime;
 use crate::cancel::{Cancel, guarded};
-use crate::memory::MemorySlice;
 use crate::operation::Source;
 use crate::slice_sums::Summing;
 

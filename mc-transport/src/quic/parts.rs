@@ -101,8 +101,8 @@ fn finish(split: &Mutex<SplitOperation>, index: usize, outcome: Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::checksum;
     use crate::completion::Completions;
+    use mc_memory::checksum;
 
     fn cut(lens: &[u64]) -> (Vec<Option<Completer>>, Completions) {
         let (mut to_complete, completions) = Completions::pending(1);

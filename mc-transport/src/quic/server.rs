@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_memory::{Access, MemorySlice};
 use mc_places::{OpenCall, Place, Places, Seat, Source, Stage};
 use mc_ticket::Ticket;
 use mc_tls::ServerTls;
@@ -25,7 +26,6 @@ use super::flow::{FlowError, Inflow, Outflow};
 use super::hello::PROTOCOL;
 use super::hello::{HELLO_LEN, Hello};
 use super::tuning::Paths;
-use crate::access::Access;
 use crate::counters::Counters;
 use crate::description::Description;
 use crate::error::TransferError;
@@ -34,7 +34,6 @@ use crate::headers::{
     Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
 };
 use crate::link_id::LinkId;
-use crate::memory::MemorySlice;
 use crate::open_links::OpenLink;
 use crate::region::{Admission, Claim, RegionTable};
 use crate::staged::{AdmittedStaged, Room, StagePeer};

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use mc_memory::{Memory, MemorySlice};
 use parking_lot::Mutex;
 
 use super::ports::Ports;
 use super::verbs::{MemoryRegion, VerbsError};
-use crate::memory::{Memory, MemorySlice};
 
 /// Memory that is registered in one piece when it is first used: what a block of less takes is
 /// registered whole.

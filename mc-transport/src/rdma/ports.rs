@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mc_memory::topology::{Discovery, SelectedRdmaPort, Topology};
+
 use super::config::RdmaConfig;
 use super::verbs::{self, Channel, CompletionQueue, Device, PathAddress, VerbsError, devices};
 use super::wire::PortOffer;
-use crate::topology::{Discovery, SelectedRdmaPort, Topology};
 
 /// Ports of one transport; more are left out.
 pub(super) const MAX_PORTS: usize = 16;
@@ -57,7 +58,7 @@ pub enum PortsError {
     Verbs(#[from] VerbsError),
     /// The devices asked for cannot be used.
     #[error(transparent)]
-    Topology(#[from] crate::topology::TopologyError),
+    Topology(#[from] mc_memory::topology::TopologyError),
     /// No port has an address.
     #[error("no RDMA port has a GID: give its network interface an address and bring it up")]
     NoGid,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
+use mc_memory::{Access, Memory, MemorySlice};
 use mc_types::RemoteKey;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::OwnedSemaphorePermit;
@@ -11,8 +12,6 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::ports::Ports;
 use super::verbs::{MemoryRegion, VerbsError};
 use super::wire::{Answer, MAX_CHUNKS, RegionAnswer, RegionKeys};
-use crate::access::Access;
-use crate::memory::{Memory, MemorySlice};
 use crate::region::{Claim, RegionTable, Registered};
 
 /// Threads that register one region.

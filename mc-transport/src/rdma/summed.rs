@@ -102,9 +102,9 @@ mod tests {
     use super::*;
     use crate::completion::Transferred;
     use crate::error::TransferError;
-    use crate::memory::Memory;
     use crate::operation::RemoteSpan;
     use crate::slice_sums::SliceSums;
+    use mc_memory::Memory;
 
     /// Counts how often it woke.
     #[derive(Default)]
@@ -150,7 +150,7 @@ mod tests {
         let memory = Memory::allocate(len).unwrap();
         let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
         memory.whole().copy_from(0, &bytes).unwrap();
-        let expected = crate::checksum(&bytes);
+        let expected = mc_memory::checksum(&bytes);
         let read = Operation::read(span(len), memory.whole()).checksummed();
         let write = Operation::write(Bytes::from(bytes), span(len)).checksummed();
         for operation in [read, write] {

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use mc_memory::{Access, MemorySlice};
 use parking_lot::Mutex;
 
 use super::local::{Piece, Slot};
 use super::verbs::Direction;
 use super::wire::RegionKeys;
-use crate::access::Access;
 use crate::completion::{Completion, Transferred};
 use crate::error::TransferError;
-use crate::memory::MemorySlice;
 use crate::operation::{Operation, RemoteSpan, Source};
 
 /// A region of the peer, as far as this side knows.

@@ -1,9 +1,9 @@
 //! The messages by which two nodes set up queue pairs; `docs/rdma-wire.md` defines them.
 
+use mc_memory::Access;
 use mc_types::RemoteKey;
 
 use super::ports::{MAX_GIDS, MAX_PORTS};
-use crate::access::Access;
 use crate::link_id::LinkId;
 use crate::proof::{Label, Nonce, Proof};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::access::Access;
+use mc_memory::Access;
 
 /// Counts of the operations of peers in the memory that a node opened to them.
 ///

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_memory::Access;
 use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
 use mc_types::{Extent, RemoteKey, Time};
 use parking_lot::RwLock;
 
-use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::error::TransferError;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mc_memory::MemoryError;
 use mc_types::RemoteKey;
 use parking_lot::{Mutex, RwLock};
 use tokio::net::UnixStream;
@@ -29,7 +30,6 @@ use super::wire::{
 use crate::error::{ProtocolViolation, TransferError};
 use crate::first::{First, first};
 use crate::link_id::LinkId;
-use crate::memory::MemoryError;
 use crate::stream::link::StreamLink;
 use crate::tasks::Counted;
 use crate::transport::Link;

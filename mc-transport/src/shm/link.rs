@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_memory::Access;
 use mc_types::{Endpoint, RemoteKey};
 use tokio::net::UnixStream;
 use tokio::task::yield_now;
@@ -15,7 +16,6 @@ use tokio::time::timeout;
 
 use super::control::Control;
 use super::path_cache::{Mapped, RegionPath};
-use crate::access::Access;
 use crate::completion::{Completion, Completions, Outcome};
 use crate::copy::copy;
 use crate::counters::Counters;

@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::access::Access;
-use crate::memory::{Memory, MemoryError, MemorySlice};
+use mc_memory::{Access, Memory, MemoryError, MemorySlice};
 
 /// Slots of a page, the transport's own included. Regions that find none free are
 /// reached by streams.

@@ -6,13 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use mc_memory::{Access, Memory, MemoryError, MemorySlice};
 use mc_types::{Extent, RemoteKey};
 
 use super::page::PeerPage;
 use super::wire::GrantedRegion;
-use crate::access::Access;
 use crate::error::TransferError;
-use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::RemoteSpan;
 
 /// The path to a region.

@@ -1,8 +1,8 @@
 //! The bytes on a control connection, as `docs/shm-wire.md` defines them.
 
+use mc_memory::Access;
 use mc_types::RemoteKey;
 
-use crate::access::Access;
 use crate::proof::{Nonce, Proof};
 
 /// First bytes of both sides.

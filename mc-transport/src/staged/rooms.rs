@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_memory::{Memory, MemorySlice};
 use mc_places::Source;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::error::TransferError;
-use crate::memory::{Memory, MemorySlice};
 
 /// How long a peer may hold a stage. 1 MiB in this time are 10 MB/s.
 const HOLD: Duration = Duration::from_millis(100);

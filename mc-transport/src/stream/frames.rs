@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use mc_memory::MemorySlice;
+
 use super::plain::PlainSocket;
 use super::raw_io::{ToFill, ToSend};
 use super::socket::Stream;
@@ -13,7 +15,6 @@ use super::wire::{
 };
 use crate::boot_time::BootTime;
 use crate::completion::Transferred;
-use crate::memory::MemorySlice;
 use crate::operation::{Pieces, RemoteSpan, Source};
 use crate::region::Admitted;
 use crate::slice_sums::Summing;
@@ -620,8 +621,8 @@ impl ReceiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
     use bytes::Bytes;
+    use mc_memory::Memory;
     use proptest::prelude::*;
     use tokio::net::{TcpListener, TcpStream, UnixStream};
 
@@ -679,7 +680,7 @@ mod tests {
         let places = [1000, 1 << 20].map(|len| {
             let place = Arc::default();
             let frame = Frame::new(&[0; RESPONSE_LEN], Bytes::from(vec![7; len]).into());
-            let summing = Summing::Whole(crate::checksum::Digest::new());
+            let summing = Summing::Whole(mc_memory::Digest::new());
             queue.push(frame.summed(Box::new(summing), Arc::clone(&place)));
             place
         });

@@ -8,7 +8,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::memory::MemorySlice;
+use mc_memory::MemorySlice;
 
 /// Most ranges that one call moves. Enough to fill a socket buffer with small
 /// operations; the kernel allows 1024.
@@ -210,7 +210,7 @@ fn again_when_interrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use mc_memory::Memory;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 

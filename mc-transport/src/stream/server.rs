@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_memory::{Access, MemorySlice};
 use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
 use tokio::sync::Notify;
@@ -28,12 +29,10 @@ use super::wire::{
     MAX_REQUEST_LEN, Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader,
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
-use crate::access::Access;
 use crate::description::Description;
 use crate::error::TransferError;
 use crate::first::{First, first};
 use crate::link_id::LinkId;
-use crate::memory::MemorySlice;
 use crate::open_links::OpenLink;
 use crate::region::{Admission, Claim, RegionTable};
 use crate::staged::{AdmittedStaged, Room, StagePeer};

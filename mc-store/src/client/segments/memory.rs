@@ -44,7 +44,7 @@ impl MemorySource {
 }
 
 fn take_gpu(device: u32, len: usize) -> Result<Staging, CudaError> {
-    Cuda::load()?.device(device as usize)?.allocate(len)?.staging()
+    Staging::of_gpu(Cuda::load()?.device(device as usize)?.allocate(len)?)
 }
 
 /// Takes memory of the host, and begins to populate it: a quarter of it at most, because other

@@ -18,12 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_memory::{Access, Memory};
 use mc_types::{Extent, RemoteKey};
 
 use super::{RdmaConfig, RdmaLink, RdmaTransport};
-use crate::access::Access;
 use crate::error::TransferError;
-use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::Region;
 use crate::transport::{Link as _, Transport as _};

@@ -5,11 +5,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use mc_memory::{Access, MemorySlice};
 use rdma_sys::{ibv_access_flags, ibv_mr};
 
 use super::{Device, VerbsError};
-use crate::access::Access;
-use crate::memory::MemorySlice;
 
 /// `IBV_ACCESS_RELAXED_ORDERING`, which older headers lack: the device's writes may reach the memory
 /// in any order until the completion of their request.
@@ -130,7 +129,7 @@ fn register_raw(device: &Device, address: *mut u8, len: usize, flags: u32) -> *m
         let (iova, flags) = (address.expose_provenance() as u64, flags | RELAXED_ORDERING);
         // SAFETY: the caller's slice keeps `len` bytes mapped during the call; the kernel pins their
         // pages, so that the device never reaches others, whatever becomes of the mapping. Blocks of
-        // memory are accessed by raw copies only (`crate::memory`), so that a device that writes
+        // memory are accessed by raw copies only (`mc_memory`), so that a device that writes
         // them breaks no reference.
         let region = unsafe { register(domain, address.cast(), len, iova, flags) };
         let refused = || io::Error::last_os_error().raw_os_error();

@@ -5,10 +5,10 @@ use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
+use mc_memory::MemorySlice;
 use rdma_sys::{ibv_post_send, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
 use super::{MemoryRegion, QueuePair, VerbsError};
-use crate::memory::MemorySlice;
 
 /// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -94,7 +94,7 @@ impl RdmaPort {
     /// port's own there, and others are aliases.
     ///
     /// ```
-    /// use mc_transport::topology::Topology;
+    /// use mc_memory::topology::Topology;
     /// for device in &Topology::read()?.rdma_devices {
     ///     for port in &device.ports {
     ///         match port.ranked_gids().first() {

@@ -57,7 +57,7 @@ impl Discovery {
     /// As [`select`](Self::select).
     ///
     /// ```
-    /// use mc_transport::topology::{Discovery, Topology};
+    /// use mc_memory::topology::{Discovery, Topology};
     /// let discovery = Discovery::of_devices("mlx5_0,mlx5_1:2".split(','));
     /// match discovery.select_rdma(&Topology::read()?) {
     ///     Ok(ports) => {

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use mc_memory::topology::{Discovery, Interface, Topology, TopologyError};
 use mc_testkit::eventually_blocking;
-use mc_transport::topology::{Discovery, Interface, Topology, TopologyError};
 
 /// Set in the process that runs inside the namespace.
 const INSIDE: &str = "MC_TRANSPORT_TEST_INSIDE_NAMESPACE";

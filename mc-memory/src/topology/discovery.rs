@@ -11,7 +11,7 @@ use crate::environment::{self, BadVariable};
 /// Rules for choosing among the devices of a host.
 ///
 /// ```
-/// use mc_transport::topology::{Discovery, Topology};
+/// use mc_memory::topology::{Discovery, Topology};
 /// let variables = |name: &str| match name {
 ///     "MC_MS_AUTO_DISC" => Some("1".into()),
 ///     "MC_MS_FILTERS" => Some("lo".into()),
@@ -43,7 +43,7 @@ impl Discovery {
     /// are none, all devices may be used.
     ///
     /// ```
-    /// use mc_transport::topology::Discovery;
+    /// use mc_memory::topology::Discovery;
     /// let discovery = Discovery::of_devices("mlx5_0, mlx5_1:2".split(','));
     /// assert!(discovery.auto);
     /// assert_eq!(discovery.filters, ["mlx5_0", "mlx5_1:2"]);

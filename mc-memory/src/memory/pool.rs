@@ -26,7 +26,7 @@ const ALIGN: u64 = 64;
 /// Clones share the pool.
 ///
 /// ```
-/// use mc_transport::BufferPool;
+/// use mc_memory::BufferPool;
 /// let pool = BufferPool::new(1 << 20)?;
 /// let block = pool.take(5).ok_or("there is room")?;
 /// block.whole().copy_from(0, b"hello")?;
@@ -92,7 +92,6 @@ impl BufferPool {
 
 impl Part {
     /// The memory of the pool.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(super) fn whole(&self) -> &Memory {
         &self.whole
     }

@@ -6,7 +6,7 @@
 //! from and to at full speed, and that is a [`Memory`] like any other to peers.
 //!
 //! ```
-//! use mc_transport::cuda::{Cuda, CudaError};
+//! use mc_memory::cuda::{Cuda, CudaError};
 //! let device = match Cuda::load().and_then(|cuda| cuda.device(0)) {
 //!     Ok(device) => device,
 //!     Err(CudaError::NoDriver { .. }) => return Ok(()), // This host has no GPU.
@@ -31,8 +31,7 @@ use std::sync::Arc;
 
 use self::driver::{Context, Driver};
 pub use self::error::CudaError;
-use super::{Memory, MemorySlice};
-use crate::staged::{StagedMemory, Staging};
+use super::{Memory, MemorySlice, StagedMemory};
 
 /// NVIDIA's driver.
 #[derive(Clone, Debug)]
@@ -210,15 +209,14 @@ const STAGES: usize = 8;
 const STAGE_LEN: usize = 1 << 20;
 
 impl VramBuffer {
-    /// Pins 8 MiB of the host's memory through which peers reach the buffer.
+    /// Pins 8 MiB of the host's memory, in blocks through which peers may reach the buffer.
     ///
     /// # Errors
     /// As [`CudaDevice::pinned`].
-    pub fn staging(&self) -> Result<Staging, CudaError> {
+    pub fn stages(&self) -> Result<Vec<Memory>, CudaError> {
         let device = CudaDevice { context: Arc::clone(&self.block.context) };
         let pinned = || device.pinned(STAGE_LEN.min(self.len()));
-        let stages: Result<Vec<_>, _> = std::iter::repeat_with(pinned).take(STAGES).collect();
-        Ok(Staging::new(self.clone(), stages?))
+        std::iter::repeat_with(pinned).take(STAGES).collect()
     }
 }
 
@@ -309,12 +307,12 @@ mod tests {
         assert_eq!(stage.slice(0, 900).unwrap().to_vec(), &value[12_345..13_245]);
 
         // As peers reach it.
-        let staging = vram.staging().unwrap();
-        assert_eq!(staging.size(), len);
-        staging.device().write(7, &plain.whole()).unwrap();
-        staging.device().read(8, &plain.slice(0, 999).unwrap()).unwrap();
+        let staged: &dyn StagedMemory = &vram;
+        assert_eq!((staged.size(), vram.stages().unwrap().len()), (len, STAGES));
+        staged.write(7, &plain.whole()).unwrap();
+        staged.read(8, &plain.slice(0, 999).unwrap()).unwrap();
         assert_eq!(plain.slice(99, 900).unwrap().to_vec(), &value[12_345..13_245]);
-        assert!(staging.device().read(len, &plain.whole()).is_err());
+        assert!(staged.read(len, &plain.whole()).is_err());
 
         for at in [len - 999, len, usize::MAX] {
             let refused = vram.write(at, &plain.whole()).unwrap_err();

@@ -8,7 +8,6 @@
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
-#[cfg(all(feature = "rdma", target_os = "linux"))]
 mod attached;
 mod available;
 pub mod cuda;
@@ -28,6 +27,7 @@ mod racy_copy;
 #[cfg(target_os = "linux")]
 mod shared;
 mod slice;
+mod staged;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -48,6 +48,7 @@ pub use self::options::MemoryOptions;
 pub use self::pool::BufferPool;
 use self::prefault::Prefault;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
+pub use self::staged::StagedMemory;
 use crate::access::Access;
 
 /// Up to this size the heap is cheaper than mapping pages and faulting them in.
@@ -58,7 +59,7 @@ const HEAP_LIMIT: usize = 64 << 10;
 /// names it is gone.
 ///
 /// ```
-/// use mc_transport::Memory;
+/// use mc_memory::Memory;
 /// let memory = Memory::allocate(4096)?;
 /// memory.whole().copy_from(10, b"hello")?;
 /// let mut word = [0; 5];
@@ -83,7 +84,6 @@ struct Block {
     writable: bool,
     /// For pages that are populated when they are touched.
     prefault: Option<Prefault>,
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
     attached: attached::Attached,
     backing: Backing,
 }
@@ -133,7 +133,8 @@ impl Memory {
     }
 
     /// Memory of no bytes.
-    pub(crate) fn none() -> Self {
+    #[must_use]
+    pub fn empty() -> Self {
         Self::new(NonNull::dangling(), 0, Backing::Empty)
     }
 
@@ -368,16 +369,16 @@ impl Memory {
         Arc::ptr_eq(&self.block, &other.block)
     }
 
-    /// Returns the value that `owner` attached to the block.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    pub(crate) fn attachment<T: Send + Sync + 'static>(&self, owner: u64) -> Option<Arc<T>> {
+    /// Returns the value that `owner`, a number of its own choice, attached to the block.
+    #[must_use]
+    pub fn attachment<T: Send + Sync + 'static>(&self, owner: u64) -> Option<Arc<T>> {
         self.block.attached.find(owner)
     }
 
-    /// Returns the value that `owner` attached to the block; attaches a new one the first time. It
-    /// is dropped before the memory is released.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    pub(crate) fn attached<T: Default + Send + Sync + 'static>(&self, owner: u64) -> Arc<T> {
+    /// Returns the value that `owner`, a number of its own choice, attached to the block; attaches a new
+    /// one the first time. It is dropped before the memory is released: for registrations with
+    /// devices, which let go of pages before these have another use.
+    pub fn attached<T: Default + Send + Sync + 'static>(&self, owner: u64) -> Arc<T> {
         self.block.attached.of(owner)
     }
 
@@ -385,8 +386,9 @@ impl Memory {
         self.block.is_exposed()
     }
 
-    /// Notes that peers may reach the block from now on.
-    pub(crate) fn expose(&self) {
+    /// Notes that peers may reach the block from now on, in ways that this crate does not see: it
+    /// never [becomes bytes](Self::try_into_bytes) any more. For code that hands out its address.
+    pub fn expose(&self) {
         self.block.exposed.store(true, Ordering::Release);
         if let Backing::Carved { of, .. } = &self.block.backing {
             of.memory.expose();
@@ -410,7 +412,6 @@ impl Block {
             lent: AtomicBool::new(false),
             writable: true,
             prefault: None,
-            #[cfg(all(feature = "rdma", target_os = "linux"))]
             attached: attached::Attached::default(),
             backing,
         }
@@ -433,7 +434,6 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        #[cfg(all(feature = "rdma", target_os = "linux"))]
         self.attached.clear();
         match &self.backing {
             // SAFETY: `allocate_heap` got this block from the same allocator with
@@ -533,7 +533,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
     fn a_value_is_attached_once_and_dropped_with_the_block() {
         let memory = Memory::allocate(100).unwrap();
         assert!(memory.attachment::<u8>(1).is_none());

@@ -27,7 +27,7 @@ pub use self::rdma_selection::SelectedRdmaPort;
 /// The network interfaces, RDMA devices and NUMA nodes of a host at one moment.
 ///
 /// ```
-/// use mc_transport::topology::Topology;
+/// use mc_memory::topology::Topology;
 /// for interface in &Topology::read()?.interfaces {
 ///     println!("{} {:?}, up: {}", interface.name, interface.addresses, interface.is_up);
 /// }

@@ -19,7 +19,7 @@ thread_local! {
 ///
 /// ```
 /// // The check value of RFC 3720, appendix B.4, for 32 bytes of zeros.
-/// assert_eq!(mc_transport::checksum(&[0; 32]).as_u32(), 0x8a91_36aa);
+/// assert_eq!(mc_memory::checksum(&[0; 32]).as_u32(), 0x8a91_36aa);
 /// ```
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> Checksum {
@@ -30,7 +30,7 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
 /// `back_len` bytes, has `back`.
 ///
 /// ```
-/// use mc_transport::{checksum, combined};
+/// use mc_memory::{checksum, combined};
 /// let (front, back) = (checksum(b"prompt "), checksum(b"cache"));
 /// assert_eq!(combined(front, back, 5), checksum(b"prompt cache"));
 /// ```
@@ -43,7 +43,7 @@ pub fn combined(front: Checksum, back: Checksum, back_len: u64) -> Checksum {
 /// A CRC-32C over pieces that follow each other.
 ///
 /// ```
-/// use mc_transport::{Digest, checksum};
+/// use mc_memory::{Digest, checksum};
 /// let mut digest = Digest::new();
 /// digest.update(b"prompt ");
 /// digest.update(b"cache");
@@ -80,7 +80,7 @@ impl Digest {
     ///
     /// # Panics
     /// When they leave the slice.
-    pub(crate) fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
+    pub fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
         assert!(start <= slice.len() && len <= slice.len() - start, "the part leaves the slice");
         COPY.with_borrow_mut(|copy| {
             let (mut at, end) = (start, start + len);

@@ -15,7 +15,7 @@ use crate::environment::BadVariable;
 /// Options for allocating a block, made by [`Memory::options`].
 ///
 /// ```
-/// use mc_transport::{HugePageSize, HugePages, Memory};
+/// use mc_memory::{HugePageSize, HugePages, Memory};
 /// let options = Memory::options().align(2 << 20).pre_fault(2.try_into()?);
 /// # #[cfg(target_os = "linux")]
 /// let options = options.shared().huge_pages(HugePages::preferred(HugePageSize::Mib2));

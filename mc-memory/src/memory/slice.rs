@@ -51,7 +51,7 @@ impl MemorySlice {
 
     /// Announces that these bytes are about to be written, and that those behind them probably
     /// will be soon: their pages are populated in the meantime.
-    pub(crate) fn populate_behind(&self) {
+    pub fn populate_behind(&self) {
         let (memory, start) = match &self.memory.block.backing {
             Backing::Carved { of, .. } => (&of.memory, of.offset + self.offset),
             _ => (&self.memory, self.offset),
@@ -112,13 +112,7 @@ impl MemorySlice {
     ///
     /// # Errors
     /// [`OutOfRange`] when fewer than `len` bytes follow `at`; nothing is copied then.
-    #[cfg(feature = "quic")]
-    pub(crate) fn append_to(
-        &self,
-        at: usize,
-        len: usize,
-        target: &mut Vec<u8>,
-    ) -> Result<(), OutOfRange> {
+    pub fn append_to(&self, at: usize, len: usize, target: &mut Vec<u8>) -> Result<(), OutOfRange> {
         let source = self.locate(at, len)?;
         target.reserve(len);
         let spare = target.spare_capacity_mut().as_mut_ptr().cast::<u8>();

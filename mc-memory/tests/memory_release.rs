@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use mc_transport::{Access, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions};
+use mc_memory::{Access, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions};
 
 /// Mappings and descriptors of this process, and its address space in pages.
 fn holdings() -> (usize, usize, String) {

@@ -16,7 +16,7 @@ impl MemorySlice {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use mc_transport::Memory;
+    /// use mc_memory::Memory;
     /// let arena = Memory::allocate(1 << 20)?;
     /// let claim = Arc::new("bytes 4096..8192 are taken");
     /// let block = arena.slice(4096, 4096).unwrap().into_memory(Arc::clone(&claim));
@@ -37,11 +37,11 @@ impl MemorySlice {
     }
 }
 
-#[cfg(all(feature = "rdma", target_os = "linux"))]
 impl MemorySlice {
     /// The block that the system gave, and where the slice begins in it: blocks that were carved
     /// from another, or come from a pool, are parts of that.
-    pub(crate) fn root(&self) -> Self {
+    #[must_use]
+    pub fn root(&self) -> Self {
         let mut slice = self.clone();
         loop {
             let (whole, start) = match &slice.memory.block.backing {
@@ -75,7 +75,6 @@ mod tests {
     use std::sync::Arc;
 
     use crate::memory::{CopyError, Memory};
-    use crate::{Access, RegionTable};
 
     #[test]
     fn the_claim_is_dropped_with_the_last_handle() {
@@ -110,7 +109,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
     fn parts_are_found_in_their_whole() {
         let arena = Memory::allocate(1000).unwrap();
         let block = arena.slice(100, 200).unwrap().into_memory(());
@@ -130,8 +128,7 @@ mod tests {
     fn memory_whose_part_peers_may_reach_never_becomes_bytes() {
         let arena = Memory::allocate(100).unwrap();
         let block = arena.slice(0, 10).unwrap().into_memory(());
-        let table = RegionTable::new();
-        drop(table.register(&block, Access::ReadWrite).unwrap());
+        block.expose();
         drop(block);
         assert!(arena.try_into_bytes(1).is_err());
     }

@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+
+mod access;
+mod checksum;
+mod environment;
+mod memory;
+pub mod topology;
+
+pub use access::Access;
+pub use checksum::{Digest, checksum, combined};
+pub use environment::BadVariable;
+pub use memory::cuda;
+pub use memory::{
+    BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
+    MemorySlice, OutOfRange, StagedMemory,
+};
