@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `--tls DIRECTORY` behind both, with the feature `tls`, encrypts: the server puts its
-//! certificate there, and the other side trusts it. `--quic DIRECTORY`, with the feature
-//! `quic`, does the same over QUIC.
+//! certificate there, and the other side trusts it. `--quic DIRECTORY`, with the same
+//! feature, does the same over QUIC.
 //!
 //! Prints medians in microseconds and GB/s (10^9 bytes per second).
 
@@ -18,7 +18,7 @@ use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-#[cfg(any(feature = "quic", feature = "tls"))]
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,9 +100,9 @@ async fn tls(_: TcpConfig, _: &Path) -> Outcome<Box<dyn DynTransport>> {
     Err("build it with --features tls".into())
 }
 
-#[cfg(feature = "quic")]
+#[cfg(feature = "tls")]
 async fn quic(listen: Option<SocketAddr>, directory: &Path) -> Outcome<Box<dyn DynTransport>> {
-    use mc_transport::{QuicConfig, QuicTransport};
+    use mc_transport_quic::{QuicConfig, QuicTransport};
 
     let mut config = match listen {
         Some(address) => QuicConfig::listening(address, certified(directory, address)?),
@@ -113,13 +113,13 @@ async fn quic(listen: Option<SocketAddr>, directory: &Path) -> Outcome<Box<dyn D
     Ok(Box::new(QuicTransport::start(config).await?))
 }
 
-#[cfg(not(feature = "quic"))]
+#[cfg(not(feature = "tls"))]
 async fn quic(_: Option<SocketAddr>, _: &Path) -> Outcome<Box<dyn DynTransport>> {
-    Err("build it with --features quic".into())
+    Err("build it with --features tls".into())
 }
 
 /// A new certificate for `address`, which is put in `directory`.
-#[cfg(any(feature = "quic", feature = "tls"))]
+#[cfg(feature = "tls")]
 fn certified(directory: &Path, address: SocketAddr) -> Outcome<Arc<mc_tls::ServerTls>> {
     let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
     let made = rcgen::generate_simple_self_signed([address.ip().to_string()])?;
@@ -129,7 +129,7 @@ fn certified(directory: &Path, address: SocketAddr) -> Outcome<Arc<mc_tls::Serve
 }
 
 /// Trusts the certificate in `directory`.
-#[cfg(any(feature = "quic", feature = "tls"))]
+#[cfg(feature = "tls")]
 fn trusting(directory: &Path) -> mc_tls::ClientTls {
     mc_tls::ClientTls::new(directory.join("cert.pem"))
 }

@@ -54,7 +54,7 @@ impl Cancel {
 }
 
 /// [`Cancel::guard`] where there may be nothing that cancels.
-pub(crate) fn guarded<T>(cancel: Option<&Cancel>, work: impl FnOnce() -> T) -> Option<T> {
+pub fn guarded<T>(cancel: Option<&Cancel>, work: impl FnOnce() -> T) -> Option<T> {
     match cancel {
         Some(cancel) => cancel.guard(work),
         None => Some(work()),

@@ -127,7 +127,7 @@ impl Completions {
 
     /// Results of `count` operations that `drive` gathers when it is polled: for links
     /// made of links.
-    pub(crate) fn driven(count: usize, drive: impl Drive) -> Self {
+    pub fn driven(count: usize, drive: impl Drive) -> Self {
         let outcomes = vec![Ok(Transferred::default()); count];
         let driven = Driven { drive: Box::new(drive), outcomes, finished: Vec::new() };
         Self { results: Results::Driven(driven), given: 0 }
@@ -389,7 +389,7 @@ impl Own {
 }
 
 /// Gathers the results of a batch when it is polled.
-pub(crate) trait Drive: Send + 'static {
+pub trait Drive: Send + 'static {
     /// The next operation that is done or failed, and what it came to. Not called
     /// again once it has returned all of them.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)>;

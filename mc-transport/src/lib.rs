@@ -1,58 +1,40 @@
 #![doc = include_str!("../README.md")]
 
-mod accept;
+pub mod backend;
 mod boot_time;
 mod breaker;
 mod bundle;
 mod cancel;
-mod carrier;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod copy;
-mod counters;
-mod description;
 mod error;
-mod first;
-mod headers;
 mod link_id;
-mod listen;
 mod mem;
 mod node;
 mod open_links;
 mod operation;
-#[doc(hidden)]
-pub mod proof;
-mod proven_links;
-#[cfg(feature = "quic")]
-pub mod quic;
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-pub mod rdma;
 mod region;
 #[cfg(target_os = "linux")]
 pub mod shm;
 mod slice_sums;
 mod staged;
 mod stream;
-mod sweep;
-mod tasks;
 pub mod tcp;
 #[cfg(feature = "tls")]
 mod tls_failure;
 mod transport;
 
+pub use backend::listen::ListenError;
+pub use backend::proof::NodeSecret;
 pub use boot_time::{BootClock, BootTime, TimeSource};
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use cancel::Cancel;
-pub use carrier::{
-    Carrier, CarrierConfig, CarrierError, Reached, ShortcutConfig, ShortcutTransport,
-};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
-pub use description::{Description, Shortcut};
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
-pub use listen::ListenError;
 pub use mc_memory::{
     Access, BadVariable, BufferPool, CopyError, Digest, HugePageSize, HugePages, Memory,
     MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined, cuda,
@@ -61,11 +43,6 @@ pub use mc_memory::{
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
-pub use proof::NodeSecret;
-#[cfg(feature = "quic")]
-pub use quic::{QuicConfig, QuicLink, QuicTransport};
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-pub use rdma::{RdmaConfig, RdmaLink, RdmaTransport};
 pub use region::{Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets};
 #[cfg(target_os = "linux")]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};

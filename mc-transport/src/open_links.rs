@@ -16,7 +16,7 @@ use crate::link_id::LinkId;
 
 /// The table. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct OpenLinks {
+pub struct OpenLinks {
     /// The connections of each link.
     links: Arc<Mutex<HashMap<LinkId, Vec<Arc<Open>>>>>,
 }
@@ -29,7 +29,7 @@ struct Open {
 
 /// A connection that is open for as long as this lives. Everything that touches memory for it
 /// holds it.
-pub(crate) struct OpenLink {
+pub struct OpenLink {
     table: OpenLinks,
     id: LinkId,
     open: Arc<Open>,
@@ -37,14 +37,14 @@ pub(crate) struct OpenLink {
 
 impl OpenLinks {
     /// Enters a connection of the link `id`, which `end` has end soon.
-    pub(crate) fn enter(&self, id: LinkId, end: impl Fn() + Send + Sync + 'static) -> OpenLink {
+    pub fn enter(&self, id: LinkId, end: impl Fn() + Send + Sync + 'static) -> OpenLink {
         let open = Arc::new(Open { end: Box::new(end), ended: Semaphore::new(0) });
         self.links.lock().entry(id).or_default().push(Arc::clone(&open));
         OpenLink { table: self.clone(), id, open }
     }
 
     /// Ends a link, and returns when it has ended; at once if it had before.
-    pub(crate) async fn end(&self, id: LinkId) {
+    pub async fn end(&self, id: LinkId) {
         let open = self.links.lock().get(&id).cloned().unwrap_or_default();
         for open in &open {
             (open.end)();
@@ -57,8 +57,9 @@ impl OpenLinks {
 }
 
 impl OpenLink {
-    #[cfg(feature = "quic")]
-    pub(crate) fn id(&self) -> LinkId {
+    /// The link that it belongs to.
+    #[must_use]
+    pub fn id(&self) -> LinkId {
         self.id
     }
 }

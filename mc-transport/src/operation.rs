@@ -169,8 +169,9 @@ pub enum Sums {
 
 /// One one-sided transfer: the peer's memory is read or written without the
 /// peer's application taking part.
+///
+/// A link carries out every kind: one that is added breaks the implementations, which is meant.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Operation {
     /// Fills `into`, piece after piece, with the bytes of `from`. When the read
     /// fails, what `into` holds is unspecified.
@@ -246,7 +247,7 @@ impl Operation {
     }
 
     /// The handle that cancels the operation.
-    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+    pub fn cancel(&self) -> Option<&Cancel> {
         match self {
             Self::Read { cancel, .. } => cancel.as_ref(),
             Self::Write { .. } => None,
@@ -262,7 +263,7 @@ impl Operation {
     }
 
     /// Bytes of each piece of the local side.
-    pub(crate) fn piece_lens(&self) -> Vec<u64> {
+    pub fn piece_lens(&self) -> Vec<u64> {
         match self {
             Self::Read { into, .. } => into.iter().map(|piece| piece.len() as u64).collect(),
             Self::Write { from, .. } => from.iter().map(|piece| piece.len() as u64).collect(),

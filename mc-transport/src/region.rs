@@ -127,21 +127,26 @@ pub struct Admitted {
 /// The right of one operation of a peer to touch a region. A region that is being withdrawn
 /// waits until it is dropped.
 #[derive(Clone)]
-pub(crate) struct Claim {
+pub struct Claim {
     pass: Pass,
     /// Of a write under a ticket.
     end: Option<GrantEnd>,
 }
 
 /// An operation of a peer that was let in, by the kind of memory that it names.
-pub(crate) enum Admission {
+pub enum Admission {
+    /// Memory of the host.
     Host(Admitted),
+    /// Memory that is copied through stages.
     Staged(AdmittedStaged),
 }
 
 impl Admission {
     /// The operation, for callers that can touch memory of the host only.
-    pub(crate) fn on_host(self) -> Result<Admitted, TransferError> {
+    ///
+    /// # Errors
+    /// [`TransferError::Unsupported`] when it names staged memory.
+    pub fn on_host(self) -> Result<Admitted, TransferError> {
         match self {
             Self::Host(admitted) => Ok(admitted),
             Self::Staged(_) => {
@@ -178,21 +183,26 @@ impl Admitted {
     }
 
     /// The right to touch the memory.
-    pub(crate) fn claim(&self) -> &Claim {
+    pub fn claim(&self) -> &Claim {
         &self.claim
     }
 }
 
 impl Claim {
     /// As [`Admitted::check`].
-    pub(crate) fn check(&self) -> Result<(), TransferError> {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self) -> Result<(), TransferError> {
         if self.is_withdrawn() {
             return Err(TransferError::KeyRefused);
         }
         self.end.as_ref().map_or(Ok(()), GrantEnd::check)
     }
 
-    pub(crate) fn is_withdrawn(&self) -> bool {
+    /// Returns whether the region was withdrawn.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
         self.pass.is_closed()
     }
 }
@@ -219,26 +229,30 @@ pub struct RegionTable {
     keys: Option<Arc<dyn Fn() -> RemoteKey + Send + Sync>>,
 }
 
-pub(crate) struct OpenRegion {
-    pub(crate) memory: Registered,
-    pub(crate) access: Access,
+/// A region as its table has it, for transports whose devices reach the memory by themselves.
+pub struct OpenRegion {
+    /// The memory.
+    pub memory: Registered,
+    /// The access that peers have.
+    pub access: Access,
     tickets: Option<Tickets>,
     gate: Arc<Gate>,
     /// State that transports attach to the region. Dropped before the withdrawal of the key
     /// goes on, so that they learn of it in time.
-    pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
+    pub attached: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-#[cfg(all(feature = "rdma", target_os = "linux"))]
 impl OpenRegion {
     /// The right to touch the region until it is dropped: a withdrawal waits for that.
-    pub(crate) fn claim(&self) -> Claim {
+    #[must_use]
+    pub fn claim(&self) -> Claim {
         Claim { pass: self.gate.enter(), end: None }
     }
 }
 
 /// The memory of a region.
-pub(crate) enum Registered {
+pub enum Registered {
+    /// Memory of the host.
     Host(Memory),
     /// Reached by copies through memory of the host, never by its address.
     Staged(Staging),
@@ -363,7 +377,7 @@ impl RegionTable {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn admit_any(
+    pub fn admit_any(
         &self,
         key: RemoteKey,
         offset: u64,
@@ -436,7 +450,10 @@ impl RegionTable {
 
     /// Waits for `event` unless `is_withdrawn` says that a region was withdrawn which the
     /// caller is using.
-    pub(crate) async fn unless_withdrawn<T>(
+    ///
+    /// # Errors
+    /// [`Withdrawn`] when it was.
+    pub async fn unless_withdrawn<T>(
         &self,
         event: impl Future<Output = T>,
         is_withdrawn: impl Fn() -> bool,
@@ -461,16 +478,13 @@ impl RegionTable {
 
     /// Shows the region to `visit`, while it cannot be withdrawn; `None` when no region
     /// has the key.
-    pub(crate) fn visit<T>(
-        &self,
-        key: RemoteKey,
-        visit: impl FnOnce(&mut OpenRegion) -> T,
-    ) -> Option<T> {
+    pub fn visit<T>(&self, key: RemoteKey, visit: impl FnOnce(&mut OpenRegion) -> T) -> Option<T> {
         self.regions.write().get_mut(&key).map(visit)
     }
 
     /// The links over which peers reach the regions.
-    pub(crate) fn links(&self) -> &OpenLinks {
+    #[must_use]
+    pub fn links(&self) -> &OpenLinks {
         &self.links
     }
 
@@ -481,7 +495,7 @@ impl RegionTable {
     }
 
     /// Counts a read or write of a peer that was carried out here.
-    pub(crate) fn count_served(&self, access: Access, len: u64) {
+    pub fn count_served(&self, access: Access, len: u64) {
         self.served.add(access, len);
     }
 
@@ -497,8 +511,8 @@ impl RegionTable {
         self.len() == 0
     }
 
-    /// Withdraws every key.
-    pub(crate) fn clear(&self) {
+    /// Withdraws every key, as the end of a transport that has the table for itself does.
+    pub fn clear(&self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = std::mem::take(&mut *self.regions.write());
         for region in withdrawn.values() {
@@ -543,7 +557,7 @@ impl fmt::Debug for RegionTable {
 
 /// A region that was in use was withdrawn.
 #[derive(Debug)]
-pub(crate) struct Withdrawn;
+pub struct Withdrawn;
 
 /// A key of a [`RegionTable`], withdrawn when this is dropped.
 struct Entry {

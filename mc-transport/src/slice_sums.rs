@@ -137,7 +137,7 @@ impl SliceDigest {
 
 /// The result of an operation that was divided into parts, from their lengths and results, in
 /// the order of the bytes.
-pub(crate) fn joined(parts: &[(u64, Transferred)], sums: Sums) -> Transferred {
+pub fn joined(parts: &[(u64, Transferred)], sums: Sums) -> Transferred {
     if let [(_, whole)] = parts {
         return whole.clone();
     }
@@ -180,14 +180,17 @@ fn joined_slice(parts: &[(u64, Transferred)]) -> Option<SliceSums> {
 }
 
 /// Sums the bytes of an operation while they move.
-pub(crate) enum Summing {
+pub enum Summing {
+    /// One over all bytes.
     Whole(Digest),
+    /// One for each piece and its fronts.
     Slices(SliceDigest),
 }
 
 impl Summing {
     /// Returns the sums that `operation` asks for, if any.
-    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+    #[must_use]
+    pub fn of(operation: &Operation) -> Option<Self> {
         match operation.sums() {
             Sums::None => None,
             Sums::Whole => Some(Self::Whole(Digest::new())),
@@ -195,14 +198,16 @@ impl Summing {
         }
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Whole(digest) => digest.update(bytes),
             Self::Slices(digest) => digest.update(bytes),
         }
     }
 
-    pub(crate) fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
+    /// Adds `len` bytes of memory from `start` on.
+    pub fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
         match self {
             Self::Whole(digest) => digest.update_part(slice, start, len),
             Self::Slices(digest) => digest.update_part(slice, start, len),
@@ -210,7 +215,8 @@ impl Summing {
     }
 
     /// The operation's result, when all its bytes have moved.
-    pub(crate) fn finish(self) -> Transferred {
+    #[must_use]
+    pub fn finish(self) -> Transferred {
         match self {
             Self::Whole(digest) => Transferred::new(Some(digest.finish())),
             Self::Slices(digest) => Transferred::with_slices(digest.finish()),

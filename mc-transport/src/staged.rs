@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_memory::{
-    Memory, MemorySlice, StagedMemory,
+    Memory, StagedMemory,
     cuda::{CudaError, VramBuffer},
 };
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use self::rooms::{Aside, Rooms, copy};
-pub(crate) use self::rooms::{Room, Stage, StagePeer};
+pub use self::rooms::{Room, Stage, StagePeer};
 
 use crate::cancel::guarded;
 use crate::completion::Transferred;
@@ -194,13 +194,13 @@ impl Drop for Writing {
 }
 
 /// What a part of a read passes through: a stage, and memory aside for a peer that was slow.
-pub(crate) struct ReadRoom {
+pub struct ReadRoom {
     stage: Stage,
     aside: Option<Aside>,
 }
 
 /// An operation of a peer that was let in to staged memory.
-pub(crate) struct AdmittedStaged {
+pub struct AdmittedStaged {
     staging: Staging,
     at: usize,
     len: usize,
@@ -208,16 +208,21 @@ pub(crate) struct AdmittedStaged {
 }
 
 impl AdmittedStaged {
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes of the operation.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "one of no bytes is as good as another")]
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
+    /// The right to touch the region.
+    #[must_use]
+    pub fn claim(&self) -> &Claim {
         &self.claim
     }
 
     /// The parts to move one after the other, counted from the operation's first byte.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (len, part) = (self.len, self.staging.shared.rooms.part());
         (0..len).step_by(part).map(move |at| at..len.min(at + part))
     }
@@ -230,14 +235,14 @@ impl AdmittedStaged {
     ///
     /// # Errors
     /// [`TransferError::DeviceFailed`] when the device hangs.
-    pub(crate) async fn read_room(&self, peer: &StagePeer) -> Result<ReadRoom, TransferError> {
+    pub async fn read_room(&self, peer: &StagePeer) -> Result<ReadRoom, TransferError> {
         let aside = self.rooms().aside_if_slow(peer).await;
         Ok(ReadRoom { stage: self.rooms().stage(peer).await?, aside })
     }
 
     /// Takes what a part of a read needs that is answered behind others; `None` when that is not there at
     /// once, or the peer is slow: nobody else waits for what waits for its turn.
-    pub(crate) fn try_read_room(&self, peer: &StagePeer) -> Option<ReadRoom> {
+    pub fn try_read_room(&self, peer: &StagePeer) -> Option<ReadRoom> {
         let stage = self.rooms().try_stage(peer).filter(|_| !peer.is_late())?;
         Some(ReadRoom { stage, aside: None })
     }
@@ -246,7 +251,7 @@ impl AdmittedStaged {
     ///
     /// # Errors
     /// As [`read_room`](Self::read_room).
-    pub(crate) async fn write_room(&self, peer: &StagePeer) -> Result<Room, TransferError> {
+    pub async fn write_room(&self, peer: &StagePeer) -> Result<Room, TransferError> {
         Ok(match self.rooms().aside_if_slow(peer).await {
             Some(aside) => Room::Aside(aside),
             None => Room::Stage(self.rooms().stage(peer).await?),
@@ -257,7 +262,7 @@ impl AdmittedStaged {
     ///
     /// # Errors
     /// As [`read_room`](Self::read_room).
-    pub(crate) async fn stage_of(
+    pub async fn stage_of(
         &self,
         peer: &StagePeer,
         room: Room,
@@ -275,7 +280,7 @@ impl AdmittedStaged {
 
     /// Copies the first `len` bytes of a stage aside and frees it, if there is memory for that;
     /// `false` when the stage is still held.
-    pub(crate) fn set_aside(&self, peer: &StagePeer, room: &mut Room, len: usize) -> bool {
+    pub fn set_aside(&self, peer: &StagePeer, room: &mut Room, len: usize) -> bool {
         if let Room::Stage(stage) = room {
             let Some(aside) = self.rooms().set_aside(peer, stage, len) else { return false };
             *room = Room::Aside(aside);
@@ -288,7 +293,7 @@ impl AdmittedStaged {
     /// # Errors
     /// Of the claim and the span's time, [`TransferError::Cancelled`], [`TransferError::DeviceFailed`],
     /// and [`TransferError::Unsupported`] for a write.
-    pub(crate) fn read_here(&self, operation: &Operation) -> Result<Transferred, TransferError> {
+    pub fn read_here(&self, operation: &Operation) -> Result<Transferred, TransferError> {
         let Operation::Read { into, .. } = operation else {
             return Err(TransferError::Unsupported { what: "writes to staged memory" });
         };
@@ -311,11 +316,7 @@ impl AdmittedStaged {
     ///
     /// # Errors
     /// Of the claim, and [`TransferError::DeviceFailed`].
-    pub(crate) async fn read(
-        &self,
-        part: Range<usize>,
-        room: ReadRoom,
-    ) -> Result<Room, TransferError> {
+    pub async fn read(&self, part: Range<usize>, room: ReadRoom) -> Result<Room, TransferError> {
         let (claim, at, len) = (self.claim.clone(), self.at + part.start, part.len());
         let read = move |device: &dyn StagedMemory| {
             claim.check()?;
@@ -338,7 +339,7 @@ impl AdmittedStaged {
     ///
     /// # Errors
     /// Of the claim, and [`TransferError::DeviceFailed`].
-    pub(crate) async fn write(
+    pub async fn write(
         &self,
         part: Range<usize>,
         stage: Stage,

@@ -358,11 +358,11 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
 
 /// RDMA, beside TCP.
 #[cfg(all(feature = "rdma", target_os = "linux"))]
-fn rdma(config: &ClientConfig, node: &NodeConfig) -> mc_transport::RdmaConfig {
+fn rdma(config: &ClientConfig, node: &NodeConfig) -> mc_transport_rdma::RdmaConfig {
     if config.transfer_tls_ca.is_some() {
         warn!("bytes that travel by RDMA are not encrypted; use protocol quic or tcp for that");
     }
-    let mut rdma = mc_transport::RdmaConfig::default();
+    let mut rdma = mc_transport_rdma::RdmaConfig::default();
     // Unlike over TCP, all devices are used where none is named.
     rdma.devices = discovery(config).filters;
     rdma.near_numa_node = config.numa_node;
@@ -408,7 +408,7 @@ fn encrypt(config: &ClientConfig, node: &mut NodeConfig) -> Result<(), ConfigErr
     let server = Arc::new(ServerTls::load(files)?);
     #[cfg(feature = "quic")]
     {
-        let mut quic = mc_transport::QuicConfig::connecting(client.clone());
+        let mut quic = mc_transport_quic::QuicConfig::connecting(client.clone());
         quic.connect_timeout = node.tcp.connect_timeout;
         quic.stall_timeout = node.tcp.stall_timeout;
         // The one that accepts peers.

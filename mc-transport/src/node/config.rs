@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::carrier::{CarrierConfig, Reached, ShortcutConfig};
+use crate::backend::carrier::{CarrierConfig, Reached, ShortcutConfig};
 #[cfg(target_os = "linux")]
 use crate::shm::{ShmConfig, ShmListen};
 use crate::tcp::TcpConfig;

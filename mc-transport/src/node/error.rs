@@ -1,6 +1,6 @@
 //! Why a node does not start.
 
-use crate::carrier::CarrierError;
+use crate::backend::carrier::CarrierError;
 #[cfg(target_os = "linux")]
 use crate::shm;
 use crate::tcp;

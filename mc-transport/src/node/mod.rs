@@ -22,7 +22,7 @@ use self::detours::{Detours, is_certain};
 pub use self::error::NodeError;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
-use crate::carrier::{Carrier, ShortcutTransport};
+use crate::backend::carrier::{Carrier, ShortcutTransport};
 use crate::completion::Outcome;
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};

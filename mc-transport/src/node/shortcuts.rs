@@ -10,8 +10,8 @@ use mc_types::Endpoint;
 
 use super::config::NodeConfig;
 use super::error::NodeError;
-use crate::carrier::{Carrier, ShortcutTransport};
-use crate::description::Shortcut;
+use crate::backend::carrier::{Carrier, ShortcutTransport};
+use crate::backend::description::Shortcut;
 use crate::region::{Region, RegionTable};
 #[cfg(target_os = "linux")]
 use crate::shm::ShmTransport;

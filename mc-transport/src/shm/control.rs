@@ -27,11 +27,11 @@ use super::path_cache::{Mapped, PathCache, RegionPath, Space};
 use super::wire::{
     ANSWER_LEN, Answer, BadAnswer, GrantedRegion, REQUEST_LEN, Request, RequestKind, Status,
 };
+use crate::backend::first::{First, first};
+use crate::backend::tasks::Counted;
 use crate::error::{ProtocolViolation, TransferError};
-use crate::first::{First, first};
 use crate::link_id::LinkId;
 use crate::stream::link::StreamLink;
-use crate::tasks::Counted;
 use crate::transport::Link;
 
 /// Questions that an owner may leave open. One that owes so many answers owes the

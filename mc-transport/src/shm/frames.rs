@@ -192,7 +192,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd as _;
 
-    use crate::first::{First, first};
+    use crate::backend::first::{First, first};
     use tokio::io::AsyncWriteExt;
 
     #[tokio::test]

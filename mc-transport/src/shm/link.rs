@@ -16,17 +16,17 @@ use tokio::time::timeout;
 
 use super::control::Control;
 use super::path_cache::{Mapped, RegionPath};
+use crate::backend::counters::Counters;
+use crate::backend::proven_links::Close;
+use crate::backend::tasks::Tasks;
 use crate::completion::{Completion, Completions, Outcome};
 use crate::copy::copy;
-use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan};
-use crate::proven_links::Close;
 use crate::stream::greeting::greet;
 use crate::stream::link::StreamLink;
 use crate::stream::socket::Stream;
-use crate::tasks::Tasks;
 use crate::transport::{Capabilities, Link, MAX_BATCH, View};
 
 /// Regions asked for at once.

@@ -75,13 +75,13 @@ use self::page::Page;
 use self::pool::Pool;
 use self::server::Server;
 use self::shortcut::Refused;
-use crate::counters::Counters;
-use crate::description::Description;
+use crate::backend::counters::Counters;
+use crate::backend::description::Description;
+use crate::backend::proof::{Label, NodeSecret, nonce};
+use crate::backend::tasks::Tasks;
 use crate::error::{ConnectError, RegisterError};
-use crate::proof::{Label, NodeSecret, nonce};
 use crate::region::{Region, RegionTable, Tickets};
 use crate::stream::server::Service;
-use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
 
 /// The label of the side that connects, in the proof that it knows a secret.
@@ -95,7 +95,7 @@ const OWNER: &Label = b"mc-shm/1 owner\0\0";
 #[doc(hidden)]
 pub mod unix {
     pub use super::frames::{try_receive, try_send};
-    pub use crate::proof::{Label, Nonce, Proof, nonce};
+    pub use crate::backend::proof::{Label, Nonce, Proof, nonce};
 }
 
 /// A node whose peers are processes of the same host.
@@ -208,7 +208,8 @@ impl ShmTransport {
             tasks.spawn(async move {
                 // The name is given back together with the socket.
                 let _bound = bound;
-                crate::sweep::sweeping(swept, server::accept(listener, Arc::new(server))).await;
+                crate::backend::sweep::sweeping(swept, server::accept(listener, Arc::new(server)))
+                    .await;
             });
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));

@@ -19,11 +19,11 @@ use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
 };
 use super::{CLIENT, OWNER};
-use crate::counters::Counters;
+use crate::backend::counters::Counters;
+use crate::backend::proof::{NodeSecret, nonce};
+use crate::backend::proven_links::ProvenLinks;
+use crate::backend::tasks::{Counted, Tasks};
 use crate::error::ConnectError;
-use crate::proof::{NodeSecret, nonce};
-use crate::proven_links::ProvenLinks;
-use crate::tasks::{Counted, Tasks};
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
@@ -45,7 +45,14 @@ struct Admitted {
 impl Pool {
     pub(super) fn new(config: ShmConfig, tasks: Arc<Tasks>, counters: Arc<Counters>) -> Self {
         let space = Arc::new(Space::new(config.max_mapped_bytes.as_u64()));
-        Self { config, tasks, counters, space, links: ProvenLinks::new(), watch: Watch::default() }
+        Self {
+            config,
+            tasks,
+            counters,
+            space,
+            links: ProvenLinks::default(),
+            watch: Watch::default(),
+        }
     }
 
     /// Regions of peers that are mapped.

@@ -23,12 +23,12 @@ use super::wire::{
     RequestKind, Status, VERSION, Verdict, encode_admission,
 };
 use super::{CLIENT, OWNER};
-use crate::counters::Counters;
-use crate::first::{First, first};
-use crate::proof::{NodeSecret, Nonce, Proof, nonce};
+use crate::backend::counters::Counters;
+use crate::backend::first::{First, first};
+use crate::backend::proof::{NodeSecret, Nonce, Proof, nonce};
+use crate::backend::tasks::{Counted, Tasks};
 use crate::region::Registered;
 use crate::stream::server::{Service, serve_stream};
-use crate::tasks::{Counted, Tasks};
 
 /// Streams that one connection may have: one that works, and some that are ending.
 const MAX_STREAMS: usize = 4;

@@ -14,10 +14,10 @@ use tracing::{debug, info};
 
 use super::name::SCHEME;
 use super::{ShmLink, ShmTransport};
+use crate::backend::carrier::ShortcutTransport;
+use crate::backend::description::{Description, Shortcut};
+use crate::backend::proof::NodeSecret;
 use crate::breaker::{Breaker, BreakerConfig};
-use crate::carrier::ShortcutTransport;
-use crate::description::{Description, Shortcut};
-use crate::proof::NodeSecret;
 use crate::transport::{Link, Transport as _};
 
 /// Nodes whose shortcuts did not work, and are remembered.

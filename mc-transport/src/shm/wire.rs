@@ -3,7 +3,7 @@
 use mc_memory::Access;
 use mc_types::RemoteKey;
 
-use crate::proof::{Nonce, Proof};
+use crate::backend::proof::{Nonce, Proof};
 
 /// First bytes of both sides.
 pub(super) const MAGIC: [u8; 4] = *b"MCS1";

@@ -31,7 +31,7 @@ const FIRST_PENALTY: Duration = Duration::from_millis(250);
 
 /// The peer of a connection, as staged regions know it.
 #[derive(Debug)]
-pub(crate) struct StagePeer {
+pub struct StagePeer {
     source: Source,
     /// How long a device may let everybody wait, and a peer take for a part that is aside.
     patience: Duration,
@@ -40,12 +40,15 @@ pub(crate) struct StagePeer {
 }
 
 impl StagePeer {
-    pub(crate) fn new(source: Source, patience: Duration) -> Self {
+    /// The peer of a connection from `source`, for which a device may let everybody wait for
+    /// `patience`.
+    #[must_use]
+    pub fn new(source: Source, patience: Duration) -> Self {
         Self { source, patience, late: AtomicU32::new(0) }
     }
 
     /// How long the peer may take to move a part through this room.
-    pub(crate) fn limit(&self, room: &Room) -> Duration {
+    pub fn limit(&self, room: &Room) -> Duration {
         match room {
             Room::Stage(_) => HOLD.min(self.patience / 4),
             Room::Aside(_) => self.patience,
@@ -53,21 +56,21 @@ impl StagePeer {
     }
 
     /// Notes that a part was moved within `took`.
-    pub(crate) fn moved(&self, took: Duration) {
+    pub fn moved(&self, took: Duration) {
         if took < HOLD.min(self.patience / 4) {
             self.late.store(0, Ordering::Relaxed);
         }
     }
 
     /// Notes that a part was not moved in time.
-    pub(crate) fn was_late(&self) {
+    pub fn was_late(&self) {
         let more = |late: u32| Some(late.saturating_add(1));
         // The closure never refuses.
         let _ = self.late.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     /// Whether the last part was not moved in time.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         self.late.load(Ordering::Relaxed) > 0
     }
 
@@ -151,7 +154,7 @@ impl Rooms {
 }
 
 /// Memory of the host that one part of an operation has to itself.
-pub(crate) enum Room {
+pub enum Room {
     /// A stage, which others wait for.
     Stage(Stage),
     /// Memory beside the stages.
@@ -160,7 +163,7 @@ pub(crate) enum Room {
 
 impl Room {
     /// The first `len` bytes.
-    pub(crate) fn front(&self, len: usize) -> MemorySlice {
+    pub fn front(&self, len: usize) -> MemorySlice {
         match self {
             Self::Stage(stage) => stage.front(len),
             Self::Aside(aside) => aside.front(len),
@@ -169,7 +172,7 @@ impl Room {
 }
 
 /// One of the stages. Dropping it frees it for others.
-pub(crate) struct Stage {
+pub struct Stage {
     memory: Memory,
     rooms: Arc<Rooms>,
     /// Freed after the stage is back among the others: fields are dropped last.
@@ -178,7 +181,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// The first `len` bytes.
-    pub(crate) fn front(&self, len: usize) -> MemorySlice {
+    pub fn front(&self, len: usize) -> MemorySlice {
         self.memory.slice(0, len).expect("no part is longer than a stage")
     }
 }
@@ -191,7 +194,7 @@ impl Drop for Stage {
 }
 
 /// Memory for a part beside the stages. Dropping it gives it back.
-pub(crate) struct Aside {
+pub struct Aside {
     memory: Memory,
     _permits: Permits,
 }
@@ -203,7 +206,7 @@ impl Aside {
     }
 
     /// The first `len` bytes.
-    pub(crate) fn front(&self, len: usize) -> MemorySlice {
+    pub fn front(&self, len: usize) -> MemorySlice {
         self.memory.slice(0, len).expect("no part is longer than the shortest stage")
     }
 }

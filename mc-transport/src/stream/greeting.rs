@@ -8,7 +8,7 @@ use mc_types::Endpoint;
 use super::frames::{Frame, ReceiveBuffer, SendQueue};
 use super::socket::Stream;
 use super::wire::{PREFACE_LEN, Preface, VERSION, Verdict};
-use crate::description::{Description, MAX_DESCRIPTION};
+use crate::backend::description::{Description, MAX_DESCRIPTION};
 use crate::error::ConnectError;
 #[cfg(feature = "tls")]
 use crate::tls_failure::TlsFailure;

@@ -25,6 +25,7 @@ use super::frames::{Frame, SendQueue};
 use super::receiver::Receiver;
 use super::socket::Stream;
 use super::wire::{Opcode, RequestHeader};
+use crate::backend::tasks::{Counted, Tasks};
 use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::completion::{Completion, Completions, Transferred};
@@ -32,7 +33,6 @@ use crate::error::TransferError;
 use crate::link_id::LinkId;
 use crate::operation::{Operation, Pieces};
 use crate::slice_sums::Summing;
-use crate::tasks::{Counted, Tasks};
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder};
 
 /// A link of a [`TcpTransport`](crate::TcpTransport): a connection, and the tasks that

@@ -13,9 +13,9 @@ use super::frames::{DIRECT, ReceiveBuffer, Target};
 use super::link::{Awaited, Channel, Summed};
 use super::progress::{PROGRESS, ProgressTimeout};
 use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
+use crate::backend::tasks::Counted;
 use crate::cancel::guarded;
 use crate::error::{ProtocolViolation, TransferError};
-use crate::tasks::Counted;
 
 /// One per link. Dropping it, as the end of its task does, fails every operation
 /// that was not answered.

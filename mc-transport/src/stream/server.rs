@@ -29,9 +29,9 @@ use super::wire::{
     MAX_REQUEST_LEN, Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader,
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
-use crate::description::Description;
+use crate::backend::description::Description;
+use crate::backend::first::{First, first};
 use crate::error::TransferError;
-use crate::first::{First, first};
 use crate::link_id::LinkId;
 use crate::open_links::OpenLink;
 use crate::region::{Admission, Claim, RegionTable};

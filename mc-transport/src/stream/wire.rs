@@ -1,6 +1,6 @@
 //! The bytes on the wire, as `docs/tcp-wire.md` defines them.
 
-pub(crate) use crate::headers::{
+pub(crate) use crate::backend::headers::{
     BadResponse, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
     TICKET_LEN, decode_ticket, encode_ticket,
 };

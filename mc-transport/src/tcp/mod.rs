@@ -13,7 +13,6 @@ mod route;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
-pub(crate) mod tune;
 
 use std::fmt;
 use std::io;
@@ -33,19 +32,19 @@ pub use self::config::TcpConfig;
 pub use self::config::TcpTls;
 use self::pool::{Class, Pool};
 use self::server::Server;
-use crate::accept::Door;
+use crate::backend::accept::Door;
+use crate::backend::carrier::Carrier;
+use crate::backend::counters::Counters;
+use crate::backend::description::{Description, MAX_WAYS, Shortcut};
+use crate::backend::listen::{ListenError, advertise};
+use crate::backend::sweep::sweeping;
+use crate::backend::tasks::Tasks;
 use crate::bundle::Bundle;
-use crate::carrier::Carrier;
-use crate::counters::Counters;
-use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
-use crate::listen::{ListenError, advertise};
 use crate::region::{Region, RegionTable, Tickets};
 use crate::staged::Staging;
 use crate::stream::server::{Service, preface};
 use crate::stream::wire::Verdict;
-use crate::sweep::sweeping;
-use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
 
 const SCHEME: &str = "tcp";

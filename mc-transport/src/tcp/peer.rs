@@ -14,17 +14,17 @@ use super::config::TcpConfig;
 use super::route::{Route, routes};
 #[cfg(feature = "tls")]
 use super::tls::Settings;
-use super::tune::tune;
+use crate::backend::counters::Counters;
+use crate::backend::description::Description;
+use crate::backend::tasks::Tasks;
+use crate::backend::tune::tune;
 use crate::breaker::Breaker;
 use crate::bundle::Bundle;
-use crate::counters::Counters;
-use crate::description::Description;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::stream::greeting::{Greeted, greet};
 use crate::stream::link::StreamLink;
 use crate::stream::socket::Stream;
-use crate::tasks::Tasks;
 use crate::transport::Link;
 
 /// The time after which a second route to a peer is tried beside the first.
@@ -402,7 +402,7 @@ async fn connect(
             None => None,
         };
         let stream = dial(endpoint, route).await?;
-        tune(&stream, config);
+        tune(&stream, config.congestion_control.as_deref());
         #[cfg(feature = "tls")]
         let stream = match settings {
             Some(settings) => settings.secure(stream.into(), endpoint).await?,

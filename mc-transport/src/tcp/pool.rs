@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use super::config::TcpConfig;
 use super::peer::{Context, Peer};
+use crate::backend::counters::Counters;
+use crate::backend::description::Description;
+use crate::backend::tasks::Tasks;
 use crate::bundle::Bundle;
-use crate::counters::Counters;
-use crate::description::Description;
 use crate::error::ConnectError;
-use crate::tasks::Tasks;
 
 /// Peers with links of a class, or with failures that are too fresh to forget.
 const REMEMBERED_PEERS: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::description::MAX_WAYS;
+use crate::backend::description::MAX_WAYS;
 
 /// One way to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]

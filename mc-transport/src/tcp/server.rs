@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::config::TcpConfig;
 #[cfg(feature = "tls")]
 use super::tls::admit;
-use super::tune::tune;
+use crate::backend::tune::tune;
 use crate::stream::server::{End, Service, serve_stream};
 
 /// State that all connections of a server share.
@@ -22,7 +22,7 @@ pub(super) struct Server {
 impl Server {
     /// Serves one peer that has just connected.
     pub(super) async fn serve(self: Arc<Self>, stream: TcpStream, seat: Seat) -> Result<(), End> {
-        tune(&stream, &self.config);
+        tune(&stream, self.config.congestion_control.as_deref());
         #[cfg(feature = "tls")]
         if let Some(tls) = self.config.tls.as_ref().and_then(|tls| tls.server.as_ref()) {
             let begun = Instant::now();

@@ -102,7 +102,7 @@ matrix! {
     tcp: Kind::Tcp;
     #[cfg(feature = "tls")]
     tcp_with_tls: Kind::Tls;
-    #[cfg(feature = "quic")]
+    #[cfg(feature = "tls")]
     quic: Kind::Quic;
     shm: Kind::Shm;
     shm_without_sharing: Kind::ShmStreams;

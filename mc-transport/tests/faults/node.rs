@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Tcp,
     #[cfg(feature = "tls")]
     Tls,
-    #[cfg(feature = "quic")]
+    #[cfg(feature = "tls")]
     Quic,
     /// Memory that peers map.
     Shm,
@@ -48,7 +48,7 @@ impl Kind {
         Self::Tcp,
         #[cfg(feature = "tls")]
         Self::Tls,
-        #[cfg(feature = "quic")]
+        #[cfg(feature = "tls")]
         Self::Quic,
         Self::Shm,
         Self::ShmStreams,
@@ -104,7 +104,7 @@ impl Kind {
                 config.tls = Some(certified(files, listens));
                 start(config, listens).await
             }
-            #[cfg(feature = "quic")]
+            #[cfg(feature = "tls")]
             Self::Quic => start_quic(files, listens).await,
         }
     }
@@ -126,9 +126,9 @@ async fn start(mut config: TcpConfig, listens: bool) -> Node {
     Node { transport, open }
 }
 
-#[cfg(feature = "quic")]
+#[cfg(feature = "tls")]
 async fn start_quic(files: &Path, listens: bool) -> Node {
-    use mc_transport::{QuicConfig, QuicTransport};
+    use mc_transport_quic::{QuicConfig, QuicTransport};
     let (client, server) = (client_tls(files), listens.then(|| server_tls(files)));
     let mut config = match server {
         Some(server) => QuicConfig::listening("127.0.0.1:0".parse().unwrap(), server),

@@ -11,11 +11,9 @@ mod conformance;
 mod names;
 #[cfg(target_os = "linux")]
 mod node;
-#[cfg(feature = "quic")]
-mod quic;
-#[cfg(all(feature = "quic", target_os = "linux"))]
+#[cfg(all(feature = "tls", target_os = "linux"))]
 mod staged;
-#[cfg(all(feature = "quic", target_os = "linux"))]
+#[cfg(all(feature = "tls", target_os = "linux"))]
 mod staged_slow;
 mod tcp_faults;
 mod tcp_rails;

@@ -12,9 +12,10 @@ use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_tls::{ClientTls, ServerTls, TlsFiles};
 use mc_transport::{
     Access, BootTime, DynTransport, Link, MasterClock, Memory, MemorySlice, Node, NodeConfig,
-    Operation, Outcome, QuicConfig, QuicTransport, Region, RegionTable, RegisterError, RemoteSpan,
-    StagedMemory, Staging, TcpConfig, TcpTls, TcpTransport, Tickets, TransferError,
+    Operation, Outcome, Region, RegionTable, RegisterError, RemoteSpan, StagedMemory, Staging,
+    TcpConfig, TcpTls, TcpTransport, Tickets, TransferError,
 };
+use mc_transport_quic::{QuicConfig, QuicTransport};
 use mc_types::{Endpoint, Extent, Time};
 use parking_lot::{Condvar, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

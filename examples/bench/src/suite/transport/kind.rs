@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use mc_tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
 use mc_transport::tcp::{TcpConfig, TcpTls, TcpTransport};
-use mc_transport::{DynTransport, QuicConfig, QuicTransport, ShmConfig, ShmTransport};
+use mc_transport::{DynTransport, ShmConfig, ShmTransport};
+use mc_transport_quic::{QuicConfig, QuicTransport};
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;

@@ -1,0 +1,54 @@
+//! What a transport of one's own can be built from: the parts that those of this crate, QUIC and RDMA
+//! share.
+//!
+//! A transport needs [`Transport`](crate::Transport), [`Link`](crate::Link) and a
+//! [`RegionTable`](crate::RegionTable), and none of these; `docs/your-own-transport.md` leads through one.
+//! They are what a transport over a network comes to need sooner or later:
+//!
+//! | for | there is |
+//! |---|---|
+//! | accepting peers, with a bounded number of places | [`Door`], [`sweeping`], [`advertise`], [`Counters`] |
+//! | tasks that end with their transport | [`Tasks`], [`Counted`], [`first`] |
+//! | letting the operations of peers in | [`Admission`], [`Claim`], and for devices [`OpenRegion`] |
+//! | ending links for each other, so that no late write arrives | [`OpenLinks`], [`OpenLink`] |
+//! | memory that is copied through stages | [`AdmittedStaged`], [`StagePeer`], [`Room`] |
+//! | results of a batch, with checksums | [`Drive`], [`Summing`], [`joined`], [`guarded`] |
+//! | the requests of `docs/tcp-wire.md` | [`headers`] |
+//! | being a transport of a [`Node`](crate::Node) | [`CarrierConfig`] and [`Carrier`], [`ShortcutConfig`] and [`ShortcutTransport`] |
+//! | what peers are told of a node | [`Description`], [`Shortcut`] |
+//! | the proof that a peer is the one that was met elsewhere | [`ProvenLinks`], [`Close`], [`NodeSecret`], [`nonce`] |
+//!
+//! Their names change more often than those of the contract.
+
+pub(crate) mod accept;
+pub(crate) mod carrier;
+pub(crate) mod counters;
+pub(crate) mod description;
+pub(crate) mod first;
+pub mod headers;
+pub(crate) mod listen;
+pub(crate) mod proof;
+pub(crate) mod proven_links;
+pub(crate) mod sweep;
+pub(crate) mod tasks;
+pub(crate) mod tune;
+
+pub use self::accept::Door;
+pub use self::carrier::{
+    Carrier, CarrierConfig, CarrierError, Reached, ShortcutConfig, ShortcutTransport,
+};
+pub use self::counters::Counters;
+pub use self::description::{Description, MAX_DESCRIPTION, MAX_WAYS, Shortcut};
+pub use self::first::{First, first};
+pub use self::listen::advertise;
+pub use self::proof::{Label, NodeSecret, Nonce, Proof, nonce};
+pub use self::proven_links::{Close, ProvenLinks};
+pub use self::sweep::sweeping;
+pub use self::tasks::{Counted, Tasks};
+pub use self::tune::tune;
+pub use crate::cancel::guarded;
+pub use crate::completion::Drive;
+pub use crate::open_links::{OpenLink, OpenLinks};
+pub use crate::region::{Admission, Claim, OpenRegion, Registered, Withdrawn};
+pub use crate::slice_sums::{Summing, joined};
+pub use crate::staged::{AdmittedStaged, ReadRoom, Room, Stage, StagePeer};
