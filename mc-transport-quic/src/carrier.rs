@@ -45,7 +45,7 @@ impl CarrierConfig for QuicConfig {
     ) -> BoxFuture<'static, Result<Arc<dyn Carrier>, CarrierError>> {
         let config = self.clone();
         Box::pin(async {
-            let started = QuicTransport::start_described(config, regions, shortcuts).await;
+            let started = QuicTransport::start_described(config, Some(regions), shortcuts).await;
             Ok(Arc::new(started?) as Arc<dyn Carrier>)
         })
     }

@@ -21,11 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mc_transport::backend::{Carrier, Counters, Description, Shortcut, Tasks, advertise, sweeping};
-use mc_transport::{
-    Access, ConnectError, ListenError, Memory, PeerConnections, Region, RegionTable, RegisterError,
-    Staging, Tickets, Transport,
+use mc_transport::backend::{
+    Carrier, Description, Networked, Shell, Shortcut, advertise, sweeping,
 };
+use mc_transport::{ConnectError, ListenError, RegionTable, Transport};
 use mc_types::{BoxFuture, Endpoint};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -51,17 +50,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// any executor.
 ///
 pub struct QuicTransport {
-    endpoint: Option<Endpoint>,
+    shell: Shell,
     local_address: Option<SocketAddr>,
-    regions: RegionTable,
-    /// Whether no other transport opens regions with the same table.
-    owns_regions: bool,
     pool: Pool,
     sockets: Arc<Sockets>,
     /// `None` when no peers are accepted, and after the end.
     listener: Mutex<Option<quinn::Endpoint>>,
-    tasks: Arc<Tasks>,
-    counters: Arc<Counters>,
 }
 
 impl QuicTransport {
@@ -75,12 +69,7 @@ impl QuicTransport {
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
     pub fn start(config: QuicConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(async {
-            let started = Self::start_described(config, RegionTable::new(), Vec::new());
-            let mut transport = started.await?;
-            transport.owns_regions = true;
-            Ok(transport)
-        })
+        Box::pin(Self::start_described(config, None, Vec::new()))
     }
 
     /// Starts a node whose regions are those of `regions`: several transports that share
@@ -96,31 +85,30 @@ impl QuicTransport {
         config: QuicConfig,
         regions: RegionTable,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::start_described(config, regions, Vec::new()))
+        Box::pin(Self::start_described(config, Some(regions), Vec::new()))
     }
 
     /// Starts a node that tells its peers of `shortcuts`.
     pub(crate) async fn start_described(
         config: QuicConfig,
-        regions: RegionTable,
+        regions: Option<RegionTable>,
         shortcuts: Vec<Shortcut>,
     ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         tuning::check(&config)?;
-        let counters = Arc::new(Counters::default());
-        let tasks = Arc::new(Tasks::new(runtime.clone()));
-        let (mut endpoint, mut local_address, mut listener) = (None, None, None);
+        let mut shell = Shell::new(runtime.clone(), regions);
+        let (mut local_address, mut listener) = (None, None);
         if let Some(address) = config.listen {
             let tls = config.server.clone().ok_or(StartError::NoServerCertificate)?;
             if !tls.requires_certificates() && !config.allow_anonymous_clients {
                 return Err(StartError::AnonymousClients);
             }
-            let counters = Arc::clone(&counters);
+            let (regions, counters) = (shell.regions.clone(), Arc::clone(&shell.counters));
             let mut node = [0; 16];
             getrandom::fill(&mut node)
                 .map_err(|error| StartError::NoRandomness { source: error.into() })?;
             let description = Description { node, connection: None, rails: Vec::new(), shortcuts };
-            let server = Server::new(config.clone(), tls, regions.clone(), description, counters);
+            let server = Server::new(config.clone(), tls, regions, description, counters);
             let settings = (tuning::endpoint(&config), Some(server.settings()));
             let open = mc_net::bind_patiently(address.port(), || {
                 let (endpoint, server) = settings.clone();
@@ -128,30 +116,19 @@ impl QuicTransport {
             });
             let open = open.await.map_err(|source| ListenError::new(address, source))?;
             let bound = open.local_addr().map_err(|source| ListenError::new(address, source))?;
-            endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
+            shell.endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
             local_address = Some(bound);
             let server = Arc::new(server);
             let places = Arc::clone(&server.places);
-            let accept = server::accept(open.clone(), server, Arc::downgrade(&tasks));
-            tasks.spawn(sweeping(places, accept));
+            let accept = server::accept(open.clone(), server, Arc::downgrade(&shell.tasks));
+            shell.tasks.spawn(sweeping(places, accept));
             listener = Some(open);
         }
         let sockets = Arc::new(Sockets::new(runtime, config.clone()));
-        let pool =
-            Pool::new(config, Arc::clone(&sockets), Arc::clone(&tasks), Arc::clone(&counters));
+        let (tasks, counters) = (Arc::clone(&shell.tasks), Arc::clone(&shell.counters));
+        let pool = Pool::new(config, Arc::clone(&sockets), tasks, counters);
         let listener = Mutex::new(listener);
-        let owns_regions = false;
-        Ok(Self {
-            endpoint,
-            local_address,
-            regions,
-            owns_regions,
-            pool,
-            sockets,
-            listener,
-            tasks,
-            counters,
-        })
+        Ok(Self { shell, local_address, pool, sockets, listener })
     }
 
     /// The address that peers are accepted at; `None` when they are not.
@@ -177,37 +154,42 @@ impl QuicTransport {
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let endpoints = self.close();
-            self.tasks.end().await;
-            let idle = async {
-                for endpoint in &endpoints {
-                    endpoint.wait_idle().await;
-                }
-            };
-            // Peers that are gone do not confirm.
-            let _ = tokio::time::timeout(FAREWELL, idle).await;
-        })
+        Box::pin(Transport::shutdown(self))
     }
 
     /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> QuicStats {
+        let Shell { regions, tasks, counters, .. } = &self.shell;
         QuicStats {
-            connections: self.counters.connections.load(Ordering::Relaxed),
-            links: self.counters.links.load(Ordering::Relaxed),
-            tasks: self.tasks.alive(),
-            regions: self.regions.len(),
-            refused_connections: self.counters.refused.load(Ordering::Relaxed),
-            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
+            connections: counters.connections.load(Ordering::Relaxed),
+            links: counters.links.load(Ordering::Relaxed),
+            tasks: tasks.alive(),
+            regions: regions.len(),
+            refused_connections: counters.refused.load(Ordering::Relaxed),
+            yielded_connections: counters.yielded.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Networked for QuicTransport {
+    type Link = QuicLink;
+    type Closed = Vec<quinn::Endpoint>;
+
+    const SCHEME: &'static str = SCHEME;
+    const STAGED: bool = true;
+
+    fn shell(&self) -> &Shell {
+        &self.shell
+    }
+
+    async fn link(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {
+        self.pool.link(endpoint).await
     }
 
     /// Tells every peer that this is the end; endpoints that do so.
     fn close(&self) -> Vec<quinn::Endpoint> {
-        if self.owns_regions {
-            self.regions.clear();
-        }
+        self.shell.withdraw();
         self.pool.close();
         let mut endpoints = self.sockets.close();
         if let Some(listener) = self.listener.lock().take() {
@@ -216,64 +198,15 @@ impl QuicTransport {
         }
         endpoints
     }
-}
 
-impl Transport for QuicTransport {
-    type Link = QuicLink;
-
-    fn scheme(&self) -> &'static str {
-        SCHEME
-    }
-
-    fn endpoint(&self) -> Option<&Endpoint> {
-        self.endpoint.as_ref()
-    }
-
-    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register(memory, access)
-    }
-
-    fn register_with_tickets(
-        &self,
-        memory: &Memory,
-        access: Access,
-        tickets: Tickets,
-    ) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_with_tickets(memory, access, tickets)
-    }
-
-    fn register_staged(
-        &self,
-        memory: &Staging,
-        access: Access,
-        tickets: Option<Tickets>,
-    ) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_staged(memory, access, tickets)
-    }
-
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {
-        if endpoint.scheme() != SCHEME {
-            let endpoint = endpoint.clone();
-            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
-        }
-        self.pool.link(endpoint).await
-    }
-
-    fn peer_connections(&self) -> PeerConnections {
-        self.counters.of_peers()
-    }
-
-    async fn shutdown(&self) {
-        Self::shutdown(self).await;
+    async fn closed(&self, endpoints: Vec<quinn::Endpoint>) {
+        let idle = async {
+            for endpoint in &endpoints {
+                endpoint.wait_idle().await;
+            }
+        };
+        // Peers that are gone do not confirm.
+        let _ = tokio::time::timeout(FAREWELL, idle).await;
     }
 }
 
@@ -286,14 +219,14 @@ impl Carrier for QuicTransport {
 impl Drop for QuicTransport {
     fn drop(&mut self) {
         self.close();
-        self.tasks.abort();
+        self.shell.tasks.abort();
     }
 }
 
 impl fmt::Debug for QuicTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicTransport")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shell.endpoint)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

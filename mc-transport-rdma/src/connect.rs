@@ -18,7 +18,7 @@ use super::link::{LinkLimits, LinkState, LinkTasks, RdmaLink};
 use super::pairing::{PortPair, pair_ports};
 use super::shared::Shared;
 use super::wire::{
-    Answer, CLIENT, GREETING_LEN, Greeting, Hello, MAX_ANSWER, OWNER, PROOF_LEN, PortOffer, SCHEME,
+    Answer, CLIENT, GREETING_LEN, Greeting, Hello, MAX_ANSWER, OWNER, PROOF_LEN, PortOffer,
     VERSION, Verdict,
 };
 
@@ -184,12 +184,4 @@ fn admitted(verdict: Verdict, endpoint: &Endpoint) -> Result<(), ConnectError> {
         // It speaks our version, and says that it does not.
         Verdict::UnknownVersion => Err(ConnectError::NotAPeer { endpoint }),
     }
-}
-
-/// Checks that an endpoint is one of this transport.
-pub(super) fn check_scheme(endpoint: &Endpoint) -> Result<(), ConnectError> {
-    if endpoint.scheme() == SCHEME {
-        return Ok(());
-    }
-    Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint: endpoint.clone() })
 }

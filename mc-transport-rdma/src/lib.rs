@@ -33,17 +33,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_places::Places;
-use mc_transport::backend::{Counters, Door, Tasks, advertise};
+use mc_transport::backend::{Door, Networked, Shell, advertise, check_scheme, sweeping};
 use mc_transport::{
-    Access, ConnectError, Link, ListenError, Memory, NodeSecret, PeerConnections, Region,
-    RegionTable, RegisterError, Tickets, Transport,
+    ConnectError, Link, ListenError, NodeSecret, Region, RegionTable, RegisterError, Transport,
 };
 use mc_types::{BoxFuture, Endpoint};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 pub use self::config::RdmaConfig;
-use self::connect::check_scheme;
 pub use self::link::RdmaLink;
 use self::local::LocalMemory;
 use self::poller::Poller;
@@ -67,11 +65,8 @@ const REGISTERED_AT_ONCE: usize = 64 << 20;
 /// used from any executor.
 ///
 pub struct RdmaTransport {
-    endpoint: Option<Endpoint>,
+    shell: Shell,
     secret: NodeSecret,
-    regions: RegionTable,
-    /// The table is this transport's alone.
-    owns_regions: bool,
     serving: Serving,
     shared: Arc<Shared>,
     pool: Arc<Pool>,
@@ -87,7 +82,7 @@ impl RdmaTransport {
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
     pub fn start(config: RdmaConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::new(config, RegionTable::new(), true))
+        Box::pin(Self::new(config, None))
     }
 
     /// Starts a node that opens the regions of `regions`, which other transports may open, too: a
@@ -102,14 +97,10 @@ impl RdmaTransport {
         config: RdmaConfig,
         regions: RegionTable,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::new(config, regions, false))
+        Box::pin(Self::new(config, Some(regions)))
     }
 
-    async fn new(
-        config: RdmaConfig,
-        regions: RegionTable,
-        owns_regions: bool,
-    ) -> Result<Self, StartError> {
+    async fn new(config: RdmaConfig, regions: Option<RegionTable>) -> Result<Self, StartError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let secret = NodeSecret::random().map_err(|source| StartError::NoRandomness { source })?;
@@ -117,14 +108,14 @@ impl RdmaTransport {
         let poller = Poller::start(Arc::clone(&ports), config.spin);
         let poller = poller.map_err(|source| StartError::NoThread { source })?;
         let local = LocalMemory::new(Arc::clone(&ports), config.staging.as_u64());
+        let shell = Shell::new(runtime, regions);
         let serving = Serving {
             transport: NEXT.fetch_add(1, Ordering::Relaxed),
-            regions: regions.clone(),
+            regions: shell.regions.clone(),
             ports: Arc::clone(&ports),
             chunk: config.registration_chunk.as_u64(),
         };
-        let counters = Arc::new(Counters::default());
-        let tasks = Arc::new(Tasks::new(runtime));
+        let (tasks, counters) = (Arc::clone(&shell.tasks), Arc::clone(&shell.counters));
         let shared = Arc::new(Shared {
             config: config.clone(),
             ports: Arc::clone(&ports),
@@ -134,14 +125,13 @@ impl RdmaTransport {
             counters: Arc::clone(&counters),
         });
         let pool = Arc::new(Pool::new(Arc::clone(&shared)));
-        let mut transport =
-            Self { endpoint: None, secret, regions, owns_regions, serving, shared, pool };
+        let mut transport = Self { shell, secret, serving, shared, pool };
         if let Some(address) = config.listen {
             let refused = |source| ListenError::new(address, source);
             let listener = TcpListener::bind(address).await.map_err(refused)?;
             let bound = listener.local_addr().map_err(refused)?;
             let endpoint = advertise(SCHEME, config.advertise_host.as_slice(), bound)?;
-            transport.endpoint = Some(endpoint);
+            transport.shell.endpoint = Some(endpoint);
             let max = config.max_connections;
             // Peers that have queue pairs stay; the others prove something within a minute.
             let places = Places::new(max, max, Duration::MAX);
@@ -151,7 +141,7 @@ impl RdmaTransport {
             let refusal = server.refusal(Verdict::Busy).encode();
             let door = Arc::new(Door { places, counters, tasks: Arc::downgrade(&tasks), refusal });
             let serve = move |stream, seat| Arc::clone(&server).serve(stream, seat);
-            tasks.spawn(mc_transport::backend::sweeping(swept, door.accept(listener, serve)));
+            tasks.spawn(sweeping(swept, door.accept(listener, serve)));
         }
         Ok(transport)
     }
@@ -180,7 +170,7 @@ impl RdmaTransport {
         fallback: Option<Arc<dyn Link>>,
     ) -> BoxFuture<'a, Result<Arc<RdmaLink>, ConnectError>> {
         Box::pin(async move {
-            check_scheme(endpoint)?;
+            check_scheme(SCHEME, endpoint)?;
             self.pool.link(endpoint, Some(secret), fallback).await
         })
     }
@@ -206,32 +196,21 @@ impl RdmaTransport {
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            self.withdraw();
-            self.shared.tasks.end().await;
-            self.end();
-        })
+        Box::pin(Transport::shutdown(self))
     }
 
     /// Counts of open connections, links and queue pairs.
     #[must_use]
     pub fn stats(&self) -> RdmaStats {
-        let counters = &self.shared.counters;
+        let Shell { regions, tasks, counters, .. } = &self.shell;
         RdmaStats {
             connections: counters.connections.load(Ordering::Relaxed),
             links: counters.links.load(Ordering::Relaxed),
             queue_pairs: self.pool.queue_pairs(),
-            tasks: self.shared.tasks.alive(),
-            regions: self.regions.len(),
+            tasks: tasks.alive(),
+            regions: regions.len(),
             refused_connections: counters.refused.load(Ordering::Relaxed),
         }
-    }
-
-    fn withdraw(&self) {
-        if self.owns_regions {
-            self.regions.clear();
-        }
-        self.pool.close();
     }
 
     fn end(&self) {
@@ -240,57 +219,24 @@ impl RdmaTransport {
     }
 }
 
-impl Transport for RdmaTransport {
+impl Networked for RdmaTransport {
     type Link = RdmaLink;
+    type Closed = ();
 
-    fn scheme(&self) -> &'static str {
-        SCHEME
+    const SCHEME: &'static str = SCHEME;
+
+    fn shell(&self) -> &Shell {
+        &self.shell
     }
 
-    fn endpoint(&self) -> Option<&Endpoint> {
-        self.endpoint.as_ref()
-    }
-
-    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        self.open(memory, || self.regions.register(memory, access))
-    }
-
-    fn register_with_tickets(
-        &self,
-        memory: &Memory,
-        access: Access,
-        tickets: Tickets,
-    ) -> Result<Region, RegisterError> {
-        self.open(memory, || self.regions.register_with_tickets(memory, access, tickets))
-    }
-
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<RdmaLink>, ConnectError> {
-        check_scheme(endpoint)?;
+    async fn link(&self, endpoint: &Endpoint) -> Result<Arc<RdmaLink>, ConnectError> {
         self.pool.link(endpoint, None, None).await
     }
 
-    fn peer_connections(&self) -> PeerConnections {
-        self.shared.counters.of_peers()
-    }
-
-    async fn shutdown(&self) {
-        Self::shutdown(self).await;
-    }
-}
-
-impl RdmaTransport {
-    /// Opens a region and registers it: small ones now, so that a limit is told to the caller,
-    /// large ones in the background.
-    fn open(
-        &self,
-        memory: &Memory,
-        open: impl FnOnce() -> Result<Region, RegisterError>,
-    ) -> Result<Region, RegisterError> {
-        if self.shared.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        let region = open()?;
-        if memory.len() <= REGISTERED_AT_ONCE {
+    /// Registers a region: small ones now, so that a limit is told to the caller, large ones in the
+    /// background.
+    fn opened(&self, region: Region) -> Result<Region, RegisterError> {
+        if region.memory().len() <= REGISTERED_AT_ONCE {
             let registered = self.serving.register(region.key());
             registered.map_err(|source| RegisterError::Device { source })?;
         } else {
@@ -298,12 +244,21 @@ impl RdmaTransport {
         }
         Ok(region)
     }
+
+    fn close(&self) {
+        self.shell.withdraw();
+        self.pool.close();
+    }
+
+    async fn closed(&self, (): ()) {
+        self.end();
+    }
 }
 
 impl Drop for RdmaTransport {
     fn drop(&mut self) {
-        self.withdraw();
-        self.shared.tasks.abort();
+        self.close();
+        self.shell.tasks.abort();
         self.end();
     }
 }
@@ -311,7 +266,7 @@ impl Drop for RdmaTransport {
 impl fmt::Debug for RdmaTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RdmaTransport")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shell.endpoint)
             .field("ports", &self.shared.ports)
             .finish_non_exhaustive()
     }

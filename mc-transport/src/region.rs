@@ -512,7 +512,7 @@ impl RegionTable {
     }
 
     /// Withdraws every key, as the end of a transport that has the table for itself does.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = std::mem::take(&mut *self.regions.write());
         for region in withdrawn.values() {

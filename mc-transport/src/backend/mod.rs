@@ -7,6 +7,7 @@
 //!
 //! | for | there is |
 //! |---|---|
+//! | everything that is the same for all networks | [`Shell`] and [`Networked`], by which a type is a transport |
 //! | accepting peers, with a bounded number of places | [`Door`], [`sweeping`], [`advertise`], [`Counters`] |
 //! | tasks that end with their transport | [`Tasks`], [`Counted`], [`first`] |
 //! | letting the operations of peers in | [`Admission`], [`Claim`], and for devices [`OpenRegion`] |
@@ -29,6 +30,7 @@ pub mod headers;
 pub(crate) mod listen;
 pub(crate) mod proof;
 pub(crate) mod proven_links;
+pub(crate) mod shell;
 pub(crate) mod sweep;
 pub(crate) mod tasks;
 pub(crate) mod tune;
@@ -43,6 +45,7 @@ pub use self::first::{First, first};
 pub use self::listen::advertise;
 pub use self::proof::{Label, NodeSecret, Nonce, Proof, nonce};
 pub use self::proven_links::{Close, ProvenLinks};
+pub use self::shell::{Networked, Shell, check_scheme};
 pub use self::sweep::sweeping;
 pub use self::tasks::{Counted, Tasks};
 pub use self::tune::tune;

@@ -107,7 +107,7 @@ impl Node {
             shortcuts.told_by(&carrier);
             transports.push(carrier);
         }
-        let tcp = TcpTransport::start_described(config.tcp, regions.clone(), told).await?;
+        let tcp = TcpTransport::start_described(config.tcp, Some(regions.clone()), told).await?;
         let tcp: Arc<dyn Carrier> = Arc::new(tcp);
         shortcuts.told_by(&tcp);
         transports.push(tcp);

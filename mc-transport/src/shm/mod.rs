@@ -14,9 +14,9 @@
 //! # Withdrawn regions
 //! The owner says on a page that all its peers map for reading which regions are open.
 //! Peers look before, during and after each copy, every 128 KiB. A read that began after
-//! [`Region::revoke`] was called fails, and so does one during which the region was
+//! [`Region::revoke`](crate::Region::revoke) was called fails, and so does one during which the region was
 //! withdrawn, since its bytes may be foreign. A *write* that was under way ends within
-//! 128 KiB. But nothing waits for it, not even [`Region::withdraw`]: a peer that is stopped
+//! 128 KiB. But nothing waits for it, not even [`Region::withdraw`](crate::Region::withdraw): a peer that is stopped
 //! in the middle of its copy writes the rest of these 128 KiB whenever it goes on. So
 //! memory that [was lent](Memory::was_lent) must not have another use. Give the next life
 //! fresh memory, and the old pages [back to the system](Memory::discard): what a late
@@ -62,7 +62,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mc_memory::{Access, Memory, MemoryError};
+use mc_memory::{Memory, MemoryError};
 use mc_places::Places;
 use mc_types::{BoxFuture, Endpoint, EndpointError};
 use tokio::net::UnixListener;
@@ -75,20 +75,13 @@ use self::page::Page;
 use self::pool::Pool;
 use self::server::Server;
 use self::shortcut::Refused;
-use crate::backend::counters::Counters;
 use crate::backend::description::Description;
-use crate::backend::proof::{Label, NodeSecret, nonce};
-use crate::backend::tasks::Tasks;
-use crate::error::{ConnectError, RegisterError};
-use crate::region::{Region, RegionTable, Tickets};
+use crate::backend::proof::{NodeSecret, nonce};
+use crate::backend::shell::{Networked, Shell, check_scheme};
+use crate::error::ConnectError;
+use crate::region::RegionTable;
 use crate::stream::server::Service;
-use crate::transport::{PeerConnections, Transport};
-
-/// The label of the side that connects, in the proof that it knows a secret.
-const CLIENT: &Label = b"mc-shm/1 client\0";
-
-/// The label of the side that owns memory.
-const OWNER: &Label = b"mc-shm/1 owner\0\0";
+use crate::transport::Transport;
 
 /// What `mc-standalone` shares of this: descriptors over a Unix socket, and the proof that its peer
 /// may connect.
@@ -130,15 +123,10 @@ pub mod unix {
 /// # }
 /// ```
 pub struct ShmTransport {
-    endpoint: Option<Endpoint>,
+    shell: Shell,
     secret: NodeSecret,
-    regions: RegionTable,
-    /// The table is this transport's alone.
-    owns_regions: bool,
     page: Arc<Page>,
     pool: Pool,
-    tasks: Arc<Tasks>,
-    counters: Arc<Counters>,
     refused: Refused,
 }
 
@@ -152,7 +140,7 @@ impl ShmTransport {
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
     pub fn start(config: ShmConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::new(config, RegionTable::new(), true))
+        Box::pin(Self::new(config, None))
     }
 
     /// Starts a node that opens the regions of `regions`, which other transports may
@@ -167,27 +155,21 @@ impl ShmTransport {
         config: ShmConfig,
         regions: RegionTable,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::new(config, regions, false))
+        Box::pin(Self::new(config, Some(regions)))
     }
 
-    async fn new(
-        config: ShmConfig,
-        regions: RegionTable,
-        owns_regions: bool,
-    ) -> Result<Self, StartError> {
+    async fn new(config: ShmConfig, regions: Option<RegionTable>) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let secret = NodeSecret::random().map_err(|source| StartError::NoRandomness { source })?;
         let page = Page::new().map_err(|source| StartError::NoSharedMemory { source })?;
-        let counters = Arc::new(Counters::default());
-        let tasks = Arc::new(Tasks::new(runtime));
-        let mut endpoint = None;
+        let mut shell = Shell::new(runtime, regions);
         if let Some((listener, bound, found_at)) = listen(&config).await? {
-            endpoint = Some(found_at);
+            shell.endpoint = Some(found_at);
             let node = nonce().map_err(|source| StartError::NoRandomness { source })?;
             let (rails, shortcuts) = (Vec::new(), Vec::new());
             let service = Service {
                 description: Description { node, connection: None, rails, shortcuts },
-                regions: regions.clone(),
+                regions: shell.regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
@@ -200,21 +182,20 @@ impl ShmTransport {
                 secret,
                 page: Arc::clone(&page),
                 service,
-                counters: Arc::clone(&counters),
+                counters: Arc::clone(&shell.counters),
                 places,
-                tasks: Arc::downgrade(&tasks),
+                tasks: Arc::downgrade(&shell.tasks),
                 config: config.clone(),
             };
-            tasks.spawn(async move {
+            shell.tasks.spawn(async move {
                 // The name is given back together with the socket.
                 let _bound = bound;
                 crate::backend::sweep::sweeping(swept, server::accept(listener, Arc::new(server)))
                     .await;
             });
         }
-        let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
-        let refused = Refused::default();
-        Ok(Self { endpoint, secret, regions, owns_regions, page, pool, tasks, counters, refused })
+        let pool = Pool::new(config, Arc::clone(&shell.tasks), Arc::clone(&shell.counters));
+        Ok(Self { shell, secret, page, pool, refused: Refused::default() })
     }
 
     /// The proof that this node shows to peers that [ask for it](Self::connect_proven). Give it
@@ -238,19 +219,10 @@ impl ShmTransport {
         endpoint: &'a Endpoint,
         secret: NodeSecret,
     ) -> BoxFuture<'a, Result<Arc<ShmLink>, ConnectError>> {
-        Box::pin(self.link(endpoint, Some(secret)))
-    }
-
-    async fn link(
-        &self,
-        endpoint: &Endpoint,
-        secret: Option<NodeSecret>,
-    ) -> Result<Arc<ShmLink>, ConnectError> {
-        if endpoint.scheme() != SCHEME {
-            let endpoint = endpoint.clone();
-            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
-        }
-        self.pool.link(endpoint, secret).await
+        Box::pin(async move {
+            check_scheme(SCHEME, endpoint)?;
+            self.pool.link(endpoint, Some(secret)).await
+        })
     }
 
     /// Ends every connection and task, and waits until they are gone. Operations
@@ -259,45 +231,34 @@ impl ShmTransport {
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            self.withdraw();
-            self.tasks.end().await;
-        })
+        Box::pin(Transport::shutdown(self))
     }
 
     /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> ShmStats {
+        let Shell { regions, tasks, counters, .. } = &self.shell;
         ShmStats {
-            connections: self.counters.connections.load(Ordering::Relaxed),
-            links: self.counters.links.load(Ordering::Relaxed),
-            streams: self.counters.streams.load(Ordering::Relaxed),
+            connections: counters.connections.load(Ordering::Relaxed),
+            links: counters.links.load(Ordering::Relaxed),
+            streams: counters.streams.load(Ordering::Relaxed),
             mapped_regions: self.pool.mapped_regions(),
-            tasks: self.tasks.alive(),
-            regions: self.regions.len(),
-            refused_connections: self.counters.refused.load(Ordering::Relaxed),
-            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
+            tasks: tasks.alive(),
+            regions: regions.len(),
+            refused_connections: counters.refused.load(Ordering::Relaxed),
+            yielded_connections: counters.yielded.load(Ordering::Relaxed),
         }
-    }
-
-    fn withdraw(&self) {
-        self.page.close();
-        if self.owns_regions {
-            self.regions.clear();
-        }
-        self.pool.close();
     }
 }
 
-impl Transport for ShmTransport {
+impl Networked for ShmTransport {
     type Link = ShmLink;
+    type Closed = ();
 
-    fn scheme(&self) -> &'static str {
-        SCHEME
-    }
+    const SCHEME: &'static str = SCHEME;
 
-    fn endpoint(&self) -> Option<&Endpoint> {
-        self.endpoint.as_ref()
+    fn shell(&self) -> &Shell {
+        &self.shell
     }
 
     /// Takes memory that peers can map.
@@ -308,49 +269,30 @@ impl Transport for ShmTransport {
         }
     }
 
-    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register(memory, access)
+    async fn link(&self, endpoint: &Endpoint) -> Result<Arc<ShmLink>, ConnectError> {
+        self.pool.link(endpoint, None).await
     }
 
-    fn register_with_tickets(
-        &self,
-        memory: &Memory,
-        access: Access,
-        tickets: Tickets,
-    ) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_with_tickets(memory, access, tickets)
+    fn close(&self) {
+        self.page.close();
+        self.shell.withdraw();
+        self.pool.close();
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<ShmLink>, ConnectError> {
-        self.link(endpoint, None).await
-    }
-
-    fn peer_connections(&self) -> PeerConnections {
-        self.counters.of_peers()
-    }
-
-    async fn shutdown(&self) {
-        Self::shutdown(self).await;
-    }
+    async fn closed(&self, (): ()) {}
 }
 
 impl Drop for ShmTransport {
     fn drop(&mut self) {
-        self.withdraw();
-        self.tasks.abort();
+        self.close();
+        self.shell.tasks.abort();
     }
 }
 
 impl fmt::Debug for ShmTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShmTransport")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shell.endpoint)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

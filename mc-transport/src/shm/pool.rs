@@ -16,9 +16,9 @@ use super::page::PeerPage;
 use super::path_cache::Space;
 use super::watch::Watch;
 use super::wire::{
-    ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
+    ADMISSION_LEN, CLIENT, GREETING_LEN, Greeting, Hello, OWNER, PROOF_LEN, VERSION, Verdict,
+    decode_admission,
 };
-use super::{CLIENT, OWNER};
 use crate::backend::counters::Counters;
 use crate::backend::proof::{NodeSecret, nonce};
 use crate::backend::proven_links::ProvenLinks;

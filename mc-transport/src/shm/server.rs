@@ -19,10 +19,9 @@ use super::config::ShmConfig;
 use super::frames::{Incoming, Turn, send};
 use super::page::{Page, SLOTS};
 use super::wire::{
-    Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, PROOF_LEN, REQUEST_LEN, Request,
-    RequestKind, Status, VERSION, Verdict, encode_admission,
+    Answer, CLIENT, GrantedRegion, Greeting, HELLO_LEN, Hello, OWNER, PROOF_LEN, REQUEST_LEN,
+    Request, RequestKind, Status, VERSION, Verdict, encode_admission,
 };
-use super::{CLIENT, OWNER};
 use crate::backend::counters::Counters;
 use crate::backend::first::{First, first};
 use crate::backend::proof::{NodeSecret, Nonce, Proof, nonce};

@@ -3,7 +3,13 @@
 use mc_memory::Access;
 use mc_types::RemoteKey;
 
-use crate::backend::proof::{Nonce, Proof};
+use crate::backend::proof::{Label, Nonce, Proof};
+
+/// The label of the side that connects, in the proof that it knows a secret.
+pub(super) const CLIENT: &Label = b"mc-shm/1 client\0";
+
+/// The label of the side that owns memory.
+pub(super) const OWNER: &Label = b"mc-shm/1 owner\0\0";
 
 /// First bytes of both sides.
 pub(super) const MAGIC: [u8; 4] = *b"MCS1";

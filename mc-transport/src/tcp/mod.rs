@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mc_memory::{Access, Memory};
 use mc_places::Places;
 use mc_types::{BoxFuture, Endpoint};
 use tokio::net::TcpListener;
@@ -34,18 +33,16 @@ use self::pool::{Class, Pool};
 use self::server::Server;
 use crate::backend::accept::Door;
 use crate::backend::carrier::Carrier;
-use crate::backend::counters::Counters;
 use crate::backend::description::{Description, MAX_WAYS, Shortcut};
 use crate::backend::listen::{ListenError, advertise};
+use crate::backend::shell::{Networked, Shell};
 use crate::backend::sweep::sweeping;
-use crate::backend::tasks::Tasks;
 use crate::bundle::Bundle;
-use crate::error::{ConnectError, RegisterError};
-use crate::region::{Region, RegionTable, Tickets};
-use crate::staged::Staging;
+use crate::error::ConnectError;
+use crate::region::RegionTable;
 use crate::stream::server::{Service, preface};
 use crate::stream::wire::Verdict;
-use crate::transport::{PeerConnections, Transport};
+use crate::transport::Transport;
 
 const SCHEME: &str = "tcp";
 
@@ -82,14 +79,9 @@ const BACKLOG: i32 = 1024;
 /// # }
 /// ```
 pub struct TcpTransport {
-    endpoint: Option<Endpoint>,
+    shell: Shell,
     local_address: Option<SocketAddr>,
-    regions: RegionTable,
-    /// Whether the regions end with this transport.
-    owns_regions: bool,
     pool: Pool,
-    tasks: Arc<Tasks>,
-    counters: Arc<Counters>,
 }
 
 impl TcpTransport {
@@ -102,12 +94,7 @@ impl TcpTransport {
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
     pub fn start(config: TcpConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(async {
-            let started = Self::start_described(config, RegionTable::new(), Vec::new());
-            let mut transport = started.await?;
-            transport.owns_regions = true;
-            Ok(transport)
-        })
+        Box::pin(Self::start_described(config, None, Vec::new()))
     }
 
     /// Starts a node whose peers are served the regions of `regions`, which other
@@ -123,19 +110,17 @@ impl TcpTransport {
         config: TcpConfig,
         regions: RegionTable,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::start_described(config, regions, Vec::new()))
+        Box::pin(Self::start_described(config, Some(regions), Vec::new()))
     }
 
     /// Starts a node that tells its peers of `shortcuts`.
     pub(crate) async fn start_described(
         config: TcpConfig,
-        regions: RegionTable,
+        regions: Option<RegionTable>,
         shortcuts: Vec<Shortcut>,
     ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
-        let counters = Arc::new(Counters::default());
-        let tasks = Arc::new(Tasks::new(runtime));
-        let mut endpoint = None;
+        let mut shell = Shell::new(runtime, regions);
         let mut local_address = None;
         if let Some(address) = config.listen {
             #[cfg(feature = "tls")]
@@ -144,12 +129,12 @@ impl TcpTransport {
             }
             let (listeners, rails) = listeners(address, &config.rails).await?;
             let bound = rails.0;
-            endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
+            shell.endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
             local_address = Some(bound);
             let description =
                 Description { node: random()?, connection: None, rails: rails.1, shortcuts };
             let service = Service {
-                regions: regions.clone(),
+                regions: shell.regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 description,
                 connect_timeout: config.connect_timeout,
@@ -170,10 +155,11 @@ impl TcpTransport {
                 );
             }
             let places = Places::new(max, config.max_connections_per_address, idle);
-            let (config, counters) = (config.clone(), Arc::clone(&counters));
+            let (config, counters) = (config.clone(), Arc::clone(&shell.counters));
+            let tasks = Arc::downgrade(&shell.tasks);
             let refusal = preface(service.max_operation, Verdict::Busy).to_vec();
             let mut swept = Some(Arc::clone(&places));
-            let door = Arc::new(Door { places, counters, tasks: Arc::downgrade(&tasks), refusal });
+            let door = Arc::new(Door { places, counters, tasks, refusal });
             let server = Arc::new(Server { config, service });
             for listener in listeners {
                 let server = Arc::clone(&server);
@@ -181,14 +167,13 @@ impl TcpTransport {
                 let accept = Arc::clone(&door).accept(listener, serve);
                 // One task is enough for all places.
                 drop(match swept.take() {
-                    Some(places) => tasks.spawn(sweeping(places, accept)),
-                    None => tasks.spawn(accept),
+                    Some(places) => shell.tasks.spawn(sweeping(places, accept)),
+                    None => shell.tasks.spawn(accept),
                 });
             }
         }
-        let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
-        let owns_regions = false;
-        Ok(Self { endpoint, local_address, regions, owns_regions, pool, tasks, counters })
+        let pool = Pool::new(config, Arc::clone(&shell.tasks), Arc::clone(&shell.counters));
+        Ok(Self { shell, local_address, pool })
     }
 
     /// The address that peers are accepted at; `None` when they are not.
@@ -210,84 +195,40 @@ impl TcpTransport {
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if self.owns_regions {
-                self.regions.clear();
-            }
-            self.pool.close();
-            self.tasks.end().await;
-        })
+        Box::pin(Transport::shutdown(self))
     }
 
     /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> TcpStats {
+        let Shell { regions, tasks, counters, .. } = &self.shell;
         TcpStats {
-            connections: self.counters.connections.load(Ordering::Relaxed),
-            links: self.counters.links.load(Ordering::Relaxed),
-            tasks: self.tasks.alive(),
-            regions: self.regions.len(),
-            refused_connections: self.counters.refused.load(Ordering::Relaxed),
-            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
+            connections: counters.connections.load(Ordering::Relaxed),
+            links: counters.links.load(Ordering::Relaxed),
+            tasks: tasks.alive(),
+            regions: regions.len(),
+            refused_connections: counters.refused.load(Ordering::Relaxed),
+            yielded_connections: counters.yielded.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Transport for TcpTransport {
+impl Networked for TcpTransport {
     type Link = Bundle;
+    type Closed = ();
 
-    fn scheme(&self) -> &'static str {
-        SCHEME
+    const SCHEME: &'static str = SCHEME;
+    const STAGED: bool = true;
+
+    fn shell(&self) -> &Shell {
+        &self.shell
     }
 
-    fn endpoint(&self) -> Option<&Endpoint> {
-        self.endpoint.as_ref()
-    }
-
-    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register(memory, access)
-    }
-
-    fn register_with_tickets(
-        &self,
-        memory: &Memory,
-        access: Access,
-        tickets: Tickets,
-    ) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_with_tickets(memory, access, tickets)
-    }
-
-    fn register_staged(
-        &self,
-        memory: &Staging,
-        access: Access,
-        tickets: Option<Tickets>,
-    ) -> Result<Region, RegisterError> {
-        if self.tasks.is_ended() {
-            return Err(RegisterError::Closed);
-        }
-        self.regions.register_staged(memory, access, tickets)
-    }
-
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
-        if endpoint.scheme() != SCHEME {
-            let endpoint = endpoint.clone();
-            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
-        }
+    async fn link(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
         self.pool.link(endpoint, Class::Memory).await
     }
 
-    async fn connect_apart(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
-        if endpoint.scheme() != SCHEME {
-            let endpoint = endpoint.clone();
-            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
-        }
+    async fn link_apart(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
         self.pool.link(endpoint, Class::Staged).await
     }
 
@@ -295,13 +236,12 @@ impl Transport for TcpTransport {
         self.pool.forgive(endpoint);
     }
 
-    fn peer_connections(&self) -> PeerConnections {
-        self.counters.of_peers()
+    fn close(&self) {
+        self.shell.withdraw();
+        self.pool.close();
     }
 
-    async fn shutdown(&self) {
-        Self::shutdown(self).await;
-    }
+    async fn closed(&self, (): ()) {}
 }
 
 impl Carrier for TcpTransport {
@@ -312,18 +252,15 @@ impl Carrier for TcpTransport {
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
-        if self.owns_regions {
-            self.regions.clear();
-        }
-        self.pool.close();
-        self.tasks.abort();
+        self.close();
+        self.shell.tasks.abort();
     }
 }
 
 impl fmt::Debug for TcpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TcpTransport")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shell.endpoint)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
