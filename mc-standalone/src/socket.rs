@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use mc_transport::shm::unix::{try_receive, try_send};
+use mc_transport::backend::{try_receive, try_send};
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig, SoftPinAction};
 use mc_rpc::Refusal;
-use mc_transport::shm::unix::{Label, Nonce, Proof};
+use mc_transport::backend::{Label, Nonce, Proof};
 use mc_types::{ErrorCode, MAX_KEY_LEN, MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};

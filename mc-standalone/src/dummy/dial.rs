@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_transport::shm::unix::nonce;
+use mc_transport::backend::nonce;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_transport::shm::unix::nonce;
+use mc_transport::backend::nonce;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 

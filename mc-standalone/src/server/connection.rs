@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::{Seat, Stage};
-use mc_transport::shm::unix::nonce;
+use mc_transport::backend::nonce;
 use mc_types::ErrorCode;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -16,7 +16,7 @@ use std::time::Duration;
 use mc_places::Places;
 use mc_store::Client;
 use mc_transport::NodeSecret;
-use mc_transport::shm::unix::nonce;
+use mc_transport::backend::nonce;
 use mc_types::{BoxFuture, ByteSize};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};

@@ -17,6 +17,7 @@
 //! | the requests of `docs/tcp-wire.md` | [`headers`] |
 //! | being a transport of a [`Node`](crate::Node) | [`CarrierConfig`] and [`Carrier`], [`ShortcutConfig`] and [`ShortcutTransport`] |
 //! | what peers are told of a node | [`Description`], [`Shortcut`] |
+//! | descriptors beside bytes, over a Unix socket | `try_send`, `try_receive` |
 //! | the proof that a peer is the one that was met elsewhere | [`ProvenLinks`], [`Close`], [`NodeSecret`], [`nonce`] |
 //!
 //! Their names change more often than those of the contract.
@@ -53,5 +54,7 @@ pub use crate::cancel::guarded;
 pub use crate::completion::Drive;
 pub use crate::open_links::{OpenLink, OpenLinks};
 pub use crate::region::{Admission, Claim, OpenRegion, Registered, Withdrawn};
+#[cfg(target_os = "linux")]
+pub use crate::shm::frames::{try_receive, try_send};
 pub use crate::slice_sums::{Summing, joined};
 pub use crate::staged::{AdmittedStaged, ReadRoom, Room, Stage, StagePeer};

@@ -27,7 +27,9 @@ pub struct NodeSecret([u8; 16]);
 
 impl NodeSecret {
     /// A new one.
-    #[doc(hidden)]
+    ///
+    /// # Errors
+    /// The system's, when it gives no random bytes.
     pub fn random() -> io::Result<Self> {
         nonce().map(Self)
     }
@@ -46,7 +48,6 @@ impl NodeSecret {
 
     /// The proof of the side with this label in a handshake with the nonces of the side that
     /// connected and of the one that accepted.
-    #[doc(hidden)]
     #[must_use]
     pub fn proof(&self, label: &Label, connected: &Nonce, accepted: &Nonce) -> Proof {
         let mut hash = Sha256::new();
@@ -58,7 +59,6 @@ impl NodeSecret {
     }
 
     /// Returns whether `proof` is the one that [`proof`](Self::proof) makes.
-    #[doc(hidden)]
     #[must_use]
     pub fn is_proven(
         &self,

@@ -44,7 +44,7 @@
 
 mod config;
 mod control;
-mod frames;
+pub(crate) mod frames;
 mod hang_up;
 mod link;
 mod name;
@@ -82,14 +82,6 @@ use crate::error::ConnectError;
 use crate::region::RegionTable;
 use crate::stream::server::Service;
 use crate::transport::Transport;
-
-/// What `mc-standalone` shares of this: descriptors over a Unix socket, and the proof that its peer
-/// may connect.
-#[doc(hidden)]
-pub mod unix {
-    pub use super::frames::{try_receive, try_send};
-    pub use crate::backend::proof::{Label, Nonce, Proof, nonce};
-}
 
 /// A node whose peers are processes of the same host.
 ///
