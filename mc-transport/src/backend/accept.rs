@@ -1,13 +1,15 @@
-//! Accepts peers over TCP, and has each of them served by a task.
+//! Accepts peers, and has each of them served by a task.
 
 use std::fmt;
 use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mc_places::{Places, Seat, Source};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tracing::{debug, warn};
 
 use crate::backend::counters::Counters;
@@ -16,7 +18,65 @@ use crate::backend::tasks::{Counted, Tasks};
 /// The pause when the process has no descriptors left for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Accepts peers over TCP: the state of a server that this needs.
+/// A socket at which peers arrive.
+pub trait Listener: Send + Sync + 'static {
+    /// The connection of a peer.
+    type Stream: Send + 'static;
+
+    /// The peer in a log.
+    type Peer: fmt::Display + Send + 'static;
+
+    /// Waits for the next peer.
+    ///
+    /// # Errors
+    /// The system's, as when the process has no more descriptors. The listener is sound.
+    fn next(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Peer)>> + Send;
+
+    /// The source of a connection, as places know it.
+    fn source(stream: &Self::Stream, peer: &Self::Peer) -> Source;
+
+    /// Sends what there is room for at once.
+    ///
+    /// # Errors
+    /// The system's.
+    fn try_write(stream: &Self::Stream, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    type Peer = SocketAddr;
+
+    async fn next(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept().await
+    }
+
+    fn source(_: &TcpStream, peer: &SocketAddr) -> Source {
+        Source::of(*peer)
+    }
+
+    fn try_write(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        stream.try_write(bytes)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    type Peer = &'static str;
+
+    async fn next(&self) -> io::Result<(UnixStream, &'static str)> {
+        self.accept().await.map(|(stream, _)| (stream, "a process of this host"))
+    }
+
+    fn source(stream: &UnixStream, _: &&'static str) -> Source {
+        Source::process(stream)
+    }
+
+    fn try_write(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+        stream.try_write(bytes)
+    }
+}
+
+/// Accepts peers: the state of a server that this needs.
 pub struct Door {
     /// The places that peers may have.
     pub places: Arc<Places>,
@@ -30,16 +90,14 @@ pub struct Door {
 
 impl Door {
     /// Accepts peers until the transport ends; `serve` serves one, or says why that ended.
-    pub async fn accept<F, E>(
-        self: Arc<Self>,
-        listener: TcpListener,
-        serve: impl Fn(TcpStream, Seat) -> F,
-    ) where
+    pub async fn accept<L, F, E>(self: Arc<Self>, listener: L, serve: impl Fn(L::Stream, Seat) -> F)
+    where
+        L: Listener,
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: fmt::Display + Send,
     {
         loop {
-            let (stream, peer) = match listener.accept().await {
+            let (stream, peer) = match listener.next().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // The connection died while it waited, or descriptors ran out;
@@ -51,13 +109,13 @@ impl Door {
                     continue;
                 }
             };
-            let (seat, yielded) = self.places.take(Source::of(peer));
+            let (seat, yielded) = self.places.take(L::source(&stream, &peer));
             self.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
             let Some(seat) = seat else {
                 debug!(%peer, "refused: as many connections as allowed, and all at work");
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 // A new socket's buffer has room for these few bytes.
-                let _ = stream.try_write(&self.refusal);
+                let _ = L::try_write(&stream, &self.refusal);
                 continue;
             };
             let Some(tasks) = self.tasks.upgrade() else { return };

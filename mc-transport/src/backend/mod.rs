@@ -8,7 +8,7 @@
 //! | for | there is |
 //! |---|---|
 //! | everything that is the same for all networks | [`Shell`] and [`Networked`], by which a type is a transport |
-//! | accepting peers, with a bounded number of places | [`Door`], [`sweeping`], [`advertise`], [`Counters`] |
+//! | accepting peers, with a bounded number of places | [`Door`], [`Listener`], [`sweeping`], [`advertise`], [`Counters`] |
 //! | tasks that end with their transport | [`Tasks`], [`Counted`], [`first`] |
 //! | letting the operations of peers in | [`Admission`], [`Claim`], and for devices [`OpenRegion`] |
 //! | ending links for each other, so that no late write arrives | [`OpenLinks`], [`OpenLink`] |
@@ -36,7 +36,7 @@ pub(crate) mod sweep;
 pub(crate) mod tasks;
 pub(crate) mod tune;
 
-pub use self::accept::Door;
+pub use self::accept::{Door, Listener};
 pub use self::carrier::{
     Carrier, CarrierConfig, CarrierError, Reached, ShortcutConfig, ShortcutTransport,
 };

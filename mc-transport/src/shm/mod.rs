@@ -75,9 +75,12 @@ use self::page::Page;
 use self::pool::Pool;
 use self::server::Server;
 use self::shortcut::Refused;
+use self::wire::Verdict;
+use crate::backend::accept::Door;
 use crate::backend::description::Description;
 use crate::backend::proof::{NodeSecret, nonce};
 use crate::backend::shell::{Networked, Shell, check_scheme};
+use crate::backend::sweep::sweeping;
 use crate::error::ConnectError;
 use crate::region::RegionTable;
 use crate::stream::server::Service;
@@ -170,20 +173,24 @@ impl ShmTransport {
             let (max, idle) = (config.max_connections, Duration::MAX);
             let places = Places::new(max, max, idle);
             let swept = Arc::clone(&places);
-            let server = Server {
+            let (tasks, counters) = (Arc::downgrade(&shell.tasks), Arc::clone(&shell.counters));
+            let server = Arc::new(Server {
                 secret,
                 page: Arc::clone(&page),
                 service,
-                counters: Arc::clone(&shell.counters),
-                places,
-                tasks: Arc::downgrade(&shell.tasks),
+                counters: Arc::clone(&counters),
+                places: Arc::clone(&places),
+                tasks: tasks.clone(),
                 config: config.clone(),
-            };
+            });
+            let refusal = server.refusal(Verdict::Busy).encode().to_vec();
+            let door = Arc::new(Door { places, counters, tasks, refusal });
+            let serve = move |stream, seat| Arc::clone(&server).serve(stream, seat);
+            let accept = sweeping(swept, door.accept(listener, serve));
             shell.tasks.spawn(async move {
                 // The name is given back together with the socket.
                 let _bound = bound;
-                crate::backend::sweep::sweeping(swept, server::accept(listener, Arc::new(server)))
-                    .await;
+                accept.await;
             });
         }
         let pool = Pool::new(config, Arc::clone(&shell.tasks), Arc::clone(&shell.counters));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mc_places::{Places, Seat, Source, Stage};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -32,9 +32,6 @@ use crate::stream::server::{Service, serve_stream};
 /// Streams that one connection may have: one that works, and some that are ending.
 const MAX_STREAMS: usize = 4;
 
-/// The pause when the process has no descriptors left for a connection.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-
 /// State that all connections of a server share.
 pub(super) struct Server {
     pub(super) config: ShmConfig,
@@ -48,46 +45,9 @@ pub(super) struct Server {
     pub(super) tasks: Weak<Tasks>,
 }
 
-/// Accepts peers until the transport ends.
-pub(super) async fn accept(listener: UnixListener, server: Arc<Server>) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // The connection died while it waited, or descriptors ran out;
-                // either way the listener itself is sound.
-                server.counters.yielded.fetch_add(server.places.shed() as u64, Ordering::Relaxed);
-                warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
-        let source = Source::process(&stream);
-        let Some(seat) = server.seat(source) else {
-            debug!("refused: as many connections as allowed, and all at work");
-            server.counters.refused.fetch_add(1, Ordering::Relaxed);
-            // A new socket's buffer has room for these few bytes.
-            let _ = stream.try_write(&server.refusal(Verdict::Busy).encode());
-            continue;
-        };
-        let Some(tasks) = server.tasks.upgrade() else { return };
-        let server = Arc::clone(&server);
-        let place = Arc::clone(seat.place());
-        let task = tasks.spawn(async move {
-            let _open = Counted::new(&server.counters.connections);
-            if let Err(end) = server.serve(&stream, source, seat).await {
-                debug!(reason = %end, "connection ended");
-            }
-        });
-        if let Some(task) = task {
-            Seat::run_in(&place, task);
-        }
-    }
-}
-
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+pub(super) enum End {
     #[error("the peer closed or broke the connection: {0}")]
     Io(#[from] io::Error),
     #[error("the peer took more than {0:?}")]
@@ -109,7 +69,7 @@ impl Server {
         seat
     }
 
-    fn refusal(&self, verdict: Verdict) -> Greeting {
+    pub(super) fn refusal(&self, verdict: Verdict) -> Greeting {
         Greeting {
             version: VERSION,
             verdict,
@@ -120,7 +80,12 @@ impl Server {
     }
 
     /// Serves one peer until it leaves, or breaks the protocol.
-    async fn serve(&self, stream: &UnixStream, source: Source, mut seat: Seat) -> Result<(), End> {
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        stream: UnixStream,
+        mut seat: Seat,
+    ) -> Result<(), End> {
+        let (stream, source) = (&stream, seat.place().source());
         let limit = self.config.connect_timeout;
         let admitted = timeout(limit, self.admit(stream)).await;
         admitted.map_err(|_| End::TimedOut(limit))??;
