@@ -164,6 +164,12 @@ fn cluster_text(report: &ClusterReport, disks: &[LocalDiskInfo]) -> String {
     }
     let mut text: String =
         totals.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
+    text.push('\n');
+    text + &segments_text(report) + &disks_text(disks)
+}
+
+fn segments_text(report: &ClusterReport) -> String {
+    let size = ByteSize::bytes;
     let mut segments: Vec<_> = report.segments.iter().collect();
     segments.sort_by(|a, b| a.name.cmp(&b.name));
     let rows: Vec<[String; 8]> = segments
@@ -181,10 +187,9 @@ fn cluster_text(report: &ClusterReport, disks: &[LocalDiskInfo]) -> String {
             ]
         })
         .collect();
-    text.push('\n');
     let head =
         ["SEGMENT", "STATE", "MEDIUM", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"];
-    text + &table(head, &rows) + &disks_text(disks)
+    table(head, &rows)
 }
 
 /// Lookups that found their key, those that did not, and the rate.
