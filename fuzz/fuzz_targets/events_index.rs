@@ -1,5 +1,6 @@
-//! What a publisher of events sends to a subscriber. Each step is a byte for the input, a byte for the
-//! number of frames, and the frames, each two bytes (little-endian) for its length and its bytes.
+//! Messages of a publisher of events, as a subscriber receives them. Each step is a byte for the
+//! input, a byte for the number of frames, and the frames, each two bytes (little-endian) for its
+//! length and its bytes.
 
 #![no_main]
 

@@ -38,7 +38,8 @@ fn visit(batch: &Batch) -> Collector {
     collector
 }
 
-/// What is read can be written, and reads the same then, but for beginnings of puts whose ends follow.
+/// Checks that a batch that was read can be written, and reads the same then, but for beginnings of
+/// puts whose ends follow.
 fn check(batch: &Batch) {
     let Collector { records, .. } = visit(batch);
     let mut builder = BatchBuilder::new(Epoch::new(1));

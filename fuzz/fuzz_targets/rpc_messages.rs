@@ -141,7 +141,7 @@ fn contract() -> &'static ServiceDescriptor {
     })
 }
 
-/// What goes into a request: the ids that the master knows, by their place.
+/// The ids that requests use: those that the master knows, by their place.
 struct Ids([[u8; 16]; 8]);
 
 impl Ids {

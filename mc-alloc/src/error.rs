@@ -262,7 +262,7 @@ pub enum AllocateAtError {
         /// The extent.
         extent: Extent,
     },
-    /// It needs a region more than the allocator may have.
+    /// The allocation needs a region more than the allocator may have.
     TooManyRegions {
         /// Regions that it may have.
         limit: u32,

@@ -60,7 +60,7 @@ pub enum ConvertError {
         side: &'static str,
         /// Of the format.
         given: usize,
-        /// That the weights are for.
+        /// The number of layers that the weights are for.
         expected: usize,
     },
     /// The full projector needs what the target model computed for the same tokens.
@@ -128,7 +128,7 @@ pub enum WeightsError {
         name: &'static str,
         /// Its value; empty when it is missing.
         value: String,
-        /// What is possible.
+        /// The accepted values.
         expected: &'static str,
     },
     /// A tensor is missing.

@@ -21,7 +21,7 @@ const BUFFER_SIZE: u64 = 256 << 20;
 /// Limit on the memory of conversions.
 const MAX_BUFFER_SIZE: u64 = 1 << 40;
 
-/// What is converted, and how.
+/// The conversions to make, and how to make them.
 ///
 /// ```
 /// use mc_c2c::{C2cConfig, Part};
@@ -391,16 +391,16 @@ impl C2cConfig {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is too long.
+    /// The text is too long.
     #[error("the configuration has {len} bytes, and at most {MAX_CONFIG_BYTES} are possible")]
     TooLong {
         /// Its length.
         len: usize,
     },
-    /// It is not JSON, or a field has another type.
+    /// The text is not JSON, or a field has another type.
     #[error("the configuration is no JSON of models and rules, as docs/c2c.md describes it")]
     Json(#[from] serde_json::Error),
-    /// It has too many entries.
+    /// The configuration has too many entries.
     #[error("the configuration has {count} {what}, and at most {MAX_ENTRIES} are possible")]
     TooMany {
         /// Models or rules.

@@ -66,7 +66,7 @@ impl ModelShape {
     }
 }
 
-/// What the bytes of an object are.
+/// The format of an object's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvFormat {
     /// Layers of the model.

@@ -1,4 +1,4 @@
-//! What a projector takes: memory and work.
+//! The memory and work that a projector takes.
 
 use crate::convert::Projector;
 use crate::fuser::Module;

@@ -1,4 +1,4 @@
-//! What examples in documentation run with.
+//! The cluster that examples in documentation run with.
 
 use std::error::Error;
 

@@ -42,7 +42,7 @@ pub struct PublisherConfig {
     pub removal_reasons: bool,
     /// Endpoints beside the first, each with numbers of its own.
     pub more_endpoints: Vec<EndpointConfig>,
-    /// What memory and connections may be used.
+    /// Limits of memory and connections.
     pub limits: Limits,
 }
 
@@ -82,7 +82,7 @@ pub struct EndpointConfig {
     pub removal_reasons: bool,
 }
 
-/// What memory and connections may be used.
+/// Limits of memory and connections.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The most events in the queue. An event that finds it full is dropped.

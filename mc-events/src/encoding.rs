@@ -80,7 +80,7 @@ impl Encoding {
     }
 }
 
-/// What an event gets when it is published.
+/// The fields that an event gets when it is published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     /// The batch's time, since 1970.

@@ -93,7 +93,7 @@ pub struct BlockUpdateEvent {
 pub enum RemovalReason {
     /// A client or an administrator removed it.
     Removed,
-    /// It made room.
+    /// The object was evicted to make room.
     Evicted,
     /// Its last segment is gone.
     SegmentLost,
@@ -184,7 +184,7 @@ pub trait KvEvent: Debug + Send + Sync {
     }
 }
 
-/// What [`EventSystem::publish`](crate::EventSystem::publish) takes.
+/// An event for [`EventSystem::publish`](crate::EventSystem::publish).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {

@@ -13,7 +13,7 @@ const EVENTS_PER_TIME: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) event: Event,
-    /// What tells the caller about the event's end.
+    /// The caller's means to learn of the event's end.
     pub(crate) done: T,
     /// The event's memory, in bytes.
     size: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Queue<T> {
     closed: bool,
 }
 
-/// What the publisher takes at once.
+/// The events that the publisher takes at once.
 #[derive(Debug)]
 pub(crate) struct Taken {
     /// Whether events are missing before the first entry.

@@ -4,7 +4,7 @@
 pub const END_OF_REPLAY: u64 = u64::MAX;
 /// The request for [`ReplayRequest::Info`], and the first frame of its answer.
 pub const INFO: &[u8] = b"INFO";
-/// What a request for [`ReplayRequest::Snapshot`] begins with, and the first frame of its answer.
+/// The beginning of a request for [`ReplayRequest::Snapshot`], and the first frame of its answer.
 pub const SNAPSHOT: &[u8] = b"SNAPSHOT:";
 /// Length limit of a [`SnapshotPage`](crate::SnapshotPage)'s cursor.
 pub const MAX_CURSOR: usize = 255;

@@ -1,4 +1,4 @@
-//! What the publisher sends to.
+//! The sockets that a publisher sends to.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! What happened so far.
+//! Counters of a publisher.
 
 use std::time::Duration;
 

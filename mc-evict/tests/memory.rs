@@ -1,4 +1,4 @@
-//! What policies cost in memory, counted where it is allocated.
+//! The memory that policies take, counted where it is allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ fn cost(kind: PolicyKind, held: u32) -> (f64, usize) {
     (bytes, LARGEST.load(Relaxed))
 }
 
-/// What the shadows of the adaptive policy take at most.
+/// The most bytes that the shadows of the adaptive policy take.
 const SHADOWS: f64 = 1.6e6;
 
 #[test]

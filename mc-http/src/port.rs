@@ -58,7 +58,7 @@ pub struct HttpPort {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// It is in use.
+    /// The port is in use.
     #[error("{address} is in use by another process; choose another port (0 takes a free one)")]
     InUse {
         /// The address.
@@ -66,7 +66,7 @@ pub enum BindError {
         /// The system's error.
         source: io::Error,
     },
-    /// It cannot be listened on for another reason.
+    /// The address cannot be listened on for another reason.
     #[error(
         "cannot listen on {address}; choose an address of this host and a port that is allowed"
     )]

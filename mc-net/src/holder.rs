@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What has a port.
+/// The process that has a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Whether it listens; otherwise the port is that of a connection.

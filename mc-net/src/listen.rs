@@ -24,7 +24,7 @@ const BACKLOG: u32 = 1024;
 pub struct PortTaken {
     /// The port asked for.
     pub port: u16,
-    /// What has the port, where the system tells.
+    /// The process that has the port, where the system tells.
     pub holder: Option<Holder>,
 }
 

@@ -84,7 +84,7 @@ pub enum Stage {
     New = 0,
     /// The handshake is over, and nothing else is proved.
     Shaken = 1,
-    /// It has made a call, or known a key.
+    /// The connection has made a call, or shown a known key.
     Proved = 2,
 }
 

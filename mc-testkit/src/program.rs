@@ -24,7 +24,7 @@ pub enum Input<'a> {
     None,
     /// These bytes, then the end.
     Bytes(&'a [u8]),
-    /// What [`Program::tell`] says.
+    /// Standard input stays open for [`Program::tell`].
     Open,
 }
 
@@ -329,7 +329,7 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// What comes out of a pipe, read by a thread so that the writer never waits.
+/// The output of a pipe, read by a thread so that the writer never waits.
 #[derive(Debug)]
 struct Printed {
     shared: Arc<Shared>,

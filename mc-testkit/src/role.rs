@@ -8,7 +8,7 @@ use std::process::Command;
 /// Names the part to the process that plays it.
 const VARIABLE: &str = "MC_TEST_ROLE";
 
-/// What a line for the parent begins with, so that the harness's lines are none.
+/// The beginning of a line for the parent, which no line of the harness has.
 pub(crate) const PREFIX: &str = "> ";
 
 /// The command that runs the test `player` of this program alone, as `role`.

@@ -15,7 +15,7 @@ use crate::role;
 /// The name.
 pub const TWO_ADDRESSES: &str = "two.test";
 
-/// What the name is looked up in.
+/// The file in which the name is looked up.
 const HOSTS: &str = "127.0.0.2 two.test\n127.0.0.1 two.test localhost\n";
 
 /// Mounts the file that it reads over `/etc/hosts`, and runs the rest.

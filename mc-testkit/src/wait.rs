@@ -12,7 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The result of one look at a condition.
 pub trait Check {
-    /// What a condition that holds yields.
+    /// The value of a condition that holds.
     type Value;
 
     /// Returns the value when the condition holds, and otherwise what was seen instead, which

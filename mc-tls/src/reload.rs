@@ -22,13 +22,13 @@ pub enum FileError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is a directory, a pipe or a device.
+    /// The path is a directory, a pipe or a device.
     #[error("{} is no regular file", path.display())]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// It is larger than anything of its kind.
+    /// The file is larger than anything of its kind.
     #[error("{} has more than {max} bytes; is it the right file?", path.display())]
     TooLarge {
         /// The file.

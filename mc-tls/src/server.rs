@@ -34,7 +34,8 @@ pub enum ClientAuth {
     /// Without one there is no connection.
     #[default]
     Required,
-    /// It may come without, and show a token instead. One that it shows has to be good.
+    /// A client may come without a certificate, and show a token instead. One that it shows has to
+    /// be good.
     Optional,
 }
 

@@ -157,11 +157,11 @@ impl fmt::Debug for Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// It does not begin with a transport's name and `://`.
+    /// The text does not begin with a transport's name and `://`.
     NoScheme,
     /// Nothing usable follows `://`.
     BadAddress,
-    /// It is longer than [`MAX_ENDPOINT_LEN`].
+    /// The text is longer than [`MAX_ENDPOINT_LEN`].
     TooLong {
         /// Its length in bytes.
         len: usize,

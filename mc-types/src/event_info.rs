@@ -1,4 +1,4 @@
-//! What a put tells the subscribers of events.
+//! Information of a put for the subscribers of events.
 
 use alloc::string::String;
 use alloc::vec::Vec;

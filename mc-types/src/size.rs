@@ -106,7 +106,7 @@ impl fmt::Display for ByteSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseByteSizeError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     NotANumber,
     /// The number is followed by something else than a unit.
     UnknownUnit,

@@ -20,7 +20,7 @@ fn slabs() -> SlabAllocator {
     SlabAllocator::builder(CAPACITY).sizes(sizes).build()
 }
 
-/// One that chooses, one that follows, and what is live in both.
+/// An allocator that chooses, one that follows, and the live allocations of both.
 struct Pair<A> {
     leader: A,
     follower: A,

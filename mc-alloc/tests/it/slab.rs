@@ -21,7 +21,7 @@ fn small_sizes() -> SizeClasses {
     SizeClasses::explicit(4 * KIB, &[100, 256, 700, 1024, 2000, 4096]).expect("they are in order")
 }
 
-/// What is live: length and slot size by offset.
+/// The live allocations: length and slot size by offset.
 #[derive(Default)]
 struct Model {
     live: BTreeMap<u64, (u64, u64)>,

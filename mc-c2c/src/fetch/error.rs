@@ -22,7 +22,7 @@ pub enum FetchError {
     BadUrl {
         /// The text.
         url: String,
-        /// What is wrong with it.
+        /// The fault of the value.
         cause: &'static str,
     },
     /// The URL has another scheme than http and https.

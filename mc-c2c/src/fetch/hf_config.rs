@@ -13,13 +13,13 @@ pub(super) const MAX_CONFIG: usize = 1 << 20;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HfConfigError {
-    /// It is too long to be one.
+    /// The text is too long for a configuration.
     #[error("it has {len} bytes, more than {MAX_CONFIG}; this is no configuration of a model")]
     TooLong {
         /// Its length.
         len: usize,
     },
-    /// It is not JSON.
+    /// The text is not JSON.
     #[error("it is not JSON")]
     Json(#[source] serde_json::Error),
     /// A number is missing.
@@ -33,7 +33,7 @@ pub enum HfConfigError {
     Range {
         /// The number.
         name: &'static str,
-        /// What it is.
+        /// The number's value.
         value: String,
         /// The largest possible.
         max: usize,

@@ -162,7 +162,7 @@ pub(super) struct Answer {
     pub(super) is_part: bool,
     /// Whether the end of an answer without a length cannot be mistaken.
     pub(super) is_chunked: bool,
-    /// What changes when the file does.
+    /// The validator, which changes when the file does.
     pub(super) validator: Option<String>,
     pub(super) body: BodyReader<'static>,
 }
@@ -211,8 +211,8 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What `If-Range` takes: a strong tag, or a date that was over when the file was sent. Of a file
-/// that is changed within the second in which it is sent, the date says nothing.
+/// Returns the value for `If-Range`: a strong tag, or a date that was over when the file was sent.
+/// Of a file that is changed within the second in which it is sent, the date says nothing.
 fn validator(headers: &HeaderMap) -> Option<String> {
     let strong = text(headers, ETAG).filter(|tag| tag.starts_with('"'));
     let date = || {

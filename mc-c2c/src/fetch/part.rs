@@ -22,7 +22,7 @@ pub(super) const MAX_SPANS: usize = 16;
 pub(super) struct Plan {
     /// Its length, if the server said it.
     pub(super) total: Option<u64>,
-    /// What changes when the file does.
+    /// The validator, which changes when the file does.
     pub(super) validator: Option<String>,
     /// From its first byte to its last.
     pub(super) spans: Vec<Span>,
@@ -135,7 +135,8 @@ impl Part {
         }
     }
 
-    /// What is there of a file of at most `limit` bytes, if a download can go on with it.
+    /// Returns the part that is there of a file of at most `limit` bytes, if a download can go on
+    /// with it.
     pub(super) fn saved(&self, limit: u64) -> Option<Plan> {
         let total = self.file.metadata().ok()?.len().checked_sub(TRAILER as u64)?;
         let mut trailer = [0; TRAILER];

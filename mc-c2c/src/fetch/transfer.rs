@@ -44,7 +44,7 @@ pub(super) struct Transfer<'a> {
     pub(super) is_verified: bool,
 }
 
-/// What a thread reports.
+/// A report of a thread.
 enum Event {
     Progress,
     Failed(FetchError),

@@ -21,7 +21,7 @@ use crate::weights::reader::{MAX_LAYERS, Reader, TensorSource};
 /// Limit on the bytes of a file of JSON.
 const MAX_JSON: u64 = 4 << 20;
 
-/// What to make of a checkpoint.
+/// The projector to make of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// The trained projector.
@@ -31,7 +31,7 @@ pub enum Variant {
     Simplified,
 }
 
-/// What the files of a checkpoint may leave open. A number that they have must not differ.
+/// Settings that the files of a checkpoint may leave open. A number that they have must not differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointOptions {
     /// The source model's name, which files leave empty.
@@ -234,7 +234,7 @@ fn check_aligned(map: &[LayerMap], source: usize, target: usize) -> Result<(), C
     Err(CheckpointError::Map { what })
 }
 
-/// What `projector_{i}.json` says: the arguments that the module was made with.
+/// The content of `projector_{i}.json`: the arguments that the module was made with.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 struct Arguments {
     source_dim: Option<usize>,

@@ -85,7 +85,7 @@ pub enum TorchError {
     /// The pickle is something else than a dictionary of tensors.
     #[error("the file holds {what} and no dictionary of tensors; save module.state_dict() alone")]
     NotAStateDict {
-        /// What it holds.
+        /// The kind of object that the file holds.
         what: String,
     },
     /// The storages are big-endian.

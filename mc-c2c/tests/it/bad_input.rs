@@ -1,4 +1,4 @@
-//! What does not fit is refused with its cause.
+//! Input that does not fit is refused with its cause.
 
 use mc_c2c::{
     ConvertError, Converter, Dtype, Identity, KvFormat, Part, Projector, WeightsError,

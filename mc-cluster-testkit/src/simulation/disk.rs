@@ -18,7 +18,7 @@ pub struct SimulatedDisk {
     sectors: Arc<Mutex<Sectors>>,
 }
 
-/// What a loss of power leaves whole.
+/// The unit that a loss of power leaves whole.
 const SECTOR: u64 = 512;
 
 type Sector = Box<[u8; SECTOR as usize]>;
@@ -27,7 +27,7 @@ type Sector = Box<[u8; SECTOR as usize]>;
 #[derive(Default)]
 struct Sectors {
     now: BTreeMap<u64, Sector>,
-    /// What was there at the last sync, of those that were written since.
+    /// The content at the last sync of sectors that were written since.
     unsynced: BTreeMap<u64, Option<Sector>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client or a master takes from its simulated host.
+//! The environment that a simulated host gives a client or a master.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Who owns each byte of each segment, as the master's effects tell it.
+//! The owner of each byte of each segment, as the master's effects tell it.
 
 mod changes;
 mod state;

@@ -182,7 +182,7 @@ impl Network {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was killed. The system of its host closes its connections.
+    /// The process was killed. The system of its host closes its connections.
     Killed,
     /// Its host lost power. Nothing there answers any more.
     PowerLost,

@@ -16,13 +16,13 @@ use super::network::{Ending, Network, Process};
 /// Bytes under way in one direction, at which a writer waits.
 const WINDOW: usize = 1 << 20;
 
-/// What both ends of a stream share.
+/// The state that both ends of a stream share.
 pub(super) struct Wire {
     processes: [Process; 2],
     ways: [Way; 2],
 }
 
-/// What one end sends to the other.
+/// One direction of a stream: the bytes that one end sends to the other.
 #[derive(Default)]
 struct Way {
     under_way: VecDeque<(Instant, Bytes)>,
@@ -34,7 +34,7 @@ struct Way {
     writer: Option<Waker>,
 }
 
-/// What follows the last piece.
+/// The event that follows the last piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WayEnd {
     Closed,

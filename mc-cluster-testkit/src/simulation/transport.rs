@@ -269,7 +269,7 @@ struct Carried {
     completion: Completion,
     operation: Operation,
     arrives: Instant,
-    /// What the place of a write belonged to when the write was submitted.
+    /// The owner of the write's place when the write was submitted.
     owner: Option<Owner>,
 }
 

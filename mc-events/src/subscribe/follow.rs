@@ -1,4 +1,4 @@
-//! What a subscriber does, without its sockets.
+//! The protocol of a subscriber, without its sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use crate::replay::{END_OF_REPLAY, ReplayRequest};
 /// Memory of a waiting message beside its payload.
 const MESSAGE_SIZE: usize = 64;
 
-/// What a subscriber learns.
+/// A change that a subscriber learns of.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Update {
@@ -20,7 +20,7 @@ pub enum Update {
     /// Objects and changes, in order. An object is as its latest event says; the same event may come
     /// twice.
     Events(Vec<Event>),
-    /// What was received is the publisher's state, up to the message before this number.
+    /// The received state is the publisher's, up to the message before this number.
     Current {
         /// The number of the next message.
         next: u64,
@@ -29,7 +29,7 @@ pub enum Update {
     Lost(io::Error),
 }
 
-/// What to do after an input.
+/// The next step after an input.
 #[derive(Debug)]
 #[must_use]
 pub enum Action {

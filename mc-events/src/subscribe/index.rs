@@ -1,4 +1,4 @@
-//! Who holds what.
+//! An index of the nodes that hold each object.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -60,7 +60,7 @@ impl Visit {
     }
 }
 
-/// What is done with a connection.
+/// A handler of accepted connections.
 pub(super) trait Serve: Send + Sync + 'static {
     /// Serves the connection to its end.
     fn serve(

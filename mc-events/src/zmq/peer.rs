@@ -23,7 +23,7 @@ pub(crate) struct Messages {
     bounds: Bounds,
 }
 
-/// What is sent.
+/// The sending half of a connection.
 pub(crate) struct Sender(WriteHalf<Box<dyn Connection>>);
 
 impl PeerSocket {

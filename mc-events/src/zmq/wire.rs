@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Length limit of a frame from a subscriber. Subscriptions and requests are shorter.
 pub(crate) const MAX_FRAME: usize = 512;
 
-/// What a message from a peer may have.
+/// Limits of a message from a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Frames; further ones are not kept.
@@ -45,7 +45,7 @@ fn invalid(problem: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, problem)
 }
 
-/// What the peer sent.
+/// A message or command from a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Incoming {
     /// The frames of a message. Those beyond the limit are not kept.

@@ -1,4 +1,4 @@
-//! What peers that nobody knows can hold of a publisher.
+//! Unknown peers can hold a bounded part of a publisher's resources.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::common::{self, LIMIT, config, replay_endpoint};
 
-/// What the publisher's owner has.
+/// The objects that the publisher's owner has.
 #[derive(Clone, Default)]
 struct Model(Arc<Mutex<BTreeMap<String, Vec<Replica>>>>);
 

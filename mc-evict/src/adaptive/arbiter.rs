@@ -7,7 +7,7 @@ const WINDOW: u32 = 8192;
 /// Uses between two looks.
 const LOOK: u32 = 64;
 
-/// What the shadows of each rule have found, and the rule that is followed.
+/// The hits of each rule's shadows, and the rule that is followed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arbiter {
     found: [u32; RULES.len()],

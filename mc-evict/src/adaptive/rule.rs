@@ -83,7 +83,7 @@ mod tests {
         things
     }
 
-    /// What each rule gives up first at `now`.
+    /// Returns the first victim of each rule at `now`.
     fn victims(classes: &[usize], now: u32) -> Vec<Handle> {
         let things = things(classes);
         RULES.iter().map(|rule| rule.victim(&things, now).unwrap()).collect()

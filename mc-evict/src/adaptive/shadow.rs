@@ -1,4 +1,4 @@
-//! What a rule would have found.
+//! A small copy of the cache, which counts the hits that a rule would have had.
 
 use alloc::vec::Vec;
 

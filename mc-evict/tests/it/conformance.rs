@@ -1,4 +1,4 @@
-//! What every policy promises, whatever its order.
+//! The promises of every policy, whatever its order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

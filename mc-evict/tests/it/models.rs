@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// What goes before what, in words.
+/// A chain is evicted from its end.
 #[test]
 fn a_chain_goes_from_its_end() {
     let mut policy = Prefix::new();

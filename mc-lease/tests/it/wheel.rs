@@ -58,7 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
 #[derive(Default)]
 struct Pair {
     wheel: TimerWheel<usize>,
-    /// What is live, in the order in which it must come.
+    /// The live timers, in the order in which they must expire.
     model: BTreeMap<(Time, usize), ()>,
     /// Every timer ever scheduled; its number is its token.
     keys: Vec<(TimerKey, Time)>,

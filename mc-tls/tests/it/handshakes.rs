@@ -114,7 +114,7 @@ impl Authority {
     }
 }
 
-/// What a server learns of its client.
+/// The facts that a server learns of its client.
 #[derive(Debug, PartialEq, Eq)]
 struct Met {
     names: Vec<Box<str>>,

@@ -82,7 +82,7 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-/// What is promised of every strategy with its default settings.
+/// Checks the promises of every strategy with its default settings.
 fn conforms(name: &str, strategy: &dyn DynAllocationStrategy, case: &Case) {
     let offered = order(strategy, case.request());
     assert_eq!(offered, order(strategy, case.request()), "{name}: equal requests, equal answers");
@@ -104,7 +104,7 @@ fn conforms(name: &str, strategy: &dyn DynAllocationStrategy, case: &Case) {
     assert_eq!(candidates.next(), None, "{name}: what has ended stays so");
 }
 
-/// What is promised of a strategy that tries a number of others at random or in turn.
+/// Checks the promises of a strategy that tries a number of others at random or in turn.
 fn tries_as_many_as_promised(
     strategy: &dyn DynAllocationStrategy,
     retries: usize,

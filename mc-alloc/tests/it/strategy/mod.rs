@@ -1,4 +1,4 @@
-//! What every strategy keeps to, and what each is chosen for.
+//! The promises of every strategy, and the purpose of each.
 
 mod conformance;
 mod order;

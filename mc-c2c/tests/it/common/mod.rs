@@ -1,4 +1,4 @@
-//! What the tests share: results compared with those of others, and archives.
+//! Helpers of the tests: comparisons with the results of others, and archives.
 
 #![cfg_attr(not(feature = "torch"), allow(dead_code, reason = "the tests of `torch` use the rest"))]
 

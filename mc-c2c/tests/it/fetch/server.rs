@@ -9,7 +9,7 @@ use std::thread;
 /// The most bytes of a request's head.
 const MAX_HEAD: u64 = 64 << 10;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) path: String,
@@ -47,7 +47,7 @@ impl Request {
     }
 }
 
-/// What happens after the body.
+/// The way a response ends after its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The next request.

@@ -114,7 +114,7 @@ fn a_proxy_of_the_environment_is_for_other_hosts() {
     assert!(proxy.requests() >= 1);
 }
 
-/// What a server needs to be trusted: its settings, and the PEM file of its authority.
+/// Makes an authority for a trusted server: the server's settings, and the authority's PEM file.
 fn authority(directory: &Path) -> Arc<ServerConfig> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! What a server that does everything right, or less, is asked for.
+//! The requests that a download makes of a server that does everything right, or less.
 
 use std::fs;
 use std::num::NonZeroUsize;

@@ -14,9 +14,9 @@ const KEPT: usize = 1 << 17;
 /// How a master begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// It knows nothing of what was before.
+    /// The master begins without any metadata.
     Empty,
-    /// It goes on from a journal.
+    /// The master goes on from a journal.
     Journal {
         /// The term that it begins.
         term: Epoch,

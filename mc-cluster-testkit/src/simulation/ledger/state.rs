@@ -1,4 +1,4 @@
-//! What a ledger knows, and how effects change it.
+//! The state of a ledger, and how effects change it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -14,7 +14,7 @@ use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Sequence};
 use super::changes::{Changes, What};
 use crate::simulation::clock::virtual_time;
 
-/// What a range of a segment belongs to.
+/// The put or transfer that a range of a segment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The put that the range was granted to.
@@ -106,7 +106,7 @@ pub(super) struct Readable {
     pub(super) stored: Duration,
     /// When the key's value before it was stored.
     pub(super) stored_before: Duration,
-    /// It was in a file or on a disk when the master began to lead.
+    /// Whether the object was in a file or on a disk when the master began to lead.
     pub(super) has_files: bool,
     /// When the put was called whose client was told that it is stored.
     pub(super) acknowledged: Option<Duration>,

@@ -130,8 +130,8 @@ fn zipf_with_scans(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     requests
 }
 
-/// What was used lately is used again: the place in the order of recency is drawn,
-/// small ones more often; LRU is the best there is.
+/// Requests for recently used blocks: the place in the order of recency is drawn, small ones more
+/// often; LRU is the best there is.
 fn recent(random: &mut Random, accesses: usize) -> Vec<Vec<u32>> {
     let items = (accesses / 40).max(2);
     let mut order: Vec<u32> = (0..items as u32).collect();
