@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a model would have computed: bf16 numbers between -1 and 1.
+/// A stand-in for the cache that a model computes: bf16 numbers between -1 and 1.
 fn cache(seed: usize) -> Bytes {
     let number = |at: usize| ((at * 31 + seed * 17) % 200) as f32 / 100.0 - 1.0;
     let bytes = |at| ((number(at).to_bits() >> 16) as u16).to_le_bytes();

@@ -90,10 +90,10 @@ pub(crate) struct Convert {
     pub(crate) models: Models,
 }
 
-/// What files may leave open.
+/// Properties that files may leave open.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Models {
-    /// What to make of a checkpoint [default: full].
+    /// The projector to make of a checkpoint [default: full].
     #[arg(long = "variant", value_name = "VARIANT", help_heading = "Models")]
     pub(crate) variant: Option<VariantArg>,
     /// Name of the source model.

@@ -40,7 +40,7 @@ pub fn parse_from<P: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> 
 pub struct Parsed<P> {
     /// The program's own flags.
     pub args: P,
-    /// What the user must know of the flags without effect, a line each.
+    /// Warnings about the flags without effect, a line each.
     pub warnings: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ pub enum Refusal {
     Unsupported {
         /// The flag with its value.
         flag: String,
-        /// What is lacking, and what to use instead.
+        /// The missing ability, and what to use instead.
         why: String,
     },
     /// A file of flags is refused.

@@ -82,10 +82,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseDurationError {
-    /// It is no whole number with a known suffix.
+    /// The text is not a whole number with a known suffix.
     #[error("expected milliseconds or a suffix, such as 5000, 250ms, 5s, 30m or 2h")]
     Malformed,
-    /// It does not fit in 64 bits of milliseconds.
+    /// The duration does not fit in 64 bits of milliseconds.
     #[error("the duration is too long")]
     TooLong,
 }
@@ -129,10 +129,10 @@ pub fn parse_positive_size(text: &str) -> Result<ByteSize, ParsePositiveSizeErro
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParsePositiveSizeError {
-    /// It is no size.
+    /// The text is not a size.
     #[error("{0}")]
     Malformed(ParseByteSizeError),
-    /// It is zero.
+    /// The size is zero.
     #[error("it must be at least one byte; write a size such as 64KB or 4GB")]
     Zero,
 }

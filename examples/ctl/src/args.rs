@@ -115,7 +115,7 @@ pub(crate) enum Quota {
     },
 }
 
-/// What becomes of a tenant's quota.
+/// The change of a tenant's quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewQuota {
     Bytes(ByteSize),

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const TAKE_OVER: Duration = Duration::from_secs(15);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a master said, or why it said nothing.
+/// The status that a master reported, or the reason why it reported none.
 type Said = Result<HaStatus, String>;
 
 pub(crate) async fn ha(

@@ -54,7 +54,7 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is read at most of a value when the caller may not see the segments.
+/// The most bytes read of a value when the caller may not see the segments.
 const LARGEST_UNSEEN: u64 = 64 << 30;
 
 /// The value to put. What comes from a file or a pipe is read up to the size of

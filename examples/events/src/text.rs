@@ -1,4 +1,4 @@
-//! What is printed.
+//! The program's output.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};

@@ -19,7 +19,7 @@ pub const VERSION: u32 = 1;
 /// The longest line in bytes.
 pub const LINE_LIMIT: usize = 64 << 10;
 
-/// What a client calls.
+/// A client's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -37,17 +37,17 @@ pub enum Call {
     Remove,
 }
 
-/// What the client was told.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
+    /// The call was carried out.
     Done,
     /// There is an object already.
     Existing,
     /// There was no object to remove.
     Absent,
-    /// It was refused and changed nothing.
+    /// The call was refused and changed nothing.
     Refused,
     /// An error, after which it may have happened.
     Unknown,
@@ -61,7 +61,7 @@ pub enum Answer {
     Exist(bool),
 }
 
-/// What an operation came to, by its call and its answer.
+/// The outcome of an operation, by its call and its answer.
 enum Told {
     Operation(Action, Outcome),
     /// A call that changes nothing and failed.

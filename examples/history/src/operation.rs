@@ -137,19 +137,19 @@ impl Action {
     }
 }
 
-/// What the client knows about the effect of a call. That of calls that change nothing is
+/// The client's knowledge about the effect of a call. That of calls that change nothing is
 /// [`Done`](Self::Done).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was acknowledged.
+    /// The call was acknowledged.
     Done,
     /// A put found an object and changed nothing.
     Existing,
     /// A removal found no object.
     Absent,
-    /// It was refused, for want of space or because of a lease, and changed nothing.
+    /// The call was refused, because there was no space or because of a lease, and changed nothing.
     Refused,
-    /// It failed or never ended: it may have happened, may happen shortly, or never.
+    /// The call failed or never ended: it may have happened, may happen shortly, or never.
     Unknown,
 }
 
@@ -162,7 +162,7 @@ pub struct Operation {
     pub key: u32,
     /// The call.
     pub action: Action,
-    /// What the client knows about its effect.
+    /// The client's knowledge about the effect.
     pub outcome: Outcome,
     /// A moment before the call.
     pub begin: Moment,

@@ -1,4 +1,4 @@
-//! What a check found, in words or as JSON.
+//! The findings of a check, in words or as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -36,7 +36,7 @@ pub(crate) struct C2cArgs {
 }
 
 impl C2cArgs {
-    /// What clients are told; `None` when they convert nothing.
+    /// Returns the settings for clients; `None` when they convert nothing.
     pub(crate) fn settings(&self) -> Result<Option<C2cSettings>, C2cError> {
         if !self.enable_c2c {
             return Ok(None);

@@ -68,8 +68,8 @@ pub(crate) struct ClusterArgs {
     /// acknowledged changes that it lacks; never for none [default: 10s].
     #[arg(long = "unclean_takeover_after", value_name = "DURATION|never", value_parser = parse_patience)]
     unclean_takeover_after: Option<Patience>,
-    /// What a standby that takes over without being in sync may lack at most: the last leader must have
-    /// made it within this time.
+    /// The most that a standby may lack when it takes over without being in sync: the last leader
+    /// must have made it within this time.
     #[arg(long = "unclean_takeover_bound", value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     unclean_takeover_bound: Duration,
     /// Time in which the masters of a cluster that has no record of any leader should have started.

@@ -302,7 +302,7 @@ fn announce(address: SocketAddr, threads: usize, events: &str) {
 /// The ports over HTTP, which stay open from one term to the next.
 struct Pages {
     shown: Arc<RwLock<Shown>>,
-    /// Who may call the master, which holds for the pages, too.
+    /// The access list of the master, which holds for the pages, too.
     list: Option<Arc<dyn Authenticate>>,
     stop: watch::Sender<()>,
     metrics_address: SocketAddr,

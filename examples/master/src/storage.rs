@@ -215,8 +215,8 @@ impl StorageArgs {
         }
     }
 
-    /// What clients are told of the shared tier. Makes its directory; when that fails, the failure is
-    /// logged, since the directory need not be mounted on the master's host.
+    /// Returns the settings of the shared tier for clients. Makes its directory; when that fails,
+    /// the failure is logged, since the directory need not be mounted on the master's host.
     pub(crate) fn settings(
         &self,
         cluster_id: Option<&str>,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::program::{PROGRAMS, Program};
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// One of the programs, with the command line for it.
@@ -20,7 +20,7 @@ pub(crate) enum Command {
     Version,
     /// Nothing.
     Missing,
-    /// What is none of the programs.
+    /// The name belongs to none of the programs.
     Unknown {
         name: String,
         nearest: Option<&'static str>,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub(crate) struct Program {
     /// Its name without `mc-`.
     pub(crate) name: &'static str,
-    /// What it does, for the list of all.
+    /// The purpose of the program, for the list of all.
     pub(crate) about: &'static str,
     /// Does what a command line, program name first, asks for.
     pub(crate) main: fn(Vec<OsString>) -> ExitCode,

@@ -77,7 +77,7 @@ impl Cluster {
         self.address
     }
 
-    /// What was read from the disks of the nodes, and what went wrong there.
+    /// Returns the use of the nodes' disks: bytes read, and failures.
     pub(crate) fn disk_use(&self) -> TierUse {
         let mut all = TierUse::default();
         for node in &self.nodes {

@@ -22,7 +22,7 @@ pub(crate) struct Setting {
     pub(crate) nodes: u64,
     pub(crate) replicas: u32,
     pub(crate) workers: u32,
-    /// What lies below memory; JSON's null without it.
+    /// The tier below memory; JSON's null without one.
     pub(crate) tier: Option<TierKind>,
 }
 

@@ -123,7 +123,7 @@ impl TierDirectory {
     }
 }
 
-/// What clients counted of a tier.
+/// The clients' counters of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TierUse {
     /// Bytes read from it.

@@ -1,4 +1,4 @@
-//! What the clients saw, in the order in which they saw it.
+//! The operations of the clients, in the order in which they saw them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ pub(crate) enum Call {
     Exist,
 }
 
-/// What a client knows when a call has ended.
+/// The client's knowledge when a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Of a call that changes something.

@@ -69,7 +69,7 @@ pub(crate) struct Masters {
     _judge: HostClock,
 }
 
-/// What the masters share with those who watch them.
+/// The state that the masters share with their observers.
 #[derive(Clone)]
 struct Shared {
     network: Arc<Network>,
@@ -94,7 +94,7 @@ struct Leader {
     host: usize,
     /// When it was last told to hand over, and agreed.
     told: Option<Duration>,
-    /// It has handed over as it was told to.
+    /// Whether the master has handed over as it was told to.
     has_handed_over: bool,
     state: Arc<mc_meta::Master>,
     report: Option<Arc<dyn HaReport>>,
@@ -107,7 +107,7 @@ struct MasterHost {
     clock: HostClock,
     /// Outlives the process.
     journal: RefCell<SimulatedJournal>,
-    /// What it was some time ago.
+    /// An earlier state of the journal.
     old: RefCell<SimulatedJournal>,
     running: RefCell<Option<Running>>,
     was_killed: Cell<bool>,

@@ -1,4 +1,4 @@
-//! What a simulation does: its size, its load and its faults, all from one seed.
+//! The plan of a simulation: its size, its load and its faults, all from one seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Plan {
     /// Whether each node has a disk of its own for objects that leave its memory.
     #[serde(default)]
     pub has_disks: bool,
-    /// What the applications do.
+    /// The load of the applications.
     #[serde(default)]
     pub load: Load,
     /// Nodes: each contributes memory and runs applications.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub pace: Duration,
     /// How bad the network is most of the time.
     pub network: Roughness,
-    /// What goes wrong, in the order of its time.
+    /// The faults, in the order of their time.
     pub faults: Vec<Fault>,
     /// Whether the history has a line for each effect of the master.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct Fault {
     /// How long it lasts.
     #[serde(rename = "lasts_ms", with = "in_millis")]
     pub lasts: Duration,
-    /// What happens.
+    /// The kind of fault.
     pub what: What,
 }
 
@@ -304,7 +304,7 @@ impl What {
 }
 
 impl What {
-    /// What only happens where several masters are.
+    /// Draws a fault that needs several masters.
     fn of_members(random: &Random) -> Self {
         match random.below(4) {
             0 => Self::HandOver,
@@ -319,7 +319,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What the applications of a cluster do.
+/// The load of a cluster's applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Load {
     /// Random operations on few keys, so that applications meet.
@@ -332,7 +332,7 @@ pub enum Load {
 /// The masters of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MasterKind {
-    /// One that knows nothing when it is started again.
+    /// One master, which begins without metadata when it is started again.
     Alone,
     /// One with a journal.
     Journaled,
@@ -441,10 +441,10 @@ mod in_millis {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// It has too few or too many nodes.
+    /// The plan has too few or too many nodes.
     #[error("a plan has 1 to {MAX_NODES} nodes, and this one {0}")]
     Nodes(u32),
-    /// It takes too long.
+    /// The plan takes too long.
     #[error("a plan takes 1 ms to 30 days, and this one {0:?}")]
     Time(Duration),
     /// A fault names a node that is not there.

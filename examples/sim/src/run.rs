@@ -17,7 +17,7 @@ use crate::history::{Digest, History};
 use crate::plan::Plan;
 use crate::world::World;
 
-/// What came of a simulation.
+/// The outcome of a simulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -41,7 +41,7 @@ pub struct Report {
     pub digest: Digest,
     /// Lines of the history.
     pub lines: u64,
-    /// What was found.
+    /// The violations that were found.
     pub violations: Vec<String>,
 }
 
@@ -141,8 +141,8 @@ fn drop_panic(panic: Box<dyn Any + Send>) -> Vec<String> {
     Vec::new()
 }
 
-/// What the histories are held to: objects may be evicted and nodes may be away, but nothing that
-/// was replaced or removed comes back, unless that was undone.
+/// The rules for the histories: objects may be evicted and nodes may be away, but nothing that was
+/// replaced or removed comes back, unless that was undone.
 fn rules(undoable: Vec<Window>, undone: BTreeMap<u32, Vec<Window>>) -> Rules {
     Rules {
         undoable,

@@ -17,7 +17,7 @@ const LINES: usize = 60;
 pub struct Shrunk {
     /// The smallest plan found that fails.
     pub plan: Plan,
-    /// What comes of it.
+    /// The report of that simulation.
     pub report: Report,
     /// The last lines of its history, with the effects of the master.
     pub last_lines: Vec<String>,

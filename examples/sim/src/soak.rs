@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::plan::Plan;
 use crate::run::{Report, node_hours, run};
 
-/// What came of many simulations.
+/// The outcome of many simulations.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Soak {

@@ -1,4 +1,4 @@
-//! What the applications on a node do.
+//! The applications on a node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,7 +25,7 @@ const LONGEST_OPERATION: Duration = Duration::from_secs(300);
 /// How long exist and get protect an object.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
-/// What one application of a node needs.
+/// The parts of one application of a node.
 pub(crate) struct Application {
     pub(crate) node: u32,
     pub(crate) client: Client,
@@ -294,7 +294,7 @@ impl Application {
     }
 }
 
-/// What came of a put that failed.
+/// Returns the outcome of a put that failed.
 pub(crate) fn of_put(error: &PutError) -> Outcome {
     match error {
         // The master keeps no part of what it refuses at the start. What it refuses at the end was

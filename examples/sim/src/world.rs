@@ -28,8 +28,8 @@ use crate::plan::{Fault, Load, Plan, QUIET, Roughness, What};
 use crate::requests::Requests;
 use crate::workload::Application;
 
-/// What each node contributes: more than all values need, or, in each second simulation, so little
-/// that objects are evicted.
+/// The bytes that each node contributes: more than all values need, or, in each second simulation,
+/// so little that objects are evicted.
 const SEGMENTS: [ByteSize; 2] = [ByteSize::kib(256), ByteSize::kib(24)];
 
 /// Whether a node tells when its reads are over. Older clients do not.
@@ -98,7 +98,7 @@ fn node_host(node: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, b, c, d)
 }
 
-/// What the simulation is made of.
+/// The parts of the simulation.
 pub(crate) struct World {
     plan: Plan,
     random: Random,

@@ -1,4 +1,4 @@
-//! Who gets in, when the master asks.
+//! The callers that a master with an access list admits.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,8 @@ use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, 
 
 use crate::support::{DEADLINE, Master, ctl, run, start};
 
-/// What a master answers to somebody who says this: a cause, or that they are in.
+/// Returns the master's answer to a client with this token and tenant: a cause, or that it is
+/// admitted.
 fn knock(mut stream: impl Read + Write, token: &str, tenant: &str) -> Result<(), ErrorCode> {
     let token = token.as_bytes().into();
     let hello = Hello { token, tenant: tenant.into(), ..Hello::default() };

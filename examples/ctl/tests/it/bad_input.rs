@@ -1,5 +1,4 @@
-//! What is wrong is refused in one line that says what to do, and disturbs
-//! nobody else.
+//! Bad input is refused in one line that says what to do, and disturbs no other client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

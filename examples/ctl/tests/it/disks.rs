@@ -142,7 +142,8 @@ fn what_is_on_the_disk_of_a_node_that_is_killed_is_read_from_the_next_one() {
     }
 }
 
-/// It is written at its first get, and what nobody gets is not.
+/// With `second_use` an object is written to the disk at its first get, and one without a get
+/// never.
 #[test]
 fn a_disk_has_what_was_used_again_when_the_master_says_so() {
     let directory = tempfile::tempdir().unwrap();

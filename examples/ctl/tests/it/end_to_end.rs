@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 /// An answer about a dead node must come before anybody would think of a hang.
 const PROMPT: Duration = Duration::from_secs(10);
-/// What a signal may take to end a program.
+/// The most time that a signal may take to end a program.
 const END: Duration = Duration::from_secs(3);
 
 /// A pure client of the cluster, as an inference process would embed it.
@@ -40,7 +40,7 @@ fn start_client(runtime: &Runtime, builder: ClientBuilder) -> Client {
     runtime.block_on(builder.connect()).expect("a running master")
 }
 
-/// What `mc-ctl stat --json` says of the cluster or of one key.
+/// Returns the output of `mc-ctl stat --json` about the cluster or one key.
 fn stat(master: &str, key: Option<&str>) -> Value {
     let args: Vec<&str> = ["stat", "--json"].into_iter().chain(key).collect();
     serde_json::from_slice(&ctl(master, &args).assert_ok().out).expect("JSON")
@@ -593,7 +593,7 @@ fn files_go_in_and_come_out() {
     }
 }
 
-/// What the table of segments says of one of them.
+/// Returns the state of a segment in the table of segments.
 fn shown_state(shown: &str, name: &str) -> String {
     let row = shown.lines().find(|line| line.split_whitespace().next() == Some(name));
     let row = row.unwrap_or_else(|| panic!("no {name} in {shown}"));

@@ -1,4 +1,4 @@
-//! What nodes keep: their memory while a master refuses them, and that they were drained.
+//! The state that nodes keep: their memory while a master refuses them, and that they were drained.
 
 use std::fs;
 

@@ -23,7 +23,7 @@ use crate::support::{Cluster, DEADLINE, Node};
 const OBJECT: usize = 40 << 20;
 const SEGMENT: &str = "64MB";
 
-/// What is under way of the late write when it is held up.
+/// The bytes of the late write that are under way when it is held up.
 const BEGUN: u64 = 1 << 20;
 
 fn rounds() -> u32 {

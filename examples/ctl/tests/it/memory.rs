@@ -1,4 +1,4 @@
-//! What servers take for a while goes back to the system.
+//! Memory that servers use for a while returns to the system.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use mc_testkit::{Program, content, eventually_blocking};
 
 use crate::support::{DEADLINE, Master, Node};
 
-/// What a server may have more than before.
+/// The most memory that a server may have more than before.
 const SLACK: u64 = 20 << 20;
 
 /// A connection that is welcome.

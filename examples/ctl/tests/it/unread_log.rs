@@ -8,7 +8,7 @@ use mc_testkit::{binary, eventually_blocking};
 
 use crate::support::{DEADLINE, Master, ctl, free_port, page};
 
-/// What a pipe holds that nobody reads.
+/// The capacity of a pipe without a reader.
 const PIPE: usize = 64 << 10;
 
 /// Kills the program when it is dropped.

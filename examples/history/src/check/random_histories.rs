@@ -10,7 +10,7 @@ use crate::{Action, Moment, Operation, Outcome, ValueId, Window};
 
 const LATE: u64 = 4;
 
-/// What a history is made of.
+/// The settings of a random history.
 struct Kind {
     rules: Rules,
     /// Whether there are operations that tell only whether there is an object.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Answer, Call, FORMAT, LINE_LIMIT, Line, Told, VERSION};
 use crate::{Moment, Operation, Outcome, Window};
 
-/// What some logs tell.
+/// The operations of several logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// All operations, log by log.

@@ -22,7 +22,7 @@ const LONGEST: usize = 20_000;
 /// Time between a client's operations.
 const PACE: Duration = Duration::from_millis(8);
 
-/// What all clients have seen.
+/// The observations of all clients.
 #[derive(Default)]
 pub(crate) struct Record {
     operations: Mutex<Vec<Operation>>,

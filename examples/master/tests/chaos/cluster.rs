@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 pub(crate) struct Master {
     pub(crate) program: Option<Program>,
-    /// What its programs before this one have logged.
+    /// The logs of its programs before this one.
     logs: String,
     /// Whether it may end by itself, because its disk is or was full.
     may_end: bool,

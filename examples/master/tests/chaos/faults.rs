@@ -1,4 +1,4 @@
-//! What goes wrong, at random.
+//! Random faults.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ impl Fault {
     }
 }
 
-/// What inflicts faults.
+/// The thread that inflicts faults.
 pub(crate) struct Chaos<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) watch: &'a Watch,

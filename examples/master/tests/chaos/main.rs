@@ -52,7 +52,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// journal (100 ms), and as much again for a machine on which everything takes longer.
 const UNDONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What acknowledgements promise.
+/// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Sync,
@@ -125,7 +125,8 @@ fn sync_masters_in_namespaces_undo_nothing() {
     }
 }
 
-/// Says so past the harness, which shows what is printed by failing tests alone.
+/// Prints that a test is skipped, past the harness, which shows what is printed by failing tests
+/// alone.
 fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "left out: {what}");
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::MASTERS;
 
-/// What a master is connected to.
+/// The other end of a master's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Etcd,
@@ -59,7 +59,7 @@ pub(crate) struct Loopback {
 /// Each master in a network namespace of its own, on a bridge whose other end is this host's, where
 /// packets are dropped by blackholes.
 pub(crate) struct Spaces {
-    /// What undoes the cuts.
+    /// The commands that undo the cuts.
     mend: Mutex<Vec<Vec<String>>>,
 }
 
@@ -130,7 +130,7 @@ impl Network {
         ]
     }
 
-    /// What starts a program where this master is.
+    /// Returns the command that starts a program on a master's host.
     pub(crate) fn launcher(&self, master: usize) -> Vec<String> {
         match self {
             Self::Loopback(_) => Vec::new(),

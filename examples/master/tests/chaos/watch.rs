@@ -1,4 +1,4 @@
-//! Who leads, as the masters' own pages say, all the time.
+//! Watches who leads, by the masters' own pages, all the time.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

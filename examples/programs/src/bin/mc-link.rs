@@ -1,4 +1,4 @@
-//! What stands for one of the programs where links cannot be: copied under a program's name
+//! A small program that replaces links where there cannot be any: copied under a program's name
 //! beside `mc-store`, it becomes that program.
 
 #![forbid(unsafe_code)]

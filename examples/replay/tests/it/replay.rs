@@ -26,7 +26,7 @@ fn shipped(limit: usize) -> Vec<Vec<u64>> {
     text.lines().take(limit).map(ids).collect()
 }
 
-/// What a cache that never forgets and one worker give.
+/// The hits of a cache that never forgets, with one worker.
 struct Ideal {
     blocks: u64,
     hits: u64,

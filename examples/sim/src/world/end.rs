@@ -1,4 +1,5 @@
-//! What has to be so when nothing has gone wrong for long, and then beside one medium that is bad.
+//! The checks at the end, when nothing has gone wrong for long, and then beside one medium that is
+//! bad.
 
 use std::time::Duration;
 

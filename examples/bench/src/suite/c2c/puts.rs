@@ -1,4 +1,4 @@
-//! What conversions cost the puts whose objects are converted, and others.
+//! The cost of conversions for the puts whose objects are converted, and for others.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

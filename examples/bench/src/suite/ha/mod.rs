@@ -1,4 +1,4 @@
-//! What it costs to keep a master's metadata, and how soon it is back.
+//! The cost of keeping a master's metadata, and the time until it is back.
 
 mod bytes;
 mod failover;

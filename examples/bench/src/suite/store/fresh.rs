@@ -1,4 +1,4 @@
-//! What a put takes into memory that nobody has written yet.
+//! The time of a put into memory that was never written.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

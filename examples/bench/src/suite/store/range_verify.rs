@@ -1,5 +1,5 @@
-//! What it costs that parts of values can be verified: puts whose writer notes and tells the
-//! checksums of the slices' fronts, beside puts that tell one checksum.
+//! The cost of verifiable parts of values: puts whose writer notes and tells the checksums of the
+//! slices' fronts, beside puts that tell one checksum.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -24,7 +24,7 @@ const CHUNK: usize = 256 << 10;
 pub(crate) struct Pace {
     /// Connections from this address are.
     pub(super) slow: IpAddr,
-    /// What they get.
+    /// Their rate.
     pub(super) bytes_per_s: u64,
 }
 

@@ -26,7 +26,7 @@ struct Reads {
     bw_bytes: f64,
 }
 
-/// What fio reads.
+/// The reads that fio makes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading<'a> {
     pub(super) file: &'a Path,

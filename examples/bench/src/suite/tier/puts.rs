@@ -1,4 +1,4 @@
-//! What the shared tier costs those who put objects.
+//! The cost of the shared tier for puts.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -63,7 +63,7 @@ struct Filled {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Reopened {
     seconds: f64,
-    /// What the memory of the process has grown by.
+    /// The growth of the process's memory.
     bytes: u64,
 }
 

@@ -298,8 +298,8 @@ impl Remote {
         report.add(raw.with("placement", place.name()).with("beside", size))
     }
 
-    /// What iperf3 says of one stream, and ours in turns with it. Its sender sends one
-    /// buffer again and again; so do we then, out of 16 MiB of the region.
+    /// Measures one stream by iperf3, and ours in turns with it. Its sender sends one buffer again
+    /// and again; so do we then, out of 16 MiB of the region.
     fn against_iperf<W: Write>(
         &self,
         place: Placement,

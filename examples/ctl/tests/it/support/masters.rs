@@ -64,7 +64,7 @@ impl Cluster {
         master
     }
 
-    /// What a member says of itself; `None` when it says nothing.
+    /// Returns the status page of a member; `None` when it does not answer.
     pub(crate) fn status(&self, member: usize) -> Option<Value> {
         let said = ctl(&self.address(member), &["ha", "status", "--json"]);
         let own = format!("\"member\":\"m{member}\"");
