@@ -1,6 +1,6 @@
-//! What a journal costs, and how fast a master comes back from it:
-//! `cargo run --release -p mc-ha --features sled --example journal [OBJECTS] [DIRECTORY [no-snapshot]]`.
-//! A directory stays; one that is there is only read.
+//! Measures the cost of a journal, and how fast a master comes back from it: `cargo run --release
+//! -p mc-ha --features sled --example journal [OBJECTS] [DIRECTORY [no-snapshot]]`. A directory
+//! stays; one that is there is only read.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What every [`MetadataJournal`] has to do. For tests of an implementation:
+//! The suite that every [`MetadataJournal`] must pass. For tests of an implementation:
 //!
 //! ```
 //! use mc_ha::{MemoryJournal, conformance};

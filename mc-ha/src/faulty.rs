@@ -24,7 +24,7 @@ pub struct FaultyJournal<J> {
     changed: Condvar,
 }
 
-/// What a [`FaultyJournal`] does wrong.
+/// The faults of a [`FaultyJournal`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {

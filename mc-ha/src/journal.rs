@@ -1,4 +1,4 @@
-//! What keeps batches of records and snapshots.
+//! Storage for batches of records and for snapshots.
 
 use core::fmt;
 use core::ops::ControlFlow;
@@ -153,10 +153,11 @@ pub trait SnapshotWriter: Send {
     fn finish(self: Box<Self>) -> Result<SnapshotInfo, JournalError>;
 }
 
-/// What is known of a snapshot without reading it.
+/// A description of a snapshot, which is known without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
-    /// It holds everything up to here. What happened while it was made may be in it, or not.
+    /// The snapshot holds every change up to this position. What happened while it was made may be
+    /// in it, or not.
     pub at: Position,
     /// Its size.
     pub bytes: u64,
@@ -164,7 +165,7 @@ pub struct SnapshotInfo {
     pub finished: SystemTime,
 }
 
-/// What a journal takes of its medium.
+/// The bytes that a journal takes of its medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalUsage {
     /// Bytes of batches, with what the medium needs beside them.
@@ -179,7 +180,7 @@ pub struct JournalUsage {
 pub struct DamagedBatch {
     /// Where it stood, as the medium says.
     pub at: Position,
-    /// What is wrong with it.
+    /// The fault of the batch.
     pub source: BatchError,
 }
 
@@ -198,7 +199,7 @@ pub enum JournalError {
     /// A batch does not follow the last one.
     #[error("a batch that begins after {after} was appended, but the journal ends at {last}")]
     Gap {
-        /// What the batch follows.
+        /// The position that the batch follows.
         after: Position,
         /// Where the journal ends.
         last: Position,
@@ -240,7 +241,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         reason: String,
     },
     /// There is no such snapshot.
@@ -252,7 +253,7 @@ pub enum JournalError {
     /// A file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The file or directory.
         path: PathBuf,

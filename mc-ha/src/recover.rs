@@ -46,7 +46,7 @@ struct Attempt {
     patience: u64,
 }
 
-/// What was read to make a [`Replica`].
+/// The input that was read to make a [`Replica`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayReport {
@@ -62,7 +62,7 @@ pub struct ReplayReport {
     pub damages: Vec<Damage>,
 }
 
-/// What could not be read.
+/// A part of a journal or snapshot that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -74,7 +74,7 @@ pub enum Damage {
     Batch {
         /// Its last effect.
         at: Position,
-        /// What is wrong with it.
+        /// The fault of the batch.
         reason: BatchError,
     },
     /// A part of a snapshot.
@@ -82,7 +82,7 @@ pub enum Damage {
     Snapshot {
         /// The snapshot.
         at: Position,
-        /// What is wrong with it.
+        /// The fault of the part.
         reason: BatchError,
     },
     /// A snapshot has no end.
@@ -325,7 +325,7 @@ impl Replica {
         self.position
     }
 
-    /// What was read.
+    /// Returns the report of the input that was read.
     #[must_use]
     pub fn report(&self) -> &ReplayReport {
         &self.report

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::journal::JournalError;
 
-/// Says of which file an error is.
+/// Adds the file to an error.
 pub(super) trait At<T> {
     fn at(self, what: &'static str, path: &Path) -> Result<T, JournalError>;
 }

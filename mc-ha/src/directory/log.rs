@@ -31,14 +31,14 @@ const SEGMENT: usize = 2 << 20;
 const CLOSING: Duration = Duration::from_secs(10);
 const CLOSING_PAUSE: Duration = Duration::from_millis(5);
 
-/// What stands before each batch of a database, drawn when the database is made.
+/// The bytes before each batch of a database, drawn when the database is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mark(pub(super) u64);
 
 impl Mark {
     const LEN: usize = 8;
 
-    /// One that nobody can guess.
+    /// Draws a mark that cannot be guessed.
     pub(super) fn draw() -> io::Result<Self> {
         Ok(Self(getrandom::u64()?))
     }

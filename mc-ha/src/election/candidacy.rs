@@ -26,12 +26,12 @@ pub struct CandidacySettings {
     /// loses what it lacks. `None`: never. It must have followed the last leader, and lack no more than
     /// [`unclean_bound`](Self::unclean_bound).
     pub unclean_takeover_after: Option<Duration>,
-    /// What a member that takes over uncleanly may lack at most, as the time in which the last leader
-    /// made it.
+    /// The most that a member may lack when it takes over uncleanly, as the time in which the last
+    /// leader made it.
     pub unclean_bound: Duration,
-    /// What a member that is recorded as in sync may lack of the last leader's journal, as the time in
-    /// which that made it: more than the standbys in sync ever do. One that lacks more has lost a part
-    /// of its journal.
+    /// The most that a member in the in-sync set may lack of the last leader's journal, as the time
+    /// in which that leader made it: more than the standbys in sync ever do. One that lacks more
+    /// has lost a part of its journal.
     pub sync_slack: Duration,
     /// Time without a leader and without any record of one, until which all members should have
     /// registered.
@@ -61,7 +61,7 @@ impl Default for CandidacySettings {
     }
 }
 
-/// What a member does now.
+/// The next step of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Follow this leader, which may be the member itself in an earlier life.
@@ -77,7 +77,7 @@ pub enum Decision {
     },
 }
 
-/// What a member that leads is known to have.
+/// The state in which a member takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Takeover {
@@ -86,7 +86,8 @@ pub enum Takeover {
     /// Nothing is known of any leader before: the cluster begins, or its election service has lost its
     /// records.
     FirstStart,
-    /// It is not in the in-sync set: acknowledged changes are lost, so many if that is known.
+    /// The member is not in the in-sync set: acknowledged changes are lost, so many if that is
+    /// known.
     Unclean(Option<Behind>),
 }
 
@@ -94,17 +95,17 @@ pub enum Takeover {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
-    /// It is not in the in-sync set.
+    /// The member is not in the in-sync set.
     NotInSync,
     /// No leader is recorded, and others may not have registered yet.
     FirstStart,
-    /// It holds nothing, and others do, or did.
+    /// The member's journal is empty, and those of others are not, or were not.
     Empty,
     /// Its journal is of another history than the last leader's.
     OtherHistory,
     /// Its journal has nothing of the last term.
     FormerTerm,
-    /// It lacks more than it may, or more than is known.
+    /// The member lacks more than it may, or more than is known.
     TooFarBehind(Option<Behind>),
     /// The last leader has handed over to another member.
     Successor(MemberId),

@@ -36,7 +36,7 @@ pub enum ElectionError {
         endpoint: Box<str>,
         /// The user in words, or that none is set.
         user: Box<str>,
-        /// What etcd said.
+        /// The error of etcd.
         source: Cause,
     },
     /// The user may not read and write the keys of the election.
@@ -48,7 +48,7 @@ pub enum ElectionError {
         user: Box<str>,
         /// The beginning of the election's keys.
         prefix: Box<str>,
-        /// What etcd said.
+        /// The error of etcd.
         source: Cause,
     },
     /// The election service rejects a request.
@@ -58,7 +58,7 @@ pub enum ElectionError {
         endpoint: Box<str>,
         /// The call.
         call: &'static str,
-        /// What etcd said.
+        /// The error of etcd.
         source: Cause,
     },
     /// A lease has ended.
@@ -67,7 +67,7 @@ pub enum ElectionError {
     /// A file of the TLS settings cannot be used.
     #[error("the TLS settings for etcd cannot be used")]
     Tls {
-        /// What is wrong with them.
+        /// The fault of the settings.
         source: Cause,
     },
     /// A key of the election has a value that this version cannot read.
@@ -75,7 +75,7 @@ pub enum ElectionError {
     Malformed {
         /// The key.
         key: Box<str>,
-        /// What is wrong with it.
+        /// The fault of the value.
         source: Cause,
     },
     /// Another member leads.
@@ -111,7 +111,7 @@ pub enum ElectionError {
     /// The thread that talks to the election service could not be started.
     #[error("cannot start the thread of the election; check the limit of threads")]
     Thread {
-        /// What the system said.
+        /// The error of the system.
         source: Arc<std::io::Error>,
     },
     /// The election was closed.

@@ -16,7 +16,7 @@ pub struct Leadership {
     term: Box<dyn Term>,
 }
 
-/// What a term does where it is kept; for implementations of elections. Dropping it ends the term.
+/// The operations of a term, for implementations of elections. Dropping it ends the term.
 #[async_trait]
 pub trait Term: std::fmt::Debug + Send + Sync {
     /// Records the in-sync set, if the term still lasts there.

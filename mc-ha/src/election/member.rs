@@ -160,7 +160,7 @@ pub struct Progress {
     pub common: Sequence,
 }
 
-/// What a member lacks of a leader's journal.
+/// The part of a leader's journal that a member lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// Changes.

@@ -27,7 +27,7 @@ pub(super) const MAGIC: [u8; 4] = *b"MCJB";
 /// No single shard.
 pub(super) const ANY_SHARD: u32 = u32::MAX;
 
-/// What a batch is part of.
+/// The content of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchKind {
     /// The changes that a master made.
@@ -106,7 +106,7 @@ pub struct DamagedRecord {
     pub batch: Position,
     /// Its number in the batch, from 0.
     pub number: u32,
-    /// What is wrong with it.
+    /// The fault of the record.
     pub reason: &'static str,
     /// Whether its key could be read and was [wanted](RecordVisitor::wants). Of several visitors that
     /// want objects of their own, one alone is told so; other damage is told to all.
@@ -235,7 +235,7 @@ impl Batch {
         &self.bytes
     }
 
-    /// What it is part of.
+    /// Returns the kind of the batch's content.
     #[must_use]
     pub const fn kind(&self) -> BatchKind {
         self.header.kind

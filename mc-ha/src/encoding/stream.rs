@@ -14,7 +14,7 @@ const READ: usize = 1 << 20;
 #[derive(Debug)]
 pub struct BatchReader<R> {
     input: R,
-    /// What stands before each batch.
+    /// The bytes before each batch.
     mark: Vec<u8>,
     buffer: BytesMut,
     is_at_end: bool,

@@ -97,7 +97,7 @@ pub enum EtcdConfigError {
     Endpoint {
         /// The endpoint as it was written.
         endpoint: Box<str>,
-        /// What is wrong with it.
+        /// The fault of the endpoint.
         reason: &'static str,
     },
     /// The name of the cluster is not valid.

@@ -1,4 +1,4 @@
-//! What a failed call to one member of etcd means.
+//! Classifies the failure of a call to one member of etcd.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;

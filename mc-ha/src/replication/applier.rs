@@ -1,4 +1,4 @@
-//! What keeps a standby's journal.
+//! The thread that keeps a standby's journal.
 
 use core::fmt;
 use core::num::NonZeroUsize;
@@ -69,7 +69,7 @@ pub struct ApplierState {
     pub history: Option<HistoryId>,
     /// When it last got anything.
     pub heard: Option<Instant>,
-    /// What the journal took of its medium a second ago.
+    /// The bytes that the journal took of its medium a second ago.
     pub usage: JournalUsage,
     /// The journal's last snapshot then.
     pub snapshot: Option<SnapshotInfo>,

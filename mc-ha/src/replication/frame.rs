@@ -69,7 +69,7 @@ pub enum ReplicationError {
     /// The standby's journal takes nothing more of this stream.
     #[error("the standby cannot go on: {0}")]
     Applier(std::sync::Arc<ReplicationError>),
-    /// What keeps or reads the journal has ended.
+    /// The thread that keeps or reads the journal has ended.
     #[error("this master's journal is kept no more")]
     Ended,
 }
@@ -96,7 +96,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What one side says to the other.
+/// A message between leader and standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Hello { id: String, position: Position },

@@ -1,4 +1,4 @@
-//! What a leader knows of its standbys, and what it may acknowledge therefore.
+//! The leader's view of its standbys, which decides what it may acknowledge.
 
 use core::fmt;
 use core::pin::Pin;
@@ -39,7 +39,7 @@ impl Default for HubSettings {
     }
 }
 
-/// What a leader knows of one standby.
+/// The leader's view of one standby.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowerState {
@@ -71,13 +71,13 @@ pub struct Hub {
     appended: Notify,
 }
 
-/// What is read from the journal.
+/// A read of the journal that is under way.
 pub(super) type Reading<T> = Pin<Box<dyn Future<Output = Result<T, ReplicationError>> + Send>>;
 
 struct State {
     recent: VecDeque<(Instant, Batch)>,
     recent_bytes: usize,
-    /// What the first of them follows.
+    /// The position that the first of them follows.
     base: Position,
     /// The last batch that was appended.
     last: Position,

@@ -17,7 +17,7 @@ pub(super) struct OwnSnapshot<'a> {
     /// `None` when it is finished.
     writer: Option<Box<dyn SnapshotWriter + 'a>>,
     builder: BatchBuilder,
-    /// It holds everything up to here.
+    /// The snapshot holds every change up to this position.
     at: Position,
     /// The next page, and the shard of those that wait in the builder.
     next: Option<ExportCursor>,

@@ -12,7 +12,7 @@ use mc_testkit::{EtcdCluster, Input, Program, eventually, eventually_async, role
 const LIMIT: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(2);
 
-/// What a busy machine may add to a time that is measured.
+/// The most that a busy machine may add to a measured time.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A cluster whose terms end [soon](TTL).
@@ -153,7 +153,7 @@ async fn a_term_survives_a_leader_of_etcd_that_is_killed_or_frozen() {
     .await;
 }
 
-/// What is left of a term with the default lease when it was renewed a moment before.
+/// The rest of a term with the default lease that was renewed a moment before.
 const RENEWED: Duration = Duration::from_secs(5);
 
 /// `MC_ETCD_KILLS` is how often etcd's leader is killed, 3 times otherwise.

@@ -1,4 +1,4 @@
-//! What the cases share.
+//! The set-up of the cases.
 
 use std::sync::Arc;
 use std::time::Duration;

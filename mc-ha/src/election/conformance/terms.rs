@@ -8,7 +8,7 @@ use super::Cluster;
 use super::rig::{Part, at, lost, member, parts};
 use crate::election::{ElectionError, MAX_MEMBERS, MemberId, Standing, Takeover};
 
-/// What a busy machine may add to a time that is measured.
+/// The most that a busy machine may add to a measured time.
 const SLACK: Duration = Duration::from_secs(1);
 
 pub(super) async fn one_of_many_wins(cluster: Arc<dyn Cluster>) {

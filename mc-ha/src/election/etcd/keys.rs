@@ -169,7 +169,7 @@ struct ProgressValue {
     common: u64,
 }
 
-/// What is wrong with a value.
+/// The fault of a value.
 #[derive(Debug, Error)]
 enum ValueError {
     #[error("it has {0} bytes; at most {MAX_VALUE_LEN} are read")]

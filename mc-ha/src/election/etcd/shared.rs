@@ -1,4 +1,4 @@
-//! What the tasks of an election share.
+//! The state that the tasks of an election share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,8 +17,8 @@ use crate::etcd::Client;
 /// The pause between attempts that fail.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all tasks of an election share. Those tasks themselves hold its [`Etcd`] alone, so that they
-/// end when nobody needs them any more.
+/// The state that all tasks of an election share. Those tasks themselves hold its [`Etcd`] alone,
+/// so that they end when nobody needs them any more.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) etcd: Arc<Etcd>,

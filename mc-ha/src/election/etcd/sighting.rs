@@ -1,4 +1,4 @@
-//! What a member has seen of a term.
+//! A member's observations of a term.
 
 use std::time::Duration;
 

@@ -94,7 +94,7 @@ pub(super) async fn campaign(
     Ok(Leadership::new(authority, leader.member, last_unclean, Box::new(term)))
 }
 
-/// What is known when nobody leads.
+/// The state of the election while no member leads.
 struct Vacancy {
     /// The revision of the leader's key.
     written_at: i64,
@@ -152,7 +152,7 @@ struct KeptTerm {
     /// When it began.
     begun: Time,
     standing: watch::Receiver<Standing>,
-    /// What all members in sync have.
+    /// The last change that all members in sync have.
     common: Arc<AtomicU64>,
 }
 

@@ -178,7 +178,7 @@ impl Known {
         }
     }
 
-    /// What the keys say, with the leader whether or not its term is over.
+    /// Returns the view that the keys give, with the leader whether or not its term is over.
     pub(super) fn view(&self, names: &Keys) -> ClusterView {
         let mut view = ClusterView::default();
         match self.record(names) {

@@ -18,8 +18,8 @@ const THREADS: usize = 3;
 const KEYS: usize = 50;
 const BOUND: Duration = Duration::from_millis(20);
 
-/// What a child is told, and says of what it did: `put KEY` or `removed KEY`, with the
-/// microseconds from before and after.
+/// Plays a child, which reports its operations: `put KEY` or `removed KEY`, with the microseconds
+/// from before and after.
 fn play(mode: &str, directory: &Path) {
     let mut settings = WriterSettings::default();
     settings.durability = match mode {
@@ -79,7 +79,7 @@ fn micros() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64
 }
 
-/// What was said of a key last.
+/// The last report about a key.
 #[derive(Debug)]
 struct Said {
     is_put: bool,
@@ -162,7 +162,7 @@ fn nothing_that_was_acknowledged_in_sync_mode_is_lost() {
     }
 }
 
-/// What is lost was acknowledged no longer before the last acknowledgement than the bound.
+/// Lost changes were acknowledged no longer before the last acknowledgement than the bound.
 #[test]
 fn only_changes_within_the_bound_are_lost_in_async_mode() {
     if !played() {

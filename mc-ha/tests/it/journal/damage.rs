@@ -145,7 +145,8 @@ fn relative(prepared: &Prepared) -> Vec<PathBuf> {
     files(root).iter().map(|path| path.strip_prefix(root).unwrap().into()).collect()
 }
 
-/// What is lost without being named: what a crash could have cut off, too.
+/// Returns whether the objects lost without being named are those that a crash could have cut off,
+/// too.
 fn is_at_the_end(prepared: &Prepared, lost: &BTreeSet<String>) -> bool {
     let mut in_order = names("a", 300);
     in_order.extend(names("b", 300));
@@ -347,7 +348,7 @@ fn a_read_only_directory_is_refused_and_named() {
     set(0o700);
 }
 
-/// What a reader still reads may be forgotten meanwhile.
+/// Logs that a reader still reads may be removed meanwhile.
 #[test]
 fn a_log_that_is_removed_while_it_is_read_harms_nobody() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ pub(crate) const WRITER: ClientId = ClientId::from_u128(101);
 pub(crate) const NOW: Time = Time::from_millis(1000);
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// What a journal said.
+/// The acknowledgements and suspensions that a journal reported.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     acknowledged: AtomicU64,

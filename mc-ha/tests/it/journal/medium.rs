@@ -123,7 +123,7 @@ fn too_much_that_waits_ends_the_writer() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// What a writer that gave up was told later is not acknowledged.
+/// A writer that gave up acknowledges nothing that it is told later.
 #[test]
 fn a_writer_that_gave_up_acknowledges_nothing_more() {
     let mut settings = WriterSettings::default();
