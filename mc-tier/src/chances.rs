@@ -6,7 +6,7 @@ use std::io;
 use mc_types::SplitMix64;
 use parking_lot::{Condvar, Mutex};
 
-/// What goes wrong, and what decides when. `F` has a chance for each fault, from 0, never, to 1,
+/// The faults and their source of randomness. `F` has a chance for each fault, from 0, never, to 1,
 /// always.
 #[derive(Debug)]
 pub(crate) struct Chances<F>(Mutex<State<F>>, Condvar);
@@ -37,7 +37,7 @@ impl<F: Default> Chances<F> {
         }
     }
 
-    /// What a fault is set to.
+    /// Returns the setting of a fault.
     pub(crate) fn of<T>(&self, fault: impl Fn(&F) -> T) -> T {
         fault(&self.0.lock().faults)
     }
@@ -63,7 +63,7 @@ impl<F: Default> Chances<F> {
     }
 }
 
-/// What a broken disk says: EIO, by its number on Unix systems.
+/// Returns the error of a broken disk: EIO, by its number on Unix systems.
 pub(crate) fn broken_disk() -> io::Error {
     io::Error::from_raw_os_error(5)
 }

@@ -1,4 +1,4 @@
-//! What every [`Tier`] has to do. For tests of an implementation:
+//! The suite that every [`Tier`] must pass. For tests of an implementation:
 //!
 //! ```
 //! use mc_tier::{MemoryTier, conformance};

@@ -67,7 +67,7 @@ pub struct DirectoryTier {
     writer: u64,
     /// The number of the next unfinished file.
     next: AtomicU64,
-    /// What the last scan has yet to come to.
+    /// The rest of the last scan.
     listed: Mutex<Option<Listed>>,
     packs: Packs,
 }
@@ -247,7 +247,7 @@ impl DirectoryTier {
         }
     }
 
-    /// Says what failed, and why.
+    /// Returns an error that names the failed action and its cause.
     fn failure(&self, action: &'static str, path: &Path, source: io::Error) -> TierError {
         match TierError::from_io(action, path, source) {
             TierError::File { action, source, .. } if self.has_vanished() => {
@@ -364,7 +364,7 @@ impl Tier for DirectoryTier {
         }
     }
 
-    /// What shares a pack is removed by one operation.
+    /// Removes objects that share a pack by one operation.
     fn remove_many(&self, ids: &[ObjectId]) -> Result<u64, TierError> {
         let mut removed = 0;
         for (id, outcome) in ids.iter().zip(self.packs.remove(self, ids)?) {

@@ -17,11 +17,11 @@ pub enum TierError {
     /// The medium has no space left, or its user's quota is used up.
     #[error("cannot {action} {}: no space left; evict objects, or add space", path.display())]
     Full {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file system is mounted read-only.
@@ -31,11 +31,11 @@ pub enum TierError {
         path.display()
     )]
     ReadOnly {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The process may not do that.
@@ -44,11 +44,11 @@ pub enum TierError {
         path.display()
     )]
     Denied {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The process may not do that in a folder that another user owns.
@@ -59,7 +59,7 @@ pub enum TierError {
         path.display(), folder.display()
     )]
     DeniedIn {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file or directory.
         path: Box<Path>,
@@ -73,7 +73,7 @@ pub enum TierError {
         mode: u32,
         /// The user of this process.
         user: u32,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The tier's directory is not there any more.
@@ -83,11 +83,11 @@ pub enum TierError {
         directory.display()
     )]
     Vanished {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The tier's directory.
         directory: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The root of a directory tier is no directory.
@@ -98,7 +98,7 @@ pub enum TierError {
     NoRoot {
         /// The root.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The root of a directory tier is not that of the cluster's file system.
@@ -129,11 +129,11 @@ pub enum TierError {
     /// A file or directory cannot be used for another reason, such as a broken disk.
     #[error("cannot {action} {}: {source}; check the disk and the system's log", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A stored object is not what was put.
@@ -141,7 +141,7 @@ pub enum TierError {
     Damaged {
         /// Where it is.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         source: Damage,
     },
     /// An object was written by a newer version.
@@ -166,7 +166,7 @@ pub enum TierError {
     Truncated {
         /// The medium.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another process uses the directory.
@@ -200,9 +200,9 @@ pub enum TierError {
     /// The object does not fit into a segment.
     #[error("the object takes {len}, and a segment has {limit}; use longer segments")]
     ObjectTooLong {
-        /// What the object takes.
+        /// The bytes that the object takes.
         len: ByteSize,
-        /// What a segment has.
+        /// The bytes that a segment has.
         limit: ByteSize,
     },
     /// The URL of an object store is invalid, or this build has no such store.
@@ -213,7 +213,7 @@ pub enum TierError {
     InvalidUrl {
         /// The URL, without a user and a password.
         url: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// The parts of a multipart upload cannot have this length.
@@ -229,11 +229,11 @@ pub enum TierError {
     /// The bucket does not exist.
     #[error("cannot {action} {}: the bucket does not exist; make it, or give another", path.display())]
     NoBucket {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// What the object store says.
+        /// The error of the object store.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The object store cannot be reached, does not answer in time, or has a failure of its own.
@@ -243,11 +243,11 @@ pub enum TierError {
         path.display()
     )]
     Unavailable {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// What its client says.
+        /// The error of the object store's client.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The object store rejected the request, or its answer makes no sense.
@@ -257,11 +257,11 @@ pub enum TierError {
         path.display()
     )]
     Rejected {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// What the object store or its client says.
+        /// The error of the object store or its client.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The library of USRBIO cannot be loaded, or lacks a function.
@@ -272,7 +272,7 @@ pub enum TierError {
     NoLibrary {
         /// The library.
         library: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The directory is on no mounted 3FS.
@@ -327,7 +327,7 @@ pub enum TierError {
 }
 
 impl TierError {
-    /// Says by the system's error why something cannot be done with a file.
+    /// Makes an error of an action on a file from the system's error.
     pub(crate) fn from_io(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -368,11 +368,11 @@ impl fmt::Display for WhichMarker {
     }
 }
 
-/// What is wrong with a stored object.
+/// The damage of a stored object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// It is no object of a tier.
+    /// The bytes are not an object of a tier.
     #[error("it does not begin as an object does")]
     Magic,
     /// The end is missing, or there are bytes behind it.
@@ -406,7 +406,7 @@ pub enum Damage {
     /// A sealed object is not as it was sealed with its key.
     #[error("it is not as it was sealed: its bytes do not have their tags")]
     Seal,
-    /// It is another object.
+    /// The place holds another object.
     #[error("it is object {found}")]
     OtherObject {
         /// The object that is there.

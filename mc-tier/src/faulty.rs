@@ -22,7 +22,7 @@ pub struct FaultyTier<T> {
     chances: Chances<Faults>,
 }
 
-/// What a [`FaultyTier`] does wrong. Chances are from 0, never, to 1, always.
+/// The faults of a [`FaultyTier`]. Chances are from 0, never, to 1, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Faults {

@@ -62,7 +62,7 @@ use writer::Writer;
 #[derive(Debug)]
 pub struct LogTier {
     backend: Box<dyn StorageBackend>,
-    /// What reads are aligned to.
+    /// The alignment of reads.
     alignment: u64,
     pool: BufferPool,
     sync_each_change: bool,
@@ -107,7 +107,7 @@ impl Default for LogSettings {
     }
 }
 
-/// What was found when a log was opened.
+/// The findings when a log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Objects.
@@ -153,7 +153,7 @@ impl LogTier {
         recover::least_len(backend)
     }
 
-    /// What was found when the log was opened.
+    /// Returns the findings when the log was opened.
     #[must_use]
     pub const fn recovery(&self) -> Recovery {
         self.recovery
@@ -188,7 +188,7 @@ impl LogTier {
 }
 
 impl Tier for LogTier {
-    /// What a segment of the log has room for.
+    /// Returns the room of a segment of the log.
     fn max_object_len(&self) -> u64 {
         self.usable()
     }

@@ -175,7 +175,7 @@ impl ObjectBytes {
     }
 }
 
-/// What a tier knows of an object without reading its bytes.
+/// A description of an object, known without reading its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObject {
     id: ObjectId,
@@ -200,8 +200,8 @@ impl StoredObject {
         Self { id, slices, has_checksums: true }
     }
 
-    /// What is known of an object that is stored sealed: its first slice has so many bytes fewer. `None` when it
-    /// has none then.
+    /// Returns the description of an object that is stored sealed: its first slice has so many
+    /// bytes fewer. `None` when it has none then.
     #[cfg(feature = "encryption")]
     pub(crate) fn opened(&self, id: ObjectId, beside: u64) -> Option<Self> {
         let mut slices = self.slices.clone();

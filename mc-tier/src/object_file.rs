@@ -151,10 +151,10 @@ impl<'a> Fields<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// It is not what was written.
+    /// The header is not the one that was written.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// It has another format, of a newer version.
+    /// The header has another format, of a newer version.
     #[error("the header has format {found}, and this version reads format {FORMAT}")]
     Newer {
         /// Its format.

@@ -47,7 +47,7 @@ const FIXED: usize = 24;
 const PER_ENTRY: usize = 16;
 const CHECKSUM: usize = 4;
 
-/// What a pack says of its objects.
+/// The index of a pack's objects.
 #[derive(Clone, Debug)]
 pub struct PackIndex {
     bytes: Bytes,

@@ -38,13 +38,13 @@ const MAX_PACKS: usize = 1 << 16;
 /// Packs whose objects are moved together by one clean-up.
 const REWRITTEN: usize = 16;
 
-/// What tells a pack from those that replace it.
+/// The tag that tells a pack from those that replace it.
 pub(crate) type Tag = Option<Box<str>>;
 
-/// What has been read of a pack.
+/// The result of reading a pack.
 pub(crate) enum Read {
     Missing,
-    /// It does not have the tag any more.
+    /// The pack does not have the tag any more.
     Changed,
     Part {
         /// Fewer than were asked for where the pack ends.
@@ -77,7 +77,7 @@ pub(crate) trait PackMedium {
     fn shown(&self, place: &str) -> PathBuf;
 }
 
-/// What a process knows of the packs of a tier.
+/// The knowledge that a process has of the packs of a tier.
 #[derive(Debug, Default)]
 pub(crate) struct Packs {
     state: Mutex<State>,
@@ -285,7 +285,7 @@ impl Packs {
         known.index.number_of(id).map(|_| pack_place(run))
     }
 
-    /// What is known of an object without its bytes, if it is in a pack.
+    /// Returns the description of an object, without its bytes, if it is in a pack.
     pub(crate) fn stat(
         &self,
         medium: &impl PackMedium,

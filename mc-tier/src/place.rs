@@ -77,7 +77,7 @@ pub(crate) struct Cursor {
     pub(crate) within: Option<u32>,
 }
 
-/// What no place has.
+/// A character that no place has.
 const WITHIN: char = ';';
 
 impl Cursor {

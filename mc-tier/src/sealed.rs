@@ -155,7 +155,7 @@ fn damaged(id: &ObjectId, source: Damage) -> TierError {
     TierError::Damaged { path: PathBuf::from(format!("the sealed object {id}")), source }
 }
 
-/// What is known of an object without its bytes, by what the inner tier knows.
+/// Returns the description of an object, by that of the inner tier.
 fn described(stored: &StoredObject) -> Result<StoredObject, TierError> {
     let (id, is_sealed) = clear(stored.id());
     if !is_sealed {

@@ -56,11 +56,11 @@ pub struct BucketPlace {
 pub struct InvalidPlace {
     /// The text without what may be a secret.
     pub shown: String,
-    /// What is wrong with it.
+    /// The fault of the text.
     pub reason: &'static str,
 }
 
-/// What to do instead of giving credentials in a URL.
+/// The way to give credentials, since a URL must have none.
 const NO_CREDENTIALS: &str = "credentials do not belong there; give them to each client, as \
                               AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or in ~/.aws/credentials";
 
@@ -155,7 +155,8 @@ impl BucketPlace {
         &self.name
     }
 
-    /// What the names of all objects begin with, without a `/` at its end; may be empty.
+    /// Returns the common beginning of the names of all objects, without a `/` at its end; may be
+    /// empty.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix

@@ -293,7 +293,7 @@ pub struct MediumSpace {
     pub free: ByteSize,
 }
 
-/// What objects take of a tier.
+/// The space that objects take of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierUsage {
     /// Number of objects.

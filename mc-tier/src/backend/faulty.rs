@@ -24,7 +24,7 @@ pub struct FaultyBackend<B> {
     blocks: Mutex<BTreeSet<u64>>,
 }
 
-/// What a [`FaultyBackend`] does wrong. Chances are from 0, never, to 1, always.
+/// The faults of a [`FaultyBackend`]. Chances are from 0, never, to 1, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BackendFaults {

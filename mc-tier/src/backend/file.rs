@@ -48,7 +48,7 @@ pub struct FileBackend {
 pub struct FileSettings {
     /// Whether the page cache is used; by default not.
     pub direct: DirectIo,
-    /// What several reads at once go through; by default io_uring.
+    /// The queue for several reads at once; by default io_uring.
     pub queue: ReadQueue,
     /// How many reads are in flight at most when several are wanted at once, from 1 to 1024; by
     /// default 32. Of threads there are no more than 16.
@@ -71,7 +71,7 @@ pub enum DirectIo {
     Never,
 }
 
-/// What several reads at once go through.
+/// The queue for several reads at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadQueue {
@@ -81,7 +81,7 @@ pub enum ReadQueue {
     Threads,
 }
 
-/// What reads for its callers.
+/// The queue in use.
 #[derive(Debug)]
 enum Queue {
     #[cfg(target_os = "linux")]

@@ -26,7 +26,7 @@ pub(super) struct Read {
 /// Results that a caller is woken for, if so many are to come: fewer switches between threads.
 const TOGETHER: usize = 8;
 
-/// What was read for one caller.
+/// The results for one caller.
 #[derive(Debug)]
 struct Inbox {
     state: Mutex<Results>,
@@ -79,7 +79,7 @@ impl Read {
         self.offset + self.filled as u64
     }
 
-    /// What is not read yet.
+    /// Returns the part that is not read yet.
     pub(super) fn rest(&mut self) -> &mut [u8] {
         &mut self.buffer[self.filled..]
     }
@@ -115,7 +115,7 @@ impl Read {
     }
 }
 
-/// What follows from the system's answer to a read.
+/// The progress of a read after an answer of the system.
 enum Progress {
     Done,
     /// So many more bytes are there, and not all.

@@ -92,7 +92,7 @@ impl DirectoryTier {
     }
 }
 
-/// What cannot be removed, and why the first of it.
+/// The places that cannot be removed, and the failure of the first.
 #[derive(Default)]
 struct Stuck {
     places: BTreeSet<String>,

@@ -22,12 +22,12 @@ const WRITE_LEN: usize = 64 << 10;
 /// the bytes.
 const AT_ONCE: usize = 128 << 10;
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// What is said of the object.
+    /// To read the description of the object.
     Header,
-    /// Its bytes, too.
+    /// To read its bytes, too.
     Bytes,
 }
 

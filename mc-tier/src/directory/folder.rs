@@ -75,7 +75,7 @@ impl DirectoryTier {
         self.read_failure(place, Damage::OtherObject { found }.into())
     }
 
-    /// Says why the file at `place` cannot be read.
+    /// Returns an error that says why the file at `place` cannot be read.
     pub(super) fn read_failure(&self, place: &str, error: ReadError) -> TierError {
         let path = self.directory.join(place);
         match error {

@@ -18,7 +18,7 @@ const MAX_LEN: u64 = 1024;
 /// The longest id of a cluster whose marker has a file name.
 const MAX_NAME: usize = 200;
 
-/// What the line with the id begins with.
+/// The beginning of the line with the id.
 const ID: &str = "id ";
 
 /// How often, and for how long, the marker is looked at that another client is writing.

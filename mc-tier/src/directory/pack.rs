@@ -125,7 +125,7 @@ impl DirectoryTier {
     }
 }
 
-/// What tells a file from those that replace it.
+/// Returns the tag that tells a file from those that replace it.
 fn tag_of(metadata: &Metadata) -> Tag {
     Some(format!("{:x}-{:x}", metadata.ino(), metadata.len()).into())
 }

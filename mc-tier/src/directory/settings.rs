@@ -15,7 +15,8 @@ use super::SyncPolicy;
 pub struct DirectorySettings {
     /// When they are durable.
     pub sync: SyncPolicy,
-    /// Who may use folders and files, other than their owner; `None` for what the process's umask says.
+    /// The access of users other than the owner to folders and files; `None` for that of the
+    /// process's umask.
     pub mode: Option<FolderMode>,
 }
 
@@ -37,7 +38,7 @@ pub struct FolderMode(u32);
 )]
 pub struct InvalidFolderMode;
 
-/// What the owner of a folder needs.
+/// The permissions that the owner of a folder needs.
 const OWNER: u32 = 0o700;
 const ALL: u32 = 0o7777;
 

@@ -319,7 +319,7 @@ impl LogTier {
     }
 }
 
-/// What an eviction has removed from a segment.
+/// The objects that an eviction has removed from a segment.
 struct Gone {
     wanted: u64,
     bytes: u64,

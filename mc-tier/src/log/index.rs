@@ -61,8 +61,8 @@ impl Location {
     }
 }
 
-/// What is known of an object: its place, and whether it was read since it was written. That has a byte which
-/// the others leave: an object takes no more memory for it.
+/// The entry of an object: its place, and whether it was read since it was written. That has a byte
+/// which the others leave: an object takes no more memory for it.
 #[derive(Debug)]
 struct Entry {
     nonce: u64,

@@ -1,4 +1,4 @@
-//! What is known of records that [move](super::moves).
+//! The state of records that [move](super::moves).
 
 use std::collections::BTreeMap;
 

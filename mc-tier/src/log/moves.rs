@@ -30,7 +30,7 @@ const BATCH_LEN: u64 = 4 << 20;
 /// Bytes between two records that are rather read with them than skipped.
 const GAP: u64 = 64 << 10;
 
-/// What objects move for.
+/// The purpose for which objects move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Their segment becomes free. It is the log's compaction that is under way.

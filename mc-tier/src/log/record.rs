@@ -72,7 +72,7 @@ pub(super) fn encode_log(segment_len: u64) -> Vec<u8> {
     sealed(fields)
 }
 
-/// What the first block of a medium says.
+/// The content of the first block of a medium.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogBlock {
     /// Nothing was written yet.
@@ -109,7 +109,8 @@ pub(super) fn encode_record(nonce: u64, object: &StoredObject) -> Vec<u8> {
     record
 }
 
-/// What is known of a record without reading it, in 16 bytes: the index has one for each object.
+/// The layout of a record, known without reading it, in 16 bytes: the index has one for each
+/// object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     len: u64,

@@ -165,7 +165,7 @@ struct Found {
     damaged: u64,
 }
 
-/// What was read, and what is to be read.
+/// The progress of reading.
 struct Bar<'a> {
     done: u64,
     total: u64,

@@ -113,7 +113,7 @@ impl LogTier {
         Ok(FooterPlace { offset: at - begin, len, checksum: crc32c(footer).as_u32() })
     }
 
-    /// Says that there is no room, and that compaction would not make any.
+    /// Returns the error that there is no room, and that compaction would not make any.
     pub(super) fn full(&self) -> TierError {
         self.failure("append to", io::ErrorKind::StorageFull.into())
     }

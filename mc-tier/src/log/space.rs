@@ -1,12 +1,12 @@
-//! What a log knows of the space that its segments have of their medium.
+//! The space that the segments of a log have of their medium, as far as the log knows.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What is known of a segment's space.
+/// The state of a segment's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
-    /// It was not asked for, or was not there.
+    /// The space was not asked for, or was not there.
     None,
     /// The medium has given it.
     Given,

@@ -31,7 +31,7 @@ const SECTOR: usize = 512;
 const BITS: usize = SECTOR - 4;
 const HEADER: usize = 48;
 
-/// What a segment is.
+/// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHead {
     pub(super) sequence: u64,

@@ -71,7 +71,7 @@ impl Segment {
     }
 }
 
-/// What changes of a log need to know.
+/// The state for changes of a log.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// `None` for those that are free.
@@ -82,7 +82,7 @@ pub(super) struct Writer {
     /// Hashes of the objects that puts are writing, one for each put.
     pub(super) writing: Vec<u64>,
     pub(super) moves: Moves,
-    /// What the compaction that is under way has yet to move. There is one at most.
+    /// The objects that the current compaction has yet to move. There is one at most.
     pub(super) compaction: Option<Unmoved>,
     /// Segments whose tables are yet to be written. They are written before the next change: a record
     /// that is dead must not be found when the log is opened again.

@@ -1,4 +1,4 @@
-//! What a failure of an object store means.
+//! Classifies the failures of an object store.
 
 use core::error::Error;
 use std::io;
@@ -21,7 +21,8 @@ impl Objects {
             && !has_code(&error.to_string(), NO_BUCKET)
     }
 
-    /// Says what failed, and why. Without a place: the place of all objects.
+    /// Returns an error that names the failed action and its cause. Without a place: the place of
+    /// all objects.
     pub(super) fn failure(
         &self,
         action: &'static str,

@@ -101,7 +101,7 @@ impl Objects {
         }
     }
 
-    /// What all names begin with.
+    /// Returns the common beginning of all names.
     pub(super) fn prefix(&self) -> Option<&Path> {
         (!self.prefix.is_root()).then_some(&self.prefix)
     }

@@ -12,7 +12,7 @@ use super::read::body;
 use crate::error::TierError;
 use crate::packs::{PackMedium, Read, Tag};
 
-/// What was removed from a pack is known to the process that removed it, until the pack is written anew: an
+/// Removals from a pack are known to the process that made them, until the pack is written anew: an
 /// object store changes no byte of what it has.
 impl PackMedium for ObjectStoreTier {
     fn read(&self, place: &str, range: Range<u64>, seen: Option<&Tag>) -> Result<Read, TierError> {

@@ -33,7 +33,7 @@ pub enum ProfileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is longer than any with profiles.
@@ -82,7 +82,7 @@ pub enum ProfileError {
 /// The settings of a profile.
 type Settings = Vec<(String, String)>;
 
-/// What the profile says of what is not among the variables.
+/// Returns the settings of the profile that are not among the variables.
 pub(super) fn missing(
     variables: &[(String, String)],
     home: Option<&Path>,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{PackMedium, Read, Tag};
 use crate::error::TierError;
 
-/// What is read at a time.
+/// Bytes that are read at a time.
 const CHUNK: u64 = 1 << 20;
 
 /// Bytes between two reads that lie together: many threads read the objects of a batch.

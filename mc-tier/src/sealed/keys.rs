@@ -249,7 +249,7 @@ pub enum KeysError {
         source_of_list: Box<str>,
         /// Its number, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         reason: &'static str,
     },
     /// The list is too long.

@@ -29,7 +29,7 @@ pub enum KeySource {
     Program(PathBuf),
 }
 
-/// What tells whether a file has changed.
+/// The version of a file, by which a change is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
     modified: Option<SystemTime>,
@@ -151,7 +151,7 @@ pub enum SourceError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The program cannot be run, or what it prints cannot be read.
@@ -159,7 +159,7 @@ pub enum SourceError {
     Program {
         /// The program.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The program does not end.

@@ -145,7 +145,7 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// What a sealed object begins with.
+/// The header of a sealed object.
 #[derive(Debug)]
 pub(super) struct Header {
     key: KeyName,

@@ -296,7 +296,7 @@ impl Ring {
         check(code)
     }
 
-    /// Says that there are requests.
+    /// Submits the requests.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         // SAFETY: Loaded, Created, Alone.
         check(unsafe { (self.api.submit_ios)(&raw const *self.ior) })
@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    /// What a C compiler makes of the structures of the header.
+    /// Compares the structures with those that a C compiler makes of the header.
     #[test]
     fn the_structures_have_the_layout_of_the_header() {
         let directory = tempfile::tempdir().unwrap();

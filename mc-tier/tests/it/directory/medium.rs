@@ -146,7 +146,7 @@ fn a_directory_of_another_user_is_told_and_read() {
     play(works, launcher, player, root.path());
 }
 
-/// What says whether this program can be run as another user, and what does it.
+/// Returns the commands that test whether this program can run as another user, and that run it so.
 fn as_nobody() -> (Command, Command) {
     let as_nobody = || {
         let mut command = Command::new("setpriv");

@@ -1,4 +1,4 @@
-//! What was put together shares a file.
+//! Objects that were put together share a file.
 
 use std::fs;
 use std::num::NonZeroUsize;

@@ -1,4 +1,4 @@
-//! What happens beside a compaction.
+//! Operations beside a compaction.
 
 use std::cell::Cell;
 use std::io;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::common::{BLOCK, id, is_there, medium, object, open, put, settings};
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ fn copy(medium: &MemoryBackend) -> MemoryBackend {
     copy
 }
 
-/// What a loss of power leaves.
+/// The state of a medium after a loss of power.
 #[derive(Debug)]
 struct Durable {
     /// The bytes as of the last sync.

@@ -84,7 +84,7 @@ fn many_reads_at_once_return_what_was_written() {
     });
 }
 
-/// What is not aligned is copied.
+/// Bytes at any place are read: those that are not aligned are copied.
 #[test]
 fn any_bytes_can_be_read() {
     each(|open| {

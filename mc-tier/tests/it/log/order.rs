@@ -121,7 +121,7 @@ fn of_two_objects_of_one_key_the_one_of_the_higher_generation_is_listed_first() 
     assert_eq!(next.objects.iter().map(listed).collect::<Vec<_>>(), [3, 1]);
 }
 
-/// What a node tells a master that has forgotten its disk.
+/// A scan is the report of a node to a master that has forgotten its disk.
 #[test]
 fn a_scan_reads_no_object_of_one_slice() {
     let counting = Counting::new(medium(16));

@@ -1,4 +1,4 @@
-//! What segments say of their records: tables and footers.
+//! The descriptions that segments have of their records: tables and footers.
 
 use std::cell::Cell;
 

@@ -54,7 +54,7 @@ fn a_full_log_takes_removals_and_then_puts() {
     assert!((0..stored).all(|number| is_there(&tier, number)));
 }
 
-/// What may be stored depends on what is stored, not on what was.
+/// The room for new objects depends on the live objects, not on those that were there before.
 #[test]
 fn dead_records_cost_nothing_in_the_long_run() {
     let tier = open(medium(6));

@@ -133,7 +133,7 @@ fn a_put_that_fails_aborts_its_upload() {
     assert!(tier.get(&id("key")).unwrap() == Some(object("key", 12 * MIB)));
 }
 
-/// What the test above finds nothing of is found where it is.
+/// An upload without an abort, of which the test above finds none, is found here.
 #[test]
 fn an_upload_that_nobody_aborts_is_counted() {
     use object_store::ObjectStoreExt as _;

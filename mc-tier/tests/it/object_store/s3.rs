@@ -271,7 +271,7 @@ impl Counted {
         Self { address, requests }
     }
 
-    /// What has passed since this was called last.
+    /// Returns the requests since the last call.
     fn take(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
