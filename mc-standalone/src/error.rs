@@ -21,7 +21,7 @@ pub enum ServeError {
     Bind {
         /// Where it should have been.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The Unix socket cannot be had.
@@ -32,7 +32,7 @@ pub enum ServeError {
     Socket {
         /// Its abstract name.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system has no randomness for a secret.
@@ -56,7 +56,7 @@ pub enum DummyError {
     RealClientGone {
         /// The address as configured.
         address: Arc<str>,
-        /// What broke the connection, or kept it from being made.
+        /// The error that broke the connection, or prevented it.
         source: Arc<io::Error>,
     },
     /// Something else answers at the address.
@@ -64,7 +64,7 @@ pub enum DummyError {
     NotARealClient {
         /// The address as configured.
         address: Arc<str>,
-        /// What it did instead.
+        /// The peer's behaviour instead of a node agent's.
         reason: &'static str,
     },
     /// The node agent runs, but not where its memory can be shared.
@@ -77,7 +77,7 @@ pub enum DummyError {
         address: Arc<str>,
         /// The abstract name that it told.
         socket: Arc<str>,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// The node agent does not serve this process.
@@ -139,14 +139,14 @@ pub enum DummyError {
     Memory(#[source] Arc<MemoryError>),
 }
 
-/// What a node agent said of a call that failed.
+/// A node agent's report of a call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message} [{code}]")]
 #[non_exhaustive]
 pub struct CallFailure {
     /// The cause.
     pub code: ErrorCode,
-    /// What happened and what to do, in words.
+    /// A message for people: what happened and what to do.
     pub message: Box<str>,
     /// Whether the same call may succeed later.
     pub retryable: bool,

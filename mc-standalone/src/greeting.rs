@@ -1,4 +1,4 @@
-//! What the TCP port tells whoever connects: where the real work is done.
+//! The greeting that the TCP port sends to each peer: the place of the Unix socket.
 //!
 //! Offsets in bytes, numbers little-endian: magic `MCREALCL` (0), version u16 (8), secret
 //! (10, 16 bytes), length of the socket's name u8 (26), the name (27). The server closes
@@ -29,7 +29,7 @@ pub(super) struct Greeting {
 /// Why what came is no greeting of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadGreeting {
-    /// It begins or ends otherwise.
+    /// The greeting begins or ends otherwise.
     Foreign,
     /// The server speaks this version.
     Version(u16),

@@ -22,11 +22,11 @@ use super::described::{Described, Reported};
 /// The version of the protocol; both sides must have the same.
 pub(super) const VERSION: u16 = 7;
 
-/// What a hello begins with.
+/// The first bytes of a hello.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
 
-/// What the two sides prove to be, with the secret that crosses the TCP port and never the Unix
-/// socket.
+/// The labels by which the two sides prove who they are, with the secret that crosses the TCP port
+/// and never the Unix socket.
 pub(super) const DUMMY: &Label = b"mc-real/1 dummy\0";
 pub(super) const SERVER: &Label = b"mc-real/1 server";
 
@@ -62,7 +62,7 @@ pub(super) struct Hello {
     pub(super) previous: Option<u64>,
 }
 
-/// What becomes of a peer that says hello.
+/// The verdict on a peer that says hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Verdict {
     Welcome,
@@ -84,7 +84,7 @@ pub(super) struct Welcome {
     pub(super) proof: Proof,
     /// Calls that the thin client may leave open.
     pub(super) max_calls: u32,
-    /// What to continue later.
+    /// The session to continue later.
     pub(super) session: u64,
 }
 
@@ -174,7 +174,7 @@ impl Call<'_> {
         const FAILURE: usize = MAX_MESSAGE + 32;
         /// Replicas, tasks and what happened to a key.
         const REPORT: usize = 64 << 10;
-        /// What a key has beside its bytes.
+        /// The bytes of a key's header.
         const KEY_HEAD: usize = 8;
         match self {
             Call::Put(call) => FAILURE * call.puts.len().max(1),

@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 pub(super) struct Dialed {
     pub(super) session: Session,
     pub(super) incoming: Incoming,
-    /// What to name when this connection is continued by another.
+    /// The number that names this connection to the one that continues it.
     pub(super) number: u64,
 }
 
@@ -62,7 +62,7 @@ impl Dialer<'_> {
         self.shake_hands(&greeting, stream).await
     }
 
-    /// What the TCP port says.
+    /// Reads the greeting of the TCP port.
     async fn greeting(&self) -> Result<Greeting, DummyError> {
         let greeted = async {
             let stream = mc_net::connect(&*self.settings.address).await?;

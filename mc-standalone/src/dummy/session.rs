@@ -41,7 +41,7 @@ struct Calls {
 /// A call that has no answer yet.
 struct Open {
     answer: oneshot::Sender<Result<Reply, DummyError>>,
-    /// What the node agent may be touching, also when nobody waits for it any more.
+    /// Memory that the node agent may still access, also when no call waits for it any more.
     held: Vec<Memory>,
     _place: OwnedSemaphorePermit,
 }

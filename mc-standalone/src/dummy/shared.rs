@@ -1,5 +1,5 @@
-//! What a thin client's handles and its keeper share: the memories that the node agent
-//! reaches, and the connection of the moment.
+//! The state that a thin client's handles and its keeper share: the memories that the node agent
+//! reaches, and the current connection.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::is_ours;
 use crate::socket::Frame;
 use crate::wire::{Call, Reply, Span};
 
-/// What does not change while a thin client lives.
+/// Settings that do not change while a thin client lives.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) address: Arc<str>,
@@ -52,8 +52,8 @@ pub(super) struct Shared {
     state: RwLock<State>,
     /// Changes with `state`.
     connected: watch::Sender<bool>,
-    /// What calls held when their connection broke. A node agent that lives may still
-    /// touch it; the next one that admits us has made sure that nobody does.
+    /// Memory that calls held when their connection broke. A node agent that lives may still touch
+    /// it; the next one that admits us has made sure that nobody does.
     unsettled: Mutex<Vec<Memory>>,
 }
 

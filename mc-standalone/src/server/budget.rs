@@ -23,7 +23,7 @@ pub(super) struct Budget {
     freed: Notify,
 }
 
-/// What is taken of the pool.
+/// The used part of the pool.
 #[derive(Debug, Default)]
 struct Taken {
     of_all: u64,

@@ -243,7 +243,7 @@ impl Drop for Running {
 struct Answer {
     session: Arc<Session>,
     id: u64,
-    /// What makes room for another call when the answer is sent.
+    /// The call's share, which is free for another call when the answer is sent.
     held: Option<Held>,
 }
 

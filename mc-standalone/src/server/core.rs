@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! The state that all connections of a server share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::budget::Budget;
 use super::limits::Limits;
 
-/// What every connection needs.
+/// The state that every connection needs.
 pub(super) struct Core {
     pub(super) client: Client,
     pub(super) secret: NodeSecret,
@@ -39,7 +39,7 @@ impl fmt::Debug for Core {
     }
 }
 
-/// What is in use now.
+/// The resources in use now.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) clients: AtomicUsize,

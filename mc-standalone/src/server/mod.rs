@@ -82,7 +82,7 @@ pub struct Server {
     accepting: JoinSet<()>,
 }
 
-/// What a [`Server`] has in use at a moment.
+/// The resources that a [`Server`] has in use at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
@@ -222,7 +222,7 @@ impl Server {
         &self.name
     }
 
-    /// What is in use now.
+    /// Returns the resources in use now.
     #[must_use]
     pub fn report(&self) -> ServerReport {
         let figures = &self.core.figures;

@@ -1,4 +1,4 @@
-//! What calls do: one method of the node agent each.
+//! The handlers of calls: one method of the node agent each.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a thin client does is what a client does.
+//! Calls of a thin client have the same results as those of a client.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

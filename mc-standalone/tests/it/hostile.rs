@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{DEADLINE, Host, until};
 
-/// What a request's number is followed by; see `docs/standalone.md`.
+/// The numbers of calls; see `docs/standalone.md`.
 const REGISTER: u32 = 0;
 const GET: u32 = 3;
 const EXIST: u32 = 4;
@@ -104,7 +104,7 @@ impl Peer {
         postcard::from_bytes(&frame).unwrap()
     }
 
-    /// What came of the only open call, if it failed.
+    /// Returns the failure of the only open call, if it failed.
     fn failure(&mut self) -> Option<Failure> {
         let mut len = [0; 4];
         self.stream.read_exact(&mut len).unwrap();
@@ -447,8 +447,8 @@ impl Takers {
     }
 }
 
-/// What a node keeps for applications that take no answers is bounded for each of them and for
-/// all of a user: they are not read any more.
+/// The memory for answers that applications do not take is bounded for each of them and for all of
+/// a user: they are not read any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_takes_are_bounded() {
     /// `docs/standalone.md` has the limits.
