@@ -118,7 +118,7 @@ async fn one_at_a_time(question: Question, client: &MasterClient) -> Result<(), 
     Ok(())
 }
 
-/// What two threads need that send each other as many bytes as a call does.
+/// Measures two threads that send each other as many bytes as a call does.
 fn bare_sockets() -> Result<(), Failure> {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;

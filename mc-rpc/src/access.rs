@@ -1,4 +1,4 @@
-//! Who may call, and as whom: the access list.
+//! The access list: callers, their credentials and their roles.
 
 mod parse;
 
@@ -256,7 +256,7 @@ impl AccessFile {
 
 /// Knows who may call, by what they show. A server asks it about every connection.
 pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
-    /// Who shows this. Must not wait.
+    /// Returns the caller that shows this. Must not wait.
     ///
     /// # Errors
     /// The [`Refusal`] that the peer is told: `Unauthenticated` when no caller is known by

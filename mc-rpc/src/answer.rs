@@ -1,5 +1,5 @@
-//! What the client hands out: answers parsed once into checked types, bounded
-//! whatever the other side sends.
+//! Answers as the client returns them: parsed once into checked types, bounded whatever the other
+//! side sends.
 
 mod read;
 

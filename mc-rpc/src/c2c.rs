@@ -1,6 +1,6 @@
-//! What a master has clients convert for other models.
+//! The conversions for other models that a master asks of clients.
 
-/// What clients convert, as an operator configured it at the master.
+/// The conversions of clients, as an operator configured them at the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct C2cSettings {

@@ -133,7 +133,7 @@ fn named(generation: u64, token: u64) -> PutHandle {
     PutHandle { generation: Generation::new(generation), token: PutToken::from_u64(token) }
 }
 
-/// What ends a put that was begun.
+/// Returns the request that ends a put that was begun.
 fn end_of(text: &str, grant: &proto::PutStartResponse) -> proto::PutEndRequest {
     proto::PutEndRequest {
         key: text.into(),

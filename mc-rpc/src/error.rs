@@ -37,7 +37,7 @@ pub enum RpcError {
     Address {
         /// The address as configured.
         addr: Arc<str>,
-        /// What is wrong with it.
+        /// The fault of the address.
         reason: AddressError,
     },
     /// No resolver found a master; nothing was sent.
@@ -45,7 +45,7 @@ pub enum RpcError {
     Unresolved {
         /// The address as configured.
         addr: Arc<str>,
-        /// What the resolver said.
+        /// The resolver's error.
         source: Arc<ResolveError>,
     },
     /// A resolver cannot find a master before its settings are changed; nothing was sent.
@@ -53,10 +53,10 @@ pub enum RpcError {
     Unresolvable {
         /// The address as configured.
         addr: Arc<str>,
-        /// What the resolver said.
+        /// The resolver's error.
         source: Arc<ResolveError>,
     },
-    /// What the client would say of itself is no credential; nothing was sent.
+    /// The client's credential is invalid; nothing was sent.
     #[error(transparent)]
     Credential(#[from] CredentialError),
     /// The files for TLS cannot be used; nothing was sent.
@@ -73,7 +73,7 @@ pub enum RpcError {
     TlsHandshake {
         /// The address as configured.
         addr: Arc<str>,
-        /// What went wrong.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// Other calls had all the connections for all of the time; nothing was sent.
@@ -89,7 +89,7 @@ pub enum RpcError {
     NotAMaster {
         /// The address as configured.
         addr: Arc<str>,
-        /// What it did instead.
+        /// The fault of its answer.
         reason: HandshakeError,
     },
     /// The connection broke before the answer came. The call may have been
@@ -100,7 +100,7 @@ pub enum RpcError {
     ConnectionLost {
         /// The address as configured.
         addr: Arc<str>,
-        /// What broke it.
+        /// The error that broke the connection.
         source: Arc<io::Error>,
     },
     /// No answer came in time. The call may have been executed.
@@ -129,7 +129,7 @@ pub enum RpcError {
         addr: Arc<str>,
         /// The call.
         method: Method,
-        /// What is wrong with it.
+        /// The fault of the answer.
         reason: MalformedReply,
     },
     /// The request is larger than the master accepts; nothing was sent.
@@ -201,7 +201,7 @@ pub enum MalformedReply {
     /// Its bytes are not a message.
     #[error(transparent)]
     Wire(#[from] crate::wire::WireError),
-    /// It is not the message that the `.proto` declares.
+    /// The bytes are not the message that the `.proto` declares.
     #[error(transparent)]
     Message(#[from] prost::DecodeError),
     /// A field is missing or out of range.
@@ -209,7 +209,7 @@ pub enum MalformedReply {
     Field {
         /// The field's name in the `.proto`.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault of the field.
         problem: Cow<'static, str>,
     },
     /// A batch answer has another number of items than the request.
@@ -237,7 +237,7 @@ pub enum BindError {
     AddressInUse {
         /// The address asked for.
         addr: Box<str>,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system does not let it.
@@ -245,7 +245,7 @@ pub enum BindError {
     Listen {
         /// The address asked for.
         addr: Box<str>,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The settings do not make sense.
@@ -255,7 +255,7 @@ pub enum BindError {
         name: &'static str,
         /// Its value.
         value: u64,
-        /// What to choose instead.
+        /// The advice to the operator.
         advice: &'static str,
     },
 }
@@ -272,7 +272,7 @@ impl BindError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// It names nothing, or an element of its list does not.
+    /// The address is empty, or an element of its list is.
     #[error("names no master; write host:port, unix:/path, or several with commas in between")]
     Empty,
     /// There is no port.
@@ -305,7 +305,7 @@ pub enum AddressError {
         /// The element of the list.
         element: Box<str>,
     },
-    /// It begins with a scheme that nothing resolves.
+    /// The address begins with a scheme without a resolver.
     #[error(
         "begins with {scheme}://, which nothing here resolves; give the client a resolver for it \
          (ClientConfig::resolver), or write host:port"
@@ -382,7 +382,7 @@ pub enum CredentialError {
     BadTenant {
         /// The name.
         tenant: Box<str>,
-        /// What is wrong with it.
+        /// The fault of the tenant's name.
         reason: mc_meta::TenantIdError,
     },
 }

@@ -26,18 +26,18 @@ pub(crate) fn named_leader(refusal: &Refusal) -> Option<&str> {
     Some(leader)
 }
 
-/// What a master does.
+/// The part of a master in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HaRole {
-    /// It has no other masters beside it.
+    /// The master has no other masters beside it.
     #[default]
     Alone,
-    /// It answers calls.
+    /// The master answers calls.
     Leader,
-    /// It follows the leader's journal.
+    /// The master follows the leader's journal.
     Standby,
-    /// It is about to lead, and rebuilds its state.
+    /// The master is about to lead, and rebuilds its state.
     Recovering,
 }
 
@@ -60,16 +60,16 @@ impl fmt::Display for HaRole {
     }
 }
 
-/// What a master's replies promise.
+/// The promise of a master's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DurabilityMode {
     /// Nothing outlives the process.
     #[default]
     None,
-    /// What was answered is durable some time later.
+    /// An acknowledged change is durable some time later.
     Async,
-    /// What was answered is durable.
+    /// An acknowledged change is durable.
     Sync,
 }
 
@@ -127,7 +127,7 @@ pub struct ElectionOutage {
 /// The part of a master, and the state of its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HaStatus {
-    /// What it does.
+    /// The master's part.
     pub role: HaRole,
     /// The term that it leads or follows.
     pub epoch: Option<Epoch>,
@@ -151,9 +151,9 @@ pub struct HaStatus {
     pub snapshot_bytes: u64,
     /// Snapshots that could not be written since the start.
     pub failed_snapshots: u64,
-    /// What an administrator should know, such as why the leadership was not handed over.
+    /// A notice for administrators, such as why the leadership was not handed over.
     pub notice: Option<Box<str>>,
-    /// What its replies promise.
+    /// The promise of its replies.
     pub durability: DurabilityMode,
     /// The service in which the leader is elected does not answer; `None` while it does.
     pub election_outage: Option<ElectionOutage>,

@@ -110,7 +110,7 @@ methods! {
     MountSegment = 8: Node, Harmless, Short => cold mount_segment;
     /// Takes a segment back.
     UnmountSegment = 9: Node, Tracked, Short => cold unmount_segment;
-    /// Says that a client lives.
+    /// Tells the master that a client lives.
     Ping = 10: Reader, Harmless, Short => hot ping;
     /// How many leading keys exist.
     LongestPrefix = 11: Reader, Harmless, Short => hot longest_prefix;
@@ -187,7 +187,7 @@ methods! {
     MarkTaskToComplete = 60: Node, Harmless, Short => cold mark_task_to_complete;
     /// Begins to empty segments.
     CreateDrainJob = 61: Admin, Once, Short => cold create_drain_job;
-    /// What has become of a drain job.
+    /// Returns the state of a drain job.
     QueryDrainJob = 62: Admin, Harmless, Short => cold query_drain_job;
     /// The drain jobs that are known.
     ListDrainJobs = 63: Admin, Harmless, Long => cold list_drain_jobs;
@@ -223,7 +223,7 @@ methods! {
     OffloadHeartbeat = 78: Node, Tracked, Short => cold offload_heartbeat;
     /// How the writing of objects to a disk went.
     NotifyOffload = 79: Node, Tracked, Short => written notify_offload;
-    /// What a client has found on its disk.
+    /// Reports the objects that a client has found on its disk.
     ReportLocalDisk = 80: Node, Harmless, Short => written report_local_disk;
     /// How much a client's disk can hold.
     ReportSsdCapacity = 81: Node, Harmless, Short => cold report_ssd_capacity;
@@ -239,7 +239,7 @@ methods! {
     NotifyPromotionSuccess = 86: Node, Tracked, Short => cold notify_promotion_success;
     /// An object is not brought back.
     NotifyPromotionFailure = 87: Node, Harmless, Short => cold notify_promotion_failure;
-    /// What could not be read or reached.
+    /// Reports replicas that could not be read or reached.
     ReportFailures = 88: Reader, Harmless, Short => cold report_failures;
     /// Which objects clients convert for other models.
     GetC2cConfig = 89: Writer, Harmless, Short => cold get_c2c_config;

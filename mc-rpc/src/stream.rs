@@ -35,7 +35,7 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
-    /// One that was handed in.
+    /// A stream that was handed in.
     Handed(Box<dyn ByteStream>),
 }
 

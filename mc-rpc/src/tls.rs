@@ -12,8 +12,8 @@ pub use mc_tls::{
 /// The protocols that a server offers inside TLS, its own first.
 pub const ALPN: [&[u8]; 2] = [b"mc/1", b"h2"];
 
-/// What a server speaks.
+/// The protocols of a server.
 pub(crate) const SERVED: Protocol = Protocol::new(&ALPN);
 
-/// What a client speaks.
+/// The protocol of a client.
 pub(crate) const SPOKEN: Protocol = Protocol::new(&[ALPN[0]]);

@@ -63,7 +63,7 @@ async fn p99(client: &MasterClient) -> Duration {
     took[CALLS * 99 / 100]
 }
 
-/// What one connection of a flood does before it is left open.
+/// The behaviour of a flood's connection before it is left open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flood {
     Silent,
@@ -275,7 +275,7 @@ async fn what_idles_for_long_goes() {
     server.shutdown().await;
 }
 
-/// What the calls of many threads at once leave open is not all of it.
+/// Of the connections for calls of many threads at once only few stay open.
 #[test]
 fn a_blocking_client_at_rest_holds_few_connections() {
     let _alone = ALONE.blocking_lock();

@@ -42,13 +42,13 @@ pub enum AccessError {
         /// The file, or that it is none.
         list: Box<str>,
     },
-    /// It is no text.
+    /// The file is not text.
     #[error("{list} is not UTF-8")]
     NotText {
         /// The file.
         list: Box<str>,
     },
-    /// It has no entries, so that no call could be answered.
+    /// The list has no entries, so that no call could be answered.
     #[error("{list} has no entries; write a line such as `uid:0 admin`")]
     Empty {
         /// The file, or that it is none.
@@ -61,7 +61,7 @@ pub enum AccessError {
         list: Box<str>,
         /// The line's number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         problem: LineError,
     },
 }
@@ -119,7 +119,7 @@ pub enum LineError {
     },
 }
 
-/// What a line is for.
+/// The subject of a line.
 #[derive(PartialEq, Eq, Hash)]
 enum Who {
     Token(TokenHash),
@@ -202,7 +202,8 @@ fn parse_line<'a>(
     Ok(Some((who, Principal { line, caller: Arc::new(caller), bound })))
 }
 
-/// Who the first word of a line is about, and the name that they have if none is given.
+/// Parses the first word of a line: its subject, and the name that the subject has if none is
+/// given.
 fn parse_who(word: &str, line: usize) -> Result<(Who, Cow<'static, str>), LineError> {
     if word == "anonymous" {
         return Ok((Who::Anonymous, Cow::Borrowed("anonymous")));

@@ -233,7 +233,7 @@ impl ClockParts {
 /// The fields of a batch answer whose items name no segments: 0 is no field's number.
 const NO_TABLE: [u32; 2] = [0, 2];
 
-/// What a batch answer says of each item, in the order of the request.
+/// The items of a batch answer, in the order of the request.
 pub(crate) type Items<T> = Vec<Result<T, Refusal>>;
 
 /// Reads a batch answer to `asked` items, which are in the repeated field `number`; the

@@ -351,7 +351,7 @@ impl CallContext<'_> {
     }
 }
 
-/// What a client has found, under the key as the master stores it.
+/// Decodes an object that a client has found, under the key as the master stores it.
 pub(super) fn found<'k>(
     key: KeyRef<'k>,
     item: &proto::FoundOnDisk,

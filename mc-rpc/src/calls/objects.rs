@@ -343,7 +343,7 @@ fn blocker_to_proto(kept_by: &EvictionBlocker) -> proto::KeptBy {
     proto::KeptBy { reason: reason.into(), duration_ms: millis(duration) }
 }
 
-/// What keeps an object, unless this version does not know it.
+/// Decodes the reason why an object is kept; `None` for one that this version does not know.
 fn reason(message: &proto::KeptBy) -> Option<EvictionBlocker> {
     let remaining = Duration::from_millis(message.duration_ms);
     Some(match message.reason() {
@@ -388,7 +388,7 @@ fn happening_to_proto(happening: &KeyEvent) -> proto::Happening {
     message
 }
 
-/// What happened, unless this version does not know it.
+/// Decodes an event; `None` for one that this version does not know.
 fn happening(message: &proto::Happening) -> Option<KeyEvent> {
     let what = if message.event() == Event::Refused {
         let code = ErrorCode::from_code(message.refusal_code).unwrap_or(ErrorCode::Internal);

@@ -181,7 +181,7 @@ impl<'a> MatchReply<'a> {
         true
     }
 
-    /// Says where to go on.
+    /// Writes the cursor to go on with.
     fn go_on(self, next: ListCursor) {
         put_present_u64(self.out, 3, next.to_u64());
     }

@@ -181,7 +181,7 @@ impl PromotionGrant {
     }
 }
 
-/// What names a copy, a move or a way back, if the request says one.
+/// Returns the handle of a copy, a move or a promotion, if the request has one.
 pub(super) fn handle(id: Option<u64>, token: u64) -> Option<TransferHandle> {
     let (id, token) = (TransferId::new(id?), PutToken::from_u64(token));
     Some(TransferHandle { id, token })

@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{self, write_flagged_key, write_flagged_keys};
 
-/// What a removal of all objects did.
+/// The result of a removal of all objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemovedAll {

@@ -35,7 +35,7 @@ pub struct SegmentReport {
     pub largest_free: u64,
     /// Live allocations in it.
     pub allocations: u64,
-    /// What its memory is.
+    /// The medium of its memory.
     pub medium: MediaType,
 }
 

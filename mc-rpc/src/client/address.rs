@@ -301,7 +301,7 @@ impl Route {
     }
 }
 
-/// Who resolves which scheme.
+/// The resolver of each scheme.
 #[derive(Clone, Default)]
 pub(super) struct Resolvers(Vec<(Box<str>, Arc<dyn Resolve>)>);
 

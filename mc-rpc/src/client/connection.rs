@@ -60,7 +60,7 @@ impl Drop for Connection {
     }
 }
 
-/// What the calls and the two tasks of a connection share.
+/// The state that the calls and the two tasks of a connection share.
 struct Wires {
     addr: Arc<str>,
     counters: Arc<Counters>,
@@ -454,7 +454,7 @@ impl Wires {
         state.going && state.calls.open() == 0 && state.outbox.is_empty() && !state.writing
     }
 
-    /// What is to be written, and the permits that are free when it is.
+    /// Takes the bytes to write, and the permits that are free when they are written.
     fn take_outbox(&self) -> Option<(BytesMut, usize)> {
         let mut state = self.state.lock();
         // The client that writes now wakes the writer when something is left.

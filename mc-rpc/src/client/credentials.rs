@@ -1,4 +1,4 @@
-//! What a client says of itself when a connection begins.
+//! The credentials that a client shows when a connection begins.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -99,7 +99,7 @@ impl Identity {
         (self.session != 0).then(|| self.next_token.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What the next attempt to connect goes by. Reads files, if any are named.
+    /// Prepares the next attempt to connect. Reads files, if any are named.
     pub(super) fn prepare(&self, config: &ClientConfig) -> Result<Prepared, RpcError> {
         let tenant = &config.tenant;
         if !tenant.is_empty()
@@ -140,7 +140,7 @@ impl Identity {
     }
 }
 
-/// What one attempt to connect goes by.
+/// The settings of one attempt to connect.
 pub(super) struct Prepared {
     /// The first bytes of the connection.
     pub(super) preface: BytesMut,

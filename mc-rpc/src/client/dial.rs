@@ -29,7 +29,7 @@ const EAGER_FOR: Duration = Duration::from_secs(10);
 /// The longest wait between those rounds: thousands of clients make them at the same standbys.
 const EAGER_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What a failed handshake with the master at `addr` is for the caller.
+/// Makes the caller's error of a failed handshake with the master at `addr`.
 pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
     let addr = Arc::clone(addr);
     match error {
@@ -57,7 +57,7 @@ pub(super) fn no_answer(addr: &Arc<str>, timeout: Duration) -> RpcError {
     handshake_failed(addr, io::Error::new(io::ErrorKind::TimedOut, text).into())
 }
 
-/// What the master offers in the words behind its preface.
+/// Parses the offers of the master behind its preface.
 pub(super) fn offers(words: &[u8]) -> Welcome {
     // What this side does not understand it does without.
     Welcome::parse(words).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a client takes from outside: its streams to the master, and its randomness.
+//! The surroundings of a client: its streams to the master, and its randomness.
 
 use core::fmt;
 use core::future::Future;

@@ -16,7 +16,7 @@ use crate::stream::ByteStream;
 /// server. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct JournalStream {
-    /// What follows the handshake.
+    /// The stream behind the handshake.
     pub stream: Box<dyn ByteStream>,
     /// The term of the leader, if it has any.
     pub epoch: Option<Epoch>,

@@ -32,7 +32,7 @@ use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
 
-/// What became of a round of attempts to make a connection beside the calls.
+/// The outcome of a round of attempts to make a connection beside the calls.
 enum Grown {
     Done,
     /// Nothing, and nothing needs to be until a call asks again, then at the earliest.
@@ -47,7 +47,7 @@ pub(super) struct Link {
     identity: Arc<Identity>,
     counters: Arc<Counters>,
     connections: Mutex<Vec<Arc<Connection>>>,
-    /// Who makes calls on the thread that polls them.
+    /// The client that makes calls on the thread that polls them.
     in_place: OnceLock<blocking::MasterClient>,
     /// Attempts to connect that have ended.
     attempts: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a client counts of its calls.
+//! Counters of a client's calls.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -56,7 +56,7 @@ struct MethodCounters {
     latencies: LatencyRecorder,
 }
 
-/// What one call came to.
+/// The outcome of one call.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ended {
     pub(super) failed: bool,

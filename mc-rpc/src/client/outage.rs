@@ -1,4 +1,4 @@
-//! What clients know of a master that they cannot connect to.
+//! The record of a master that clients cannot connect to.
 
 use core::time::Duration;
 use std::time::Instant;

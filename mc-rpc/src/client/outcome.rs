@@ -1,4 +1,4 @@
-//! What an answer is for the caller.
+//! Turns an answer into the caller's result.
 
 use std::sync::Arc;
 

@@ -65,7 +65,8 @@ impl ReadCounter {
         OpenRead { counter: self.clone(), number: state.begun }
     }
 
-    /// What a call tells that is sent now, if it has to tell anything.
+    /// Returns the progress of reads that a call reports when it is sent now, if there is any to
+    /// report.
     pub(crate) fn progress(&self, method: Method) -> Option<ReadProgress> {
         if self.0.reader == 0 {
             return None;

@@ -11,7 +11,7 @@ use crate::error::RpcError;
 use crate::frame::{FrameHeader, HEADER_LEN, Kind, READS_LEN, SEND_TIME_LEN, put_reads};
 use crate::method::{Method, Pace};
 
-/// What may come before a request's token.
+/// The most bytes in front of a request's token.
 const FIRST: usize = SEND_TIME_LEN + READS_LEN;
 
 /// Largest request that fits into a frame with what comes first, whatever a master accepts.
@@ -21,7 +21,7 @@ const MAX_LEN: usize = u32::MAX as usize - FIRST;
 /// that take it.
 const ROOM: usize = HEADER_LEN + FIRST;
 
-/// What a request says that may be left out.
+/// The optional fields of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     /// How long after the connection's hello it is sent.

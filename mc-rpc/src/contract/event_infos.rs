@@ -1,4 +1,4 @@
-//! What the end of a put tells the subscribers of events.
+//! The information for subscribers of events in the end of a put.
 
 use std::sync::{Arc, Mutex};
 

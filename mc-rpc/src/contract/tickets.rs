@@ -1,4 +1,4 @@
-//! What opens memory, and what ends a grant: tickets, tokens, and the clock they end by.
+//! Tickets, tokens, and the clock that ends them.
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ fn end(text: &str, [generation, put_token]: [u64; 2]) -> proto::UpsertEndRequest
     }
 }
 
-/// What names the put that was begun.
+/// Returns the numbers that name the put that was begun.
 fn handle(grant: &proto::UpsertStartResponse) -> [u64; 2] {
     [grant.generation, grant.put_token]
 }

@@ -29,7 +29,7 @@ pub const MAX_HELLO_LEN: usize = 8192;
 /// Longest token in bytes.
 pub const MAX_TOKEN_LEN: usize = 4096;
 
-/// What a client makes a connection for.
+/// The purpose of a client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -134,7 +134,7 @@ pub struct Hello {
     /// Whether it can say when it sent its requests, and a [`Welcome`] may follow the preface
     /// that takes it.
     pub send_times: bool,
-    /// What the connection is for. A [`Welcome`] may follow the preface that takes one that is
+    /// The purpose of the connection. A [`Welcome`] may follow the preface that takes one that is
     /// not for calls.
     pub purpose: Purpose,
 }

@@ -1,4 +1,4 @@
-//! What a server says to a client that it takes.
+//! The message of a server to a client that it accepts.
 
 use std::net::SocketAddr;
 

@@ -25,7 +25,7 @@ impl Signer {
     }
 }
 
-/// What the tickets of an answer allow, and until when.
+/// The permission of an answer's tickets: the direction, and the time of its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     epoch: ClockEpoch,

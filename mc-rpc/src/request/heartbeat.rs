@@ -23,7 +23,7 @@ pub struct Heartbeat<'a> {
 }
 
 impl<'a> Heartbeat<'a> {
-    /// It lives.
+    /// Makes the heartbeat of a client.
     pub const fn new(client: ClientId) -> Self {
         let beat = Beat { is_cut_off: false, is_unproven: false, segments: 0, promotes: false };
         Self { client, beat, takes_checks: false, outcomes: &[] }
@@ -35,28 +35,28 @@ impl<'a> Heartbeat<'a> {
         self
     }
 
-    /// It has never had an answer from itself at the address that peers are told.
+    /// The client has never had an answer from itself at the address that peers are told.
     pub const fn unproven(mut self) -> Self {
         self.beat.is_unproven = true;
         self
     }
 
-    /// It takes so many segments for mounted, without those that are being unmounted. When the master
-    /// knows fewer, the answer says so.
+    /// The client takes so many segments for mounted, without those that are being unmounted. When
+    /// the master knows fewer, the answer says so.
     pub const fn segments(mut self, segments: usize) -> Self {
         self.beat.segments = segments;
         self
     }
 
-    /// It has no disk of its own, and brings objects that are in files alone back into memory when the
-    /// answer says that [there is something to do](crate::Pong::disk_work).
+    /// The client has no disk of its own, and brings objects that are in files alone back into
+    /// memory when the answer says that [there is something to do](crate::Pong::disk_work).
     pub const fn promotes(mut self) -> Self {
         self.beat.promotes = true;
         self
     }
 
-    /// It checks replicas that it holds when the answer [asks](crate::Pong::checks), and says
-    /// in a later heartbeat what it found.
+    /// The client checks replicas that it holds when the answer [asks](crate::Pong::checks), and
+    /// reports the outcome in a later heartbeat.
     pub const fn takes_checks(mut self) -> Self {
         self.takes_checks = true;
         self

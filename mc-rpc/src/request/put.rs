@@ -226,7 +226,7 @@ pub(crate) struct PutStartRequest<'a> {
     pub(crate) repeated: Repeated,
 }
 
-/// What a client says of earlier attempts to begin a put.
+/// A client's earlier attempts to begin a put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeated {
     /// Whether it was refused before and waits.

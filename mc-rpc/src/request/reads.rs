@@ -119,7 +119,7 @@ impl<'a> RangedReads<'a> {
         self.0.len()
     }
 
-    /// What [`parse_read`] parses, in order.
+    /// Returns the messages for [`parse_read`], in order.
     pub(crate) fn messages(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.0.messages()
     }

@@ -65,7 +65,7 @@ thread_local! {
     });
 }
 
-/// What is to become of the bytes of calls after those that were looked at.
+/// The next step with the bytes behind the calls that were looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// They are no complete call.
@@ -82,7 +82,7 @@ enum Input {
     Open,
     /// The peer sends no more.
     Ended,
-    /// What it sends is not looked at any more.
+    /// The peer broke the protocol; its bytes are not looked at any more.
     Broken(FrameError),
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Connection {
     /// Whether the seat knows that calls are under way.
     busy: bool,
     input: Input,
-    /// What has arrived and is not looked at: half a request, most often nothing.
+    /// Bytes that have arrived and were not looked at: half a request, most often nothing.
     pending: BytesMut,
     /// Since when half a request has been there.
     half_since: Option<Instant>,
@@ -266,7 +266,7 @@ impl Connection {
         [quiet, stalled, held].into_iter().flatten().min()
     }
 
-    /// What the deadline was for; `None` when the connection ends in good order.
+    /// Returns the reason of the deadline; `None` when the connection ends in good order.
     fn timed_out(&self) -> Option<CloseReason> {
         let stall = self.shared.config.stall_timeout;
         let over = |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= stall);
@@ -514,7 +514,7 @@ impl Connection {
         Err(CloseReason::OutOfBuffers { max })
     }
 
-    /// Says why the connection is closed, if the peer can be told between two answers.
+    /// Tells the peer why the connection is closed, if that can be sent between two answers.
     fn refuse_pending(&mut self) {
         let header = self.pending.first_chunk();
         let header = header.map(|header| FrameHeader::parse(header, u32::MAX));

@@ -35,7 +35,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// Bytes that a session may keep however many the others keep.
 const FLOOR_BYTES: usize = 4 << 10;
 
-/// What an answer costs beside its bytes.
+/// The bytes that a kept answer costs beside its own.
 const ENTRY_BYTES: usize = 96;
 
 /// Sessions at a time, for each connection that the server allows.
@@ -59,7 +59,7 @@ pub(super) struct Sessions {
 #[derive(Debug, Default)]
 struct Directory {
     by_id: HashMap<u128, Arc<Session>>,
-    /// What is left of sessions that had to make room for others.
+    /// The marks of sessions that had to make room for others.
     marks: HashMap<u128, Mark>,
     /// Their ids in the order in which they were given up; some are back meanwhile.
     marked: VecDeque<(u128, Instant)>,
@@ -76,11 +76,11 @@ struct Mark {
     source: Source,
 }
 
-/// What all sessions together keep.
+/// The memory that all sessions together use.
 #[derive(Debug)]
 struct Budget {
     bytes: AtomicUsize,
-    /// What one session may keep while there is no room for all.
+    /// The most that one session may keep while there is no room for all.
     share: AtomicUsize,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct SessionRef {
     session: OnceLock<Arc<Session>>,
 }
 
-/// What one client has asked for.
+/// The tracked calls of one client.
 #[derive(Debug)]
 pub(super) struct Session {
     caller: Arc<Caller>,
@@ -123,15 +123,15 @@ enum Answer {
     Given(Bytes, Completion),
 }
 
-/// What to do with a tracked call.
+/// The next step with a tracked call.
 #[derive(Debug)]
 pub(super) enum Attempt {
     /// Execute it, then tell [`Sessions::answered`].
     First,
-    /// It has been executed; this is the frame that answered it, with that call's id. It is held
-    /// as the first one was: what it says may still not be durable.
+    /// The call has been executed; this is the frame that answered it, with that call's id. It is
+    /// held as the first one was: what it says may still not be durable.
     Repeated(Bytes, Completion),
-    /// It cannot be executed now, or ever.
+    /// The call cannot be executed now, or ever.
     Refused(Refusal),
 }
 
@@ -365,7 +365,7 @@ impl Session {
         Arc::strong_count(self) > 1 || now.saturating_duration_since(answers.used) < KEPT_FOR
     }
 
-    /// Says what to do with a call that bears `token`.
+    /// Decides what to do with a call that bears `token`.
     pub(super) fn attempt(&self, token: u64) -> Attempt {
         let mut answers = self.answers.lock();
         match answers.by_token.get(&token) {

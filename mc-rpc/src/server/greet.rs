@@ -127,10 +127,10 @@ async fn greet_and_serve(
     }
 }
 
-/// What a connection has turned out to be.
+/// The protocol that a connection turned out to speak.
 enum Greeted {
     Native(Stream, CallSource, Transit),
-    /// What follows are no frames.
+    /// A stream of the journal, which carries no frames.
     Journal(Stream, Arc<dyn TakeStream>),
     /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
     /// calls.

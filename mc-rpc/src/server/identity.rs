@@ -1,4 +1,4 @@
-//! What a server knows of a peer before it says a word, and who that makes it.
+//! Identifies a peer: from its connection alone, and from its credential.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::access::{Authenticate, Presented};
 use crate::caller::{Caller, Role};
 use crate::refusal::Refusal;
 
-/// What a connection itself shows of the peer.
+/// The identity that a connection itself shows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     /// The names in its certificate, when it has shown one that the server trusts.
@@ -45,7 +45,7 @@ impl Shown {
         self.from
     }
 
-    /// Who calls, given what they say.
+    /// Returns the caller, given its credential.
     pub(super) fn identify(
         &self,
         authenticator: Option<&dyn Authenticate>,

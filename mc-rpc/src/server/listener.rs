@@ -33,7 +33,7 @@ pub(super) enum Listener {
         listener: UnixListener,
         _file: SocketFile,
     },
-    /// One that TCP clients are told of.
+    /// A socket that TCP clients are told of.
     #[cfg(target_os = "linux")]
     Offered(UnixListener),
     /// Streams that are handed in.

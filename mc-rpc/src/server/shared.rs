@@ -1,4 +1,4 @@
-//! What the connections of a server share.
+//! The state that the connections of a server share.
 
 use core::{fmt, mem};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::term::Term;
 use crate::refusal::Refusal;
 use crate::service::Service;
 
-/// What the connections of a server share.
+/// The state that the connections of a server share.
 ///
 /// It is of one type whatever the service is, so that all that serves connections is compiled here and
 /// not once in each program and each test.

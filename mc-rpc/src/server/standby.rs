@@ -1,4 +1,4 @@
-//! What a master answers that does not lead.
+//! The server of a master that does not lead.
 
 use std::sync::Arc;
 

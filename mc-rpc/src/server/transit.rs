@@ -51,8 +51,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// What a server finds whose clock shows `now` for requests that say `sent`, both in
-    /// microseconds.
+    /// Returns the time that requests waited, which say that they were `sent`, by a server's clock
+    /// that shows `now`, all in microseconds.
     fn waited(transit: &mut Transit, now: u64, sent: u64) -> u64 {
         let now = transit.hello + Duration::from_micros(now);
         transit.waited(sent, now).as_micros() as u64

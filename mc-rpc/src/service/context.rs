@@ -30,7 +30,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
     pub(crate) max_reply: usize,
-    /// What the caller says of its reads.
+    /// The caller's report of its reads.
     pub(crate) reads: Option<&'a ReadProgress>,
 }
 

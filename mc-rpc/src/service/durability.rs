@@ -129,7 +129,7 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub struct DurableWatch {
     shared: Arc<Shared>,
-    /// What was durable when it was looked at last.
+    /// The last sequence that was durable when it was looked at last.
     seen: Sequence,
 }
 

@@ -1,4 +1,4 @@
-//! What stands behind a server: calls in, answers out, without I/O.
+//! The service behind a server: calls in, answers out, without I/O.
 //!
 //! A file for each family of calls; each call is a method of [`CallContext`].
 
@@ -43,7 +43,7 @@ pub struct Call<'a> {
     /// The host that it comes from, where the connection tells: an IPv4 address, or the first
     /// 64 bits of an IPv6 address.
     pub from: Option<IpAddr>,
-    /// What the caller says of its reads, those of this call included.
+    /// The caller's report of its reads, those of this call included.
     pub reads: Option<ReadProgress>,
 }
 

@@ -1,4 +1,5 @@
-//! Who gets in, and whose objects they see, through real connections.
+//! Access lists through real connections: the callers that are admitted, and the objects that they
+//! see.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -156,7 +157,7 @@ async fn a_list_that_changes_holds_without_a_restart() {
     server.shutdown().await;
 }
 
-/// What keeps connections as long as it can: a client that was denied and asks again.
+/// A client that was denied and asks again, which keeps connections as long as it can.
 struct Denied {
     _folder: tempfile::TempDir,
     path: std::path::PathBuf,

@@ -71,7 +71,7 @@ fn with(tls: Option<ClientTls>) -> ClientConfig {
     config
 }
 
-/// What a first call comes to with either client.
+/// Returns the outcome of a first call with either client.
 fn asked(runtime: &Runtime, addr: &str, config: &ClientConfig) -> [Result<bool, RpcError>; 2] {
     let blocking = blocking::MasterClient::connect(addr, config.clone());
     let asked = blocking.and_then(|client| client.exist(key("k")));

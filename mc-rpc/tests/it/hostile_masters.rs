@@ -1,4 +1,4 @@
-//! What a client does about masters that are away, die, stall or lie.
+//! Clients of masters that are away, die, stall or lie.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

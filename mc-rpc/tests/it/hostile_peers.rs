@@ -1,5 +1,5 @@
-//! What a server does about clients that break the protocol, stall or do not
-//! read. Each test ends with a good client that is served all the same.
+//! Servers with clients that break the protocol, stall or do not read. Each test ends with a good
+//! client that is served all the same.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

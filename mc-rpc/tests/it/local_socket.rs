@@ -42,7 +42,7 @@ fn listen_at(name: &str) -> UnixListener {
     UnixListener::bind_addr(&net::SocketAddr::from_abstract_name(name).unwrap()).unwrap()
 }
 
-/// What the server says to a client that asks for a shorter way.
+/// Reads the server's welcome to a client that asks for a shorter way.
 async fn welcome(server: &ServerHandle, hello: &Hello) -> Vec<u8> {
     let mut raw = Raw::unshaken(server).await;
     raw.send(&frame::ClientPreface::with(1 << 20, hello)).await;

@@ -1,5 +1,4 @@
-//! What the async client does about connections that break, masters that go, and masters
-//! that are elsewhere.
+//! The async client with connections that break, masters that go, and masters that are elsewhere.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -233,7 +232,7 @@ async fn the_address_that_worked_is_kept() {
     done(fake).await;
 }
 
-/// Says each of its answers once, the last one for ever.
+/// Gives each of its answers once, the last one for ever.
 struct Script {
     answers: Vec<Result<Vec<String>, ()>>,
     asked: AtomicUsize,

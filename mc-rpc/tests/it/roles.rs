@@ -1,4 +1,4 @@
-//! Who may call what.
+//! The calls that each role may make.
 
 use std::sync::Arc;
 

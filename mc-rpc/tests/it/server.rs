@@ -1,4 +1,4 @@
-//! What a server promises to those who keep to the protocol: no client waits for another's
+//! The promises of a server to clients that keep to the protocol: no client waits for another's
 //! long calls, time-outs and cancellations are heeded, and nothing is executed twice.
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use mc_types::{Epoch, ErrorCode, Sequence};
 use crate::common::leader::leader;
 use crate::common::{connect, key, master, serve, serve_at};
 
-/// Says this, and keeps to whom it was to hand over.
+/// Reports this status, and keeps the member to hand over to.
 #[derive(Debug)]
 struct Report {
     status: HaStatus,

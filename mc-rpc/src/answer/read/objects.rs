@@ -221,7 +221,7 @@ impl SliceList {
     }
 }
 
-/// What a reader needs of an object, as it arrives.
+/// The parts of a replica list that a reader needs, as it arrives.
 #[derive(Default)]
 pub(crate) struct ListParts {
     pub(crate) replicas: Vec<ReplicaLocation>,
@@ -298,7 +298,7 @@ fn read_span(message: &[u8]) -> Result<Option<VerifiedSpan>, MalformedReply> {
     Ok(Some(VerifiedSpan { start, end, head, tail }))
 }
 
-/// What verifies the ranges that were asked for, as it arrives.
+/// The checksums that verify the requested ranges, as they arrive.
 struct Spans<'a> {
     asked: &'a [Range<u64>],
     told: Vec<Option<VerifiedSpan>>,

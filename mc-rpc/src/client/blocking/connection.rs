@@ -46,7 +46,7 @@ pub(super) struct Connection {
     hello: Option<Instant>,
     /// The client's reads, where requests say which of them are over.
     reads: Option<ReadCounter>,
-    /// What has arrived; all of it is room for bytes.
+    /// The buffer of received bytes; all of it is room for bytes.
     inbox: Vec<u8>,
     /// Where in it the answer's payload is.
     answer: Range<usize>,

@@ -172,7 +172,7 @@ impl MasterClient {
 /// A put that was granted.
 pub(in crate::client) type Granted = (ObjectKey, PutHandle);
 
-/// What a call asked for.
+/// The puts that a call asked for.
 pub(in crate::client) struct Asked {
     pub(in crate::client) client: ClientId,
     is_batch: bool,

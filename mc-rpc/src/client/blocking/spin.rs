@@ -34,7 +34,8 @@ impl Spin {
         Self { is_taken: &IS_TAKEN, limit, in_vain: 0 }
     }
 
-    /// What `look` finds, if it finds something soon; or if that is not to be expected, nothing.
+    /// Returns the result of `look` if it finds something soon, and `None` otherwise or if that is
+    /// not to be expected.
     pub(super) fn wait<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         if self.limit.is_zero() || self.is_taken.swap(true, Ordering::Acquire) {
             return None;

@@ -39,7 +39,7 @@ use crate::server::long_calls::AT_A_TIME;
 use crate::server::shared::Shared;
 use crate::server::term::Guarded;
 
-/// What every HTTP/2 connection begins with.
+/// The first bytes of every HTTP/2 connection.
 pub(in crate::server) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) const MASTER_SERVICE: &str = "/mc.store.v1.MasterService/";
@@ -192,7 +192,7 @@ fn end_of(error: hyper::Error) -> CloseReason {
 /// One connection.
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
-    /// What the connection itself shows of its peer.
+    /// The peer's identity as the connection itself shows it.
     pub(super) shown: Shown,
     pub(super) memory_budget: Arc<MemoryBudget>,
     /// Turns for its calls that take long, so that connections take turns however many calls
@@ -252,7 +252,7 @@ impl Connection {
         self.shared.reflection.answer(request, waiting).await
     }
 
-    /// Who makes a call with these headers.
+    /// Returns the caller with these headers.
     pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
         let Claim { token, tenant } = Claim::read(headers)?;
         let authenticator = self.shared.config.authenticator.as_deref();

@@ -17,7 +17,7 @@ use crate::service::Service;
 /// Longest question about the health of something, in bytes.
 const MAX_QUESTION: usize = 4 << 10;
 
-/// What the master's health can be asked of: everything, and its service.
+/// The services whose health can be asked for: all together, and the master's.
 const NAMES: [&str; 2] = ["", "mc.store.v1.MasterService"];
 
 pub(super) type HealthServer = health_server::HealthServer<Health>;
@@ -72,7 +72,7 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// What one caller watches.
+/// A caller's watch.
 struct Watched {
     health: Health,
     is_known: bool,
@@ -118,7 +118,7 @@ impl health_server::Health for Health {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Says how the health is, and again when it changes, until the server is to end.
+    /// Reports the health now and at each change, until the server is to end.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,

@@ -1,4 +1,4 @@
-//! What one connection holds in memory, and how long its answers have waited.
+//! The memory of one connection, and the time that its answers have waited.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

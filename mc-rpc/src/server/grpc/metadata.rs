@@ -1,4 +1,4 @@
-//! What a caller says beside its message.
+//! The metadata beside a caller's message.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 /// accept unless they are told otherwise.
 const DEFAULT_MAX_REPLY: u32 = 4 << 20;
 
-/// Who a caller says it is; nothing of it is proven.
+/// The caller's claim of its identity; nothing of it is proven.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim<'a> {
     /// The bearer token, when one was given.

@@ -9,10 +9,10 @@ use tonic::{Code, Status};
 use crate::refusal::Refusal;
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Who gives the reasons in a `google.rpc.ErrorInfo`.
+/// The domain of the reasons in a `google.rpc.ErrorInfo`.
 pub(super) const DOMAIN: &str = "mc.store.v1";
 
-/// What a refusal that may pass by itself recommends to wait.
+/// The wait that a refusal recommends when it may pass by itself.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The refusal as a status, with the details that tell its cause apart from others of the

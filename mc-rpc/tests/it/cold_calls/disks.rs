@@ -1,4 +1,4 @@
-//! What goes to disks and comes back, of whichever tenant.
+//! Objects that go to disks and come back, of each tenant.
 
 use mc_meta::{FoundError, OffloadError, PromotionError};
 

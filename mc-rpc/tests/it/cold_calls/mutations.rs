@@ -291,7 +291,7 @@ fn with(message: &[u8], (tag, start, end): (usize, usize, usize), value: &[u8]) 
     [&changed, value, &message[end..]].concat()
 }
 
-/// What a master with an object and a disk answers.
+/// Returns the answer of a master with an object and a disk.
 fn ask(
     service: &MasterService<Still>,
     method: Method,

@@ -1,4 +1,4 @@
-//! Whose an object is: nodes work for every tenant, all others for their own.
+//! Tenants of objects: nodes work for every tenant, all others for their own.
 
 use super::*;
 

@@ -52,7 +52,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
         answer.refusal(&words).map_or(Ok(()), Err)
     }
 
-    /// What the server says first, in any version, and the words behind it.
+    /// Reads the server's preface, in any version, and the words behind it.
     pub(crate) async fn preface(&mut self) -> (ServerPreface, Vec<u8>) {
         let mut bytes = [0; SERVER_PREFACE_LEN];
         timeout(DEADLINE, self.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
