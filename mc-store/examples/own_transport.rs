@@ -94,7 +94,7 @@ impl Link for Path {
     }
 }
 
-/// What the owner of the memory does for a peer: it verifies the operation, and copies.
+/// Carries out a peer's operation at the owner of the memory: verifies it, and copies.
 fn carry_out(regions: &RegionTable, operation: &Operation) -> Outcome {
     operation.validate()?;
     let (span, extent) = (operation.remote(), operation.remote().extent);

@@ -58,7 +58,7 @@ fn compute(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
 }
 
-/// What holds whatever the store is.
+/// Checks the cache with any store.
 async fn try_out(store: &dyn ObjectStore) -> Result<(), Box<dyn Error>> {
     let cache = PromptCache { store };
     let prompt: Vec<u32> = (0..64).collect();

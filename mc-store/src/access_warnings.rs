@@ -6,10 +6,10 @@ use mc_rpc::{Authenticate, Caller, Presented, Refusal, Role};
 use parking_lot::Mutex;
 use tracing::warn;
 
-/// What an access list leaves open.
+/// The gaps that an access list leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Openings {
-    /// It names tenants, which this master does not keep apart.
+    /// The list names tenants, which this master does not keep apart.
     tenants_are_together: bool,
     /// Whoever shows nothing is an administrator.
     anonymous_is_admin: bool,

@@ -122,7 +122,7 @@ struct Driver {
     runtime: Option<Arc<Runtime>>,
     /// Ends the thread that drives the runtime between calls, if there is one.
     between_calls: Option<oneshot::Sender<Infallible>>,
-    /// What a thread drives while nobody else does.
+    /// Conversions, which a thread drives while no call does.
     #[cfg(feature = "c2c")]
     conversions: Option<Arc<Conversions>>,
 }

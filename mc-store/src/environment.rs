@@ -1,4 +1,4 @@
-//! What a client and a master take from outside: clock, randomness, threads, network.
+//! The surroundings of a client and a master: clock, randomness, threads, network.
 
 mod system;
 

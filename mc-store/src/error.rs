@@ -22,7 +22,7 @@ pub enum PeerError {
     Transfer {
         /// The peer.
         endpoint: Endpoint,
-        /// What happened.
+        /// The error of the transfer.
         source: TransferError,
     },
     /// The peer let a whole time limit pass without an answer a moment ago, and was not asked
@@ -254,7 +254,7 @@ pub enum GetError {
     /// [`LeaseExpired`](ErrorCode::LeaseExpired).
     #[error("the object was replaced by another put; look it up again and read that one")]
     Replaced,
-    /// What was read is not what was put, from any replica.
+    /// No replica has the bytes that were put.
     #[error("the checksum does not match in any replica; the last one read was from {endpoint}")]
     ChecksumMismatch {
         /// Where the bytes came from.
@@ -465,7 +465,7 @@ pub enum StartError {
     /// No address of this host can be told to peers.
     #[error("cannot tell which address of this host peers should use; name it")]
     NoAddress {
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The system has no randomness for an identity.

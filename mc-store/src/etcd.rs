@@ -175,7 +175,7 @@ impl Resolve for EtcdResolver {
     }
 }
 
-/// What a lookup that failed is for a client.
+/// Makes the client's error of a lookup that failed.
 fn failed(error: ElectionError) -> ResolveError {
     // The system may have threads again later.
     let may_pass = matches!(error, ElectionError::Thread { .. } | ElectionError::Closed);

@@ -77,9 +77,9 @@ impl LocalHost {
         (!self.address.is_unspecified()).then_some(self.address)
     }
 
-    /// What peers are to try when [that address](Self::advertise) does not answer: the name's other
-    /// addresses, at most two, and the name itself. Empty of an address, and of a name of this
-    /// host's loopback.
+    /// Returns the ways that peers try when [that address](Self::advertise) does not answer: the
+    /// name's other addresses, at most two, and the name itself. Empty of an address, and of a name
+    /// of this host's loopback.
     pub(crate) fn advertise_also(&self) -> impl Iterator<Item = String> + '_ {
         let is_no_name = self.address.is_loopback() || self.bare_name().parse::<IpAddr>().is_ok();
         let others = self.others.iter().map(ToString::to_string);

@@ -77,7 +77,7 @@ struct Assembled {
     environment: Arc<dyn Environment>,
 }
 
-/// It, the service that it is to give, and the settings of its server.
+/// The assembled master, its RPC service, and the server's settings.
 type Assembly = (Assembled, MasterService<SinceStart>, ServerConfig);
 
 /// The time since the master started, by its environment's clock.
@@ -89,7 +89,7 @@ impl Clock for SinceStart {
     }
 }
 
-/// What a master cannot work without.
+/// The parts that a master cannot work without.
 #[derive(Debug)]
 struct Parts {
     ticker: TickerWatch,
@@ -145,7 +145,7 @@ impl Master {
         self.state.report()
     }
 
-    /// What its server counts.
+    /// Returns a watch of the server's counters.
     #[must_use]
     pub fn rpc_watch(&self) -> ServerWatch {
         self.server.watch()
@@ -365,8 +365,8 @@ impl MasterBuilder {
         self
     }
 
-    /// What the master takes from outside: its clock, its randomness and the thread of its ticks.
-    /// The default is [`System`]; [`Environment`] tells how to simulate a cluster.
+    /// Sets the master's surroundings: its clock, its randomness and the thread of its ticks. The
+    /// default is [`System`]; [`Environment`] tells how to simulate a cluster.
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
         self.environment = environment;
         self

@@ -1,4 +1,4 @@
-//! What lets time pass for a master, and how others see that it does.
+//! The ticker: lets time pass for a master, and shows others that it does.
 
 use std::any::Any;
 use std::fmt;
@@ -71,7 +71,7 @@ pub struct TickerState {
     pub panics: u64,
     /// The time since the last complete tick, or since the start.
     pub since_last: Duration,
-    /// What keeps it from ticking; `None` while it ticks.
+    /// The problem that keeps it from ticking; `None` while it ticks.
     pub problem: Option<TickerProblem>,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for TickerProblem {
 
 struct Pulse {
     inner: Mutex<Inner>,
-    /// What is called, and locked for as long as it runs; `None` when it is called no more.
+    /// The function to call, locked for as long as it runs; `None` when it is called no more.
     tick: Mutex<Option<Box<dyn FnMut() -> bool + Send>>>,
     /// Notified when the ticker is dropped.
     stopped: Notify,

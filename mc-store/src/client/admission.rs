@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Unusable;
 
-/// What a client does for the cluster; see [`Client::role`](super::Client::role).
+/// A client's part in the cluster; see [`Client::role`](super::Client::role).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientRole {
-    /// It contributes memory and makes requests.
+    /// The client contributes memory and makes requests.
     Both,
-    /// It makes requests and contributes nothing: it has no segment.
+    /// The client makes requests and contributes nothing: it has no segment.
     PureClient,
-    /// It makes no requests, because its local buffer was given the size 0; they are
+    /// The client makes no requests, because its local buffer was given the size 0; they are
     /// refused with [`InvalidParams`](crate::ErrorCode::InvalidParams).
     PureServer,
 }

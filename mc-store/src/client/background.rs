@@ -1,4 +1,4 @@
-//! What a client does by itself.
+//! The background work of a client.
 
 use std::io;
 use std::sync::Arc;

@@ -249,10 +249,10 @@ impl ClientBuilder {
         self
     }
 
-    /// What to tell peers of a host that its user named: its [address](Self::advertise), its
-    /// [name](Self::host_name), and what peers try when that address does not answer, which are its
-    /// other addresses and then the name, looked up by them. Where to [listen](Self::listen) is said
-    /// apart.
+    /// Advertises a host that its user named: its [address](Self::advertise), its
+    /// [name](Self::host_name), and the ways that peers try when that address does not answer,
+    /// which are its other addresses and then the name, looked up by them. Where to
+    /// [listen](Self::listen) is said apart.
     pub fn host(mut self, host: &LocalHost) -> Self {
         self.advertise = host.advertise();
         self.advertise_also = host.advertise_also().collect();
@@ -456,8 +456,8 @@ impl ClientBuilder {
         self
     }
 
-    /// What the client takes from outside: its clock, its randomness, its threads and the network
-    /// to the master. The default is [`System`]; [`Environment`] tells how to simulate a cluster.
+    /// Sets the client's environment: its clock, its randomness, its threads and the network to the
+    /// master. The default is [`System`]; [`Environment`] tells how to simulate a cluster.
     pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
         self.settings.clock = environment.clock();
         self.settings.origin = self.settings.clock.now();
@@ -480,15 +480,15 @@ impl ClientBuilder {
         self
     }
 
-    /// What memory the segment is made of: huge pages, a NUMA node, populated from the
-    /// start, or a file. The default is plain memory; except for a file it can be shared
-    /// with processes of this host unless [`node`](Self::node) says otherwise.
+    /// Sets the kind of memory of the segment: huge pages, a NUMA node, populated from the start,
+    /// or a file. The default is plain memory; except for a file it can be shared with processes of
+    /// this host unless [`node`](Self::node) says otherwise.
     pub fn segment_memory(mut self, options: MemoryOptions) -> Self {
         self.memory = options;
         self
     }
 
-    /// What lies beneath the segment's memory; see [`SegmentOptions::medium`].
+    /// Sets the medium of the segment's memory; see [`SegmentOptions::medium`].
     pub fn segment_medium(mut self, medium: MediaType) -> Self {
         self.medium = medium;
         self

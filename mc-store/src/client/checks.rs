@@ -28,7 +28,7 @@ impl Checks {
         self.in_memory.is_none()
     }
 
-    /// What was found and the master has not been told.
+    /// Returns the outcomes that the master has not been told.
     pub(super) fn outcomes(&self) -> &[(u64, Verdict)] {
         &self.outcomes
     }

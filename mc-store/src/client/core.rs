@@ -1,4 +1,4 @@
-//! What the clones of a client share.
+//! The state that the clones of a client share.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ use crate::error::Unusable;
 /// How long a client that ends waits for the master to hear which of its reads are over.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What all clones share.
+/// The state that all clones share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) id: ClientId,
@@ -60,7 +60,7 @@ pub(super) struct Core {
     pub(super) shared_tier_reads: TierReads,
     /// The tenant that the client acts for.
     pub(super) tenant: TenantId,
-    /// What it converts for other models.
+    /// The conversions for other models.
     #[cfg(feature = "c2c")]
     pub(super) c2c: Option<Arc<super::c2c::Conversions>>,
     pub(super) heartbeat: Mutex<Option<Heartbeat>>,
@@ -72,7 +72,7 @@ pub(super) struct Core {
     pub(super) metrics: Metrics,
     /// Where the client was connected: its sockets belong to this runtime.
     pub(super) runtime: Handle,
-    /// What goes on by itself in the application's runtime; ends with the client.
+    /// Background tasks in the application's runtime; they end with the client.
     pub(super) background: Mutex<JoinSet<()>>,
     /// One for each task that asks peers for the end of lost links.
     pub(super) fencing: Arc<Semaphore>,

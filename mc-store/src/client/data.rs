@@ -69,7 +69,7 @@ impl Patience {
     }
 }
 
-/// What a job came to. The checksums that the operation asked for are there, unless the bytes
+/// The outcome of a job. The checksums that the operation asked for are there, unless the bytes
 /// were moved in a way that knows none.
 pub(super) type Moved = Result<Transferred, Failed>;
 
@@ -297,8 +297,8 @@ impl Stalls<'_> {
         }
     }
 
-    /// What `count` reads came to. When none of them makes progress for too long, those that are
-    /// left are cancelled: their memory has another use at once.
+    /// Waits for `count` reads. When none of them makes progress for too long, those that are left
+    /// are cancelled: their memory has another use at once.
     async fn watch(
         &mut self,
         mut reads: Completions,

@@ -21,7 +21,7 @@ const LAST_MOVES: Duration = Duration::from_secs(5);
 /// How often to log how far a long drain is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// What a [drain](Client::drain) came to.
+/// The outcome of a [drain](Client::drain).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DrainReport {
@@ -36,7 +36,7 @@ pub struct DrainReport {
     pub blocked: u64,
     /// Objects whose move failed too often.
     pub failed: u64,
-    /// What there is to say; empty when all went well.
+    /// A message about the drain; empty when all went well.
     pub outcome: Box<str>,
 }
 

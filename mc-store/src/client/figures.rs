@@ -5,8 +5,8 @@ use super::hot_cache::HotCache;
 use super::{Client, ClientMetrics, DataPath};
 
 impl Client {
-    /// What this client and its clones have counted. Empty, but for the calls of the
-    /// master, when the client was told [not to count](super::ClientBuilder::metrics).
+    /// Returns the counters of this client and its clones. Empty, but for the calls of the master,
+    /// when the client was told [not to count](super::ClientBuilder::metrics).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

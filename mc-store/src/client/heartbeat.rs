@@ -1,5 +1,5 @@
-//! What tells the master that this client lives, keeps its segments mounted,
-//! and hears of tasks that wait for it.
+//! The heartbeat: tells the master that this client lives, keeps its segments mounted, and receives
+//! the tasks that wait for it.
 
 use std::io;
 use std::pin::pin;
@@ -40,7 +40,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// It has just answered.
+    /// Begins with an answer that has just arrived.
     pub(super) fn now(clock: BootClock) -> Self {
         let disk_work = watch::Sender::new(None);
         let promotes = AtomicBool::new(false);
@@ -78,8 +78,8 @@ impl Heard {
     }
 }
 
-/// It has a connection of its own and, in the system's environment, a thread with a runtime, so that
-/// no amount of traffic keeps a living client from saying that it lives.
+/// Sends heartbeats over a connection of its own and, in the system's environment, on a thread with
+/// a runtime, so that no amount of traffic keeps the master from hearing of a living client.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     stop: oneshot::Sender<()>,

@@ -15,7 +15,7 @@ const MAX_KEY_BYTES: usize = 4 << 20;
 /// Keys whose files are looked for before the next ones, when the first that is missing ends the search.
 const LOOKED_FOR: usize = 64;
 
-/// What is known of an object that can be read; see [`Client::stat`].
+/// The description of an object that can be read; see [`Client::stat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {

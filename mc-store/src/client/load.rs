@@ -13,14 +13,14 @@ use tokio::time::Instant;
 /// that could have been better.
 const MAX_PEERS: usize = 4096;
 
-/// What takes longer because of its bytes says nothing of the way.
+/// The size above which a read's time depends on its bytes, and tells nothing about the way.
 const SMALL: u64 = 64 << 10;
 
 /// How many times the usual time a transfer takes before its peer has stalled, and at least.
 const STALLED_AT: u64 = 8;
 const STALLED_AT_LEAST: Duration = Duration::from_millis(100);
 
-/// What a mebibyte takes at a peer of which that is not known, in microseconds.
+/// The assumed time for a mebibyte at an unknown peer, in microseconds.
 const UNKNOWN_PER_MIB: u64 = 20_000;
 
 /// Bytes under way that make a peer one step busier.

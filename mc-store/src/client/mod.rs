@@ -129,7 +129,7 @@ impl Client {
         &self.core.master
     }
 
-    /// What this client does for the cluster now; segments that are mounted and unmounted
+    /// Returns this client's part in the cluster now; segments that are mounted and unmounted
     /// change it.
     ///
     /// ```
@@ -150,7 +150,7 @@ impl Client {
         self.core.shared_tier.is_some()
     }
 
-    /// What it converts for other models.
+    /// Returns the conversions for other models.
     #[cfg(feature = "c2c")]
     pub(crate) fn conversions(&self) -> Option<&Arc<Conversions>> {
         self.core.c2c.as_ref()

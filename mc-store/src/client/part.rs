@@ -1,4 +1,4 @@
-//! What is read of an object for one item, and what its bytes must be.
+//! The part of an object that is read for one item, and its checksums.
 
 use std::ops::Range;
 use std::sync::Arc;

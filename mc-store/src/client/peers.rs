@@ -77,11 +77,11 @@ struct Suspect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It failed, and nothing was heard of it since.
+    /// The peer failed, and has not answered since.
     Silent,
     /// The same, and it is being asked.
     Probed,
-    /// It has answered.
+    /// The peer has answered.
     Fine,
 }
 
@@ -96,11 +96,11 @@ pub(super) struct Avoided {
 #[derive(Debug)]
 pub(super) enum Admission {
     Granted,
-    /// It is silent, and is being asked.
+    /// The peer is silent, and a probe is under way.
     Probed,
     /// The same, and the caller is to probe it.
     Due(Due),
-    /// It was silent this long ago, and is asked again after that time.
+    /// The peer was silent this long ago, and is asked again after that time.
     Refused {
         since: Duration,
         retry_in: Duration,
@@ -112,13 +112,13 @@ pub(super) enum Admission {
 pub(super) enum Standing {
     /// Nothing is wrong with it.
     Fine,
-    /// It failed, and has not answered since.
+    /// The peer failed, and has not answered since.
     Suspect,
     /// The same, and the caller is to probe it.
     Due(Due),
 }
 
-/// What a probe came to.
+/// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
     Answered,

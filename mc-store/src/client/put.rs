@@ -11,16 +11,16 @@ use mc_types::{BoxFuture, Checksum, InfoTooLong, StoreEventInfo};
 use super::{Client, ClientOperation};
 use crate::error::PutError;
 
-/// What becomes of the value that a key has already.
+/// The treatment of a value that a key has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
-    /// It stays.
+    /// The existing value is kept; nothing is stored.
     Put,
-    /// It is replaced.
+    /// The existing value is replaced.
     Upsert,
 }
 
-/// What became of a put that did not fail.
+/// The outcome of a put that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     /// The object is stored and readable.

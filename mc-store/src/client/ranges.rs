@@ -27,7 +27,7 @@ pub(super) async fn ask_for_ranges(
     Ok(lists.into_iter().map(|list| list.expect("every key is asked for")).collect())
 }
 
-/// What calls ask for, and of which of the keys.
+/// Splits the wanted ranges into calls, and names the keys of each.
 fn calls<'a>(wanted: &'a [(KeyRef<'a>, Vec<Range<u64>>)]) -> Vec<(Vec<usize>, Vec<RangeRead<'a>>)> {
     let mut calls: Vec<(Vec<usize>, Vec<RangeRead<'_>>)> = Vec::new();
     let mut left = 0;

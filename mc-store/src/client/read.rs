@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 3;
 pub(super) enum Target {
     /// Into memory taken when the length is known, which is at most this.
     Owned(Option<Memory>, u64),
-    /// It is there already: somebody read it before.
+    /// The bytes of an earlier read.
     Cached(Bytes),
     /// Into the caller's.
     Given(Vec<MemorySlice>),
@@ -48,7 +48,7 @@ impl Target {
 pub(super) struct Item<'a> {
     /// `None` when it is invalid, which is the outcome then.
     key: Option<KeyRef<'a>>,
-    /// What is wanted of it.
+    /// The wanted range.
     range: Option<Range<u64>>,
     /// The only put that it may be of.
     generation: Option<Generation>,
@@ -62,7 +62,7 @@ pub(super) struct Item<'a> {
 struct Object<'a> {
     key: KeyRef<'a>,
     items: Positions,
-    /// What verifies the ranges that its items want, one for each in their order.
+    /// The checksums that verify the ranges of its items, one for each in their order.
     spans: Vec<Option<VerifiedSpan>>,
     attempts: u32,
     is_open: bool,
@@ -107,7 +107,7 @@ impl<'a> Item<'a> {
         self.key.zip(self.read_of).filter(|_| is_read)
     }
 
-    /// What is wanted of an object of `len` bytes: where it begins, and its length.
+    /// Returns the wanted part of an object of `len` bytes: its beginning, and its length.
     fn part(&self, len: u64) -> Result<(u64, u64), GetError> {
         match &self.range {
             None => Ok((0, len)),
@@ -319,7 +319,7 @@ impl Core {
         Ok(answers)
     }
 
-    /// What to read of an object that is as `list` says, for those items that do not get their
+    /// Returns the parts to read of an object with this `list`, for the items that do not get their
     /// outcome here.
     fn parts(&self, object: &Object<'_>, items: &mut [Item<'_>], list: &ReplicaList) -> Vec<Part> {
         let key = object.key.as_str();

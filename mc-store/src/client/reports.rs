@@ -44,11 +44,11 @@ const MAX_SEGMENTS: usize = 4096;
 /// Preferred segments that the log tells of, at most.
 const MAX_MISSED: usize = 256;
 
-/// What is reported.
+/// A report to the master.
 #[derive(Debug)]
 enum Report {
     Damaged {
-        /// Whose object it is, when it is not the client's own tenant's.
+        /// The object's tenant, when it is not the client's own.
         tenant: Option<TenantId>,
         key: ObjectKey,
         generation: Generation,
@@ -110,7 +110,7 @@ struct Counts {
     flushed: Notify,
 }
 
-/// What a client could not read or reach, and what became of its reports.
+/// Replicas that a client could not read or reach, and the outcome of its reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportMetrics {

@@ -29,7 +29,7 @@ const USES: u32 = 10;
 pub(super) struct SelfCheck {
     /// How peers connect; `None` when there are none.
     config: Option<NodeConfig>,
-    /// What the last check used, and how many did.
+    /// The transport of the last check, and the number of checks that used it.
     transport: Option<Node>,
     uses: u32,
     running: Option<JoinHandle<Looked>>,
@@ -42,7 +42,7 @@ pub(super) struct SelfCheck {
     has_warned: bool,
 }
 
-/// What to use again when there was an answer, or why there was none.
+/// The transport to use again after an answer, or the reason why there was none.
 type Looked = Result<Node, String>;
 
 impl SelfCheck {

@@ -1,4 +1,4 @@
-//! What does not change while a client runs.
+//! Settings that do not change while a client runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::environment::Environment;
 #[cfg(feature = "http")]
 const LEAST_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What does not change while a client runs.
+/// Settings that do not change while a client runs.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     /// How long a put waits for room.
@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) local_copy: bool,
     /// How objects are encrypted below memory.
     pub(super) sealing: Sealing,
-    /// What it takes from outside.
+    /// The surroundings of the client.
     pub(super) environment: Arc<dyn Environment>,
     /// The environment's clock.
     pub(super) clock: BootClock,
@@ -39,7 +39,7 @@ pub(super) struct Settings {
     pub(super) metrics: bool,
     /// How often a line of figures is logged; zero for never.
     pub(super) metrics_interval: Duration,
-    /// What every figure is labelled with.
+    /// The labels of all metrics.
     pub(super) metrics_labels: Vec<(Box<str>, Box<str>)>,
     /// How the master is told that this client lives, once it has a segment.
     pub(super) pulse: Pulse,
@@ -78,7 +78,7 @@ impl Default for BelowMemory {
     }
 }
 
-/// What a heartbeat needs.
+/// The settings of a heartbeat.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse {
     /// Where the master is.

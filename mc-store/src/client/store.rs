@@ -572,7 +572,7 @@ struct Written {
     outcome: Result<(), Unfinished>,
     /// The first replica of an object that is to have a file.
     file_of: Option<(RemoteKey, Extent)>,
-    /// What was lost with writes of it under way.
+    /// Links that were lost with writes of it under way.
     late: Vec<Arc<LostLinks>>,
 }
 

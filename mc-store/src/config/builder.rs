@@ -478,7 +478,7 @@ fn drop_unusable(discovery: &mut Discovery, topology: &Topology) {
     discovery.filters = usable;
 }
 
-/// What the segment is made of.
+/// Returns the kind of memory of the segment.
 fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
     let mut memory = Memory::options();
     let huge = config.use_hugepage == Some(true);

@@ -49,13 +49,13 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file, or the text, is larger than any configuration is.
     #[error("{source_name} is larger than {MAX_FILE_LEN} bytes; it can be no configuration")]
     TooLarge {
-        /// What is too large.
+        /// The source that is too large.
         source_name: ConfigSource,
     },
     /// The file's name does not say what is in it.
@@ -64,10 +64,10 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
-    /// It is not JSON, or not TOML, or not a table.
+    /// The text is not JSON, or not TOML, or not a table.
     #[error("{source_name} is not a table in {format}")]
     Syntax {
-        /// What was read.
+        /// The source that was read.
         source_name: ConfigSource,
         /// `JSON` or `TOML`.
         format: &'static str,
@@ -108,7 +108,7 @@ pub enum ConfigError {
         name: String,
         /// The value; the beginning, when it is long.
         value: String,
-        /// What it may be.
+        /// The accepted values.
         expected: &'static str,
     },
     /// A setting needs another one.
@@ -128,7 +128,7 @@ pub enum ConfigError {
         first: &'static str,
         /// The other.
         second: &'static str,
-        /// What is wrong, and what to do.
+        /// The fault, and what to do.
         reason: &'static str,
     },
     /// The setting needs a part of this library that was left out when it was built.
@@ -147,7 +147,7 @@ pub enum ConfigError {
     Host {
         /// The name.
         host: String,
-        /// What is wrong with it.
+        /// The fault of the host.
         source: HostError,
     },
     /// The files of certificates cannot be used.

@@ -112,8 +112,8 @@ settings! {
     segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
     /// The file that backs the segment's memory; excludes huge pages and a NUMA node.
     segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
-    /// What lies beneath the segment's memory; `ssd` needs a `segment_file`, and `vram` a GPU or
-    /// a `segment_file`.
+    /// The medium of the segment's memory; `ssd` needs a `segment_file`, and `vram` a GPU or a
+    /// `segment_file`.
     segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;
     /// The number of the GPU whose memory a segment of `vram` takes.
     segment_device: u32 = "segment_device", "MC_STORE_SEGMENT_DEVICE", value::device_number;

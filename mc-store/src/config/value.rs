@@ -29,7 +29,7 @@ const MAX_CONNECTIONS: usize = 256;
 /// Most connections that a setting may let others make.
 const MAX_PLACES: usize = 1_000_000;
 
-/// What a setting's value must be, when it is not.
+/// The values that a setting accepts, for the error about another one.
 pub(super) type Expected = &'static str;
 
 /// A value as errors repeat it.

@@ -1,4 +1,4 @@
-//! What is read, and what is not.
+//! Cases about reads.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is told of keys, and what is removed.
+//! Cases about questions on keys, and removals.
 
 use bytes::Bytes;
 use mc_types::ErrorCode;

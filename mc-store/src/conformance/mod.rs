@@ -37,7 +37,7 @@ pub type Subject = Arc<dyn ObjectStore>;
 /// One demand of the contract.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What is demanded.
+    /// The demand.
     pub name: &'static str,
     /// Checks it; panics when it is not met.
     pub check: fn(Subject) -> Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -1,4 +1,4 @@
-//! What is stored, and what is not.
+//! Cases about puts.
 
 use bytes::Bytes;
 use mc_meta::MAX_REPLICAS;

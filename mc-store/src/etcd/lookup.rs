@@ -23,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 type Answer = Result<Vec<String>, Unknown>;
 
-/// What the clients tell the thread of a lookup.
+/// A message of a client to the thread of a lookup.
 enum Request {
     /// No master takes connections: where are they?
     Find { etcd: Box<EtcdConfig>, answer: SyncSender<Answer> },
@@ -100,7 +100,7 @@ impl Lookup {
 
 type Question = Pin<Box<dyn Future<Output = Result<Masters, ElectionError>>>>;
 
-/// What the thread of a lookup has.
+/// The state of the thread of a lookup.
 struct Finder {
     directory: Directory,
     /// How etcd is reached, as the last caller said.

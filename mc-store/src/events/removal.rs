@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-/// What subscribers know while all objects are being removed: they have forgotten everything at the
-/// one event about it, so the removal of each object needs no event, and whatever is published about
-/// an object makes them know it again.
+/// The state of subscribers while all objects are being removed: they have forgotten everything at
+/// the one event about it, so the removal of each object needs no event, and an event about an
+/// object makes them know it again.
 #[derive(Debug, Default)]
 pub(super) struct RemoveAll {
     /// Removals under way.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::infos::Infos;
 use super::removal::RemoveAll;
 
-/// What the encodings of the endpoints need.
+/// The information that the encodings of the endpoints need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     /// Events with all replicas of an object.
@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     pub(super) infos: bool,
 }
 
-/// What the sink and the snapshots share.
+/// The state that the sink and the snapshots share.
 #[derive(Debug)]
 pub(super) struct Publishing {
     system: Arc<EventSystem>,

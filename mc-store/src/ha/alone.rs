@@ -1,4 +1,4 @@
-//! What a master that is alone says of its journal.
+//! The status of a master without others.
 
 use mc_ha::Durability;
 use mc_rpc::{DurabilityMode, HaReport, HaRole, HaStatus, Refusal, SnapshotStatus};
@@ -36,7 +36,7 @@ impl HaReport for Alone {
     }
 }
 
-/// What replies promise with this setting.
+/// Returns the promise of replies with this setting.
 pub(crate) fn mode(durability: Durability) -> DurabilityMode {
     match durability {
         Durability::Sync => DurabilityMode::Sync,

@@ -39,11 +39,11 @@ pub struct ClusterConfig {
     pub candidacy: CandidacySettings,
     /// This master's own journal.
     pub journal: JournalConfig,
-    /// What standbys have to have before a change is acknowledged.
+    /// The standbys that must have a change before it is acknowledged.
     pub replication: HubSettings,
     /// How a standby connects to the leader: TLS and the token of an administrator.
     pub client: ClientConfig,
-    /// What this master takes from outside, as a standby and as the leader. Its
+    /// The surroundings of this master, as a standby and as the leader. Its
     /// [`to_master`](Environment::to_master) connects to the leader.
     pub environment: Arc<dyn Environment>,
 }
@@ -77,10 +77,10 @@ pub enum StandbyError {
     /// Its address cannot be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// It cannot take part in the election.
+    /// The master cannot take part in the election.
     #[error(transparent)]
     Election(#[from] ElectionError),
-    /// What keeps its journal has panicked.
+    /// The thread that keeps the journal has panicked.
     #[error("the thread that keeps the journal has failed; please report this with the log")]
     Applier,
 }
@@ -393,7 +393,7 @@ async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
     tokio::join!(tell, following.follow());
 }
 
-/// What a standby knows of those it follows.
+/// A standby's knowledge of the leaders that it follows.
 struct Following<'a> {
     config: &'a ClusterConfig,
     applier: &'a Applier,

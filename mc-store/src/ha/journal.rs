@@ -57,7 +57,7 @@ impl JournalConfig {
 pub struct JournalReport {
     /// Whether an acknowledged change is durable, or will be soon.
     pub settings: WriterSettings,
-    /// What is written.
+    /// The state of the writer.
     pub writer: WriterState,
     /// Bytes on the medium.
     pub usage: JournalUsage,
@@ -65,7 +65,7 @@ pub struct JournalReport {
     pub last_snapshot: Option<SnapshotInfo>,
     /// Snapshots that failed since the start.
     pub failed_snapshots: u64,
-    /// What was read at the start.
+    /// The report of the replay at the start.
     pub replayed: ReplayReport,
 }
 
@@ -73,10 +73,10 @@ pub struct JournalReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalStartError {
-    /// It cannot be read.
+    /// The journal cannot be read.
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// It cannot be written.
+    /// The journal cannot be written.
     #[error(transparent)]
     Write(#[from] WriterStartError),
     /// The secrets beside it cannot be read or written.
@@ -104,7 +104,7 @@ impl JournalStartError {
     }
 }
 
-/// What came of a journal.
+/// A master that was recovered from a journal.
 pub(crate) struct Recovered {
     pub(crate) state: mc_meta::Master,
     pub(crate) corrections: Corrections,
@@ -315,7 +315,7 @@ impl RunningJournal {
         self.writer.sink()
     }
 
-    /// What answers wait for.
+    /// Returns the watch that answers wait for.
     pub(crate) fn durability(&self) -> DurableWatch {
         self.durable.clone()
     }
@@ -359,14 +359,14 @@ pub struct JournalWatch {
     replayed: Arc<ReplayReport>,
 }
 
-/// What keeps a journal from being written.
+/// The reason why a journal cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalTrouble {
     /// The medium says that it cannot.
     #[error("the journal cannot be written: {cause}")]
     Fails {
-        /// What it says.
+        /// The error's text.
         cause: String,
     },
     /// The medium does not answer. A slow one does, however late.

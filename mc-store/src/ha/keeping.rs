@@ -1,4 +1,4 @@
-//! What a master has to do with its journal and its term, in the order of its start.
+//! The tasks of a master with its journal and its term, in the order of its start.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ impl Kept {
         self.journal.sink()
     }
 
-    /// What answers wait for.
+    /// Returns the watch that answers wait for.
     pub(crate) fn durability(&self) -> DurableWatch {
         self.journal.durability()
     }

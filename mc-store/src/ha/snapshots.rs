@@ -59,7 +59,8 @@ pub(crate) struct SnapshotsTaken {
     pub(crate) last: Option<SnapshotInfo>,
     /// Those that came to nothing since the start.
     pub(crate) failed: u64,
-    /// What the journal took of its medium when it was looked at last, about a second ago.
+    /// The bytes that the journal took of its medium when it was looked at last, about a second
+    /// ago.
     pub(crate) usage: JournalUsage,
 }
 

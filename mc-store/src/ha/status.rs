@@ -1,4 +1,4 @@
-//! What a master says of its part in the cluster.
+//! The status of a master in the cluster.
 
 use std::sync::Arc;
 
@@ -37,11 +37,11 @@ struct Now {
     waits: Option<watch::Receiver<Option<WaitReason>>>,
 }
 
-/// What only a leader has.
+/// The state that only a leader has.
 pub(crate) struct Leading {
     pub(crate) hub: Arc<Hub>,
     pub(crate) journal: JournalWatch,
-    /// It leads as long as this is valid.
+    /// The master leads as long as this is valid.
     pub(crate) authority: Authority,
     /// Takes wishes to hand over.
     pub(crate) hand_over: mpsc::Sender<HandOver>,
@@ -93,7 +93,7 @@ impl Status {
         };
     }
 
-    /// It is a candidate, which says here why it waits.
+    /// Follows the reasons for which this candidate waits.
     pub(crate) fn waits(&self, waits: watch::Receiver<Option<WaitReason>>) {
         self.now.lock().waits = Some(waits);
     }

@@ -97,12 +97,12 @@ pub enum HandOverError {
         /// The changes that it lacks.
         changes: u64,
     },
-    /// It could not be recorded who has everything.
+    /// The set of members in sync could not be recorded.
     #[error("the election service was not told, so this master goes on: {0}")]
     NotTold(String),
 }
 
-/// What a term is made of.
+/// The parts of a term.
 pub(crate) struct TermParts {
     pub(crate) leadership: Leadership,
     pub(crate) election: Arc<dyn LeaderElection>,
@@ -115,12 +115,12 @@ pub(crate) struct TermParts {
     pub(crate) leases: Box<dyn Fn(Leases) + Send + Sync>,
 }
 
-/// What a leader tells its successor of leases, through the journal.
+/// A message of a leader to its successor about leases, through the journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leases {
     /// Which objects are leased.
     List,
-    /// That the list holds no more.
+    /// The list is void.
     Withdraw,
 }
 
@@ -186,13 +186,13 @@ struct Keeping {
     withdrawal: Option<Position>,
 }
 
-/// What a leader does next.
+/// The next step of a leader.
 enum Next {
-    /// It hands over because somebody wants it to.
+    /// The leader hands over on request.
     Planned(HandOver),
-    /// It hands over because its journal cannot be written, or its time does not pass.
+    /// The leader hands over because its journal cannot be written, or its time does not pass.
     Unable(String),
-    /// It yields to a member of another history.
+    /// The leader yields to a member of another history.
     Yield(MemberId),
     End,
 }

@@ -15,7 +15,7 @@ pub(crate) fn until_done(mut command: Command) {
     while program.hear() != "done" {}
 }
 
-/// What such a process does.
+/// Runs the test of such a process in a runtime.
 pub(crate) fn in_a_runtime(test: impl AsyncFnOnce()) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -1,4 +1,4 @@
-//! What becomes of a node's memory, and of puts under way, when a master refuses what it is asked.
+//! A node's memory, and puts under way, when a master refuses a request.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

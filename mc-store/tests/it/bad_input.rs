@@ -1,4 +1,4 @@
-//! What callers and peers should not do: every answer is a value or a typed error.
+//! Mistakes of callers and peers: every answer is a value or a typed error.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read, Write};

@@ -227,7 +227,7 @@ async fn pressure_evicts_the_cold_and_keeps_the_used() {
     assert_eq!(too_large.code(), ErrorCode::ObjectTooLarge, "{too_large}");
 }
 
-/// One that is put in two calls, and one of which each block is put alone.
+/// A prompt that is put in two calls, and one of which each block is put alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_prompt_the_end_is_evicted_first() {
     let cluster = Cluster::start_with(without_watermark(), &[ByteSize::mib(1)]).await;

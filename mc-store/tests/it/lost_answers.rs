@@ -35,7 +35,7 @@ const BATCH_REMOVE_GENERATION: u16 = 97;
 /// More than a call has attempts.
 const ALL: usize = 100;
 
-/// What becomes of the next calls that begin or end puts, and of their connections.
+/// The fate of the next calls that begin or end puts, and of their connections.
 #[derive(Debug, Default)]
 struct Losses {
     /// Whether calls are lost that begin puts, in place of those that end them.
@@ -324,8 +324,8 @@ async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
     cluster.free("one", Instant::now()).await;
 }
 
-/// What the master has executed stays: giving up what ended does nothing, to the object nor to
-/// what is put in its place.
+/// A put that the master has executed stays: revoking it after its end changes nothing, neither the
+/// object nor its successor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_ended_unheard_stays_and_so_does_what_replaces_it() {
     let cluster = LossyCluster::start().await;

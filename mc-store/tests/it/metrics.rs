@@ -1,4 +1,4 @@
-//! What a client counts, in a real cluster.
+//! Counters of a client, in a real cluster.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What a call returns of a key is of one put, whoever replaces the object meanwhile.
+//! All bytes of a key that a call returns are of one put, whatever replaces the object meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ impl Parts {
         self.lens.iter().enumerate().map(get).collect()
     }
 
-    /// What the parts are filled with that were read.
+    /// Returns the bytes that fill the parts that were read.
     fn found(&self, read: &[Result<u64, GetError>]) -> BTreeSet<u8> {
         let bytes = self.memory.whole().to_vec();
         let mut at = 0;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What they may not name: clocks that no simulation can turn, threads, randomness, sockets.
+/// Names that they must not use: clocks that no simulation can turn, threads, randomness, sockets.
 const FORBIDDEN: &[&str] = &[
     "std::time::Instant",
     "time::{Duration, Instant}",

@@ -161,7 +161,7 @@ async fn objects_that_are_put_together_share_a_file() {
     node.shutdown().await;
 }
 
-/// What older clients cannot read is not written.
+/// With `packs` off, no file is written that older clients cannot read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_may_want_a_file_for_each_object() {
     let root = root();

@@ -33,7 +33,7 @@ fn content(key: &str, len: usize) -> Bytes {
     mc_testkit::content(key, len).into()
 }
 
-/// What a medium makes its readers wait for.
+/// A brake that makes the readers of a medium wait.
 #[derive(Debug, Default)]
 struct Brake {
     state: Mutex<(Option<Box<str>>, Duration)>,

@@ -210,7 +210,7 @@ async fn a_leader_that_hands_over_waits_for_a_standby_that_is_not_in_sync_yet() 
     next.shutdown().await;
 }
 
-/// What the leader has told of leases holds no more then, and what it read meanwhile is answered.
+/// The leader's list of leases is void then, and reads in the meantime are answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_successor_hangs_goes_on_and_hands_over_later() {
     let cluster = MemoryCluster::start(LEASE).unwrap();

@@ -1,4 +1,4 @@
-//! What a read returns was verified: parts of values, and what the hot cache keeps.
+//! Verified reads: parts of values, and values in the hot cache.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;

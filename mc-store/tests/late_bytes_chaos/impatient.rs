@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{Counts, millis};
 
-/// What memory is filled with that has another use: no value consists of it.
+/// The byte that memory with another use is filled with: no value consists of it.
 const ANOTHER_USE: u8 = 0xdd;
 
 /// Longer than bytes are late: a link stalls for less, and no process is stopped for longer.

@@ -113,7 +113,7 @@ fn client_with(master: SocketAddr, shares_memory: bool) -> ClientBuilder {
         .put_wait(Duration::from_millis(300))
 }
 
-/// What a worker has seen, by kind.
+/// The observations of a worker, by kind.
 type Counts = BTreeMap<String, u64>;
 
 /// Puts, replaces, reads and removes until it is told to end.
@@ -221,7 +221,7 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
     counts
 }
 
-/// What each process is, of those that this test starts.
+/// Plays the role of a process that this test starts.
 #[test]
 fn process() {
     let Some((role, master)) = process::own_role() else { return };

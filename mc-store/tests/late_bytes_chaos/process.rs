@@ -21,7 +21,7 @@ pub(crate) enum Role {
     Writer,
 }
 
-/// What this process is, and where its master is; `None` for the test itself.
+/// Returns the role of this process, and its master's address; `None` for the test itself.
 pub(crate) fn own_role() -> Option<(Role, SocketAddr)> {
     let text = role::role()?;
     let words: Vec<&str> = text.split(' ').collect();
@@ -66,7 +66,7 @@ pub(crate) fn start(role: Role, master: SocketAddr) -> Program {
     Program::start(2 * DEADLINE, &mut role::command("process", &text), Input::Open)
 }
 
-/// What the process says behind `words`.
+/// Waits for a line with `words`, and returns the text behind them.
 pub(crate) fn wait_for(process: &mut Program, words: &str) -> String {
     loop {
         if let Some(rest) = process.hear().strip_prefix(words) {

@@ -1,4 +1,4 @@
-//! What a client counts of its conversions.
+//! Counters of a client's conversions.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -133,7 +133,7 @@ impl Counts {
     }
 }
 
-/// What became of the objects that a client was to convert.
+/// The outcome of the conversions of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct C2cMetrics {

@@ -65,7 +65,7 @@ pub(crate) struct Conversions {
     changed: Condvar,
 }
 
-/// What happened last.
+/// The last events.
 #[derive(Debug)]
 struct Last {
     /// An object to convert was stored.

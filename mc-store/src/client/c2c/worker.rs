@@ -36,7 +36,7 @@ struct Task {
 
 /// A converted object.
 struct Converted {
-    /// What it was made from.
+    /// The key of its source.
     key: ObjectKey,
     generation: Generation,
     target_key: String,
@@ -187,8 +187,8 @@ impl Core {
         left
     }
 
-    /// Says of each converted object whether its source has the value of another put now; no when
-    /// there is no source any more, or no answer.
+    /// Returns for each converted object whether its source has the value of another put now; no
+    /// when there is no source any more, or no answer.
     async fn are_replaced(&self, converted: impl Iterator<Item = &Converted>) -> Vec<bool> {
         let (keys, made_from): (Vec<KeyRef<'_>>, Vec<Generation>) =
             converted.map(|it| (it.key.as_ref(), it.generation)).unzip();

@@ -1,4 +1,4 @@
-//! What a client counts of its calls and of the bytes that it moves.
+//! Counters of a client's calls, and of the bytes that it moves.
 
 mod text;
 
@@ -306,7 +306,7 @@ impl Drop for Timed<'_> {
     }
 }
 
-/// What a client has counted since it was started. Sums are over all its clones.
+/// The counters of a client since it was started. Sums are over all its clones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientMetrics {
@@ -332,16 +332,16 @@ pub struct ClientMetrics {
     pub peer_disk_timed_out_reads: u64,
     /// Reads of peers' disks that were not tried because the disk gave others no answer.
     pub peer_disk_skipped_reads: u64,
-    /// What could not be read or reached, and what the master was told of it.
+    /// Replicas that could not be read or reached, and the reports about them.
     pub reports: ReportMetrics,
-    /// What became of the objects that it was to convert; `None` when there are no rules.
+    /// The outcome of conversions; `None` when there are no rules.
     #[cfg(feature = "c2c")]
     pub c2c: Option<super::c2c::C2cMetrics>,
     /// Whether peers reach none of the client's segments, by its own check.
     pub is_cut_off: bool,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
-    /// What peers were served of this client's segments.
+    /// Operations of peers on this client's segments.
     pub served: ServedTotals,
     /// Connections that peers made to this client, by the path that bytes take over them.
     pub connections: Vec<(DataPath, PeerConnections)>,
@@ -349,7 +349,7 @@ pub struct ClientMetrics {
     pub labels: Vec<(Box<str>, Box<str>)>,
 }
 
-/// What the calls of one operation came to.
+/// The counters of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OperationMetrics {
@@ -416,7 +416,7 @@ pub struct PathMetrics {
 }
 
 impl ClientMetrics {
-    /// What was counted of one operation; `None` when it was not called.
+    /// Returns the counters of one operation; `None` when it was not called.
     #[must_use]
     pub fn operation(&self, operation: ClientOperation) -> Option<&OperationMetrics> {
         self.operations.iter().find(|counted| counted.operation == operation)

@@ -303,7 +303,7 @@ impl Core {
     }
 }
 
-/// What the bytes that are read are compared with, at once.
+/// The checksums that bytes are compared with as they are read.
 #[derive(Default)]
 struct Check {
     /// The checksums that the tier keeps.
@@ -337,7 +337,7 @@ impl Read {
         !self.lost && self.parts.iter().any(|part| !part.verified)
     }
 
-    /// What is to be read of a part; `None` when there is no memory for it.
+    /// Returns the bytes to read of a part; `None` when there is no memory for it.
     fn wanted(&mut self, nth: usize, pool: &BufferPool) -> Option<Wanted> {
         if !self.prepare(nth, pool) {
             return None;

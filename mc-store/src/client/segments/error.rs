@@ -70,7 +70,7 @@ pub enum SegmentError {
     /// There is no memory for its next life.
     #[error("cannot take fresh memory for a segment that is mounted anew; contribute less")]
     FreshMemory(#[source] MemoryError),
-    /// It cannot be opened to peers.
+    /// The memory cannot be opened to peers.
     #[error(transparent)]
     Register(#[from] RegisterError),
     /// The master refused it or could not be asked.
@@ -136,7 +136,7 @@ pub(in crate::client) enum MountFailure {
 }
 
 impl MountFailure {
-    /// What an operator can do about it.
+    /// Returns advice for an operator.
     pub(super) fn advice(&self) -> &'static str {
         let Self::Rpc(error) = self else { return "restart the node if it goes on" };
         match error.code() {

@@ -54,18 +54,17 @@ impl SegmentOptions {
         self
     }
 
-    /// What memory it is made of; see
+    /// Sets the kind of memory; see
     /// [`ClientBuilder::segment_memory`](super::ClientBuilder::segment_memory).
     pub fn memory(mut self, options: MemoryOptions) -> Self {
         self.memory = MemorySource::Host(options);
         self
     }
 
-    /// What lies beneath the memory: puts that
-    /// [ask for a medium](crate::ReplicateConfig::medium) go to segments of that medium. The
-    /// default is DRAM. VRAM is taken from a [GPU](Self::device) of NVIDIA's; an SSD needs memory
-    /// of a [file](mc_transport::MemoryOptions::file) on it, and with a file the segment is that
-    /// whatever the medium.
+    /// Sets the medium of the memory: puts that [ask for a medium](crate::ReplicateConfig::medium)
+    /// go to segments of that medium. The default is DRAM. VRAM is taken from a [GPU](Self::device)
+    /// of NVIDIA's; an SSD needs memory of a [file](mc_transport::MemoryOptions::file) on it, and
+    /// with a file the segment is that whatever the medium.
     pub fn medium(mut self, medium: MediaType) -> Self {
         self.medium = medium;
         self
@@ -90,7 +89,7 @@ pub struct MountedSegment {
     pub name: Box<str>,
     /// Its size.
     pub size: ByteSize,
-    /// What lies beneath its memory.
+    /// The medium of its memory.
     pub medium: MediaType,
     /// Where it is served.
     pub endpoint: Endpoint,

@@ -33,7 +33,7 @@ const SAMPLE_TICKET: Duration = Duration::from_secs(30);
 /// How soon to look again whether changes are over.
 const BUSY: Duration = Duration::from_millis(10);
 
-/// What a client gives to the pool; nothing, for a pure client.
+/// The segments that a client gives to the pool; none for a pure client.
 #[derive(Debug)]
 pub(in crate::client) struct Segments {
     transport: Arc<Node>,
@@ -53,7 +53,7 @@ pub(in crate::client) struct Segments {
     /// By the node's own check peers do not reach them.
     cut_off: AtomicBool,
     unproven: AtomicBool,
-    /// What looks at objects on the own disk, while there is one.
+    /// The reader of objects on the own disk, while there is one.
     disk: RwLock<Option<DiskLook>>,
 }
 
@@ -64,7 +64,7 @@ struct Own {
     mounted: Option<Mounted>,
     /// The master counts on it.
     attached: bool,
-    /// It could not be attached lately, and the log says why.
+    /// Whether the segment could not be attached lately; the log says why.
     is_refused: bool,
     leaves: Option<Instant>,
 }
@@ -77,7 +77,7 @@ pub(super) struct SegmentSetup {
     pub(super) memory: SegmentMemory,
 }
 
-/// What does not change when a segment is mounted anew.
+/// The parts of a segment that do not change when it is mounted anew.
 #[derive(Debug)]
 struct Segment {
     /// The id of the first mount, by which the application may still know it.
@@ -230,7 +230,7 @@ impl Segments {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// What looks at objects on the own disk.
+    /// Returns the reader of objects on the own disk.
     pub(in crate::client) fn disk(&self) -> Option<DiskLook> {
         self.disk.read().clone()
     }

@@ -80,7 +80,7 @@ impl Item {
         let _ = self.outcome.set(outcome);
     }
 
-    /// What its caller waits for.
+    /// Returns the result that its caller waits for.
     pub(super) fn awaited(&self) -> Awaited {
         Awaited { len: self.lengths.iter().sum(), outcome: Arc::clone(&self.outcome) }
     }
@@ -121,7 +121,8 @@ impl Item {
         matches!(self.lengths[..], [len] if len <= CHECKPOINT)
     }
 
-    /// What makes the object readable, once it is added up and written.
+    /// Returns the end of the put, which makes the object readable, once it is added up and
+    /// written.
     pub(super) fn put_end(&self, handle: PutHandle) -> PutEnd<'_> {
         let sums = self.sums.as_ref().expect("what was written is added up");
         let (checksums, prefixes) = sums.as_slices();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::PutOutcome;
 use crate::error::PutError;
 
-/// What a refused put may still try.
+/// The attempts that a refused put has left.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
     /// Until when it waits for room.

@@ -13,7 +13,7 @@ const FIRST_REST: Duration = Duration::from_secs(1);
 /// The longest: a tier that is mended serves again after this time and a read.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// What is known of a tier's answers. Time is an argument.
+/// The state of a tier's answers. Time is an argument.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     state: State,
@@ -25,10 +25,10 @@ pub(super) struct Breaker {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It answers, or has not been late often enough.
+    /// The tier answers, or has not been late often enough.
     #[default]
     Asked,
-    /// It is left alone until then.
+    /// The tier is left alone until then.
     Resting { until: Instant },
     /// Somebody finds out whether it answers again.
     Probed,
@@ -41,7 +41,7 @@ pub(super) enum Turn {
     Usual,
     /// As the one that finds out whether the tier answers again.
     Probe,
-    /// It may not.
+    /// The operation must not be tried.
     Skip,
 }
 

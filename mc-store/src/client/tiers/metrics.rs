@@ -1,4 +1,4 @@
-//! What a client counts of a tier below memory.
+//! Counters of a tier below memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(in crate::client) struct TierCounters {
     complaints: AtomicU64,
 }
 
-/// What a client has counted of a tier below memory.
+/// A client's counters of a tier below memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierMetrics {

@@ -26,7 +26,7 @@ pub(in crate::client) const MAX_READ: u64 = 8 << 20;
 /// Bytes that the reads of a tier take together. A tier of 45 MB/s still gives them in the usual limit.
 const BUDGET: u64 = 64 << 20;
 
-/// What the budget is counted in.
+/// The unit of the budget.
 const UNIT: u64 = 4 << 10;
 
 /// The bounds of the reads of one tier.
@@ -61,7 +61,7 @@ pub(in crate::client) enum NotRead {
     Ending,
 }
 
-/// What a read under way holds.
+/// The permits of a read under way.
 type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl TierReads {
@@ -175,7 +175,7 @@ impl TierReads {
     }
 }
 
-/// What `len` bytes take of the budget, which has room for any one read.
+/// Returns the units of the budget that `len` bytes take; any one read fits.
 fn units(len: u64) -> u32 {
     // It fits: the budget is small.
     len.min(BUDGET).div_ceil(UNIT) as u32

@@ -83,7 +83,8 @@ pub(super) fn with_tenants<T>(objects: &[T], id: impl Fn(&T) -> &ObjectId) -> Ve
     objects.iter().filter_map(with_tenant).collect()
 }
 
-/// What the master is told of objects that were found; `address` says where each begins.
+/// Makes the report to the master of objects that were found; `address` gives the beginning of
+/// each.
 pub(super) fn found_items<'a>(
     found: &'a [(TenantId, &StoredObject)],
     address: impl Fn(&StoredObject) -> u64,

@@ -30,11 +30,11 @@ use tokio::task::JoinHandle;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const SEGMENT: u64 = 32 << 20;
-/// What the late write, or read, is about.
+/// Bytes of the late write or read.
 const OLD: usize = 8 << 20;
-/// What a read leaves out on both sides.
+/// Bytes that a read leaves out on both sides.
 const EDGE: usize = 4096;
-/// What lies there afterwards.
+/// Bytes of the object that lies there afterwards.
 const NEW: usize = 2 << 20;
 
 /// The bytes of a key.
@@ -250,7 +250,7 @@ async fn a_write_that_a_former_master_granted_touches_nothing_that_the_next_one_
     all_intact(&app, &keys).await;
 }
 
-/// What the next master knows goes on, by itself.
+/// Puts that the next master knows go on by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_under_way_when_the_master_changed_is_begun_again() {
     let mut cluster = Cluster::start(|_| {}).await;

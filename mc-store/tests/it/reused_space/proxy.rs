@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, watch};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
     Nothing,
-    /// What a client sends after its first so many bytes. The client gets rid of it.
+    /// The bytes of a client after its first so many. The client gets rid of it.
     Sent(usize),
-    /// What a node answers after its first so many bytes. The node keeps it.
+    /// The bytes of a node's answer after its first so many. The node keeps it.
     Answered(usize),
 }
 

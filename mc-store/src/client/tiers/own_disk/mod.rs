@@ -54,7 +54,7 @@ pub(in crate::client) struct OwnDisk {
     most: ByteSize,
     /// The objects that it may have, as far as the master has said.
     most_objects: AtomicU64,
-    /// What was evicted, and the master is still to be told.
+    /// Evicted objects that the master is still to be told of.
     untold: Untold,
     /// The capacity that the master was told.
     told: AtomicU64,

@@ -13,7 +13,7 @@ use mc_types::{ByteSize, DiskId};
 /// The file that names the disk.
 const IDENTITY: &str = "disk_id";
 
-/// What the log's segments are multiples of.
+/// The unit of the log's segments.
 const BLOCK: u64 = 4096;
 
 /// The part of the file system's free space that a new log takes, in percent.
@@ -92,11 +92,11 @@ pub enum DiskError {
     /// A file beside it cannot be read or written.
     #[error("cannot {action} {}; check the directory of the own disk", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file that names the disk has something else in it.

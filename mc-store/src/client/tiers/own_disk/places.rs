@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mc_tier::ObjectId;
 use parking_lot::RwLock;
 
-/// What addresses are multiples of, so that a read never touches two objects.
+/// The alignment of addresses, so that a read never touches two objects.
 const ALIGNMENT: u64 = 4096;
 
 /// The addresses of objects. An address is never given twice, so that a reader who comes late finds the

@@ -1,4 +1,4 @@
-//! What the master wants done on the own disk.
+//! Work on the own disk that the master asks for.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -365,12 +365,12 @@ impl Core {
     }
 }
 
-/// What became of an object that was to be written.
+/// The outcome of a write.
 #[derive(Debug)]
 enum Written {
-    /// It is on the disk, where peers read it at this address.
+    /// The object is on the disk, where peers read it at this address.
     At(u64),
-    /// It is not in this client's memory any more.
+    /// The object is not in this client's memory any more.
     Gone,
     /// The disk can take none of this length.
     TooLong,

@@ -46,7 +46,7 @@ impl Opened {
     }
 }
 
-/// What the client's settings say of the shared tier.
+/// The client's settings of the shared tier.
 #[derive(Debug, Default)]
 pub(in crate::client) struct OwnSettings {
     /// The application's own tier.

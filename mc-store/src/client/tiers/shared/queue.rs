@@ -139,7 +139,7 @@ pub(super) struct Queue {
     pub(super) flushing: Arc<Flushing>,
 }
 
-/// Who waits until all files are written: then nothing is gathered.
+/// A caller that waits until all files are written: then nothing is gathered.
 #[derive(Debug, Default)]
 pub(super) struct Flushing {
     waiting: AtomicUsize,

@@ -24,7 +24,7 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// unless half of the free space goes meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
-/// What is known of the room in the file system.
+/// The room in the file system, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// Nothing is evicted until then, or until less than so many bytes are free.

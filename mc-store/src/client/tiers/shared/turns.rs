@@ -18,7 +18,7 @@ pub(super) type Turn = u64;
 /// Objects that are remembered as deleted while writes from before wait. Beyond it all of these are void.
 const MAX_DELETED: usize = 1 << 18;
 
-/// What was asked for, as far as it matters to what is still to be done.
+/// The requests so far, as far as they matter to the work that is left.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     state: Mutex<State>,
@@ -37,7 +37,7 @@ struct State {
     patterns: BTreeMap<Turn, (Arc<Which>, bool)>,
     /// Writes from before this turn are void.
     void_before: Turn,
-    /// What is being written, if anything is.
+    /// The object that is being written, if any.
     writing: Option<(Turn, ObjectId)>,
 }
 

@@ -38,7 +38,7 @@ const DELETERS: usize = 4;
 /// Threads that look for the files of one call's keys.
 const LOOKERS: usize = 16;
 
-/// What a reader of such a file has in the place of a lease.
+/// The time that a reader of such a file has in place of a lease.
 const NO_LEASE: Duration = Duration::from_secs(3600);
 
 impl Core {
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    /// Says of those objects that have a file that they exist.
+    /// Marks the objects that have a file as existing.
     pub(in crate::client) async fn exist_unlisted(&self, keys: &[KeyRef<'_>], exist: &mut [bool]) {
         for (at, _) in self.stat_unlisted(keys, |at| !exist[at]).await {
             exist[at] = true;

@@ -197,7 +197,7 @@ pub(super) enum Deleted {
     Unwanted,
 }
 
-/// What came of a comparison.
+/// The outcome of a comparison.
 #[derive(Clone, Copy)]
 struct Compared {
     /// Files that stay.
