@@ -5,7 +5,7 @@ use crate::policy::{Handle, MAX_HANDLE};
 
 /// Marks the end of a list.
 const NONE: Handle = Handle::MAX;
-/// In `hotter` of a link that is in no list.
+/// The value of `hotter` for a link outside any list.
 const ABSENT: Handle = Handle::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]

@@ -371,7 +371,7 @@ impl EffectSink for JournalSink {
         if waiting.bytes > shared.settings.max_waiting {
             error!(
                 limit = shared.settings.max_waiting,
-                "the journal has not taken the changes of a long time; this master cannot go on"
+                "too many changes wait for the journal; this master cannot go on"
             );
             shared.give_up(&mut waiting);
         }
@@ -453,7 +453,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock();
         if !waiting.ends {
-            error!("what writes the journal has ended; this master cannot go on");
+            error!("the thread that writes the journal has ended; this master cannot go on");
             self.0.give_up(&mut waiting);
         }
     }

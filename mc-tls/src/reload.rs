@@ -65,7 +65,7 @@ pub enum Reload {
     Unchanged,
     /// They have changed, and what they say now holds.
     Taken,
-    /// They have changed and cannot be used; what held before still does.
+    /// The files have changed and cannot be used; the previous value is kept.
     Kept,
 }
 
@@ -172,7 +172,7 @@ impl<T, E: fmt::Display> Reloading<T, E> {
             }
             Err(error) => {
                 tracing::warn!(
-                    "{} changed and cannot be used, so what held before goes on: {error}",
+                    "cannot load the changed {}; keeping the previous one: {error}",
                     self.what
                 );
                 Reload::Kept

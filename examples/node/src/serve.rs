@@ -79,7 +79,9 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     if !args.drain_timeout.is_zero() {
         tokio::select! {
             () = drain(&client, args.drain_timeout) => {}
-            signal = shutdown.requested() => warn!(%signal, "asked again; what is left is lost"),
+            signal = shutdown.requested() => {
+                warn!(%signal, "second signal: exiting now; objects not yet moved are lost");
+            }
         }
     }
     let leave = async {

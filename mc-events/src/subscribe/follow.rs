@@ -64,7 +64,7 @@ pub struct Follower {
     phase: Phase,
     /// The number of this connection's latest message.
     latest: Option<u64>,
-    /// Messages that arrived before those ahead of them.
+    /// Messages received out of order, which wait for earlier ones.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
     max_waiting_bytes: usize,

@@ -207,7 +207,7 @@ impl Server {
             }
         };
         if tokio::time::timeout(shared.config.drain_timeout, drained).await.is_err() {
-            tracing::warn!(%local_addr, open = connections.len(), "closing connections that do not end");
+            tracing::warn!(%local_addr, open = connections.len(), "closing connections that did not end in time");
             connections.shutdown().await;
         }
     }
@@ -230,7 +230,7 @@ fn offer(config: &ServerConfig, listeners: &mut Vec<Listener>) -> Option<Box<str
     }
     let offered = Listener::offered();
     let (listener, name) = offered
-        .inspect_err(|error| tracing::warn!(%error, "clients of this host stay with TCP"))
+        .inspect_err(|error| tracing::warn!(%error, "cannot offer a Unix socket; clients of this host use TCP"))
         .ok()?;
     listeners.push(listener);
     Some(name)
@@ -349,7 +349,9 @@ impl ServerHandle {
         Box::pin(async move {
             self.task.abort();
             match self.task.await {
-                Err(error) if error.is_panic() => tracing::error!(%error, "the server ended badly"),
+                Err(error) if error.is_panic() => {
+                    tracing::error!(%error, "the task of the server failed")
+                }
                 _ => {}
             }
         })
@@ -361,7 +363,7 @@ impl ServerHandle {
         Box::pin(async move {
             drop(self.stop);
             if let Err(error) = self.task.await {
-                tracing::error!(%error, "the server ended badly");
+                tracing::error!(%error, "the task of the server failed");
             }
         })
     }

@@ -56,7 +56,7 @@ pub(super) async fn serve(
             add(counter, 1);
             if refused == Some(ErrorCode::UnavailableInCurrentStatus) {
                 // Clients that look for the leader ask every standby, again and again.
-                tracing::debug!(%peer, %reason, "turned away");
+                tracing::debug!(%peer, %reason, "refused a client that looks for the leader");
             } else {
                 shared.log_limiter.about(&peer, &reason);
             }

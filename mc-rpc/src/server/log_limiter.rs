@@ -36,7 +36,7 @@ impl LogLimiter {
         if let Some(kept_back) = self.take(Instant::now()) {
             tracing::warn!(%peer, %reason, "rejected connection");
             if kept_back > 0 {
-                tracing::warn!(kept_back, "more connections were closed than are told of");
+                tracing::warn!(kept_back, "suppressed log lines about closed connections");
             }
         }
     }

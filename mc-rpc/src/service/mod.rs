@@ -214,7 +214,7 @@ impl<C: Clock> Service for MasterService<C> {
             durable.check()?;
         }
         let Receipt { value, sequence } = self.master.receipt(|_| self.execute(call, out));
-        // Of reads most are.
+        // Most reads show changes that are durable already.
         match (sequence.filter(|sequence| !durable.is_durable(*sequence)), value) {
             (None, value) => value.map(|()| Completion::Now),
             (Some(sequence), Ok(())) => Ok(Completion::After(sequence)),

@@ -34,7 +34,7 @@ pub(super) async fn keep(shared: Arc<Shared>, on_first: OnFirst) {
         }
         silent &= keeper.pause > FIRST_PAUSE;
         if !silent {
-            warn!(%error, "no node agent; looking for it");
+            warn!(%error, "lost the node agent; reconnecting");
             silent = true;
         }
         // Those that lost the same node agent need not come back at the same moment.
@@ -86,7 +86,9 @@ impl Keeper {
         match self.on_first.take() {
             // Nobody listens when the attempt was given up.
             Some(on_first) => drop(on_first.send(Ok(()))),
-            None => info!(address = %self.shared.settings.address, "the node agent is back"),
+            None => {
+                info!(address = %self.shared.settings.address, "connected to the node agent again")
+            }
         }
     }
 }

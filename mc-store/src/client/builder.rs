@@ -680,7 +680,7 @@ impl ClientBuilder {
                 core.first_segment.set(first.name).expect("nobody else has the client yet");
             }
         }
-        // Not before all went well: whoever is refused is told of that alone.
+        // Only after a successful start, so that an error is the only message.
         if let Some(listen) = listen {
             let towards = core.master.preferred_addr();
             let towards = towards.as_deref().unwrap_or(&core.settings.pulse.master);

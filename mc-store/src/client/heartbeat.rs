@@ -157,12 +157,12 @@ async fn beat(
         match beat_once(&master, client, segments, waiting, heard, &mut checks, &mut own).await {
             Ok(()) if silent => {
                 silent = false;
-                info!(master = %pulse.master, "heartbeat is back");
+                info!(master = %pulse.master, "heartbeats succeed again");
             }
             Ok(()) => {}
             Err(error) => {
                 if !silent {
-                    warn!(master = %pulse.master, %error, "no heartbeat; trying on");
+                    warn!(master = %pulse.master, %error, "heartbeat failed; retrying");
                 }
                 silent = true;
             }

@@ -1,4 +1,4 @@
-//! Writes of which nobody knows how far they came.
+//! Writes with an unknown outcome.
 //!
 //! When a write times out, or its link is lost, its bytes may wait in the network or in the
 //! buffers of a peer that is stopped, and arrive later. The master keeps their space until
@@ -32,7 +32,7 @@ impl Core {
     ) where
         F: Future<Output = ()> + Send,
     {
-        // Of a loss that nobody can name nobody can ask for the end.
+        // A lost link without an id cannot be fenced.
         if links.iter().any(|links| links.ids.is_empty()) {
             return;
         }

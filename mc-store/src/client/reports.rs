@@ -340,7 +340,9 @@ async fn send(
         counter.fetch_add(failures.len() as u64, Ordering::Relaxed);
         counts.ended(failures.len());
         match told {
-            Ok(reported) => debug!(?reported, "told what could not be read or reached"),
+            Ok(reported) => {
+                debug!(?reported, "reported replicas that could not be read or reached")
+            }
             Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
                 info!("the master takes no reports of failures; it is an older one");
                 waiting.close();
@@ -350,7 +352,9 @@ async fn send(
                 return;
             }
             // The next reader reports it again.
-            Err(error) => debug!(%error, "could not tell what could not be read or reached"),
+            Err(error) => {
+                debug!(%error, "cannot report replicas that could not be read or reached")
+            }
         }
         reports.clear();
     }

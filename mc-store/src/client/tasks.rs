@@ -98,7 +98,7 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
                 }
             }
             // The next heartbeat says so again.
-            Err(error) => debug!(%error, "could not fetch tasks"),
+            Err(error) => debug!(%error, "cannot fetch tasks; the next heartbeat tries again"),
         }
     }
     let rest = async { while at_work.join_next().await.is_some() {} };
@@ -160,7 +160,7 @@ impl Core {
             };
             // When this is lost, the master's time-out gives the space back.
             if let Err(error) = self.revoke(task, transfer, late).await {
-                debug!(task = %task.id, %error, "could not give a transfer up");
+                debug!(task = %task.id, %error, "cannot revoke a transfer; the master's timeout frees its space");
             }
             if !lost.is_empty() {
                 let task = task.clone();

@@ -18,8 +18,8 @@ pub(super) struct Unstoppable<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Unstoppable<T> {
-    /// `work` is given what says whether it was abandoned. `runtime` is where it then
-    /// goes on.
+    /// Makes work of the future that `work` returns. `work` receives a flag that is set when the caller
+    /// drops it; it then continues as a task on `runtime`.
     pub(super) fn new<F>(runtime: &Handle, work: impl FnOnce(Arc<AtomicBool>) -> F) -> Self
     where
         F: Future<Output = T> + Send + 'static,

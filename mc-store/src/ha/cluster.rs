@@ -341,7 +341,7 @@ impl Prepared {
         let (member, standing) = (&self.config.member, standing(&self.applier));
         self.config.election.set_standing(standing);
         let position = standing.position;
-        info!(member = %member.id(), address = member.rpc_address(), %position, "standby");
+        info!(member = %member.id(), address = member.rpc_address(), %position, "waiting as a standby");
         let Self { config, status, applier, registration } = self;
         let following = tokio::spawn(follow_leaders(config.clone(), Arc::clone(&applier)));
         let following = AbortOnDrop(following);
@@ -439,7 +439,11 @@ impl Following<'_> {
     async fn note(&mut self, leader: &Leader, failure: &FollowError) {
         let text = failure.to_string();
         if self.told.as_ref() != Some(&text) {
-            warn!(leader = leader.member.rpc_address(), failure = text, "not following");
+            warn!(
+                leader = leader.member.rpc_address(),
+                failure = text,
+                "cannot follow the leader's journal; retrying"
+            );
             self.told = Some(text);
         }
         if !failure.is_of_other_history() {
@@ -498,7 +502,7 @@ async fn follow_one(config: &ClusterConfig, leader: &Leader, applier: &Applier) 
         Ok(stream) => stream,
         Err(error) => return error.into(),
     };
-    info!(leader = address, epoch = leader.epoch.as_u64(), "following");
+    info!(leader = address, epoch = leader.epoch.as_u64(), "following the leader's journal");
     match follow(stream.stream, config.member.id().as_str(), applier).await {
         Ok(never) => match never {},
         Err(error) => error.into(),

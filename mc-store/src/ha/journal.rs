@@ -85,7 +85,7 @@ pub enum JournalStartError {
     /// The system has no randomness for the secrets.
     #[error("the system gave no random bytes for the secrets of a new journal")]
     NoRandomness(#[source] io::Error),
-    /// No thread for the snapshots.
+    /// The thread for the snapshots could not be started.
     #[error("cannot start the thread that takes snapshots")]
     Thread(#[source] io::Error),
 }

@@ -205,7 +205,7 @@ impl Keeping {
             let (refused, done) = match self.next(&mut wishes).await {
                 Next::End => return,
                 Next::Unable(trouble) => {
-                    warn!(epoch, %trouble, "another master is to lead");
+                    warn!(epoch, %trouble, "this master cannot work; handing over to another one");
                     // What is appended no more cannot be handed over.
                     let until = self.parts.led.hub.end();
                     match self.resign(None, until).await {
@@ -248,7 +248,7 @@ impl Keeping {
                              history: it is to lead"
                         );
                         let yielded = self.parts.leadership.yield_to(&to).await;
-                        yielded.unwrap_or_else(|error| warn!(%error, "the others were not told"));
+                        yielded.unwrap_or_else(|error| warn!(%error, "cannot tell the other masters; one of them leads when the lease is over"));
                         return;
                     }
                     self.release();
@@ -413,7 +413,7 @@ impl Keeping {
             return Err((self, HandOverError::NotTold(error.to_string())));
         }
         if let Err(error) = self.parts.leadership.resign(Some(&to)).await {
-            warn!(%error, "the others could not be told; one of them leads when the lease is over");
+            warn!(%error, "cannot tell the other masters; one of them leads when the lease is over");
         }
         Ok(())
     }

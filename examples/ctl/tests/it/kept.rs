@@ -162,9 +162,9 @@ fn a_node_whose_role_was_wrong_for_a_while_has_lost_nothing() {
     give("writer");
     master.program.kill();
     master = Master::start(port, &flags);
-    let refused = "the master does not take the segment back";
+    let refused = "the master refuses to mount the segment again";
     let line = node.program.wait_err(|line| line.contains(refused).then(|| line.to_owned()));
-    assert!(line.contains("with all that it holds"), "{line}");
+    assert!(line.contains("with all objects"), "{line}");
     assert!(line.contains("access list"), "{line}");
     let unreadable = ctl(&at, &["get", &admin, "k"]);
     assert_eq!(unreadable.code, Some(1), "its holder is away");

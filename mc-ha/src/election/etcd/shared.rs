@@ -58,7 +58,10 @@ impl Etcd {
         if let Some(lease) = lease
             && let Err(error) = self.client.revoke(lease).await
         {
-            tracing::debug!(error = &error as &dyn std::error::Error, "it ends by itself");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "cannot revoke the lease of the registration; it expires"
+            );
         }
     }
 }

@@ -180,7 +180,10 @@ impl KeptTerm {
         };
         let ended = self.end(to.as_ref(), yields).await;
         if let Err(error) = &ended {
-            tracing::debug!(error = error as &dyn std::error::Error, "the term ends by itself");
+            tracing::debug!(
+                error = error as &dyn std::error::Error,
+                "cannot record the end of the term; it ends with its lease"
+            );
         }
         if let Some(told) = told {
             // Who resigned may have gone.

@@ -47,7 +47,10 @@ pub(super) async fn follow(
     };
     loop {
         if let Err(error) = watch_once(&etcd, &publish).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "the cluster cannot be seen");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "cannot watch the keys of the election; retrying"
+            );
         }
         sleep(RETRY_PAUSE).await;
     }
@@ -172,7 +175,10 @@ impl Known {
         match self.leader(names) {
             Ok((revision, record)) => record.map(|record| (record, revision)),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "ignoring a key");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "ignoring a malformed key of the election"
+                );
                 None
             }
         }
@@ -198,7 +204,10 @@ impl Known {
                 continue;
             };
             if let Err(error) = read {
-                tracing::warn!(error = &error as &dyn std::error::Error, "ignoring a key");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "ignoring a malformed key of the election"
+                );
             }
         }
         view

@@ -399,11 +399,11 @@ impl Segments {
             (!is_known).then(|| (Arc::clone(&own.segment), own.mounted.is_some()))
         });
         let Some((segment, is_kept)) = told.flatten() else { return };
-        let state = if is_kept { "with all that it holds" } else { "empty" };
+        let state = if is_kept { "with all objects" } else { "empty" };
         let advice = failure.advice();
         warn!(
             segment = %segment.name, error = %failure, advice,
-            "the master does not take the segment back; it waits, {state}, and every heartbeat tries again"
+            "the master refuses to mount the segment again; it waits, {state}, and every heartbeat retries"
         );
     }
 
@@ -437,7 +437,7 @@ impl Segments {
             }
             match master.remount_segment(client, &segment.spec(id, key, ticket_key)).await {
                 Ok(_) => {
-                    info!(segment = %segment.name, "the segment is back with all that it holds");
+                    info!(segment = %segment.name, "the segment is mounted again, with all objects");
                     if let Some(at) = leaves {
                         let grace = at.saturating_duration_since(Instant::now());
                         master.graceful_unmount_segment(client, id, grace).await?;

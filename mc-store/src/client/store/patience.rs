@@ -12,7 +12,7 @@ use crate::error::PutError;
 pub(super) struct Patience {
     /// Until when it waits for room.
     pub(super) deadline: Instant,
-    /// Whether segments are left out that are there.
+    /// Whether its request excluded segments of suspect peers.
     pub(super) avoiding: bool,
     /// Whether a segment that is mounted in the meantime could take the put.
     pub(super) may_come: bool,

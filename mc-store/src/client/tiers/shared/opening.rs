@@ -284,7 +284,7 @@ impl LaterTier {
             warn!(
                 %error, place, failures = self.failures,
                 "the shared tier cannot be used now; this client writes and reads no files, others may; \
-                 trying on"
+                 retrying"
             );
         }
         None

@@ -130,7 +130,7 @@ async fn keep(core: Weak<Core>) {
         if turn.is_multiple_of(CLEAN_UP_EVERY) && tier.wants_clean_up() {
             let cleaned = Arc::clone(&tier);
             if let Err(error) = core.on_tier(move || cleaned.clean_up()).await {
-                debug!(%error, "what removed objects have left in files is removed later");
+                debug!(%error, "cannot clean up packs; trying again later");
             }
         }
         turn = turn.wrapping_add(1);
