@@ -26,7 +26,7 @@ pub const LONGEST_READ: Duration = Duration::from_secs(10);
 
 impl Terms {
     /// The time for which a read may use the bytes that it was told of: a lease, or [`LONGEST_READ`]
-    /// where that is less. Whoever needs more renews.
+    /// where that is less. A longer read renews it.
     #[must_use]
     pub fn read(&self) -> Duration {
         self.lease.min(LONGEST_READ)

@@ -45,7 +45,7 @@ impl WarnsOfOpenings {
         }
         if now.anonymous_is_admin && !told.anonymous_is_admin {
             warn!(
-                "the access list makes anonymous an administrator: whoever reaches the port may do \
+                "the access list makes anonymous an administrator: every client that reaches the port may do \
                  everything; give administrators a token, a certificate or a user of their own"
             );
         }

@@ -151,7 +151,7 @@ impl Master {
         self.server.watch()
     }
 
-    /// The state machine, for whoever serves it in another way too.
+    /// The state machine, for programs that serve it in another way, too.
     #[must_use]
     pub fn state(&self) -> &Arc<mc_meta::Master> {
         &self.state

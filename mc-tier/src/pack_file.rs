@@ -15,7 +15,7 @@
 //! | 28 + 16 `N` + `H` | `N` | for each object 0; any other byte says that the object was removed |
 //! | 28 + 17 `N` + `H` | | the objects' bytes, one behind the other, to the end of the file |
 //!
-//! The index is in front, so that whoever does not know how long a pack is reads it by one request.
+//! The index is in front, so that a reader that does not know how long a pack is reads it by one request.
 
 use core::ops::Range;
 

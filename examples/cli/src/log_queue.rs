@@ -1,6 +1,6 @@
 //! Lines of the log on their way to standard error, which a thread of its own writes.
 //!
-//! Whoever starts a program may leave its standard error unread, or close it. Neither holds the
+//! The parent of a program may leave its standard error unread, or close it. Neither holds the
 //! program up or ends it: lines that nobody takes wait in bounded memory, then they are dropped
 //! and counted, and the count is logged when somebody reads again.
 

@@ -98,7 +98,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Joins the cluster. Waits for a master that cannot be reached: whoever starts a cluster starts
+/// Joins the cluster. Waits for a master that cannot be reached: an operator who starts a cluster starts
 /// its parts in any order.
 async fn join(builder: &ClientBuilder, config: &ClientConfig) -> Result<Client, StartError> {
     let mut told: Option<Instant> = None;

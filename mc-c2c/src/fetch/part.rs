@@ -102,7 +102,7 @@ impl Span {
     }
 }
 
-/// The file of a download that is not complete, locked: whoever else wants the same file waits.
+/// The file of a download that is not complete, locked: others that want the same file wait.
 pub(super) struct Part {
     path: PathBuf,
     file: File,

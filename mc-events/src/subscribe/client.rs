@@ -52,7 +52,7 @@ impl Default for SubscriberConfig {
 /// Follows a publisher: starts with a snapshot, closes gaps, and connects again when a connection
 /// ends.
 ///
-/// Whoever takes updates too slowly makes the publisher skip messages, which are asked for later;
+/// A caller that takes updates too slowly makes the publisher skip messages, which are asked for later;
 /// nothing gathers here. Dropping the subscriber closes its connections.
 ///
 /// ```no_run

@@ -218,7 +218,7 @@ impl Follower {
         self.apply_waiting(number)?;
         if self.next < number {
             self.phase = Phase::Holding(page);
-            // Whoever is behind would get all messages up to now again with each page.
+            // A subscriber that is behind would get all messages up to now again with each page.
             return Ok(ask_for(match self.has_ranges {
                 true => ReplayRequest::Between(self.next, number),
                 false => ReplayRequest::From(self.next),

@@ -178,7 +178,7 @@ impl Server {
         loop {
             tokio::select! {
                 biased;
-                // Either way it is time to stop: asked for, or whoever may ask is gone.
+                // Either way it is time to stop: on request, or because its handle is gone.
                 _ = &mut stopped => break,
                 Some(ended) = connections.join_next() => log_panic(&ended),
                 accepted = listener::accept_any(&listeners) => match accepted {

@@ -30,7 +30,7 @@ pub(super) fn bind_socket(name: &str) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Tells whoever connects where to go on.
+/// Tells each peer where to go on.
 pub(super) async fn greet(listener: TcpListener, greeting: Vec<u8>) {
     loop {
         // What is said is shorter than a new socket's buffer, so it needs no task.

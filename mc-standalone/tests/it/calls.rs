@@ -328,7 +328,7 @@ async fn whoever_is_not_there_is_named() {
     );
     assert!(error.is_retryable());
 
-    // A master speaks otherwise: it waits for whoever connects to begin.
+    // A master speaks otherwise: it waits for the peer to begin.
     let host = Host::start().await;
     let at_master = host.master.local_addr().to_string();
     let impatient = host.dummy().server(&at_master).connect_timeout(Duration::from_millis(200));

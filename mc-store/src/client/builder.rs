@@ -152,7 +152,7 @@ impl ClientBuilder {
 
     /// Whether peers show a ticket of the master for every byte that they read or write in
     /// this client's segments: for an extent, a direction and a time, which this client
-    /// verifies. They do unless this says `false`. Then whoever was told of one object in a
+    /// verifies. They do unless this says `false`. Then a peer that was told of one object in a
     /// segment can read and write all of it until it is unmounted, and what a slow writer
     /// sends after its grant has ended is not refused; for an application whose members all
     /// trust each other, and that cannot spare 100 ns for each operation.

@@ -1,4 +1,4 @@
-//! Damaged replicas: whoever reads one reports it, its owner looks, and the key is free again.
+//! Damaged replicas: a client that reads one reports it, its owner looks, and the key is free again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};

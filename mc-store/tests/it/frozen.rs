@@ -1,4 +1,4 @@
-//! A node whose process is frozen: whoever needs its only copy waits once, is told which node it
+//! A node whose process is frozen: a reader that needs its only copy waits once, is told which node it
 //! is, and the others are not held up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 

@@ -237,7 +237,7 @@ async fn no_tier_waits_for_another_that_hangs_and_one_that_answers_again_is_read
     }
     let metrics = || node.metrics().shared_tier.unwrap();
     let found = metrics();
-    // As many threads as there are places, whoever asks.
+    // As many threads as there are places, for all callers together.
     assert!((3..=32).contains(&found.timed_out_reads), "{found:?}");
     let begun = Instant::now();
     for key in &far {

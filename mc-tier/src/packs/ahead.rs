@@ -1,6 +1,6 @@
 //! Reading ahead in packs.
 //!
-//! The objects of a pack were put one after the other: whoever reads some of them that lie together, as the
+//! The objects of a pack were put one after the other: a reader of some of them that lie together, as the
 //! blocks of one prompt do, is likely to read the next ones. Then whole chunks are read, each once.
 
 use core::ops::Range;

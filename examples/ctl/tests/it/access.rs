@@ -216,7 +216,7 @@ fn flags_and_files_that_make_no_sense() {
     master(&[&taken]).assert_refused(1, "choose another path");
 }
 
-/// A master that asks for tokens, a node, and `mc-ctl` as whoever has a token.
+/// A master that asks for tokens, a node, and `mc-ctl` as the owner of a token.
 struct Teams {
     _dir: tempfile::TempDir,
     master: Master,

@@ -90,7 +90,7 @@ struct Segment {
 }
 
 /// A segment as it is mounted now. Each mount has a key and an id of its own, so
-/// that whoever was told of an earlier one cannot reach this one.
+/// that a peer with the key of an earlier one cannot reach this one.
 #[derive(Debug)]
 struct Mounted {
     id: SegmentId,

@@ -1,4 +1,4 @@
-//! A link that can be slow: bytes are held back, and delivered later, also when whoever
+//! A link that can be slow: bytes are held back, and delivered later, also when the process that
 //! sent them has closed the connection long ago.
 
 use std::net::SocketAddr;

@@ -237,7 +237,7 @@ impl Core {
         is_written && !is_void
     }
 
-    /// Deletes files, and tells whoever asked for it.
+    /// Deletes files, and notifies the caller.
     async fn delete_unlisted(&self, deletion: Deletion) {
         let Some(shared) = &self.shared_tier else { return };
         let Deletion { which, turn, done } = deletion;
