@@ -145,7 +145,7 @@ impl Incoming {
     }
 }
 
-/// Frames on their way out. Whoever has one pushes it; most go at once, without a
+/// Frames on their way out. Each caller pushes its own; most go at once, without a
 /// wake-up, and what the socket has no room for is sent by [`drive`](Self::drive).
 #[derive(Default)]
 pub(super) struct Outgoing {

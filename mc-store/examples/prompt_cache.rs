@@ -34,7 +34,7 @@ impl PromptCache<'_> {
             Put::new(key, value)
         });
         let config = ReplicateConfig::default().soft_pin();
-        // Whoever computed the same meanwhile has stored the same.
+        // Another worker that computed the same meanwhile has stored the same.
         for stored in self.store.batch_store(puts.collect(), &config, PutMode::Put).await {
             stored?;
         }

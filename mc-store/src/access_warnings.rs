@@ -11,7 +11,7 @@ use tracing::warn;
 struct Openings {
     /// The list names tenants, which this master does not keep apart.
     tenants_are_together: bool,
-    /// Whoever shows nothing is an administrator.
+    /// A client without a credential is an administrator.
     anonymous_is_admin: bool,
 }
 

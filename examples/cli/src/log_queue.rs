@@ -1,8 +1,8 @@
 //! Lines of the log on their way to standard error, which a thread of its own writes.
 //!
 //! The parent of a program may leave its standard error unread, or close it. Neither holds the
-//! program up or ends it: lines that nobody takes wait in bounded memory, then they are dropped
-//! and counted, and the count is logged when somebody reads again.
+//! program up or ends it: lines without a reader wait in bounded memory, then they are dropped
+//! and counted, and the count is logged when standard error is read again.
 
 use std::io::{self, Write};
 use std::panic;

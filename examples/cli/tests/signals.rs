@@ -26,7 +26,7 @@ async fn signal_and_wait(name: &str, kind: SignalKind) {
 #[tokio::test]
 async fn signals_ask_for_shutdown_and_a_second_one_soon_after_says_nothing_new() {
     let mut shutdown = Shutdown::listen().unwrap();
-    // Whoever waits for a signal advances no clock: nothing here sleeps.
+    // A thread that waits for a signal advances no clock: nothing here sleeps.
     tokio::time::pause();
     for (name, kind, signal) in [
         ("TERM", SignalKind::terminate(), Signal::Terminate),

@@ -23,7 +23,7 @@ pub(crate) struct EventArgs {
     )]
     enabled: bool,
     /// Where subscribers connect: tcp://HOST:PORT, tcp://*:PORT for every address of this host,
-    /// or ipc://PATH. Whoever can connect can read the keys of all tenants.
+    /// or ipc://PATH. Every process that can connect can read the keys of all tenants.
     #[arg(
         long = "kv_event_publisher_endpoint",
         value_name = "ENDPOINT",

@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn masters_that_were_found_are_tried_again_when_the_resolver_fails() {
-        // Whoever registered with an address that is none keeps nobody from the others.
+        // A member that registered with an invalid address does not keep clients from the others.
         let route = found_once(&["a:1", "nonsense", "b:2"]);
         assert!(route.candidates().unwrap().is_none());
         route.resolve().unwrap();

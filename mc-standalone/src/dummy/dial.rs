@@ -114,7 +114,7 @@ impl Dialer<'_> {
         let mut incoming = Incoming::new(MAX_FRAME);
         let nonce = nonce().map_err(|error| self.gone(error))?;
         let hello = Hello { magic: MAGIC, version: VERSION, nonce, previous: self.previous };
-        // Whoever has no place for us says so without waiting for a hello.
+        // A peer without a place for us says so without waiting for a hello.
         let said = say(encode(&hello).expect(short)).await;
         let welcome = match (incoming.frame(&stream).await, said) {
             (Ok(welcome), _) => welcome,

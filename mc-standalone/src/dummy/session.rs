@@ -121,7 +121,7 @@ impl Session {
             let open = self.calls.lock().open.remove(&id);
             if let Some(open) = open {
                 drop(open.held);
-                // Whoever gave the call up does not want to know.
+                // A caller that abandoned the call does not want to know.
                 let _ = open.answer.send(outcome.map_err(DummyError::from));
             }
         }

@@ -53,7 +53,7 @@ pub(super) struct Shared {
     /// Changes with `state`.
     connected: watch::Sender<bool>,
     /// Memory that calls held when their connection broke. A node agent that lives may still touch
-    /// it; the next one that admits us has made sure that nobody does.
+    /// it; the next one that admits us has made sure that none does.
     unsettled: Mutex<Vec<Memory>>,
 }
 

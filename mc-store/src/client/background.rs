@@ -11,7 +11,7 @@ impl Core {
     /// Starts the heartbeat unless it runs, or the client is closed.
     pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
         let mut heartbeat = self.heartbeat.lock();
-        // Whoever closes it stops the heartbeat after that.
+        // The call that closes it stops the heartbeat after that.
         if heartbeat.is_none() && self.admission.question().is_ok() {
             *heartbeat = Some(Heartbeat::start(
                 &*self.settings.environment,

@@ -347,7 +347,7 @@ impl ClientBuilder {
     }
 
     /// Where to serve pages over HTTP: `/health`, `/metrics` for Prometheus and
-    /// `/metrics/summary`. Whoever reaches the port may read them. The default is nowhere;
+    /// `/metrics/summary`. Every client that reaches the port may read them. The default is nowhere;
     /// Mooncake uses port 9300.
     #[cfg(feature = "http")]
     pub fn http(mut self, address: SocketAddr) -> Self {
@@ -412,7 +412,7 @@ impl ClientBuilder {
     /// file, or those that a program prints; see [`TierKeys`] for the list, and for how keys are replaced. Objects
     /// of tenants without a key stay in clear, and nothing is encrypted by default.
     ///
-    /// Whoever reads an object from the shared tier needs its tenant's key. The disk of a client has objects of all
+    /// A reader of an object on the shared tier needs its tenant's key. The disk of a client has objects of all
     /// tenants; peers read them through that client, which alone needs their keys. Files that the master does not
     /// know of ([`storage_root`](Self::storage_root) under a master that names none) cannot be encrypted: a client
     /// with keys keeps none.

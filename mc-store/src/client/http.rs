@@ -26,7 +26,7 @@ fn page(core: &Weak<Core>, path: &str) -> Option<Page> {
             let health = core.health(unready.as_ref());
             Some(if unready.is_some() { health.unavailable() } else { health })
         }
-        // Whoever starts a process again because of this page shall not do so because another
+        // A supervisor that restarts a process because of this page shall not do so because another
         // process does not answer: what this one keeps would be lost.
         "/live" => Some(core.health(core.unready().as_ref())),
         _ => None,

@@ -261,7 +261,7 @@ impl Peers {
                 Probed::Answered => suspect.answered(),
                 Probed::Silent => suspect.fail(Instant::now()),
                 Probed::Refused => {
-                    // Whoever asks it has the same answer at once.
+                    // A client that asks it gets the same answer at once.
                     suspect.silent_since = None;
                     suspect.fail(Instant::now());
                 }

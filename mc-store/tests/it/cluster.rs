@@ -342,7 +342,7 @@ async fn a_forgotten_node_mounts_anew_under_a_new_key() {
     assert!(matches!(app.get("k").await.unwrap_err(), GetError::NotFound));
     assert_eq!(app.put("k", "w").await.unwrap(), PutOutcome::Stored);
     assert_eq!(app.get("k").await.unwrap(), "w");
-    // Whoever was told of the segment before cannot reach it now.
+    // A peer that was told of the segment before cannot reach it now.
     let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
     let place = &old.replicas[0];
     let link = tcp.connect(&place.segment.endpoint).await.unwrap();

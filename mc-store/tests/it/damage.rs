@@ -146,7 +146,7 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
     assert_eq!(left, 16 - found);
 }
 
-/// Whoever copies or moves a replica reads it, too.
+/// A client that copies or moves a replica reads it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_finds_its_source_damaged_reports_it() {
     let cluster = Cluster::start(&[SEGMENT; 2]).await;

@@ -120,7 +120,7 @@ impl Chunks {
             }
             let mut chunk = chunk.lock();
             let range = next * CHUNK..(next + 1) * CHUNK;
-            // Whoever wants it finds out what is wrong.
+            // The reader that wants it finds out what is wrong.
             if chunk.is_none()
                 && let Ok(Read::Part { bytes, .. }) = medium.read(pack.place, range, Some(pack.tag))
             {

@@ -566,7 +566,7 @@ fn removed_objects_are_gone_and_leased_ones_are_kept() {
     assert_eq!((exist.code, exist.text()), (Some(1), "yes  two\nno   three\n"));
     ctl(at, &["remove", "--force", "two"]).assert_ok();
     assert_eq!(stat(at, None)["objects"], 0);
-    // Whoever got it has said that it is done.
+    // The client that got it has said that it is done.
     eventually_blocking(DEADLINE, "its space is free", || {
         (stat(at, None)["used"] == 0).then_some(())
     });

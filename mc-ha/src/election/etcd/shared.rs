@@ -18,7 +18,7 @@ use crate::etcd::Client;
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state that all tasks of an election share. Those tasks themselves hold its [`Etcd`] alone,
-/// so that they end when nobody needs them any more.
+/// so that they end when no caller needs them any more.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) etcd: Arc<Etcd>,

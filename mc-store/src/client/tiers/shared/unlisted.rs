@@ -261,7 +261,7 @@ impl Core {
             });
         }
         shared.counters.deleted(had_files.iter().filter(|had_file| **had_file).count() as u64);
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let _ = done.send(had_files);
     }
 }
