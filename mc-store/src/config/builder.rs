@@ -13,8 +13,7 @@ use crate::client::{Client, ClientBuilder, DiskOptions, HotCacheConfig};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
 
-/// Where pages are served unless the settings say something else: the port is the reference
-/// system's.
+/// The address at which pages are served by default; the port is Mooncake's.
 #[cfg(feature = "http")]
 const HTTP_HOST: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 #[cfg(feature = "http")]

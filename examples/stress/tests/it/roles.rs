@@ -15,8 +15,7 @@ use tokio::runtime::Runtime;
 /// Longer than any run here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// One role as a process, told what it is by its environment as the reference
-/// system's sample program is.
+/// Starts a process with a role from its environment, as Mooncake's sample program has it.
 fn start_role(cluster: &BlockingCluster, role: &str, args: &[&str]) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mc-stress"));
     command

@@ -157,7 +157,7 @@ struct KeptTerm {
 }
 
 impl KeptTerm {
-    /// Renews it until it is over, given up or resigned from, and then tells the others. A member that wins
+    /// Renews it until it is over, abandoned or resigned from, and then tells the others. A member that wins
     /// next may do so at once: so the end is written here alone, and with the successor's name.
     async fn keep(self, mut resigned: oneshot::Receiver<Resignation>) {
         let epoch = self.fence.authority().epoch();
