@@ -2,6 +2,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod metrics_page;
 mod port;
 #[cfg(target_os = "linux")]
 mod preload;
@@ -19,6 +20,7 @@ mod wait;
 
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdCluster;
+pub use metrics_page::metrics_differences;
 pub use port::free_port;
 #[cfg(target_os = "linux")]
 pub use preload::preload;

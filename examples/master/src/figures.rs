@@ -123,7 +123,7 @@ pub(crate) fn rpc(text: &mut MetricsText, server: &ServerMetrics) {
             server.closed_for_cause,
         ),
         ("expired_calls", "Calls that waited longer than their caller wanted", server.expired),
-        ("cancelled_calls", "Calls given up before they were executed", server.cancelled),
+        ("cancelled_calls", "Calls cancelled before they were executed", server.cancelled),
         ("repeated_calls", "Second attempts that got the first answer", server.repeated),
         (
             "not_durable_calls",

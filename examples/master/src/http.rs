@@ -22,7 +22,7 @@ pub(crate) use self::gate::Gate;
 use self::query::Query;
 use crate::{figures, ha, journal};
 
-/// What the pages are about: the master that runs now, if any, and its part among others.
+/// The subject of the pages: the master that runs now, if any, and its part among others.
 #[derive(Clone, Default)]
 pub(crate) struct Shown {
     pub(crate) master: Option<ShownMaster>,
@@ -59,7 +59,7 @@ impl ShownMaster {
         }
     }
 
-    /// What keeps it from its work.
+    /// Returns the problem that keeps the master from its work.
     fn problem(&self) -> Option<String> {
         let ticker = self.ticker.read().problem.map(|problem| problem.to_string());
         let journal = self.journal.as_ref().and_then(JournalWatch::trouble);
@@ -269,7 +269,10 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Duration;
 
+    use mc_events::PublisherConfig;
+    use mc_ha::MemoryJournal;
     use mc_http::HttpPort;
+    use mc_store::{EventPublisher, JournalConfig};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::oneshot;
@@ -323,6 +326,29 @@ mod tests {
         assert!(metrics.contains("\nmaster_tick_panics_total 0\n"), "{metrics}");
         drop(stop);
         tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
+        master.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn the_document_lists_every_metric() {
+        let config =
+            PublisherConfig { endpoint: "tcp://127.0.0.1:0".into(), ..PublisherConfig::default() };
+        let master = mc_store::Master::builder()
+            .events(EventPublisher::start(config).await.unwrap())
+            .journal(JournalConfig::new(Arc::new(MemoryJournal::new())))
+            .start()
+            .await
+            .unwrap();
+        let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let address = port.local_addr();
+        let shown = Shown { cluster: master.ha_report(), master: Some(ShownMaster::of(&master)) };
+        let pages = pages(Arc::new(RwLock::new(shown)), Gate::Open);
+        let server = tokio::spawn(port.serve_queries(pages, std::future::pending()));
+        let page = page(address, "/metrics").await;
+        let document = include_str!("../../../docs/metrics.md");
+        let differences = mc_testkit::metrics_differences(&page, document, "Master");
+        assert_eq!(differences, Vec::<String>::new(), "\n{page}");
+        server.abort();
         master.shutdown().await;
     }
 

@@ -17,8 +17,8 @@ const LIMITS: RangeInclusive<u32> = 2..=25;
 const RPC_LIMITS: RangeInclusive<u32> = 0..=26;
 
 impl ClientMetrics {
-    /// The figures in Prometheus' text format, version 0.0.4. Those that the reference
-    /// system has too carry its names; latencies are in microseconds.
+    /// Returns the figures in Prometheus' text format, version 0.0.4, with Mooncake's names where it has
+    /// them; latencies are in microseconds.
     #[must_use]
     pub fn prometheus(&self) -> String {
         let mut page =
@@ -129,7 +129,7 @@ impl ClientMetrics {
         }
     }
 
-    /// What peers were served.
+    /// Operations of peers on this client's segments.
     fn served(&self, page: &mut MetricsText) {
         let served = &self.served;
         let name = "mooncake_client_served_operations_total";
@@ -303,7 +303,7 @@ impl ClientMetrics {
             }
         }
         let name = "mooncake_client_operation_abandoned_total";
-        by_operation(page, name, "Calls given up by their callers", &all, |of| of.abandoned);
+        by_operation(page, name, "Calls abandoned by their callers", &all, |of| of.abandoned);
         let name = "mooncake_client_operation_failures_total";
         page.metric(name, Counter, "Objects that failed, by cause");
         for of in &self.operations {
@@ -434,6 +434,34 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
         }
+    }
+
+    #[test]
+    fn the_document_lists_every_metric() {
+        let mut metrics = counted();
+        metrics.shared_tier = Some(TierMetrics::default());
+        metrics.own_disk = Some(TierMetrics::default());
+        #[cfg(feature = "c2c")]
+        {
+            metrics.c2c = Some(super::super::super::c2c::C2cMetrics {
+                queued: 0,
+                converted: 0,
+                read_bytes: 0,
+                stored_bytes: 0,
+                skipped: Vec::new(),
+                latency: LatencyHistogram::default(),
+                flop: 0,
+                busy: Duration::ZERO,
+            });
+        }
+        let document = include_str!("../../../../docs/metrics.md");
+        let page = metrics.prometheus();
+        let differences = mc_testkit::metrics_differences(&page, document, "Clients and nodes");
+        // Without the feature `c2c` a page has fewer.
+        let differences = differences
+            .iter()
+            .filter(|line| cfg!(feature = "c2c") || !line.contains("`mooncake_client_c2c_"));
+        assert_eq!(differences.collect::<Vec<_>>(), Vec::<&String>::new(), "\n{page}");
     }
 
     #[test]
