@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Writes docs/performance.md from the outputs of `mc-bench --json` in examples/bench/results.
+
+    examples/bench/performance.py            writes the page
+    examples/bench/performance.py --check    ends with 1 if the page is not what the results give
+
+A file of results is the output of one run behind one line of JSON that says where it comes from:
+
+    {"machine": "…", "command": "mc-bench store --quick", "revision": "…", "date": "…", "beside": "…"}
+
+`beside` names other work of the machine, and is left out when it was quiet; `source` names the document
+that figures of an earlier run were copied from. A new run of a suite replaces the file of the old one.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = ROOT / "examples" / "bench" / "results"
+PAGE = ROOT / "docs" / "performance.md"
+
+INTRODUCTION = """\
+# Performance
+
+Each figure with its machine, its command and its rival, all measured in one run. This page is written by
+[`performance.py`](../examples/bench/performance.py) from the outputs in
+[`results`](../examples/bench/results), which are those of `mc-bench --json`;
+[the README of mc-bench](../examples/bench/README.md) says how each figure is measured, and what it is
+compared with. A latency without its placement says nothing: with `same` all processes are on one CPU, with `cross`
+the server is on the other one, with `free` the scheduler chooses.
+
+To measure on another machine: `cargo run --release -p mc-bench -- SUITE`. The changelogs of
+[mc-transport](../mc-transport/CHANGELOG.md), [mc-rpc](../mc-rpc/CHANGELOG.md), [mc-meta](../mc-meta/CHANGELOG.md)
+and [mc-alloc](../mc-alloc/CHANGELOG.md) have figures of earlier machines.
+"""
+
+TITLES = {
+    "alloc": "Allocator",
+    "meta": "State machine of the master",
+    "evict": "Eviction: blocks of the shipped trace that are found with all blocks before them",
+    "rpc": "Calls to the master",
+    "transport": "Transfers",
+    "store": "Puts and gets of whole values",
+    "events": "KV events",
+    "ha": "Journal and takeover",
+    "tier": "Storage below memory",
+    "c2c": "Conversion between models",
+    "replay": "The main job",
+}
+
+# The figures of a suite that the page shows, with the parameters that they must have; others are in the results.
+SHOWN = {
+    "evict": [("prefix_hit", {})],
+    "rpc": [
+        ("get_per_s", {"placement": "cross"}),
+        ("put_per_s", {"placement": "cross"}),
+        ("batch_get_keys_per_s", {"placement": "cross"}),
+        ("batch_put_keys_per_s", {"placement": "cross"}),
+        ("batch_exist_keys_per_s", {"placement": "cross"}),
+        ("exist_pipelined_per_s", {"placement": "cross"}),
+        ("exist_p50_us", {}),
+        ("idle_conn_bytes", {}),
+    ],
+    "transport": [
+        ("read_gbps", {"size": 16777216}),
+        ("write_gbps", {"size": 16777216}),
+        ("read_p50_us", {"size": 4096}),
+        ("concurrent_gbps", {}),
+        ("cpu_s_per_gb", {}),
+        ("crc_ratio", {}),
+    ],
+    "store": [
+        ("get_into_p50_us", {"runtime": "single", "placement": "free"}),
+        ("put_p50_us", {"runtime": "single", "placement": "free"}),
+        ("exist_p50_us", {"runtime": "single", "placement": "free"}),
+        ("get_batch_per_s", {"runtime": "single", "placement": "free"}),
+        ("put_batch_per_s", {"runtime": "single", "placement": "free"}),
+        ("pressure_failed_puts", {}),
+        ("pressure_p99_ratio", {}),
+        ("slow_reader_wrong", {}),
+        ("slow_reader_expired", {}),
+        ("resume_after_master_s", {}),
+        ("ticket_ns", {}),
+    ],
+}
+# Parameters that a rival's figure does not have, or has otherwise.
+OURS_ALONE = {"runtime", "transport", "stub", "over", "kind", "policy", "allocations", "calls", "rounds", "worst_size"}
+
+
+def number(value):
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def shown(figure):
+    wanted = SHOWN.get(figure["suite"])
+    return wanted is None or any(
+        figure["name"] == name and all(figure["params"].get(key) == value for key, value in params.items())
+        for name, params in wanted
+    )
+
+
+def is_rival(figure):
+    return (
+        figure["name"].startswith(("ref_", "ratio_", "raw_", "iperf_", "fio_", "plain_"))
+        or figure["name"] in ("memcpy_gbps", "tls_gbps")
+        or figure["params"].get("impl", "ours") != "ours"
+        or figure["name"] == "prefix_hit"
+        and figure["params"]["policy"] != "default"
+    )
+
+
+def rival(figure, figures):
+    """The name of what a figure is compared with, and its value; None without any."""
+    name, params = figure["name"], figure["params"]
+    unit = {"read_gbps", "write_gbps"}
+    same = {key: value for key, value in params.items() if key not in OURS_ALONE}
+
+    def find(what, **more):
+        for other in figures:
+            if other["name"] != what:
+                continue
+            if all(other["params"].get(key) == value for key, value in more.items()) and all(
+                other["params"][key] == value for key, value in same.items() if key in other["params"] and key not in more
+            ):
+                return other["value"]
+        return None
+
+    def best(of):
+        return next(((title, value) for title, value in of if value is not None), None)
+
+    if "impl" in params:
+        return best([("crate `offset-allocator`", find(name, impl="offset-allocator"))])
+    if name == "prefix_hit":
+        return best([("LRU", find(name, policy="lru"))])
+    if figure["suite"] == "store":
+        return best([("Mooncake", find(f"ref_{name}"))])
+    if name == "exist_p50_us" or name == "read_p50_us" and params.get("kind") in ("tcp", "tls", "quic"):
+        return best([("raw sockets", find("raw_p50_us"))])
+    if name in unit and params.get("kind") in ("shm", "mem"):
+        return best([("`memcpy`", find("memcpy_gbps"))])
+    if name in unit and params.get("kind") == "quic":
+        return best([("TLS", find("tls_gbps"))])
+    if name in unit and params.get("kind") == "tcp":
+        return best([("iperf3", find("iperf_gbps")), ("raw sockets", find("raw_stream_gbps", beside=params.get("size")))])
+    return None
+
+
+def section(path):
+    head, *lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    suite = lines[0]["suite"]
+    yield f"## {TITLES[suite]}"
+    yield ""
+    yield f"Machine: {head['machine']}. Command: `{head['command']}`, at revision {head['revision']}, {head['date']}."
+    if source := head.get("source"):
+        yield f"Taken from {source}."
+    if beside := head.get("beside"):
+        yield f"Beside it ran {beside}: compare ratios, not values."
+    yield ""
+    yield "| figure | parameters | value | unit | rival in the same run | ratio |"
+    yield "|---|---|---|---|---|---|"
+    for figure in lines:
+        if is_rival(figure) or not shown(figure):
+            continue
+        params = " ".join(f"{key}={value}" for key, value in figure["params"].items() if key not in ("impl", "published_unit_bytes"))
+        against, ratio = "", ""
+        if other := rival(figure, lines):
+            title, value = other
+            against = f"{title}: {number(value)}"
+            ratio = f"{figure['value'] / value:.2f}" if value else ""
+        yield f"| `{figure['name']}` | {params} | {number(figure['value'])} | {figure['unit']} | {against} | {ratio} |"
+    yield ""
+
+
+def page():
+    lines = [INTRODUCTION]
+    for path in sorted(RESULTS.glob("*.jsonl"), key=lambda path: list(TITLES).index(path.stem)):
+        lines.extend(section(path))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(arguments):
+    if arguments == ["--check"]:
+        if PAGE.read_text() != page():
+            print("error: docs/performance.md is not what examples/bench/performance.py writes; run it", file=sys.stderr)
+            return 1
+        print("the figures of docs/performance.md are those of examples/bench/results")
+        return 0
+    if arguments:
+        sys.exit(__doc__)
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
