@@ -72,7 +72,7 @@ pub use object_store::{
 };
 pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};
 
-/// The repository's front page, so that its examples are compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct RepositoryFrontPage;
+/// A page whose example is compiled and run.
+#[cfg(all(doctest, feature = "ha"))]
+#[doc = include_str!("../../docs/availability.md")]
+struct AvailabilityPage;
