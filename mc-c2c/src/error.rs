@@ -8,6 +8,7 @@ use crate::dtype::Dtype;
 
 /// A conversion fails; no output is to be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ConvertError {
     /// The object is empty or has no whole number of tokens.
@@ -16,7 +17,6 @@ pub enum ConvertError {
          model's layers, heads and element type"
     )]
     Length {
-        /// Its length.
         len: usize,
         /// Bytes of a token in all layers.
         token_bytes: usize,
@@ -33,12 +33,7 @@ pub enum ConvertError {
     },
     /// The output's buffer has another length than the result.
     #[error("the output takes {expected} bytes, and the buffer has {len}")]
-    Output {
-        /// The result's length.
-        expected: usize,
-        /// The buffer's length.
-        len: usize,
-    },
+    Output { expected: usize, len: usize },
     /// The projector was trained for rows of another width.
     #[error(
         "the {side} model has rows of {given} elements, and the projector {expected}; take the projector of this pair"
@@ -74,21 +69,16 @@ pub enum ConvertError {
     NotFinite {
         /// Source or target.
         side: &'static str,
-        /// The layer.
         layer: usize,
     },
     /// A result is too large for the output's type.
     #[error("a result in layer {layer} does not fit {dtype}; take a type with a larger range")]
-    Overflow {
-        /// The layer.
-        layer: usize,
-        /// The type.
-        dtype: Dtype,
-    },
+    Overflow { layer: usize, dtype: Dtype },
 }
 
 /// A file of weights cannot be used.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum WeightsError {
     /// The file cannot be read or written.
@@ -96,65 +86,42 @@ pub enum WeightsError {
     Io(#[from] io::Error),
     /// A number in the header is out of range.
     #[error("{name} is {value}, and 1 to {max} are possible; this is not a file of weights")]
-    Header {
-        /// The number.
-        name: &'static str,
-        /// Its value.
-        value: i64,
-        /// The largest possible.
-        max: usize,
-    },
+    Header { name: &'static str, value: i64, max: usize },
     /// The file has another length than its header says.
     #[error("the file has {len} bytes, and its header says {expected}; get it again")]
     Length {
-        /// The file's length.
         len: u64,
         /// The length by the header.
         expected: u64,
     },
     /// A weight is infinite or not a number.
     #[error("{tensor} has an infinite or undefined weight; get the file again")]
-    NotFinite {
-        /// The tensor.
-        tensor: String,
-    },
+    NotFinite { tensor: String },
     /// The container is malformed.
     #[error("the file is no container of safetensors")]
     Container(#[from] safetensors::SafeTensorError),
     /// A property is missing or wrong.
     #[error("the property {name} is {value:?}, and {expected} is needed")]
     Metadata {
-        /// The property.
         name: &'static str,
         /// Its value; empty when it is missing.
         value: String,
-        /// The accepted values.
         expected: &'static str,
     },
     /// A tensor is missing.
     #[error("the tensor {tensor} is missing")]
-    Missing {
-        /// Its name.
-        tensor: String,
-    },
+    Missing { tensor: String },
     /// A tensor has another shape than its neighbours need.
     #[error("the tensor {tensor} has the shape {shape:?}, and {expected:?} is needed")]
     Shape {
-        /// Its name.
         tensor: String,
-        /// Its shape.
         shape: Vec<usize>,
         /// The shape that fits.
         expected: Vec<usize>,
     },
     /// A tensor has a type that weights do not have.
     #[error("the tensor {tensor} has elements of type {dtype}; convert it to fp32, bf16 or fp16")]
-    TensorType {
-        /// Its name.
-        tensor: String,
-        /// Its type.
-        dtype: String,
-    },
+    TensorType { tensor: String, dtype: String },
     /// A layer is mapped to one that there is not.
     #[error("the layer map has {target}→{source_layer}, beyond the models' layers; check the map")]
     Map {

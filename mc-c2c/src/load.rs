@@ -70,6 +70,7 @@ fn sum_of(path: &Path) -> Result<Sha256Sum, WeightsError> {
 
 /// A rule's converter cannot be made.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum LoadError {
     /// The shape of a model is not known.
@@ -77,10 +78,7 @@ pub enum LoadError {
         "the shape of the model {model:?} is not given; give its hf_model, or num_layers, \
          num_kv_heads and head_dim"
     )]
-    Shape {
-        /// Its id.
-        model: String,
-    },
+    Shape { model: String },
     /// The checksum in the rule is malformed.
     #[error("projector_sha256 is malformed")]
     BadChecksum(#[from] ParseSha256Error),
@@ -90,7 +88,6 @@ pub enum LoadError {
     /// The file of the weights is another one than the rule says.
     #[error("{} has the SHA-256 {actual}, and the rule says {expected}", path.display())]
     Checksum {
-        /// The file.
         path: PathBuf,
         /// By the rule.
         expected: Sha256Sum,
@@ -99,12 +96,7 @@ pub enum LoadError {
     },
     /// The weights cannot be used.
     #[error("the weights in {} cannot be used", path.display())]
-    Weights {
-        /// Their file.
-        path: PathBuf,
-        /// The cause.
-        source: WeightsError,
-    },
+    Weights { path: PathBuf, source: WeightsError },
     /// The weights are for models of other shapes.
     #[error("the weights do not fit the models of the rule")]
     Fit(#[from] ConvertError),

@@ -389,14 +389,12 @@ impl C2cConfig {
 
 /// A configuration cannot be used.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The text is too long.
     #[error("the configuration has {len} bytes, and at most {MAX_CONFIG_BYTES} are possible")]
-    TooLong {
-        /// Its length.
-        len: usize,
-    },
+    TooLong { len: usize },
     /// The text is not JSON, or a field has another type.
     #[error("the configuration is no JSON of models and rules, as docs/c2c.md describes it")]
     Json(#[from] serde_json::Error),
@@ -405,55 +403,28 @@ pub enum ConfigError {
     TooMany {
         /// Models or rules.
         what: &'static str,
-        /// Their number.
         count: usize,
     },
     /// The buffers are too large.
     #[error("buffer_size is {bytes} bytes, and at most {MAX_BUFFER_SIZE} are possible")]
-    BufferSize {
-        /// Its value.
-        bytes: u64,
-    },
+    BufferSize { bytes: u64 },
     /// A field is missing or empty.
     #[error("{place} has no {what}; add it")]
-    Missing {
-        /// The entry.
-        place: String,
-        /// The field.
-        what: &'static str,
-    },
+    Missing { place: String, what: &'static str },
     /// The shape of a model is not given.
     #[error("model {model:?} has no {name}; add it, or the hf_model to look it up with")]
-    NoShape {
-        /// The model.
-        model: String,
-        /// The field.
-        name: &'static str,
-    },
+    NoShape { model: String, name: &'static str },
     /// A number is out of range.
     #[error("{name} of model {model:?} is {value}, and 1 to {max} are possible")]
-    Number {
-        /// The model.
-        model: String,
-        /// The field.
-        name: &'static str,
-        /// Its value.
-        value: usize,
-        /// The largest possible.
-        max: usize,
-    },
+    Number { model: String, name: &'static str, value: usize, max: usize },
     /// Two models have the same id.
     #[error("the model {model:?} is there twice; give each model_id once")]
-    ModelTwice {
-        /// Its id.
-        model: String,
-    },
+    ModelTwice { model: String },
     /// A rule names a model that is not there.
     #[error("rule {number} names the model {model:?}, which is not among models ({known})")]
     UnknownModel {
         /// The rule, counted from 1.
         number: usize,
-        /// The name.
         model: String,
         /// The ids of the models.
         known: String,
@@ -463,7 +434,6 @@ pub enum ConfigError {
     Checksum {
         /// The rule, counted from 1.
         number: usize,
-        /// The text.
         value: String,
     },
     /// Two rules have the same names.

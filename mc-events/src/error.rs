@@ -9,6 +9,7 @@ use crate::config::MAX_TOPIC;
 
 /// The publisher cannot start.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum StartError {
     /// The text is not an endpoint.
@@ -16,20 +17,12 @@ pub enum StartError {
         "{endpoint:?} is not an endpoint: {problem}; write tcp://HOST:PORT, tcp://*:PORT or \
          ipc://PATH"
     )]
-    Endpoint {
-        /// The text.
-        endpoint: String,
-        /// The problem.
-        problem: &'static str,
-    },
+    Endpoint { endpoint: String, problem: &'static str },
     /// The topic cannot be used.
     #[error(
         "the topic {topic:?} has control characters or more than {MAX_TOPIC} bytes; choose another"
     )]
-    Topic {
-        /// The topic.
-        topic: String,
-    },
+    Topic { topic: String },
     /// The encoding has no place for the reasons of removals.
     #[error(
         "the encoding vllm-positional has no place for the reasons of removals; choose vllm, or publish \
@@ -38,35 +31,19 @@ pub enum StartError {
     NoRemovalReasons,
     /// A setting is zero.
     #[error("{setting} is 0; it must be at least 1")]
-    Zero {
-        /// The setting.
-        setting: &'static str,
-    },
+    Zero { setting: &'static str },
     /// Another process listens there.
     #[error("{endpoint} is in use by another process; choose another endpoint or set auto_port")]
-    InUse {
-        /// The endpoint.
-        endpoint: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    InUse { endpoint: String, source: io::Error },
     /// The path of an `ipc://` endpoint is a file that is not a socket.
     #[error("{} is not a socket; remove the file or choose another path", path.display())]
-    NotASocket {
-        /// The file.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// The endpoint cannot be opened for another reason.
     #[error(
         "cannot listen on {endpoint}: {source}; choose an address of this host, a port that is \
          allowed, or a folder that exists"
     )]
-    Listen {
-        /// The endpoint.
-        endpoint: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Listen { endpoint: String, source: io::Error },
     /// The system has no random numbers for the incarnation.
     #[error("the system gives no random number; check that /dev/urandom can be read")]
     Random(#[source] getrandom::Error),
@@ -79,25 +56,20 @@ pub struct SocketBusy;
 
 /// A subscriber cannot go on.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum SubscribeError {
     /// The text is not an endpoint to connect to.
     #[error(
         "{endpoint:?} is not an endpoint to connect to: {problem}; write tcp://HOST:PORT or ipc://PATH"
     )]
-    Endpoint {
-        /// The text.
-        endpoint: String,
-        /// The problem.
-        problem: &'static str,
-    },
+    Endpoint { endpoint: String, problem: &'static str },
     /// No publisher answers there.
     #[error(
         "cannot connect to {endpoint}: {source}; check that a publisher runs there and has a replay \
          endpoint, and which of its endpoints is which"
     )]
     Connect {
-        /// The endpoint.
         endpoint: String,
         /// The system's error, or what the peer did.
         source: io::Error,
@@ -106,10 +78,7 @@ pub enum SubscribeError {
     #[error(
         "the endpoint publishes the encoding {encoding:?}; subscribe to one with the encoding s4"
     )]
-    Encoding {
-        /// Its encoding.
-        encoding: String,
-    },
+    Encoding { encoding: String },
     /// The publisher has no snapshots, so that objects from before cannot be known.
     #[error("the publisher serves no snapshots; start it with a Snapshot")]
     NoSnapshot,
@@ -118,10 +87,7 @@ pub enum SubscribeError {
     Malformed(#[from] Malformed),
     /// The publisher's ZeroMQ frames are wrong or too long.
     #[error("the publisher sent {source}; check what listens there, or raise max_message_bytes")]
-    Protocol {
-        /// The problem.
-        source: io::Error,
-    },
+    Protocol { source: io::Error },
     /// The subscriber ended with an error that was returned before.
     #[error("the subscriber has ended; connect again")]
     Ended,

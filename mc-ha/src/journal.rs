@@ -186,12 +186,12 @@ pub struct DamagedBatch {
 
 /// Why a journal could not do what it was to do.
 #[derive(Clone, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum JournalError {
     /// The journal belongs to a younger term.
     #[error("the journal is in term {current}; a master of term {offered} may not write to it")]
     Fenced {
-        /// The journal's term.
         current: Epoch,
         /// The term of what was refused.
         offered: Epoch,
@@ -209,10 +209,7 @@ pub enum JournalError {
         "{} is in use by another process; give each master a metadata directory of its own",
         path.display()
     )]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The directory was written by a newer version.
     #[error(
         "{} has format {found} and this version reads formats up to {known}; start the version that \
@@ -220,9 +217,7 @@ pub enum JournalError {
         path.display()
     )]
     Newer {
-        /// The directory.
         path: PathBuf,
-        /// Its format.
         found: u32,
         /// The newest format that can be read.
         known: u32,
@@ -232,24 +227,17 @@ pub enum JournalError {
         "{} is not empty and has no file FORMAT, so it is no metadata directory; give another one",
         path.display()
     )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// A file is not what it should be.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// The fault of the file.
         reason: String,
     },
     /// There is no such snapshot.
     #[error("there is no snapshot of {at}")]
-    NoSnapshot {
-        /// Its position.
-        at: Position,
-    },
+    NoSnapshot { at: Position },
     /// A file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
@@ -257,18 +245,12 @@ pub enum JournalError {
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         source: Arc<io::Error>,
     },
     /// The embedded database failed.
     #[cfg(feature = "sled")]
     #[error("the journal in {} failed: {source}", path.display())]
-    Database {
-        /// Its directory.
-        path: PathBuf,
-        /// Why.
-        source: sled::Error,
-    },
+    Database { path: PathBuf, source: sled::Error },
 }
 
 impl JournalError {

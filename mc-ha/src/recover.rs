@@ -64,6 +64,7 @@ pub struct ReplayReport {
 
 /// A part of a journal or snapshot that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum Damage {
     /// A record.
@@ -72,7 +73,6 @@ pub enum Damage {
     /// A batch of the journal.
     #[error("batch {at} of the journal: {reason}")]
     Batch {
-        /// Its last effect.
         at: Position,
         /// The fault of the batch.
         reason: BatchError,
@@ -80,21 +80,18 @@ pub enum Damage {
     /// A part of a snapshot.
     #[error("a part of snapshot {at}: {reason}")]
     Snapshot {
-        /// The snapshot.
         at: Position,
         /// The fault of the part.
         reason: BatchError,
     },
     /// A snapshot has no end.
     #[error("snapshot {at} ends too early")]
-    NoEnd {
-        /// The snapshot.
-        at: Position,
-    },
+    NoEnd { at: Position },
 }
 
 /// Why no master comes of a journal.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum RecoverError {
     /// The journal cannot be read.
@@ -102,21 +99,13 @@ pub enum RecoverError {
     Journal(#[from] JournalError),
     /// A snapshot cannot be read.
     #[error("cannot read snapshot {at}: {source}")]
-    Read {
-        /// The snapshot.
-        at: Position,
-        /// Why.
-        source: io::Error,
-    },
+    Read { at: Position, source: io::Error },
     /// A newer version wrote part of the journal.
     #[error(
         "the journal has a batch of format {found}, which this version does not read; start the \
          version that wrote it"
     )]
-    Newer {
-        /// The format.
-        found: u8,
-    },
+    Newer { found: u8 },
     /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),

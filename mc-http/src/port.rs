@@ -56,26 +56,17 @@ pub struct HttpPort {
 
 /// Why a port is not open.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum BindError {
     /// The port is in use.
     #[error("{address} is in use by another process; choose another port (0 takes a free one)")]
-    InUse {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    InUse { address: SocketAddr, source: io::Error },
     /// The address cannot be listened on for another reason.
     #[error(
         "cannot listen on {address}; choose an address of this host and a port that is allowed"
     )]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
 }
 
 impl HttpPort {

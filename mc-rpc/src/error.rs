@@ -16,6 +16,7 @@ use crate::refusal::Refusal;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum RpcError {
     /// The master refused the call.
@@ -29,7 +30,6 @@ pub enum RpcError {
     Unreachable {
         /// The address as configured.
         addr: Arc<str>,
-        /// The last cause.
         source: Arc<io::Error>,
     },
     /// The text is no address; nothing was sent.
@@ -45,7 +45,6 @@ pub enum RpcError {
     Unresolved {
         /// The address as configured.
         addr: Arc<str>,
-        /// The resolver's error.
         source: Arc<ResolveError>,
     },
     /// A resolver cannot find a master before its settings are changed; nothing was sent.
@@ -53,7 +52,6 @@ pub enum RpcError {
     Unresolvable {
         /// The address as configured.
         addr: Arc<str>,
-        /// The resolver's error.
         source: Arc<ResolveError>,
     },
     /// The client's credential is invalid; nothing was sent.
@@ -73,7 +71,6 @@ pub enum RpcError {
     TlsHandshake {
         /// The address as configured.
         addr: Arc<str>,
-        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// Other calls had all the connections for all of the time; nothing was sent.
@@ -100,7 +97,6 @@ pub enum RpcError {
     ConnectionLost {
         /// The address as configured.
         addr: Arc<str>,
-        /// The error that broke the connection.
         source: Arc<io::Error>,
     },
     /// No answer came in time. The call may have been executed.
@@ -108,7 +104,6 @@ pub enum RpcError {
     TimedOut {
         /// The address as configured.
         addr: Arc<str>,
-        /// The call.
         method: Method,
         /// How long was waited.
         after: Duration,
@@ -119,7 +114,6 @@ pub enum RpcError {
     GivenUp {
         /// The address as configured.
         addr: Arc<str>,
-        /// The call.
         method: Method,
     },
     /// The answer is not what the protocol says.
@@ -127,7 +121,6 @@ pub enum RpcError {
     Malformed {
         /// The address as configured.
         addr: Arc<str>,
-        /// The call.
         method: Method,
         /// The fault of the answer.
         reason: MalformedReply,
@@ -135,7 +128,6 @@ pub enum RpcError {
     /// The request is larger than the master accepts; nothing was sent.
     #[error("{method} would send {len} bytes, the master accepts {max}; send fewer at a time")]
     RequestTooLarge {
-        /// The call.
         method: Method,
         /// The request's length in bytes.
         len: usize,
@@ -230,6 +222,7 @@ pub enum MalformedReply {
 
 /// Why a server does not begin to listen.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum BindError {
     /// Something else listens there.
@@ -237,7 +230,6 @@ pub enum BindError {
     AddressInUse {
         /// The address asked for.
         addr: Box<str>,
-        /// The error of the system.
         source: io::Error,
     },
     /// The system does not let it.
@@ -245,15 +237,12 @@ pub enum BindError {
     Listen {
         /// The address asked for.
         addr: Box<str>,
-        /// The error of the system.
         source: io::Error,
     },
     /// The settings do not make sense.
     #[error("{name} is {value}; {advice}")]
     Config {
-        /// The setting.
         name: &'static str,
-        /// Its value.
         value: u64,
         /// The advice to the operator.
         advice: &'static str,
@@ -270,6 +259,7 @@ impl BindError {
 
 /// Why a text is no master's address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum AddressError {
     /// The address is empty, or an element of its list is.
@@ -310,10 +300,7 @@ pub enum AddressError {
         "begins with {scheme}://, which nothing here resolves; give the client a resolver for it \
          (ClientConfig::resolver), or write host:port"
     )]
-    UnknownScheme {
-        /// The scheme.
-        scheme: Box<str>,
-    },
+    UnknownScheme { scheme: Box<str> },
     /// There are too many addresses, or the text is too long.
     #[error("is too long: at most 64 addresses and 4096 bytes are accepted")]
     TooLong,
@@ -357,6 +344,7 @@ impl ResolveError {
 
 /// The error of a client's credentials; nothing was sent.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum CredentialError {
     /// The token is empty.
@@ -364,10 +352,7 @@ pub enum CredentialError {
     EmptyToken,
     /// The token is too long.
     #[error("the token has {len} bytes; at most {MAX_TOKEN_LEN} are accepted")]
-    LongToken {
-        /// Its length.
-        len: usize,
-    },
+    LongToken { len: usize },
     /// The token contains a character that no token has.
     #[error("the token's byte {at} is no visible ASCII character")]
     BadToken {
@@ -380,7 +365,6 @@ pub enum CredentialError {
     /// The tenant's name is none.
     #[error("{tenant:?} is no tenant's name: {reason}")]
     BadTenant {
-        /// The name.
         tenant: Box<str>,
         /// The fault of the tenant's name.
         reason: mc_meta::TenantIdError,

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 /// Why bytes are not a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum WireError {
     /// The message ends inside a field, or a number has more than 64 bits.
@@ -19,16 +20,10 @@ pub enum WireError {
     UnknownType,
     /// A known field has another type than the `.proto` says.
     #[error("field {number} has another type than expected")]
-    OtherType {
-        /// The field's number.
-        number: u32,
-    },
+    OtherType { number: u32 },
     /// A text is not UTF-8.
     #[error("field {number} is not UTF-8")]
-    NotText {
-        /// The field's number.
-        number: u32,
-    },
+    NotText { number: u32 },
 }
 
 /// A field's value, borrowed from the message.

@@ -14,6 +14,7 @@ use super::wire::{Failure, Verdict};
 
 /// Why a [`Server`](super::Server) does not start.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ServeError {
     /// The port cannot be had.
@@ -21,7 +22,6 @@ pub enum ServeError {
     Bind {
         /// Where it should have been.
         address: SocketAddr,
-        /// The error of the system.
         source: io::Error,
     },
     /// The Unix socket cannot be had.
@@ -29,12 +29,7 @@ pub enum ServeError {
         "cannot take the Unix socket @{name}; another node agent may serve the same port of \
          another address: choose another port"
     )]
-    Socket {
-        /// Its abstract name.
-        name: String,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Socket { name: String, source: io::Error },
     /// The system has no randomness for a secret.
     #[error("the system gave no random bytes for a secret")]
     NoRandomness(#[source] io::Error),
@@ -42,6 +37,7 @@ pub enum ServeError {
 
 /// Why a [`DummyClient`](super::DummyClient) does not connect, or a call of it fails.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum DummyError {
     /// The node agent, or the cluster behind it, did not do it.
@@ -77,7 +73,6 @@ pub enum DummyError {
         address: Arc<str>,
         /// The abstract name that it told.
         socket: Arc<str>,
-        /// The error of the system.
         source: Arc<io::Error>,
     },
     /// The node agent does not serve this process.

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 /// Why bytes did not move to or from a peer.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum PeerError {
     /// There is no connection to the peer.
@@ -19,12 +20,7 @@ pub enum PeerError {
     Connect(#[from] ConnectError),
     /// The peer, or the connection to it, failed during the transfer.
     #[error("the transfer with {endpoint} failed")]
-    Transfer {
-        /// The peer.
-        endpoint: Endpoint,
-        /// The error of the transfer.
-        source: TransferError,
-    },
+    Transfer { endpoint: Endpoint, source: TransferError },
     /// The peer let a whole time limit pass without an answer a moment ago, and was not asked
     /// again: this call would have waited as long.
     #[error(
@@ -32,7 +28,6 @@ pub enum PeerError {
          {retry_in:?}"
     )]
     Silent {
-        /// The peer.
         endpoint: Endpoint,
         /// How long ago it was found silent.
         since: Duration,
@@ -384,6 +379,7 @@ impl CallError {
 
 /// Why a client does not start.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum StartError {
     /// The builder was not told where the master is.
@@ -404,10 +400,7 @@ pub enum StartError {
         "{name:?} cannot be a label of metrics; use letters, digits and underscores, with no \
          digit first and no two underscores"
     )]
-    BadLabel {
-        /// The name given.
-        name: Box<str>,
-    },
+    BadLabel { name: Box<str> },
     /// The settings cannot be used.
     #[cfg(feature = "config")]
     #[error(transparent)]
@@ -439,7 +432,6 @@ pub enum StartError {
     Memory {
         /// The size asked for.
         size: mc_types::ByteSize,
-        /// Why.
         source: MemoryError,
     },
     /// The memory for values that the client reads or keeps cannot be had.
@@ -449,7 +441,6 @@ pub enum StartError {
     LocalBuffer {
         /// The size asked for.
         size: mc_types::ByteSize,
-        /// Why.
         source: MemoryError,
     },
     /// The segment cannot be opened to peers.
@@ -464,10 +455,7 @@ pub enum StartError {
     Http(#[from] mc_http::BindError),
     /// No address of this host can be told to peers.
     #[error("cannot tell which address of this host peers should use; name it")]
-    NoAddress {
-        /// The error of the system.
-        source: io::Error,
-    },
+    NoAddress { source: io::Error },
     /// The system has no randomness for an identity.
     #[error("the system gave no random bytes for an identity")]
     NoRandomness(#[source] io::Error),

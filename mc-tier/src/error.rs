@@ -12,6 +12,7 @@ use crate::object::{InvalidObject, ObjectId};
 
 /// Why a tier could not do what it was to do.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum TierError {
     /// The medium has no space left, or its user's quota is used up.
@@ -21,7 +22,6 @@ pub enum TierError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// The file system is mounted read-only.
@@ -35,7 +35,6 @@ pub enum TierError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// The process may not do that.
@@ -48,7 +47,6 @@ pub enum TierError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// The process may not do that in a folder that another user owns.
@@ -67,13 +65,10 @@ pub enum TierError {
         folder: Box<Path>,
         /// The user that the folder belongs to.
         owner: u32,
-        /// Its group.
         group: u32,
-        /// Its permissions.
         mode: u32,
         /// The user of this process.
         user: u32,
-        /// The error of the system.
         source: io::Error,
     },
     /// The tier's directory is not there any more.
@@ -85,9 +80,7 @@ pub enum TierError {
     Vanished {
         /// The operation that failed.
         action: &'static str,
-        /// The tier's directory.
         directory: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// The root of a directory tier is no directory.
@@ -95,12 +88,7 @@ pub enum TierError {
         "{} is no directory; mount the shared file system there on every host, or give another root",
         path.display()
     )]
-    NoRoot {
-        /// The root.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    NoRoot { path: PathBuf, source: io::Error },
     /// The root of a directory tier is not that of the cluster's file system.
     #[error(
         "{} is not the file system of the cluster ({known}): {}; mount it there; if it is the \
@@ -108,7 +96,6 @@ pub enum TierError {
         root.display(), WhichMarker(**found), marker.display()
     )]
     NotMounted {
-        /// The root.
         root: PathBuf,
         /// The file that tells which file system it is.
         marker: PathBuf,
@@ -122,10 +109,7 @@ pub enum TierError {
         "the cluster id {id:?} cannot name a directory; use 1 to 255 bytes without / and NUL, and \
          not . or .."
     )]
-    InvalidClusterId {
-        /// The id.
-        id: String,
-    },
+    InvalidClusterId { id: String },
     /// A file or directory cannot be used for another reason, such as a broken disk.
     #[error("cannot {action} {}: {source}; check the disk and the system's log", path.display())]
     File {
@@ -133,7 +117,6 @@ pub enum TierError {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// A stored object is not what was put.
@@ -141,7 +124,6 @@ pub enum TierError {
     Damaged {
         /// Where it is.
         path: PathBuf,
-        /// The damage.
         source: Damage,
     },
     /// An object was written by a newer version.
@@ -152,7 +134,6 @@ pub enum TierError {
     Newer {
         /// Where it is.
         path: PathBuf,
-        /// Its format.
         found: u32,
         /// The format that can be read.
         known: u32,
@@ -163,40 +144,22 @@ pub enum TierError {
          it anew to use what is left",
         path.display()
     )]
-    Truncated {
-        /// The medium.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Truncated { path: PathBuf, source: io::Error },
     /// Another process uses the directory.
     #[error(
         "{} is in use by another process; give each node a directory of its own",
         path.display()
     )]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The medium holds something else than a log.
     #[error("{} holds no log of objects; give another place, or remove it", path.display())]
-    Foreign {
-        /// The medium.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// The medium is too short for a log.
     #[error(
         "{} has {len}, and a log needs {least}; give it more, or use shorter segments",
         path.display()
     )]
-    TooShort {
-        /// The medium.
-        path: PathBuf,
-        /// Its length.
-        len: ByteSize,
-        /// The shortest length.
-        least: ByteSize,
-    },
+    TooShort { path: PathBuf, len: ByteSize, least: ByteSize },
     /// The object does not fit into a segment.
     #[error("the object takes {len}, and a segment has {limit}; use longer segments")]
     ObjectTooLong {
@@ -213,19 +176,11 @@ pub enum TierError {
     InvalidUrl {
         /// The URL, without a user and a password.
         url: String,
-        /// The fault.
         reason: &'static str,
     },
     /// The parts of a multipart upload cannot have this length.
     #[error("parts of {len} cannot be sent; use {least} to {most}")]
-    InvalidPartLen {
-        /// The length.
-        len: ByteSize,
-        /// The shortest.
-        least: ByteSize,
-        /// The longest.
-        most: ByteSize,
-    },
+    InvalidPartLen { len: ByteSize, least: ByteSize, most: ByteSize },
     /// The bucket does not exist.
     #[error("cannot {action} {}: the bucket does not exist; make it, or give another", path.display())]
     NoBucket {
@@ -233,7 +188,6 @@ pub enum TierError {
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// The error of the object store.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The object store cannot be reached, does not answer in time, or has a failure of its own.
@@ -247,7 +201,6 @@ pub enum TierError {
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// The error of the object store's client.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The object store rejected the request, or its answer makes no sense.
@@ -261,7 +214,6 @@ pub enum TierError {
         action: &'static str,
         /// The URL of the object or place.
         path: PathBuf,
-        /// The error of the object store or its client.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The library of USRBIO cannot be loaded, or lacks a function.
@@ -269,38 +221,22 @@ pub enum TierError {
         "cannot load {}: {source}; install the client of 3FS, or name the file of its library",
         library.display()
     )]
-    NoLibrary {
-        /// The library.
-        library: PathBuf,
-        /// The error of the system.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    NoLibrary { library: PathBuf, source: Box<dyn Error + Send + Sync> },
     /// The directory is on no mounted 3FS.
     #[error("{} is on no 3FS that is mounted here; mount it, or give another directory", path.display())]
-    No3fs {
-        /// The directory.
-        path: PathBuf,
-    },
+    No3fs { path: PathBuf },
     /// A function of USRBIO fails.
     #[error(
         "{call} fails for {}: {source}; check that the client of 3FS runs, and that this user may use \
          3fs-virt in its mount point and /dev/shm",
         path.display()
     )]
-    Usrbio {
-        /// The function.
-        call: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error that it returns.
-        source: io::Error,
-    },
+    Usrbio { call: &'static str, path: PathBuf, source: io::Error },
     /// The shared memory of USRBIO cannot have this size.
     #[error(
         "a buffer of {blocks} times {block_len} is not possible; use up to 1024 blocks and 16 GiB"
     )]
     InvalidBuffer {
-        /// The blocks.
         blocks: usize,
         /// Bytes of a block.
         block_len: ByteSize,
@@ -311,19 +247,13 @@ pub enum TierError {
          tenant here; give this process the key, or remove the object"
     )]
     NoKey {
-        /// The tenant.
         tenant: Box<str>,
         /// The key's name, in hexadecimal digits.
         key: String,
     },
     /// The range is empty or exceeds the object.
     #[error("bytes {} to {} are no range of an object of {len} bytes", range.start, range.end)]
-    Range {
-        /// The range.
-        range: Range<u64>,
-        /// The object's length.
-        len: u64,
-    },
+    Range { range: Range<u64>, len: u64 },
 }
 
 impl TierError {
@@ -370,6 +300,7 @@ impl fmt::Display for WhichMarker {
 
 /// The damage of a stored object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum Damage {
     /// The bytes are not an object of a tier.
@@ -393,10 +324,7 @@ pub enum Damage {
     },
     /// A name in the header is not UTF-8, or the key is empty or too long.
     #[error("the header has an invalid {field}")]
-    Name {
-        /// The field.
-        field: &'static str,
-    },
+    Name { field: &'static str },
     /// The header describes an object that cannot be.
     #[error("the header is invalid: {0}")]
     Object(#[source] InvalidObject),

@@ -312,23 +312,18 @@ pub(crate) fn crc32c(bytes: &[u8]) -> Checksum {
 
 /// Why an object cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum InvalidObject {
     /// The tenant's name is too long.
     #[error("the tenant's name has {len} bytes; the limit is {MAX_TENANT_LEN}")]
-    TenantTooLong {
-        /// Its bytes.
-        len: usize,
-    },
+    TenantTooLong { len: usize },
     /// The tenant's name is one of those for sealed objects.
     #[error("the tenant's name begins with {SEALED}, as those of sealed objects do; use another")]
     ReservedTenant,
     /// There are no slices, or too many.
     #[error("the object has {count} slices; it must have 1 to {MAX_SLICES}")]
-    SliceCount {
-        /// Their number.
-        count: usize,
-    },
+    SliceCount { count: usize },
     /// A slice has no bytes.
     #[error("slice {index} is empty; leave it out")]
     EmptySlice {
@@ -337,10 +332,7 @@ pub enum InvalidObject {
     },
     /// The slices have too many bytes together.
     #[error("the object has {len}; the limit is {MAX_OBJECT_LEN}")]
-    TooLong {
-        /// Their bytes.
-        len: ByteSize,
-    },
+    TooLong { len: ByteSize },
 }
 
 #[cfg(test)]

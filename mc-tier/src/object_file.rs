@@ -149,6 +149,7 @@ impl<'a> Fields<'a> {
 
 /// Why a header cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum HeaderError {
     /// The header is not the one that was written.
@@ -156,10 +157,7 @@ pub enum HeaderError {
     Damaged(#[from] Damage),
     /// The header has another format, of a newer version.
     #[error("the header has format {found}, and this version reads format {FORMAT}")]
-    Newer {
-        /// Its format.
-        found: u32,
-    },
+    Newer { found: u32 },
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::reload::FileError;
 
 /// Why files do not make settings for TLS. Nothing of a private key is in it.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
@@ -17,61 +18,35 @@ pub enum TlsError {
     File(#[from] FileError),
     /// A file is not PEM.
     #[error("{}: {problem}; write the file again", path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        problem: PemProblem,
-    },
+    Pem { path: PathBuf, problem: PemProblem },
     /// No certificate is in the file.
     #[error("no certificate is in {} (-----BEGIN CERTIFICATE-----)", path.display())]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
+    NoCertificate { path: PathBuf },
     /// No private key is in the file, or only an encrypted one.
     #[error(
         "no private key is in {}; it has to be PEM of PKCS#8, PKCS#1 or SEC 1 without a pass \
          phrase", path.display()
     )]
-    NoKey {
-        /// The file.
-        path: PathBuf,
-    },
+    NoKey { path: PathBuf },
     /// A block that is marked as a certificate is none.
     #[error("certificate {number} in {} cannot be used: {source}", path.display())]
     BadCertificate {
-        /// The file.
         path: PathBuf,
         /// Which of its certificates, from 1.
         number: usize,
-        /// The problem.
         source: rustls::Error,
     },
     /// The private key is of a kind that is not known here, or damaged.
     #[error("the private key in {} cannot be used: {source}", path.display())]
-    BadKey {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        source: rustls::Error,
-    },
+    BadKey { path: PathBuf, source: rustls::Error },
     /// The certificate is for another key.
     #[error("the private key in {} is not that of the certificate in {}", key.display(), cert.display())]
-    KeyMismatch {
-        /// The certificate's file.
-        cert: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
+    KeyMismatch { cert: PathBuf, key: PathBuf },
     /// No certificate can be for a server of this name.
     #[error(
         "{name:?} is neither a DNS name nor an IP address; set the name in the server's certificate"
     )]
-    ServerName {
-        /// The name.
-        name: Box<str>,
-    },
+    ServerName { name: Box<str> },
 }
 
 /// A fault in a file in PEM.

@@ -12,26 +12,18 @@ use thiserror::Error;
 
 /// Why a file's contents cannot be had.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum FileError {
     /// The system does not let it.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The path is a directory, a pipe or a device.
     #[error("{} is no regular file", path.display())]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// The file is larger than anything of its kind.
     #[error("{} has more than {max} bytes; is it the right file?", path.display())]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// The limit in bytes.
         max: usize,

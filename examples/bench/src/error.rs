@@ -13,70 +13,32 @@ pub(crate) enum BenchError {
     /// Something that was measured did the wrong thing. A figure that comes of it
     /// would be worth nothing.
     #[error("{what}: {found}")]
-    Wrong {
-        /// The action.
-        what: &'static str,
-        /// The result.
-        found: String,
-    },
+    Wrong { what: &'static str, found: String },
     /// A signal came.
     #[error("interrupted; what the run has stored is removed")]
     Interrupted,
     /// A measurement gave no number.
     #[error("{figure} is not a number; the machine's clock may be too coarse for this scale")]
-    NothingMeasured {
-        /// The figure's name.
-        figure: &'static str,
-    },
+    NothingMeasured { figure: &'static str },
     /// A process that takes part in a measurement ended early.
     #[error("the {role} process ended early ({status}); its message stands above")]
-    PeerGone {
-        /// Its role.
-        role: &'static str,
-        /// Its exit status.
-        status: String,
-    },
+    PeerGone { role: &'static str, status: String },
     /// A process that takes part in a measurement said something else than
     /// expected.
     #[error("the {role} process did not say what was expected of it")]
-    PeerWords {
-        /// Its role.
-        role: &'static str,
-        /// The problem.
-        source: serde_json::Error,
-    },
+    PeerWords { role: &'static str, source: serde_json::Error },
     /// A process could not be started.
     #[error("cannot start the {role} process")]
-    Spawn {
-        /// Its role.
-        role: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    Spawn { role: &'static str, source: io::Error },
     /// A trace could not be read.
     #[error("cannot read the trace {}; name another with --trace", path.display())]
-    Trace {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        source: io::Error,
-    },
+    Trace { path: PathBuf, source: io::Error },
     /// A picture could not be written.
     #[error("cannot write the picture {}; name another with --plot", path.display())]
-    Plot {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        source: io::Error,
-    },
+    Plot { path: PathBuf, source: io::Error },
     /// Mooncake is not there, or fails.
     #[error("cannot {what} Mooncake: {found}")]
-    Reference {
-        /// The action.
-        what: &'static str,
-        /// The result.
-        found: String,
-    },
+    Reference { what: &'static str, found: String },
     /// The system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -112,7 +74,6 @@ pub(crate) enum BenchError {
     Start {
         /// Which part.
         what: &'static str,
-        /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

@@ -52,22 +52,19 @@ pub fn init_tracing(default: Level) -> Result<(), LogError> {
 
 /// Why logs cannot be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum LogError {
     /// `MC_LOG` is no level and no list of levels.
     #[error("MC_LOG='{text}' is refused at '{part}'; write a level such as debug, or target=level")]
     BadLevels {
-        /// The variable.
         text: String,
         /// The part that is wrong.
         part: String,
     },
     /// `MC_LOG_FORMAT` is neither `text` nor `json`.
     #[error("MC_LOG_FORMAT='{text}' is refused; write text or json")]
-    BadFormat {
-        /// The variable.
-        text: String,
-    },
+    BadFormat { text: String },
     /// The system refused the thread that writes the log.
     #[error("the thread that writes the log cannot be started: {0}")]
     NoThread(String),

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Why [`parse_from`](crate::parse_from) returned no arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum Refusal {
     /// Not a refusal: the user asked for `--help` or `--version`, and this is it.
@@ -38,7 +39,6 @@ pub enum Refusal {
         flag: String,
         /// As it was written.
         value: String,
-        /// The accepted values.
         why: String,
     },
     /// A flag of Mooncake's program asks for what this program cannot do.

@@ -439,6 +439,7 @@ mod in_millis {
 
 /// Why a plan cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum PlanError {
     /// The plan has too few or too many nodes.
@@ -449,14 +450,7 @@ pub enum PlanError {
     Time(Duration),
     /// A fault names a node that is not there.
     #[error("the fault {fault} names node {node}, and the last of the nodes is {last}")]
-    NoSuchNode {
-        /// The fault.
-        fault: Box<Fault>,
-        /// Its node.
-        node: u32,
-        /// The last node.
-        last: u32,
-    },
+    NoSuchNode { fault: Box<Fault>, node: u32, last: u32 },
 }
 
 /// Least mean time between the faults of nodes, so that a plan of a month has some million faults.

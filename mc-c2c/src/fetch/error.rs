@@ -15,32 +15,24 @@ use super::hf_config::HfConfigError;
 ///
 /// URLs are shown without credentials and query.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum FetchError {
     /// The URL is malformed.
     #[error("{url:?} is no URL: {cause}")]
     BadUrl {
-        /// The text.
         url: String,
         /// The fault of the value.
         cause: &'static str,
     },
     /// The URL has another scheme than http and https.
     #[error("{url} has the scheme {scheme}; use https or http, or give a file by its path")]
-    Scheme {
-        /// The URL.
-        url: String,
-        /// Its scheme.
-        scheme: String,
-    },
+    Scheme { url: String, scheme: String },
     /// The name of a model is malformed.
     #[error(
         "{name:?} is no name of a model; it is OWNER/NAME, of letters, digits, '.', '_' and '-'"
     )]
-    ModelName {
-        /// The text.
-        name: String,
-    },
+    ModelName { name: String },
     /// There is no home directory for the cache.
     #[error("there is no home directory for the cache; set HOME or choose a directory")]
     NoHome,
@@ -49,17 +41,13 @@ pub enum FetchError {
     Token,
     /// The file of trusted authorities cannot be used.
     #[error("{} has no certificate in PEM of an authority", path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-    },
+    Authorities { path: PathBuf },
     /// The network may not be used, and the file is not in the cache.
     #[error(
         "{url} is not in the cache, and offline mode is on; turn it off (HF_HUB_OFFLINE) or put \
          the file at {}", path.display()
     )]
     Offline {
-        /// The URL.
         url: String,
         /// Where it would be.
         path: PathBuf,
@@ -69,7 +57,6 @@ pub enum FetchError {
     Status {
         /// The URL, behind redirects.
         url: String,
-        /// The status.
         status: u16,
     },
     /// Redirects do not end.
@@ -87,37 +74,26 @@ pub enum FetchError {
     Downgrade {
         /// The URL that is redirected.
         url: String,
-        /// The target.
         target: String,
     },
     /// The server cannot be reached or the connection breaks.
     #[error("{url} cannot be fetched; check the network and the server")]
-    Network {
-        /// The URL.
-        url: String,
-        /// The cause.
-        source: Box<dyn StdError + Send + Sync>,
-    },
+    Network { url: String, source: Box<dyn StdError + Send + Sync> },
     /// The server sends nothing, or next to nothing.
     #[error("{url} stalls: the server sent next to nothing for {timeout:?}; try again later")]
     Stalled {
-        /// The URL.
         url: String,
         /// The timeout: that of connecting, or that of idling.
         timeout: Duration,
     },
     /// The server does not say how long the file is, so that nobody knows when it is complete.
     #[error("{url} has no length; give its SHA-256 or use another server")]
-    NoLength {
-        /// The URL.
-        url: String,
-    },
+    NoLength { url: String },
     /// The server ends an answer before the length that it announced.
     #[error(
         "{url} ends after {received} of the {announced} bytes that the server announced; try again"
     )]
     Short {
-        /// The URL.
         url: String,
         /// The file's length, as announced.
         announced: u64,
@@ -128,7 +104,6 @@ pub enum FetchError {
     /// it says.
     #[error("{url} was asked for the bytes from {start} and sent {answered:?}; check the server")]
     Range {
-        /// The URL.
         url: String,
         /// The first byte that was asked for.
         start: u64,
@@ -138,25 +113,19 @@ pub enum FetchError {
     /// The server sends the file in an encoding that it was not asked for.
     #[error("{url} is encoded as {encoding:?}; use a server that sends the file as it is")]
     Encoding {
-        /// The URL.
         url: String,
         /// Its `Content-Encoding`.
         encoding: String,
     },
     /// The file changed while it was fetched.
     #[error("{url} changed while it was fetched; try again")]
-    Changed {
-        /// The URL.
-        url: String,
-    },
+    Changed { url: String },
     /// The file has another checksum. It is deleted, unless it was in the cache before.
     #[error("{url} has the SHA-256 {actual}, and {expected} is expected; check both")]
     Checksum {
-        /// The URL.
         url: String,
         /// The one that was given.
         expected: Sha256Sum,
-        /// The file's.
         actual: Sha256Sum,
     },
     /// The file is longer than allowed.
@@ -164,37 +133,20 @@ pub enum FetchError {
         "{url} has {at_least} bytes or more, and {limit} are allowed; raise the limit or check the URL"
     )]
     TooLarge {
-        /// The URL.
         url: String,
         /// Its length, as far as it is known.
         at_least: u64,
-        /// The limit.
         limit: u64,
     },
     /// The configuration of a model does not tell its shape.
     #[error("{url} does not tell the shape of the model's cache")]
-    Config {
-        /// The URL.
-        url: String,
-        /// The cause.
-        source: HfConfigError,
-    },
+    Config { url: String, source: HfConfigError },
     /// The disk of the cache is full. What was received is deleted.
     #[error("no space is left for {}; free some or choose another directory", path.display())]
-    DiskFull {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    DiskFull { path: PathBuf, source: io::Error },
     /// A file of the cache cannot be read or written.
     #[error("{} cannot be read or written; check its directory", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A thread cannot be started.
     #[error("cannot start a thread; raise the limit of processes")]
     Thread(#[source] io::Error),

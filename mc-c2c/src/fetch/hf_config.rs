@@ -11,41 +11,24 @@ pub(super) const MAX_CONFIG: usize = 1 << 20;
 
 /// A `config.json` does not tell the shape of the model's KV cache.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum HfConfigError {
     /// The text is too long for a configuration.
     #[error("it has {len} bytes, more than {MAX_CONFIG}; this is no configuration of a model")]
-    TooLong {
-        /// Its length.
-        len: usize,
-    },
+    TooLong { len: usize },
     /// The text is not JSON.
     #[error("it is not JSON")]
     Json(#[source] serde_json::Error),
     /// A number is missing.
     #[error("it lacks {name}; give the model's layers, heads and head dimension yourself")]
-    Missing {
-        /// The number.
-        name: &'static str,
-    },
+    Missing { name: &'static str },
     /// A number is out of range.
     #[error("its {name} is {value}, and 1 to {max} are possible")]
-    Range {
-        /// The number.
-        name: &'static str,
-        /// The number's value.
-        value: String,
-        /// The largest possible.
-        max: usize,
-    },
+    Range { name: &'static str, value: String, max: usize },
     /// The hidden dimension is not a whole number for each head.
     #[error("its hidden_size of {hidden} is not divisible by its {heads} attention heads")]
-    Indivisible {
-        /// The hidden dimension.
-        hidden: usize,
-        /// The attention heads.
-        heads: usize,
-    },
+    Indivisible { hidden: usize, heads: usize },
     /// The model caches something else than keys and values of heads.
     #[error("the model caches latents (kv_lora_rank) in place of keys and values")]
     Latents,

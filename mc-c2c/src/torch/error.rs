@@ -9,6 +9,7 @@ use crate::error::WeightsError;
 
 /// A file is no state dict that can be read safely.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum TorchError {
     /// The file cannot be read.
@@ -24,44 +25,26 @@ pub enum TorchError {
     NotAnArchive,
     /// The archive contradicts itself.
     #[error("the archive is damaged: {what}; get it again")]
-    Archive {
-        /// The contradiction.
-        what: &'static str,
-    },
+    Archive { what: &'static str },
     /// An entry of the archive is compressed or encrypted, which torch.save never does.
     #[error(
         "{entry:?} is compressed or encrypted in the archive; load the file and save it again with torch.save"
     )]
-    Packed {
-        /// The entry.
-        entry: String,
-    },
+    Packed { entry: String },
     /// An entry is missing in the archive.
     #[error("the archive has no {entry:?}; get the file again")]
-    NoEntry {
-        /// The entry.
-        entry: String,
-    },
+    NoEntry { entry: String },
     /// The checksum of an entry is wrong.
     #[error("{entry:?} in the archive is not as it was saved; get the file again")]
-    Checksum {
-        /// The entry.
-        entry: String,
-    },
+    Checksum { entry: String },
     /// A limit of this reader is exceeded.
     #[error("the file has {what} above the limit of {limit}; a state dict of a projector has less")]
-    Limit {
-        /// The quantity.
-        what: &'static str,
-        /// The limit.
-        limit: u64,
-    },
+    Limit { what: &'static str, limit: u64 },
     /// The pickle has an instruction that state dicts do not have.
     #[error(
         "the pickle has the instruction {opcode:#04x} at byte {at}, which a state dict does not need; save module.state_dict() alone"
     )]
     Opcode {
-        /// The instruction.
         opcode: u8,
         /// Its place in the pickle.
         at: usize,
@@ -77,7 +60,6 @@ pub enum TorchError {
     /// The pickle is malformed.
     #[error("the pickle is malformed at byte {at}: {what}; get the file again")]
     Pickle {
-        /// The fault.
         what: &'static str,
         /// Its place in the pickle.
         at: usize,
@@ -96,29 +78,21 @@ pub enum TorchError {
     StorageLen {
         /// The entry of the archive.
         entry: String,
-        /// Its length.
         len: u64,
         /// The length by the pickle.
         expected: u64,
     },
     /// A tensor has elements outside of its storage, or more of them than the storage.
     #[error("the tensor {tensor:?} {what}; save it again after .contiguous()")]
-    View {
-        /// Its name.
-        tensor: String,
-        /// The fault.
-        what: &'static str,
-    },
+    View { tensor: String, what: &'static str },
     /// There is no such tensor.
     #[error("the tensor {tensor:?} is missing")]
-    NoTensor {
-        /// Its name.
-        tensor: String,
-    },
+    NoTensor { tensor: String },
 }
 
 /// A checkpoint directory cannot become a projector.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A file cannot be read.
@@ -126,25 +100,14 @@ pub enum CheckpointError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
     /// A state dict cannot be read.
     #[error("cannot read {path:?}")]
-    Torch {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: TorchError,
-    },
+    Torch { path: PathBuf, source: TorchError },
     /// A file of JSON is malformed.
     #[error("{path:?} is not as C2C writes it")]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: serde_json::Error,
-    },
+    Json { path: PathBuf, source: serde_json::Error },
     /// A tensor is missing or does not fit the others.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -152,26 +115,17 @@ pub enum CheckpointError {
     #[error(
         "{dir:?} has neither projector_{index}.safetensors nor projector_{index}.pt; get it again"
     )]
-    NoModule {
-        /// The directory.
-        dir: PathBuf,
-        /// The module's number.
-        index: usize,
-    },
+    NoModule { dir: PathBuf, index: usize },
     /// The directory has no modules at all.
     #[error(
         "{dir:?} has no projector_config.json and no projector_0.pt; name the directory that has them"
     )]
-    NoCheckpoint {
-        /// The directory.
-        dir: PathBuf,
-    },
+    NoCheckpoint { dir: PathBuf },
     /// A module is of another class.
     #[error("{path:?} is of a {class:?}, and only a C2CProjector can be converted")]
     Class {
         /// The module's JSON file.
         path: PathBuf,
-        /// Its class.
         class: String,
     },
     /// The checkpoint connects several pairs of models.
@@ -190,14 +144,10 @@ pub enum CheckpointError {
     },
     /// A number that the files do not have was not given.
     #[error("the files do not say {name}; give it")]
-    Unknown {
-        /// The number.
-        name: &'static str,
-    },
+    Unknown { name: &'static str },
     /// A number differs from that of the files.
     #[error("{name} is {given}, and the files say {found}; give the right one, or none")]
     Differs {
-        /// The number.
         name: &'static str,
         /// The value that was given, or another file's.
         given: usize,

@@ -13,6 +13,7 @@ type Cause = Arc<dyn StdError + Send + Sync>;
 
 /// Why a call of the election failed.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ElectionError {
     /// No endpoint of the election service can be reached.
@@ -36,7 +37,6 @@ pub enum ElectionError {
         endpoint: Box<str>,
         /// The user in words, or that none is set.
         user: Box<str>,
-        /// The error of etcd.
         source: Cause,
     },
     /// The user may not read and write the keys of the election.
@@ -48,7 +48,6 @@ pub enum ElectionError {
         user: Box<str>,
         /// The beginning of the election's keys.
         prefix: Box<str>,
-        /// The error of etcd.
         source: Cause,
     },
     /// The election service rejects a request.
@@ -56,9 +55,7 @@ pub enum ElectionError {
     Rejected {
         /// The member that said so.
         endpoint: Box<str>,
-        /// The call.
         call: &'static str,
-        /// The error of etcd.
         source: Cause,
     },
     /// A lease has ended.
@@ -66,18 +63,10 @@ pub enum ElectionError {
     LeaseEnded,
     /// A file of the TLS settings cannot be used.
     #[error("the TLS settings for etcd cannot be used")]
-    Tls {
-        /// The fault of the settings.
-        source: Cause,
-    },
+    Tls { source: Cause },
     /// A key of the election has a value that this version cannot read.
     #[error("the value of the key {key} in etcd is not readable; delete it if no master needs it")]
-    Malformed {
-        /// The key.
-        key: Box<str>,
-        /// The fault of the value.
-        source: Cause,
-    },
+    Malformed { key: Box<str>, source: Cause },
     /// Another member leads.
     #[error("{} leads at {} in epoch {}", .0.member.id(), .0.member.rpc_address(), .0.epoch.as_u64())]
     Lost(Leader),
@@ -86,34 +75,22 @@ pub enum ElectionError {
     Contended,
     /// The term is over.
     #[error("the term of epoch {} is over; another member may lead", .epoch.as_u64())]
-    Deposed {
-        /// The term.
-        epoch: Epoch,
-    },
+    Deposed { epoch: Epoch },
     /// Every epoch that there can be was used.
     #[error("there is no epoch after {}; the journal's epoch is damaged", .epoch.as_u64())]
-    NoEpochLeft {
-        /// The last one.
-        epoch: Epoch,
-    },
+    NoEpochLeft { epoch: Epoch },
     /// This master has not registered.
     #[error("this master is not a member; register it first")]
     NotRegistered,
     /// The in-sync set has too many members.
     #[error("an in-sync set has at most {MAX_MEMBERS} members, not {wanted}")]
-    TooManyMembers {
-        /// Their number.
-        wanted: usize,
-    },
+    TooManyMembers { wanted: usize },
     /// The data of a member is not valid.
     #[error(transparent)]
     Member(#[from] MemberError),
     /// The thread that talks to the election service could not be started.
     #[error("cannot start the thread of the election; check the limit of threads")]
-    Thread {
-        /// The error of the system.
-        source: Arc<std::io::Error>,
-    },
+    Thread { source: Arc<std::io::Error> },
     /// The election was closed.
     #[error("the election was closed")]
     Closed,

@@ -257,6 +257,7 @@ impl ClusterView {
 
 /// The data of a member is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum MemberError {
     /// The id.
@@ -273,7 +274,6 @@ pub enum MemberError {
          {MAX_ADDRESS_LEN} visible ASCII characters"
     )]
     Address {
-        /// The member.
         id: MemberId,
         /// The beginning of the address.
         address: Box<str>,

@@ -66,6 +66,7 @@ pub(super) struct Header {
 
 /// Why some bytes are no batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum BatchError {
     /// They do not begin as a batch does.
@@ -73,10 +74,7 @@ pub enum BatchError {
     NoBatch,
     /// A newer version wrote it.
     #[error("it has format {found} and this version reads format {FORMAT}")]
-    Newer {
-        /// Its format.
-        found: u8,
-    },
+    Newer { found: u8 },
     /// They end before the batch does.
     #[error("it is cut off after {have} of {len} bytes")]
     CutOff {

@@ -77,6 +77,7 @@ pub(super) struct Endpoint {
 
 /// The settings for etcd are not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum EtcdConfigError {
     /// There is no endpoint.
@@ -111,16 +112,10 @@ pub enum EtcdConfigError {
     },
     /// An endpoint is encrypted, and this build cannot do that.
     #[error("{endpoint} needs TLS, which this build lacks; build mc-ha with the feature \"tls\"")]
-    NoTls {
-        /// The endpoint.
-        endpoint: Box<str>,
-    },
+    NoTls { endpoint: Box<str> },
     /// An endpoint is encrypted, and no file with its authority is set.
     #[error("{endpoint} needs TLS; set the file with the authority of etcd's certificates")]
-    NoAuthority {
-        /// The endpoint.
-        endpoint: Box<str>,
-    },
+    NoAuthority { endpoint: Box<str> },
     /// The lease is too short or too long.
     #[error("the lease of a leader lasts 500 ms to an hour, not {ttl:?}")]
     LeaseTtl {

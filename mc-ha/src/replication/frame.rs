@@ -21,6 +21,7 @@ const MAX_ID: usize = 256;
 
 /// Why replication over one stream ended.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ReplicationError {
     /// The stream broke.
@@ -31,10 +32,7 @@ pub enum ReplicationError {
     Protocol(&'static str),
     /// The other side speaks another version.
     #[error("the other master speaks version {theirs} of the replication, and this one {VERSION}")]
-    Version {
-        /// Its version.
-        theirs: u8,
-    },
+    Version { theirs: u8 },
     /// A batch was damaged on its way.
     #[error("a batch arrived damaged: {0}")]
     Batch(#[from] BatchError),
@@ -54,9 +52,7 @@ pub enum ReplicationError {
          of term {epoch}: {difference}"
     )]
     OtherHistory {
-        /// The leader's term.
         epoch: Epoch,
-        /// The leader's history.
         theirs: HistoryId,
         /// Where the journal ends.
         position: Position,

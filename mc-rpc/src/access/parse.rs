@@ -23,6 +23,7 @@ const MAX_NAME_LEN: usize = 128;
 
 /// Why there is no access list.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum AccessError {
     /// The file cannot be read.
@@ -44,10 +45,7 @@ pub enum AccessError {
     },
     /// The file is not text.
     #[error("{list} is not UTF-8")]
-    NotText {
-        /// The file.
-        list: Box<str>,
-    },
+    NotText { list: Box<str> },
     /// The list has no entries, so that no call could be answered.
     #[error("{list} has no entries; write a line such as `uid:0 admin`")]
     Empty {

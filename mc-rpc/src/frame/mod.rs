@@ -175,6 +175,7 @@ impl FrameHeader {
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum FrameError {
     /// The payload is longer than this side accepts.
@@ -182,7 +183,6 @@ pub enum FrameError {
     TooLong {
         /// The call it belongs to.
         id: u64,
-        /// The method's number.
         method: u16,
         /// The announced length in bytes.
         len: u32,
@@ -194,9 +194,7 @@ pub enum FrameError {
     UnknownKind {
         /// The call it belongs to.
         id: u64,
-        /// The method's number.
         method: u16,
-        /// The kind's number.
         kind: u8,
     },
     /// No such flag for a frame of its kind.
@@ -204,7 +202,6 @@ pub enum FrameError {
     UnknownFlags {
         /// The call it belongs to.
         id: u64,
-        /// The method's number.
         method: u16,
         /// All of its flags.
         flags: u8,
@@ -214,7 +211,6 @@ pub enum FrameError {
     NoToken {
         /// The call it belongs to.
         id: u64,
-        /// The method's number.
         method: u16,
     },
     /// A kind of frame that this side never gets.
@@ -222,9 +218,7 @@ pub enum FrameError {
     WrongSide {
         /// The call it belongs to.
         id: u64,
-        /// The method's number.
         method: u16,
-        /// The kind.
         kind: Kind,
     },
 }

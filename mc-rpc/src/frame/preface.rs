@@ -331,6 +331,7 @@ fn check_max_payload(max_payload: u32) -> Result<(), HandshakeError> {
 
 /// Why the first bytes of a connection are not those of this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The first bytes are another protocol's.
@@ -352,7 +353,6 @@ pub enum HandshakeError {
     Limit {
         /// Which limit.
         name: &'static str,
-        /// Its value.
         value: u32,
     },
 }

@@ -42,16 +42,12 @@ impl fmt::Display for ConfigSource {
 
 /// Why a [`ClientConfig`](crate::ClientConfig) cannot be had, or not be used.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file, or the text, is larger than any configuration is.
     #[error("{source_name} is larger than {MAX_FILE_LEN} bytes; it can be no configuration")]
     TooLarge {
@@ -60,10 +56,7 @@ pub enum ConfigError {
     },
     /// The file's name does not say what is in it.
     #[error("cannot tell what {} contains; name it something.json or something.toml", .path.display())]
-    UnknownFormat {
-        /// The file.
-        path: PathBuf,
-    },
+    UnknownFormat { path: PathBuf },
     /// The text is not JSON, or not TOML, or not a table.
     #[error("{source_name} is not a table in {format}")]
     Syntax {
@@ -92,7 +85,6 @@ pub enum ConfigError {
     Duplicate {
         /// Where it is.
         source_name: ConfigSource,
-        /// The setting.
         key: &'static str,
         /// The name under which it came first.
         first: String,
@@ -108,13 +100,11 @@ pub enum ConfigError {
         name: String,
         /// The value; the beginning, when it is long.
         value: String,
-        /// The accepted values.
         expected: &'static str,
     },
     /// A setting needs another one.
     #[error("the setting {key} needs {needs}: {reason}")]
     Missing {
-        /// The setting.
         key: &'static str,
         /// The setting that is missing.
         needs: &'static str,
@@ -126,30 +116,19 @@ pub enum ConfigError {
     Conflict {
         /// One setting.
         first: &'static str,
-        /// The other.
         second: &'static str,
         /// The fault, and what to do.
         reason: &'static str,
     },
     /// The setting needs a part of this library that was left out when it was built.
     #[error("the setting {key} needs the feature {feature}; build mc-store with it")]
-    NeedsFeature {
-        /// The setting.
-        key: &'static str,
-        /// The feature.
-        feature: &'static str,
-    },
+    NeedsFeature { key: &'static str, feature: &'static str },
     /// The name of this host has no address, or its port is none.
     #[error(
         "local_hostname is {host:?}, which is no name or address of this host, with or without a \
          port"
     )]
-    Host {
-        /// The name.
-        host: String,
-        /// The fault of the host.
-        source: HostError,
-    },
+    Host { host: String, source: HostError },
     /// The files of certificates cannot be used.
     #[cfg(feature = "tls")]
     #[error(

@@ -361,14 +361,12 @@ pub struct JournalWatch {
 
 /// The reason why a journal cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum JournalTrouble {
     /// The medium says that it cannot.
     #[error("the journal cannot be written: {cause}")]
-    Fails {
-        /// The error's text.
-        cause: String,
-    },
+    Fails { cause: String },
     /// The medium does not answer. A slow one does, however late.
     #[error(
         "the journal hangs: its medium has not answered for {} s; look at the disk",

@@ -26,42 +26,28 @@ const OTHER_MEANS: [&str; 6] = [
 
 /// Why the files with the profiles of AWS's tools cannot be used. No variant has a value of theirs.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum ProfileError {
     /// The file cannot be read.
     #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is longer than any with profiles.
     #[error("{} is longer than {MAX_LEN} bytes; it cannot have profiles", .path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// A line is neither a section, nor a setting, nor a comment.
     #[error("{}:{line}: expected [SECTION] or NAME = VALUE", .path.display())]
     Line {
-        /// The file.
         path: PathBuf,
         /// The line's number, from 1.
         line: usize,
     },
     /// There is no such profile.
     #[error("AWS_PROFILE names the profile {name:?}, which no file has; looked in {}", .searched.join(", "))]
-    NoProfile {
-        /// The profile's name.
-        name: String,
-        /// The files.
-        searched: Vec<String>,
-    },
+    NoProfile { name: String, searched: Vec<String> },
     /// A profile has one key of two.
     #[error("the profile {name:?} has no {lacks}")]
     Incomplete {
-        /// The profile's name.
         name: String,
         /// The setting that is missing.
         lacks: &'static str,
@@ -71,12 +57,7 @@ pub enum ProfileError {
         "the profile {name:?} has {setting}, which is not supported; give AWS_ACCESS_KEY_ID, \
          AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, such as `aws configure export-credentials` prints them"
     )]
-    Unsupported {
-        /// The profile's name.
-        name: String,
-        /// The setting.
-        setting: &'static str,
-    },
+    Unsupported { name: String, setting: &'static str },
 }
 
 /// The settings of a profile.

@@ -231,14 +231,12 @@ impl WrongList {
 
 /// Why keys cannot be used. Never has a key in it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum KeysError {
     /// The list cannot be read.
     #[error("there are no keys for objects below memory: {source}")]
-    Source {
-        /// Why.
-        source: Box<SourceError>,
-    },
+    Source { source: Box<SourceError> },
     /// A line is wrong.
     #[error(
         "line {number} of the keys in {source_of_list} is wrong: {reason}; write a tenant, or * for all \

@@ -144,34 +144,21 @@ impl Drop for Running {
 
 /// Why a list of keys cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum SourceError {
     /// The file cannot be read.
     #[error("cannot read the file of keys {}: {source}; make it, and let this user read it", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The program cannot be run, or what it prints cannot be read.
     #[error("cannot run {} for keys: {source}; give the path of a program that prints them", path.display())]
-    Program {
-        /// The program.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    Program { path: PathBuf, source: io::Error },
     /// The program does not end.
     #[error("{} has not printed the keys after {LIMIT:?}", path.display())]
-    TooLong {
-        /// The program.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// The program ends with a failure.
     #[error("{} has printed no keys: {status}; see what it says", path.display())]
     Failed {
-        /// The program.
         path: PathBuf,
         /// How it ended.
         status: ExitStatus,

@@ -25,40 +25,33 @@ pub struct History {
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum LogError {
     /// The file cannot be opened.
     #[error("cannot open {path}", path = .path.display())]
-    Open {
-        /// The log.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Open { path: PathBuf, source: io::Error },
     /// The file cannot be read on.
     #[error("cannot read {path} at line {line}", path = .path.display())]
     Read {
-        /// The log.
         path: PathBuf,
         /// The line's number, from 1.
         line: u64,
-        /// The system's error.
         source: io::Error,
     },
     /// A line is not as it must be.
     #[error("{path}:{line}", path = .path.display())]
     Line {
-        /// The log.
         path: PathBuf,
         /// The line's number, from 1.
         line: u64,
-        /// The fault.
         source: LineFault,
     },
 }
 
 /// A line of a log that is not as it must be.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum LineFault {
     /// The first line is not the header of a log.
@@ -66,10 +59,7 @@ pub enum LineFault {
     NoHeader,
     /// The log is of another version.
     #[error("the log has version {found}, this program reads version {VERSION}")]
-    Version {
-        /// The log's version.
-        found: u64,
-    },
+    Version { found: u64 },
     /// The line is too long.
     #[error("the line is longer than {LINE_LIMIT} bytes")]
     TooLong,
@@ -81,37 +71,19 @@ pub enum LineFault {
     SecondHeader,
     /// A call begins with the id of another one that has not ended.
     #[error("call {id} begins twice")]
-    BegunTwice {
-        /// The call.
-        id: u64,
-    },
+    BegunTwice { id: u64 },
     /// A call ends that has not begun.
     #[error("call {id} ends without having begun")]
-    NotBegun {
-        /// The call.
-        id: u64,
-    },
+    NotBegun { id: u64 },
     /// A call cannot have this answer.
     #[error("a call of {call:?} has the answer {answer:?}")]
-    Contradiction {
-        /// The call.
-        call: Call,
-        /// The answer.
-        answer: Answer,
-    },
+    Contradiction { call: Call, answer: Answer },
     /// Something ends before it begins.
     #[error("the end is earlier than the begin")]
     EndsEarly,
     /// A key has two names.
     #[error("key {key} is {name:?} here and {other:?} before; pass logs of one workload")]
-    TwoNames {
-        /// The key.
-        key: u32,
-        /// Its name here.
-        name: String,
-        /// Its name before.
-        other: String,
-    },
+    TwoNames { key: u32, name: String, other: String },
 }
 
 /// A call that has not ended yet.

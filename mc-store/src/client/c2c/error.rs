@@ -12,6 +12,7 @@ use crate::error::{GetError, PutError, Unusable, from_unusable};
 
 /// Why an object is not converted.
 #[derive(Clone, Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum C2cError {
     /// The master has clients convert nothing; the code is
@@ -25,16 +26,12 @@ pub enum C2cError {
     #[error(
         "no rule applies to the key {key:?}; it needs a source model's name, and _k or _v at its end"
     )]
-    NoRule {
-        /// The key.
-        key: Box<str>,
-    },
+    NoRule { key: Box<str> },
     /// Several rules apply; the code is [`InvalidParams`](ErrorCode::InvalidParams).
     #[error(
         "several rules apply to the key {key:?}; name one of the objects {targets:?} as the target"
     )]
     SeveralRules {
-        /// The key.
         key: Box<str>,
         /// The target keys of the rules.
         targets: Vec<String>,
@@ -44,12 +41,7 @@ pub enum C2cError {
     Load(#[source] Arc<LoadError>),
     /// An object cannot be read.
     #[error("cannot read {key:?}")]
-    Read {
-        /// Its key.
-        key: Box<str>,
-        /// The cause.
-        source: GetError,
-    },
+    Read { key: Box<str>, source: GetError },
     /// The objects do not fit the rule or each other, or have elements that are not finite; the code
     /// is [`InvalidParams`](ErrorCode::InvalidParams).
     #[error(transparent)]
@@ -59,12 +51,7 @@ pub enum C2cError {
     Memory(#[source] Arc<MemoryError>),
     /// The result cannot be stored.
     #[error("cannot store {key:?}")]
-    Put {
-        /// Its key.
-        key: Box<str>,
-        /// The cause.
-        source: PutError,
-    },
+    Put { key: Box<str>, source: PutError },
     /// The client was [shut down](crate::Client::shutdown); the code is
     /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).
     #[error("this client is closed; connect another one")]

@@ -14,6 +14,7 @@ pub(super) const MAX_SEGMENTS: usize = 256;
 
 /// Why a segment is not mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum SegmentError {
     /// Peers could not reach it.
@@ -33,25 +34,18 @@ pub enum SegmentError {
     },
     /// Another segment of this client has the name.
     #[error("this client has a segment named {name:?} already; choose another name")]
-    NameTaken {
-        /// The name given.
-        name: Box<str>,
-    },
+    NameTaken { name: Box<str> },
     /// As many segments as a client may have.
     #[error("this client has {MAX_SEGMENTS} segments, which is the limit; make them larger")]
     TooMany,
     /// None of this client's segments has the id.
     #[error("no segment of this client has the id {id}; it may have been unmounted before")]
-    NotFound {
-        /// The id given.
-        id: SegmentId,
-    },
+    NotFound { id: SegmentId },
     /// Its memory cannot be had.
     #[error("cannot take memory for the segment of {size}; contribute less")]
     Memory {
         /// The size asked for.
         size: ByteSize,
-        /// Why.
         source: MemoryError,
     },
     /// A GPU's memory cannot be had.
@@ -64,7 +58,6 @@ pub enum SegmentError {
         size: ByteSize,
         /// The number of the GPU.
         device: u32,
-        /// Why.
         source: CudaError,
     },
     /// There is no memory for its next life.

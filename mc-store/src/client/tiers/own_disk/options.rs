@@ -84,6 +84,7 @@ pub(in crate::client) enum OwnPlace {
 
 /// Why a client's own disk cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum DiskError {
     /// The log of objects cannot be opened.
@@ -94,17 +95,12 @@ pub enum DiskError {
     File {
         /// The operation that failed.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error of the system.
         source: io::Error,
     },
     /// The file that names the disk has something else in it.
     #[error("{} does not name a disk; remove it, and the disk gets another name", path.display())]
-    BadIdentity {
-        /// The file.
-        path: PathBuf,
-    },
+    BadIdentity { path: PathBuf },
     /// Peers could not read the disk.
     #[error(
         "a client with an own disk must be reachable by peers; give it an address to listen on"
