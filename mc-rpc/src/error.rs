@@ -110,7 +110,7 @@ pub enum RpcError {
     },
     /// The caller no longer wanted the answer, see
     /// [`blocking::in_place`](crate::blocking::in_place). The call may have been executed.
-    #[error("{method} was given up before {addr} had answered; the call may have been executed")]
+    #[error("the caller of {method} did not wait for {addr}; the call may have been executed")]
     GivenUp {
         /// The address as configured.
         addr: Arc<str>,

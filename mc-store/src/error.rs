@@ -147,7 +147,7 @@ pub enum PutError {
     /// more. It stores nothing, unless only the master's answer to its end is missing; the code is
     /// [`RpcTimeout`](ErrorCode::RpcTimeout).
     #[error(
-        "the put was given up after {after:?}, its time limit; put less at a time or raise \
+        "the put reached its time limit of {after:?}; put less at a time or raise \
          put_timeout_ms"
     )]
     TimedOut {
@@ -499,5 +499,5 @@ pub enum MasterStartError {
 
 /// The caller did not wait for a future's end; see [`Client::block_on_unless`](crate::blocking::Client::block_on_unless).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("given up before it was done; it may be done all the same")]
+#[error("the caller stopped waiting; the operation may be carried out all the same")]
 pub struct GivenUp;

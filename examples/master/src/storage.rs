@@ -17,7 +17,7 @@ pub(crate) struct StorageArgs {
     /// object to a file in DIR/<cluster_id> after its put. Made if it is missing.
     #[arg(long = "root_fs_dir", value_name = "DIR", default_value = "")]
     root: String,
-    /// Place of the objects that all clients reach, in the stead of --root_fs_dir: dfs:DIR, which is the same, or
+    /// Place of the objects that all clients reach, in place of --root_fs_dir: dfs:DIR, which is the same, or
     /// s3://BUCKET/PREFIX?endpoint=URL&region=REGION, a bucket; its objects are in PREFIX/<cluster_id>. Without
     /// credentials: each client has its own, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or
     /// by its machine's role. Set --quota_bytes with a bucket: without a quota nothing is deleted from it.

@@ -564,7 +564,7 @@ impl Wires {
 
     fn lost(&self) -> RpcError {
         let source = self.state.lock().lost.clone().unwrap_or_else(|| {
-            Arc::new(io::Error::new(io::ErrorKind::BrokenPipe, "the connection was given up"))
+            Arc::new(io::Error::new(io::ErrorKind::BrokenPipe, "the client closed the connection"))
         });
         RpcError::ConnectionLost { addr: Arc::clone(&self.addr), source }
     }

@@ -147,7 +147,7 @@ pub(super) fn too_late(counters: &Counters) -> Refusal {
 /// Answers a call that its caller gave up before it was executed.
 pub(super) fn refuse_cancelled(counters: &Counters, header: FrameHeader, out: &mut BytesMut) {
     add(&counters.cancelled, 1);
-    let refusal = Refusal::new(ErrorCode::Cancelled, "given up by its caller; not executed");
+    let refusal = Refusal::new(ErrorCode::Cancelled, "cancelled by its caller; not executed");
     append_refusal(out, header.id, header.method, &refusal);
 }
 

@@ -137,7 +137,7 @@ impl Lane {
         while !self.is_idle() {
             let results = self.ring.wait(timeout)?;
             if results.is_empty() {
-                return Err(late("3FS has not yet answered a request that was given up before"));
+                return Err(late("3FS has not yet answered an earlier request that timed out"));
             }
             for (block, _) in results {
                 if let Some(pending) = self.pending.get_mut(block) {
