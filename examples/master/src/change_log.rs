@@ -124,7 +124,7 @@ impl SegmentIdentity {
         let size = ByteSize::bytes(*size);
         match status {
             SegmentStatus::Ok => {
-                info!(segment = ?name, %size, ?endpoint, %client, "segment is back with all it holds");
+                info!(segment = ?name, %size, ?endpoint, %client, "segment mounted again, with all its objects");
             }
             SegmentStatus::Suspended => warn!(
                 segment = ?name, %size, ?endpoint, %client,

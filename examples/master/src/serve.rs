@@ -223,7 +223,7 @@ async fn serve_term(
     tokio::select! {
         () = end_master(master, summaries, log) => {}
         () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
-        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
+        signal = shutdown.requested() => warn!(%signal, "second signal: exiting at once"),
     }
     end
 }
@@ -240,7 +240,7 @@ async fn leave(master: &Master, shutdown: &mut Shutdown) {
                  journal alone"
             ),
         },
-        signal = shutdown.requested() => warn!(%signal, "asked again; not handing over"),
+        signal = shutdown.requested() => warn!(%signal, "second signal: exiting without a handover"),
     }
 }
 

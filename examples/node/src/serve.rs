@@ -93,7 +93,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
         () = tokio::time::sleep(LEAVE_PATIENCE) => {
             warn!(master = config.master, "left without the master's answer; it will notice");
         }
-        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
+        signal = shutdown.requested() => warn!(%signal, "second signal: exiting at once"),
     }
     Ok(())
 }

@@ -255,10 +255,10 @@ impl LogTier {
         match self.move_objects(writer, number, &read, Purpose::SecondChance) {
             Ok(()) => debug!(segment = number, objects = read.len(), "objects stay that were read"),
             Err(Halt::Read(error)) => {
-                warn!(segment = number, %error, "objects that were read go, for they cannot be read again");
+                warn!(segment = number, %error, "cannot keep objects that were read lately: they cannot be moved");
             }
             Err(Halt::Write(error)) => {
-                debug!(segment = number, %error, "objects that were read go, for they have no room");
+                debug!(segment = number, %error, "cannot keep objects that were read lately: there is no room");
             }
         }
     }

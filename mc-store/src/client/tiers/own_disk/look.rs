@@ -31,7 +31,7 @@ impl DiskLook {
         warn!(key = %id.key(), problem, "an object on the own disk cannot be read; it is deleted");
         self.places.remove(&id);
         if let Err(error) = self.tier.remove(&id) {
-            warn!(key = %id.key(), %error, "it could not be deleted");
+            warn!(key = %id.key(), %error, "a damaged object could not be deleted");
         }
         Verdict::Damaged
     }
