@@ -350,7 +350,7 @@ impl ServerHandle {
             self.task.abort();
             match self.task.await {
                 Err(error) if error.is_panic() => {
-                    tracing::error!(%error, "the task of the server failed")
+                    tracing::error!(%error, "the task of the server failed");
                 }
                 _ => {}
             }

@@ -87,7 +87,7 @@ impl Keeper {
             // Nobody listens when the attempt was given up.
             Some(on_first) => drop(on_first.send(Ok(()))),
             None => {
-                info!(address = %self.shared.settings.address, "connected to the node agent again")
+                info!(address = %self.shared.settings.address, "connected to the node agent again");
             }
         }
     }

@@ -341,7 +341,7 @@ async fn send(
         counts.ended(failures.len());
         match told {
             Ok(reported) => {
-                debug!(?reported, "reported replicas that could not be read or reached")
+                debug!(?reported, "reported replicas that could not be read or reached");
             }
             Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
                 info!("the master takes no reports of failures; it is an older one");
@@ -353,7 +353,7 @@ async fn send(
             }
             // The next reader reports it again.
             Err(error) => {
-                debug!(%error, "cannot report replicas that could not be read or reached")
+                debug!(%error, "cannot report replicas that could not be read or reached");
             }
         }
         reports.clear();
