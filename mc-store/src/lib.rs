@@ -71,8 +71,3 @@ pub use object_store::{
     MemoryStore, ObjectStore, ReplicaTransfer, ReplicatedStore, StoreError, StoreFailure,
 };
 pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};
-
-/// A page whose example is compiled and run.
-#[cfg(all(doctest, feature = "ha"))]
-#[doc = include_str!("../../docs/availability.md")]
-struct AvailabilityPage;
