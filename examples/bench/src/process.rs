@@ -21,7 +21,7 @@ use crate::placement::Placement;
 /// Time limit for a process to end once it was told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a process does for a suite, as the command line tells it.
+/// The task of a process of a suite, as the command line has it.
 pub(crate) trait Task: Serialize {
     /// The role's name on the command line.
     const ROLE: &'static str;

@@ -1,4 +1,4 @@
-//! What ends by time in one shard: unfinished puts, files and transfers, objects that go because they were read,
+//! Deadlines of one shard: unfinished puts, files and transfers, objects that go because they were read,
 //! space that is kept; and the sweep for what lost its segments.
 
 use std::sync::atomic::Ordering;

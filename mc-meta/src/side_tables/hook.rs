@@ -1,4 +1,4 @@
-//! What a side table learns of objects that go.
+//! The hooks by which a side table learns of objects that go.
 
 use mc_types::Time;
 use smallvec::SmallVec;

@@ -8,7 +8,7 @@ use mc_types::Time;
 /// from the time of the grant.
 ///
 /// This is how long space is kept after an ambiguous failure: when a client times out, dies, is preempted or
-/// revokes its grant without a proof that no write is on its way, nobody else gets the space before
+/// revokes its grant without a proof that no write is on its way, the space is granted to no other client before
 /// [`end`](Self::end). A client that proves it ([`LateWrites::Impossible`](crate::LateWrites)) gives it back
 /// at once, and so does the end of the grant's segment. Space that readers may be using is kept for their leases
 /// instead.

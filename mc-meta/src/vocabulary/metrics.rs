@@ -6,9 +6,9 @@
 /// How a metric changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It grows, and begins at zero with the master.
+    /// Grows, and begins at zero with the master.
     Counter,
-    /// It is what there is now.
+    /// Rises and falls: the value of now.
     Gauge,
 }
 
@@ -35,7 +35,7 @@ pub enum MetricUnit {
     Tasks,
 }
 
-/// What is known of one of the master's [`Totals`].
+/// The description of one of the master's [`Totals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name: that of the field.
@@ -60,7 +60,7 @@ macro_rules! totals {
         }
 
         impl Totals {
-            /// What is known of each, in the order of the fields.
+            /// The description of each, in the order of the fields.
             pub const METRICS: &'static [Metric] = &[$(Metric {
                 name: stringify!($name),
                 kind: MetricKind::$kind,
@@ -139,7 +139,7 @@ totals! {
     promotion_queue_full: Counter, Objects, "", "Attempts to bring an object back for which the queue had no room.";
     promotion_dropped: Counter, Objects, "", "Reads not counted: too many candidates, or a client that does not ask for its queue.";
     promotion_queued: Counter, Objects, "", "Objects queued to be brought back into memory.";
-    promotion_exhausted: Counter, Objects, "", "Candidates given up.";
+    promotion_exhausted: Counter, Objects, "", "Candidates that were dropped after too many attempts.";
     promotion_promoted: Counter, Objects, "master_promotion_promoted_total", "Objects brought back into memory.";
     promotion_promoted_bytes: Counter, Bytes, "master_promotion_promoted_bytes_total", "Bytes of the objects brought back into memory.";
     promotion_failed: Counter, Objects, "master_promotion_failed_total", "Objects that could not be brought back.";

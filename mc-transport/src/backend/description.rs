@@ -14,7 +14,7 @@ pub const MAX_DESCRIPTION: usize = 4096;
 /// Most rails, and most shortcuts, that are told or believed.
 pub const MAX_WAYS: usize = 16;
 
-/// What a node says of itself over each of its connections.
+/// The description of itself that a node sends over each of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Random, one for each running transport: another connection that leads to

@@ -29,7 +29,7 @@ pub enum Opcode {
 /// connection to end where others have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// What is asked for.
+    /// The operation that is requested.
     pub opcode: Opcode,
     /// A ticket follows. Never with a fence.
     pub has_ticket: bool,
@@ -109,7 +109,7 @@ pub fn decode_ticket(bytes: &[u8; TICKET_LEN]) -> Option<Ticket> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// It was carried out.
+    /// The operation was carried out.
     Done = 0,
     /// No region has the key, or the ticket is not one for it.
     KeyRefused = 1,
@@ -143,7 +143,7 @@ impl Status {
 /// Answers one operation; the payload of a read that is done follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeader {
-    /// What became of the operation.
+    /// The outcome of the operation.
     pub status: Status,
     /// The number of the request.
     pub id: u32,

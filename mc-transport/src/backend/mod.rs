@@ -1,4 +1,4 @@
-//! What a transport of one's own can be built from: the parts that those of this crate, QUIC and RDMA
+//! Building blocks for a transport of one's own: the parts that those of this crate, QUIC and RDMA
 //! share.
 //!
 //! A transport needs [`Transport`](crate::Transport), [`Link`](crate::Link) and a

@@ -70,7 +70,7 @@ pub trait Networked: Send + Sync + Sized + 'static {
     /// The link to a peer.
     type Link: Link;
 
-    /// What is waited for after the end, such as sockets that say farewell.
+    /// The rest that is waited for after the end, such as sockets that say farewell.
     type Closed: Send;
 
     /// The scheme of the endpoints that it connects to.

@@ -40,7 +40,7 @@ pub struct StagePeer {
 }
 
 impl StagePeer {
-    /// The peer of a connection from `source`, for which a device may let everybody wait for
+    /// The peer of a connection from `source`, for which a device may let all others wait for
     /// `patience`.
     #[must_use]
     pub fn new(source: Source, patience: Duration) -> Self {
