@@ -97,6 +97,18 @@ fn numbers(value: &impl Debug) -> BTreeSet<(String, u64)> {
     words.windows(2).filter_map(field).collect()
 }
 
+#[test]
+fn a_total_is_read_by_its_name_and_one_that_is_unknown_is_left_out() {
+    let told = Told::new();
+    let total = |name: &str, value| proto::Total { name: name.into(), value };
+    let totals = vec![total("of_a_later_version", 1), total("get_hits", 2)];
+    let report =
+        proto::ClusterReportResponse { get_hits: 1, objects: 3, totals, ..Default::default() };
+    let read = told.with(&report).cluster_report().unwrap().totals;
+    assert_eq!((read.get_hits, read.objects), (2, 3));
+    assert_eq!(read.values().filter(|(_, value)| *value > 0).count(), 2);
+}
+
 /// Neither takes another's place.
 #[test]
 fn every_number_of_an_answer_comes_to_the_field_of_its_name() {
@@ -110,7 +122,24 @@ fn every_number_of_an_answer_comes_to_the_field_of_its_name() {
         ..numbered(100, 2..100)
     };
     let read = told.with(&report).cluster_report().unwrap();
-    assert_eq!(numbers(&read), numbers(&report));
+    let groups = [
+        ("offload", numbers(&report.offload)),
+        ("promotion", numbers(&report.promotion)),
+        ("damage", numbers(&report.damage)),
+        ("suspicion", numbers(&report.suspicion)),
+    ];
+    let without = proto::ClusterReportResponse {
+        offload: None,
+        promotion: None,
+        damage: None,
+        suspicion: None,
+        ..report
+    };
+    let mut expected = numbers(&without);
+    for (group, fields) in groups {
+        expected.extend(fields.into_iter().map(|(name, value)| (format!("{group}_{name}"), value)));
+    }
+    assert_eq!(numbers(&read), expected);
     assert!(numbers(&read).len() > 60, "{read:?}");
 
     let job = || proto::DrainJob { job_id: vec![1; 16], status: 4, ..numbered(100, 5..40) };
