@@ -1,4 +1,4 @@
-//! What a command changed, told as it happens.
+//! Changes of the master's state, told as they happen.
 
 pub(crate) mod emit;
 pub(crate) mod view;
@@ -205,7 +205,7 @@ pub enum Effect<'a> {
         tenant: &'a TenantId,
         /// Bytes; `None` when it has no quota any more.
         requested: Option<u64>,
-        /// What becomes of puts beyond the quota.
+        /// The treatment of puts beyond the quota.
         mode: QuotaMode,
         /// Its quotas below memory.
         below: TierQuotas,

@@ -35,7 +35,7 @@ pub(crate) enum Class {
     SoftPinned,
 }
 
-/// What an eviction takes its victims from.
+/// The set of objects that an eviction takes its victims from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pool {
     pub(crate) class: Class,
@@ -83,7 +83,7 @@ pub(crate) struct Order {
     on_disk: usize,
     /// Objects in [`Queue::Offloading`].
     offloading: usize,
-    /// What is in one of the orders, by tenant; `None` without tenants.
+    /// The objects in the orders, by tenant; `None` without tenants.
     tenants: Option<Box<TenantOrder>>,
 }
 
@@ -275,7 +275,7 @@ impl Order {
         }
     }
 
-    /// What the orders are to be told of the use of an object.
+    /// Returns the note on the use of an object that the orders are to receive.
     pub(crate) fn note(&mut self, slot: ObjectSlot, object: &Object) -> Option<Note> {
         let list = List::of(object.queue())?;
         if list == List::Pinned && self.terms.soft_pin_from == SoftPinFrom::Commit {

@@ -77,7 +77,7 @@ pub struct Master {
     has_own_secret: bool,
     /// The next one, a multiple of `step`.
     pub(crate) generations: AtomicU64,
-    /// What they ascend by: with files there is room for the marks of runs.
+    /// The step by which they ascend: with files there is room for the marks of runs.
     pub(crate) step: u64,
     runs: Runs,
     /// The puts of the masters whose records this one was made of have generations below it.
@@ -93,7 +93,7 @@ pub struct Master {
     pub(crate) placements: AtomicU64,
 }
 
-/// What has happened since the master began, beside what the shards count.
+/// Counters since the master began, beside those of the shards.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) put_start_no_room: AtomicU64,
@@ -378,7 +378,7 @@ impl Master {
         mix(self.seed ^ mix(self.draws.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// What the eviction policy knows a key by.
+    /// Returns the hash by which the eviction policy knows a key.
     pub(crate) fn item_hash(&self, key: KeyRef<'_>) -> Option<NonZeroU64> {
         NonZeroU64::new(self.hasher.hash(key))
     }
@@ -392,7 +392,7 @@ impl Master {
     }
 }
 
-/// What there is of a secret without better randomness than the seed.
+/// Derives a secret from the seed, where there is no better randomness.
 fn secret_of(seed: u64) -> GrantSecret {
     let [low, high] = [1, 2].map(|number| mix(mix(seed ^ SECRET_DOMAIN).wrapping_add(number)));
     GrantSecret::from_bytes((u128::from(high) << 64 | u128::from(low)).to_le_bytes())

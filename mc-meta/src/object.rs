@@ -25,7 +25,7 @@ use crate::vocabulary::request::{Slice, Slices};
 use crate::vocabulary::slot::ObjectSlot;
 use crate::vocabulary::states::ReplicaStatus;
 
-/// What a client that is granted a lease does.
+/// The use that a client makes of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// It asks whether the object is there, and is told nothing of its memory.
@@ -66,7 +66,7 @@ impl Queue {
     }
 }
 
-/// What only some objects have.
+/// Fields that only some objects have.
 #[derive(Debug, Default)]
 struct Extra {
     /// Its slices, when there is more than one.
@@ -90,7 +90,7 @@ impl Extra {
     }
 }
 
-/// What most small objects have nothing of.
+/// Fields that most small objects do not have.
 #[derive(Debug, Default)]
 struct Rest {
     /// The checksums of its slices' prefixes.
@@ -166,7 +166,7 @@ const _: () = assert!(size_of::<Option<Object>>() == 88, "kept once per object")
 const _: () = assert!(size_of::<Rest>() == 24, "kept once per object with prefixes");
 const _: () = assert!(size_of::<Extra>() == 104, "kept once per object with two replicas");
 
-/// What an object is made of when its put begins.
+/// The parts of an object whose put begins.
 #[derive(Debug)]
 pub(crate) struct PendingPut {
     pub(crate) generation: Generation,
@@ -301,7 +301,7 @@ impl Object {
         before
     }
 
-    /// What protects it from eviction and removal.
+    /// Its protection from eviction and removal.
     pub(crate) const fn protection(&self) -> &Protection {
         &self.protection
     }

@@ -120,7 +120,7 @@ pub struct Rebuild {
     threads: usize,
     /// Once its objects have their space.
     settled: Option<Settled>,
-    /// What was left out when they were given it.
+    /// The records that were left out.
     outcome: Outcome,
     trusts_leases: bool,
 }
@@ -139,13 +139,13 @@ pub struct RebuildPart<'a> {
 pub struct Rebuilt {
     /// The master.
     pub master: Master,
-    /// What became of the records.
+    /// The outcome for the records.
     pub report: RebuildReport,
     /// With what the master's own journal has to begin.
     pub corrections: Corrections,
 }
 
-/// What became of the records of a rebuild.
+/// The outcome of a rebuild for its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {
@@ -163,7 +163,7 @@ pub struct RebuildReport {
     pub dropped: Dropped,
 }
 
-/// What is known of the objects and segments that were left out.
+/// The objects and segments that were left out.
 #[derive(Debug, Default)]
 struct Outcome {
     dropped: Dropped,

@@ -43,7 +43,7 @@ pub enum Record {
     },
     /// A segment is mounted.
     Segment {
-        /// What its client said of it.
+        /// The description that its client gave.
         spec: SegmentSpec,
         /// The client.
         client: ClientId,
@@ -93,7 +93,7 @@ pub enum Record {
         tenant: TenantId,
         /// Bytes.
         requested: Option<u64>,
-        /// What becomes of puts beyond the quota.
+        /// The treatment of puts beyond the quota.
         mode: QuotaMode,
         /// Its quotas below memory.
         below: TierQuotas,

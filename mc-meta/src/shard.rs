@@ -55,7 +55,7 @@ pub(crate) struct Census {
     pub(crate) on_disk: usize,
 }
 
-/// What a shard is made with.
+/// The settings and shared parts of a shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardConfig {
     pub(crate) number: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Shard {
     writes_at_eviction: bool,
 }
 
-/// What became of an object that was taken out.
+/// The outcome for an object that was taken out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemovedObject {
     pub(crate) cause: Removal,
@@ -100,7 +100,7 @@ pub(crate) struct RemovedObject {
     pub(crate) bytes: u64,
 }
 
-/// What became of an object that others may be reading.
+/// The outcome for an object that others may be reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Retired {
     /// Its space is kept until then.
@@ -229,12 +229,12 @@ impl Shard {
         &self.retained
     }
 
-    /// What the space of the object in a slot is marked with.
+    /// Returns the label of the space of the object in a slot.
     pub(crate) fn label(&self, slot: ObjectSlot) -> Option<Label> {
         self.config.labels.of(self.config.number, slot)
     }
 
-    /// What the space of the next new object is marked with.
+    /// Returns the label of the space of the next new object.
     pub(crate) fn next_label(&self) -> Option<Label> {
         self.label(self.objects.next_slot())
     }
@@ -335,7 +335,7 @@ impl Shard {
         &mut self.objects[slot]
     }
 
-    /// What the eviction policy knows of an object; nothing when it does not ask.
+    /// Returns an object as the eviction policy knows it; unknown when the policy does not ask.
     pub(crate) fn item(&self, slot: ObjectSlot) -> Item {
         if !self.order.uses_items() {
             return Item::UNKNOWN;
@@ -352,7 +352,7 @@ impl Shard {
         }
     }
 
-    /// What any eviction policy can know of an object. Looks its key up.
+    /// Returns an object as any eviction policy could know it. Looks its key up.
     pub(crate) fn known_item(&self, slot: ObjectSlot) -> Item {
         item_of(self.get(slot), self.config.hasher.hash(self.key(slot)))
     }
@@ -528,7 +528,7 @@ impl Shard {
     }
 }
 
-/// What the eviction policy knows of an object whose key has this hash.
+/// Returns an object, whose key has this hash, as the eviction policy knows it.
 fn item_of(object: &Object, hash: u64) -> Item {
     Item::new(hash).with_parent(object.parent().map_or(0, core::num::NonZeroU64::get))
 }

@@ -111,7 +111,7 @@ impl Master {
         })
     }
 
-    /// What a put asks for and gets. Joins its group.
+    /// Makes the pending put of a request and its space. Joins its group.
     fn begun(
         &self,
         put: &PutStart<'_>,
@@ -310,7 +310,7 @@ impl Master {
     }
 }
 
-/// What of an open put is given up.
+/// The part of an open put that is revoked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PutPart {
     /// Memory and file, whatever is not finished of them.

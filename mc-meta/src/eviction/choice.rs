@@ -14,7 +14,7 @@ use crate::side_tables::SideTables;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::slot::ObjectSlot;
 
-/// What an eviction is to achieve.
+/// The aim of an eviction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Aim<'a> {
     /// At least so many free bytes, of no more than about so many objects.
@@ -24,7 +24,7 @@ pub(crate) enum Aim<'a> {
 }
 
 impl<'a> Aim<'a> {
-    /// What is left to do after `outcome`; `None` when nothing is, or nothing else helps.
+    /// Returns the rest of the aim after `outcome`; `None` when it is met, or nothing else helps.
     pub(crate) const fn after(self, outcome: &Evicted) -> Option<Self> {
         match self {
             Self::Free { bytes, victims } => {
@@ -57,7 +57,7 @@ impl<'a> Aim<'a> {
     }
 }
 
-/// What an eviction freed, and what stopped it.
+/// The bytes that an eviction freed, and the obstacles that it met.
 #[derive(Debug, Default)]
 pub(crate) struct Evicted {
     pub(crate) objects: u64,
@@ -93,7 +93,7 @@ impl std::ops::AddAssign for Evicted {
     }
 }
 
-/// What stands between a victim and its eviction.
+/// The judgement on an object that is offered as a victim.
 enum Judgement {
     Goes(Vec<(Generation, Member)>),
     /// `leased` when a client uses it, or another of its group: it may go soon.

@@ -65,7 +65,7 @@ pub(crate) struct Chain {
     pub(crate) parent: u64,
 }
 
-/// What is known of an access until the orders are told.
+/// A noted access, until the orders are told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
     pub(crate) entry: Entry,

@@ -120,7 +120,7 @@ pub(crate) struct Hopeless {
     pub(crate) until: Time,
 }
 
-/// What is lost with an object. What lay in a segment that is gone is lost already.
+/// The bytes lost with an object. Bytes in a segment that is gone are lost already.
 pub(crate) fn bytes_of(object: &Object) -> u64 {
     let left = object.replicas().filter(|replica| !replica.segment.is_gone());
     left.fold(0, |sum: u64, replica| sum.saturating_add(replica.len()))

@@ -15,7 +15,7 @@ use crate::vocabulary::lock::{RwLock, rank};
 /// The ids of clients' own disks; no heap for a single one.
 pub type DiskIds = SmallVec<[DiskId; 1]>;
 
-/// What a client says of its disk when it mounts it.
+/// The description of a disk that its client gives when it mounts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalDiskSpec {
     /// Names the disk, also when another client mounts it: the same node after a restart.

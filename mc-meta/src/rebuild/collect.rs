@@ -1,4 +1,4 @@
-//! What the objects of a part claim.
+//! The claims of the objects of a part.
 
 use mc_types::{Generation, ObjectKey};
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ enum Verdict {
     OutOfRange,
 }
 
-/// What one part's objects claim.
+/// The claims of one part's objects.
 #[derive(Default)]
 pub(crate) struct Collected {
     /// The claims to each segment, in the order of the objects.

@@ -1,4 +1,4 @@
-//! What a rebuilt master is not as the records say.
+//! Differences between a rebuilt master and its records.
 
 use core::time::Duration;
 

@@ -13,12 +13,12 @@ use crate::vocabulary::slot::ObjectSlot;
 /// than one segment has.
 const END_OF_SLABS: u64 = 1 << 46;
 
-/// What is done about records that contradict each other.
+/// The treatment of records that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contradictions {
     /// More records may resolve them: nothing is settled.
     Wait,
-    /// What cannot be true is dropped.
+    /// Records that cannot be true are dropped.
     Drop,
 }
 

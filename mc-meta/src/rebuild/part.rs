@@ -55,7 +55,7 @@ type OwnKey<'k> = (HashedKey<'k>, usize);
 /// A shard of the master that is to be.
 pub(crate) type ShardLock = Mutex<Shard, { rank::SHARD }>;
 
-/// What one part keeps of the records.
+/// The state that one part keeps of the records.
 pub(crate) struct Part {
     /// One part alone counts what is wrong with records that every part is given.
     is_first: bool,
@@ -67,10 +67,10 @@ pub(crate) struct Part {
     /// both are filled and emptied together. None once the objects have their space.
     pub(crate) claims: Vec<Objects<Claims>>,
     pub(crate) space: Space,
-    /// What became of each mounting, when the last record is applied.
+    /// The fate of each mounting, when the last record is applied.
     pub(crate) fates: Vec<Fate>,
     pub(crate) policies: BTreeMap<TenantId, (Option<u64>, QuotaMode, TierQuotas)>,
-    /// What the first part alone keeps.
+    /// The state that the first part alone keeps.
     pub(crate) leased: LeasedObjects,
     /// One more than the largest generation seen.
     pub(crate) next_generation: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Part {
     pub(crate) dropped: Dropped,
 }
 
-/// What the parts share.
+/// The state that the parts share.
 #[derive(Clone, Copy)]
 pub(crate) struct Common<'a> {
     pub(crate) hasher: &'a KeyHasher,

@@ -239,7 +239,7 @@ impl Rebuild {
         overlapping
     }
 
-    /// What is kept beside the objects from now on: the space of none, by what it is kept for.
+    /// The space kept beside the objects from now on, by the grant that it is kept for.
     fn keep_all(
         &self,
         space: Vec<(u32, Replica)>,

@@ -29,7 +29,7 @@ pub(crate) type ObjectAt = (u32, ObjectSlot);
 /// Space that an object had before the record that is being applied.
 pub(crate) type Before = SmallVec<[Replica; 4]>;
 
-/// What is kept beside the objects.
+/// The space kept beside the objects.
 #[derive(Debug)]
 pub(crate) struct Settled {
     layout: Layout,

@@ -20,7 +20,7 @@ pub(crate) struct Place {
     pub(crate) mounting: Mounting,
 }
 
-/// What one object claims.
+/// The claims of one object.
 #[derive(Debug)]
 pub(crate) enum Claims {
     /// One replica, the usual case.
@@ -78,7 +78,7 @@ impl Mounted {
     }
 }
 
-/// What is known of a mounting.
+/// The record of a mounting.
 #[derive(Debug)]
 enum MountingRecord {
     /// Its id only: nothing has said yet that it was mounted.
@@ -99,7 +99,7 @@ pub(crate) struct Mounted {
     since: u64,
 }
 
-/// What became of a mounting.
+/// The fate of a mounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is there, with this number among all segments.
@@ -171,7 +171,7 @@ impl Space {
         self.current.get(&id).copied()
     }
 
-    /// What is known of a segment that is mounted.
+    /// A segment that is mounted.
     pub(crate) fn mounted_as(&self, id: SegmentId) -> Option<&Mounted> {
         match &self.mountings[self.current(id)? as usize].1 {
             MountingRecord::Mounted(mounted) => Some(mounted),
@@ -187,7 +187,7 @@ impl Space {
         self.current.iter().filter(move |(_, number)| is_unheard(number)).map(|(id, _)| *id)
     }
 
-    /// What became of each mounting, when these segments stay, in the order in which they were
+    /// Returns the fate of each mounting, when these segments stay, in the order in which they were
     /// mounted.
     pub(crate) fn fates(&self, segments: &[Mounted]) -> Vec<Fate> {
         let fate = |(_, known): &(SegmentId, MountingRecord)| match known {

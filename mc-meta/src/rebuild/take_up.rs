@@ -10,10 +10,10 @@ use crate::tenant::quota::PolicyError;
 use crate::vocabulary::kinds::FileState;
 use crate::vocabulary::slot::ObjectSlot;
 
-/// What shards have admitted.
+/// The objects that shards have admitted.
 #[derive(Default)]
 pub(crate) struct Admitted {
-    /// What is to enter the orders of eviction, and when each of that was used last.
+    /// The objects that are to enter the orders of eviction, with the time of their last use.
     pub(crate) fresh: Vec<Fresh>,
     pub(crate) used: Vec<u64>,
     /// Objects that cannot be.
@@ -28,7 +28,7 @@ impl Admitted {
     }
 }
 
-/// What shards have taken up.
+/// The work that shards have taken up.
 #[derive(Default)]
 pub(crate) struct TakenUp {
     pub(crate) objects: u64,

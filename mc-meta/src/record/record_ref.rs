@@ -41,7 +41,7 @@ pub enum RecordRef<'a> {
     },
     /// See [`Record::Segment`].
     Segment {
-        /// What its client said of it.
+        /// The description that its client gave.
         spec: &'a SegmentSpec,
         /// The client.
         client: ClientId,
@@ -82,7 +82,7 @@ pub enum RecordRef<'a> {
         tenant: &'a TenantId,
         /// Bytes.
         requested: Option<u64>,
-        /// What becomes of puts beyond the quota.
+        /// The treatment of puts beyond the quota.
         mode: QuotaMode,
         /// Its quotas below memory.
         below: TierQuotas,

@@ -192,7 +192,7 @@ impl Clients {
         had
     }
 
-    /// What is due, in the order of time. A client that has been heard of meanwhile is
+    /// Takes the next deadline that has passed. A client that has been heard of meanwhile is
     /// entered anew.
     pub(crate) fn pop_due(&mut self, now: Time, ttl: Duration) -> Option<Due> {
         loop {

@@ -10,7 +10,7 @@ const MAX_SOURCES: usize = 4096;
 /// In thousandths of a report. A millisecond gives one back.
 const FULL: i64 = 64_000;
 const REPORT: i64 = 1_000;
-/// What a wrong report costs beside its price.
+/// The cost of a wrong report beside its price.
 const PENALTY: i64 = 16_000;
 /// A source that was wrong all the time is heard again after ten minutes.
 const LOWEST: i64 = -600_000;

@@ -182,7 +182,7 @@ impl Damage {
     }
 }
 
-/// What became of a replica that is damaged.
+/// The outcome for a replica that is damaged.
 pub(crate) enum Dropped {
     /// It is gone, and its space is kept until then.
     Yes(Option<Time>),

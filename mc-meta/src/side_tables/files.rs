@@ -59,7 +59,7 @@ pub struct FileJobs {
     pub storage: Option<DiskId>,
 }
 
-/// What a client says of the shared tier when it asks for work.
+/// The state of the shared tier as a client reports it when it asks for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileSystemState {
@@ -150,7 +150,7 @@ struct Upkeep {
     count_at: Time,
     /// Which file system the files are on.
     storage: Option<DiskId>,
-    /// What was handed to clients that say when it is done, and until when they have to.
+    /// The deletions handed to clients that report their end, with the time until which they have to.
     handed: BTreeMap<ClientId, (Time, Vec<DiskJob>)>,
     /// Whether files that were not seen in this round have been looked for.
     is_settled: bool,

@@ -110,7 +110,7 @@ pub struct LocalDiskInfo {
     pub endpoint: Endpoint,
     /// Objects on it.
     pub objects: u64,
-    /// What is known of it.
+    /// Its capacity, usage and queue.
     pub usage: DiskUsage,
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Book {
     forgotten_at: BTreeSet<(Time, DiskId)>,
     /// Objects that were removed and lie on disks that are mounted.
     dead: BTreeMap<ClientId, Dead>,
-    /// What is on a disk is charged to tenants.
+    /// Objects on a disk are charged to tenants.
     quotas: Arc<Quotas>,
     pub(crate) offloads: Offloads,
     pub(crate) promotions: Promotions,

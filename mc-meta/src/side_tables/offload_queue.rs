@@ -62,7 +62,7 @@ pub struct DiskJob {
     pub len: u64,
 }
 
-/// What is known of a client's disk.
+/// The capacity, usage and queue of a client's disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Whether the client takes objects to write.
@@ -238,7 +238,7 @@ impl Offloads {
         Ok(())
     }
 
-    /// What is known of a client's disk, without the bytes of the objects on it.
+    /// Returns the usage of a client's disk, without the bytes of the objects on it.
     pub(crate) fn usage(&self, client: ClientId) -> Option<DiskUsage> {
         self.disks.get(&client).map(|disk| DiskUsage {
             enabled: disk.enabled,
@@ -404,7 +404,7 @@ impl Offloads {
         }
     }
 
-    /// What these disks promise, or `enough`.
+    /// Returns the bytes that these disks promise, or `enough`.
     fn promised_if(&self, enough: u64, counts: impl Fn(&Disk) -> bool) -> u64 {
         let disks = self.disks.values().filter(|disk| disk.promised > 0 && counts(disk));
         let mut sum = 0_u64;

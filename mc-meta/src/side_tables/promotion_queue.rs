@@ -81,7 +81,7 @@ pub(crate) struct DiskHit<'a> {
     pub(crate) len: u64,
 }
 
-/// What becomes of a hit.
+/// The outcome of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// The object is not read often enough.
@@ -141,7 +141,7 @@ pub(crate) struct Promotions {
     totals: Totals,
 }
 
-/// What is queued for one client.
+/// The queue of one client.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     tasks: usize,

@@ -20,7 +20,7 @@ use mc_types::Time;
 
 use crate::vocabulary::lock::{Mutex, rank};
 
-/// What a client says of its reads with a call.
+/// The progress of a client's reads, as it reports it with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadProgress {
     /// Tells the client apart from all others, which cannot guess it.

@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// What the numbers of runs have in common whose marks differ.
+/// Returns the number that runs with different marks share.
 const fn window_of(run: u64) -> u64 {
     run / Generation::STEP
 }

@@ -19,7 +19,7 @@ pub use task::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 
-/// What a client leaves behind that has gone.
+/// The tasks of a client that has gone.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orphans {
     /// Tasks that failed with it: those it worked on, and waiting moves, whose

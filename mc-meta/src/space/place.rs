@@ -41,7 +41,7 @@ pub(crate) struct PlacementRequest<'a> {
     pub(crate) len: u64,
     pub(crate) config: &'a ReplicateConfig,
     pub(crate) writer: ClientId,
-    /// What the space is marked with.
+    /// The label of the space.
     pub(crate) label: Option<Label>,
     pub(crate) strategy: AllocationStrategy,
     /// The strategy that takes the place of that.
@@ -230,7 +230,7 @@ fn take_in(pool: &MediumPool, at: usize, demand: &PlacementRequest<'_>) -> Optio
     Some(Replica { segment: Arc::clone(segment), allocation })
 }
 
-/// What a strategy's candidates had to give.
+/// The offers of a strategy's candidates.
 #[derive(Default)]
 struct Placed {
     replicas: Replicas,

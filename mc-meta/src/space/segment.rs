@@ -19,7 +19,7 @@ use crate::vocabulary::states::SegmentStatus;
 /// Longest segment name, in bytes.
 pub const MAX_SEGMENT_NAME_LEN: usize = 256;
 
-/// What a client says of a segment that it mounts.
+/// The description of a segment that its client mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSpec {
     /// The segment's identity, drawn at random by the client.
@@ -33,12 +33,12 @@ pub struct SegmentSpec {
     pub size: u64,
     /// The endpoint that serves its bytes.
     pub endpoint: Endpoint,
-    /// What opens it.
+    /// The key that opens it.
     pub remote_key: RemoteKey,
     /// With which the master signs what opens parts of it; `None` when `remote_key` opens
     /// all of it. Drawn at random by the client for each mount.
     pub ticket_key: Option<TicketKey>,
-    /// What its memory is. Puts that ask for a medium go to segments of that medium only.
+    /// The medium of its memory. Puts that ask for a medium go to segments of that medium only.
     pub medium: MediaType,
 }
 
@@ -110,7 +110,7 @@ impl Segment {
         }
     }
 
-    /// What the client said of it.
+    /// The description that its client gave.
     #[must_use]
     pub fn spec(&self) -> &SegmentSpec {
         &self.spec
@@ -129,7 +129,7 @@ impl Segment {
         SegmentStatus::from_u8(self.status.load(Ordering::Acquire))
     }
 
-    /// What its memory is.
+    /// The medium of its memory.
     pub(crate) const fn medium(&self) -> MediaType {
         self.spec.medium
     }
@@ -158,7 +158,7 @@ impl Segment {
         self.suspect.store(is_suspect, Ordering::Relaxed);
     }
 
-    /// What outlasts its client's silence and the master's restart.
+    /// The state that outlasts its client's silence and the master's restart.
     pub(crate) fn purpose(&self) -> Purpose {
         let status = SegmentStatus::from_u8(self.status_on_return.load(Ordering::Acquire));
         let grace = Duration::from_millis(self.grace.load(Ordering::Relaxed));
@@ -239,7 +239,7 @@ impl Segment {
         self.allocator.lock().makes_room(allocation, size)
     }
 
-    /// What has to be free for an object of `size` bytes to fit at this place.
+    /// Returns the bytes that have to be free for an object of `size` bytes to fit at this place.
     pub(crate) fn room_at(&self, place: Place, size: u64) -> Room {
         self.allocator.lock().room_at(place, size)
     }
@@ -308,7 +308,7 @@ impl Segment {
     }
 }
 
-/// What a segment is there for while its client is there.
+/// The service of a segment while its client is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Purpose {
     /// Neither suspended nor unmounted.
@@ -321,7 +321,7 @@ impl Purpose {
     /// That of a segment that has just been mounted.
     pub(crate) const NEW: Self = Self { status: SegmentStatus::Ok, grace: None };
 
-    /// What a record of the segment tells of it; `None` when it does not tell.
+    /// Returns the service that a record of the segment names; `None` when it names none.
     pub(crate) fn recorded(status: SegmentStatus, grace: Option<Duration>) -> Option<Self> {
         match status {
             SegmentStatus::Suspended | SegmentStatus::Unmounted => None,
@@ -379,7 +379,7 @@ impl fmt::Debug for Segment {
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug)]
 pub struct SegmentInfo {
-    /// What its client said of it.
+    /// The description that its client gave.
     pub spec: SegmentSpec,
     /// The client.
     pub client: ClientId,

@@ -253,7 +253,7 @@ impl SegmentTable {
         own.filter_map(|id| self.by_id(*id)).filter(|it| it.status().is_attached()).count()
     }
 
-    /// What a strategy may know of the segments of a medium when `writer` puts.
+    /// Returns the segments of a medium as a strategy may know them when `writer` puts.
     pub(crate) const fn seen_by(&self, writer: ClientId, medium: MediaType) -> SeenBy<'_> {
         SeenBy { table: self, pool: self.pool(medium), writer }
     }

@@ -115,7 +115,7 @@ mod tests {
         Generation::new(number)
     }
 
-    /// What holds after every call.
+    /// Checks the rules that hold after every call.
     fn check(puts: &OpenPuts, model: &BTreeMap<Generation, ObjectSlot>) {
         assert_eq!(puts.len(), model.len());
         assert_eq!(puts.oldest(), model.first_key_value().map(|(&g, &slot)| (g, slot)));

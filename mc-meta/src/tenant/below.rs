@@ -1,4 +1,4 @@
-//! What each tenant may have and has below memory: on the clients' own disks, and in files of the
+//! Quotas of tenants below memory and their usage: on the clients' own disks, and in files of the
 //! shared tier.
 //!
 //! These quotas refuse no put: what is beyond one is not written there. So they are not scaled to
@@ -23,7 +23,7 @@ impl TierQuotas {
     pub const NONE: Self = Self { disks: None, files: None };
 }
 
-/// What a tenant may have and has on one tier below memory.
+/// The quota of a tenant on one tier below memory, and its usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierUsage {
     /// Bytes that it may have; [`UNLIMITED`] without a quota.

@@ -30,7 +30,7 @@ impl TenantSlot {
     }
 }
 
-/// What a tenant is given.
+/// The quota of a tenant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     /// Bytes of memory; zero for the default.

@@ -35,7 +35,7 @@ pub enum DefaultQuota {
     Denied,
 }
 
-/// What becomes of a put that exceeds its tenant's quota.
+/// The treatment of a put that exceeds its tenant's quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuotaMode {
@@ -237,7 +237,7 @@ impl Quotas {
         self.0.as_ref()?.slot(tenant)
     }
 
-    /// What becomes of puts beyond the tenant's quota.
+    /// The treatment of puts beyond the tenant's quota.
     pub(crate) fn mode(&self, slot: TenantSlot) -> QuotaMode {
         self.0.as_ref().map_or(QuotaMode::Evict, |ledger| ledger.mode(slot))
     }
@@ -366,7 +366,7 @@ pub struct TenantUsage {
     pub tenant: TenantId,
     /// Bytes that its policy gives it; `None` without a policy.
     pub requested: Option<u64>,
-    /// What becomes of puts beyond its quota.
+    /// The treatment of puts beyond its quota.
     pub mode: QuotaMode,
     /// Bytes that it may have, given what the others were promised; without a policy, those
     /// of the [`DefaultQuota`], [`UNLIMITED`] when there is no limit.

@@ -3,7 +3,7 @@
 
 use crate::vocabulary::states::ReplicaStatus;
 
-/// What a replica lies on. The numbers are those of the wire.
+/// The medium that a replica lies on. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReplicaKind {

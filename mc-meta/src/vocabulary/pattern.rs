@@ -131,7 +131,7 @@ pub enum PatternError {
     Syntax {
         /// Where, in bytes.
         at: usize,
-        /// What is wrong there.
+        /// The fault at that place.
         reason: Box<str>,
     },
     /// Too much would have to be kept in mind while matching.

@@ -28,7 +28,7 @@ pub const MAX_NAMED_SEGMENTS: usize = 32;
 /// Most segments one put can avoid by their ids.
 pub const MAX_AVOIDED_SEGMENTS: usize = 4096;
 
-/// What a put says about the soft pin of its object.
+/// The soft pin that a put asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SoftPinAction {
     /// Nothing: a new object has none, and one that replaces another keeps the pin of that one, if it
@@ -329,7 +329,7 @@ pub struct VerifiedSpan {
     pub tail: Checksum,
 }
 
-/// What a client says of itself when it [pings](crate::Master::beat).
+/// The state that a client reports of itself when it [pings](crate::Master::beat).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
     /// Its own check finds its data path dead.

@@ -21,7 +21,7 @@ const SAMPLE: usize = 8;
 /// Objects readmitted in a shard before a victim is chosen.
 const READMISSIONS: usize = 8;
 
-/// What one tick may do in one shard before it lets go of its lock.
+/// The most that one tick does in one shard before it unlocks it.
 const TICK_BATCH: usize = 512;
 
 /// Soft pins whose lapse one tick notes.

@@ -25,7 +25,7 @@ use crate::vocabulary::request::{PutStart, ReplicateConfig};
 /// room that it made.
 const MAX_ROUNDS: u32 = 16;
 
-/// What has been done to make room for one put.
+/// The steps taken so far to make room for one put.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     rounds: u32,

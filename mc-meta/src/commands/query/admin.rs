@@ -1,4 +1,4 @@
-//! What an administrator asks. Looking grants no lease and counts as no access.
+//! Questions of administrators. Looking grants no lease and counts as no access.
 
 use core::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -288,7 +288,7 @@ impl Shard {
         self.totals_mut().asked(exists)
     }
 
-    /// What a reader needs of an object that can be read, under a lease. None when it was
+    /// Returns the places of an object that can be read, under a lease. None when it was
     /// given up with its group a moment ago.
     pub(crate) fn read(
         &mut self,

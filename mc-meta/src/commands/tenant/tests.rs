@@ -1,4 +1,4 @@
-//! What tenants are charged is what is theirs, whatever happens.
+//! Tenants are charged for their own objects alone, whatever happens.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ struct Cluster {
     now: Time,
     opened: BTreeMap<usize, PutHandle>,
     transfers: BTreeMap<usize, TransferHandle>,
-    /// What clients have written to their disks, and to files.
+    /// The objects that clients have written to their disks, and to files.
     written: Vec<(ClientId, DiskJob)>,
     files: Vec<DiskJob>,
 }
@@ -464,7 +464,7 @@ impl Cluster {
     }
 }
 
-/// What a client finds that it has written.
+/// The objects that a client finds on its disk.
 fn found(job: &DiskJob) -> FoundOnDisk<'_> {
     let slices = Slices::One(Slice { len: job.len, checksum: None });
     FoundOnDisk { key: job.key.as_ref(), generation: job.generation, slices, address: 0 }

@@ -57,7 +57,7 @@ pub struct OffloadJob {
     pub source: Location,
 }
 
-/// What becomes of an object that would be evicted.
+/// The decision on an object that would be evicted.
 pub(crate) enum OffloadDecision {
     /// It is evicted.
     No,

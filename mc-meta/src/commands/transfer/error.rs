@@ -148,7 +148,7 @@ pub enum TransferFinishError {
     /// A copy is not ended as a move, nor a move as a copy.
     #[error("what is under way is a {kind}")]
     WrongKind {
-        /// What is under way.
+        /// The kind of the transfer under way.
         kind: TransferKind,
     },
     /// The source or a target went while the bytes were being copied.

@@ -22,7 +22,7 @@ pub(crate) struct Victim {
     pub(crate) members: u64,
 }
 
-/// What is lost with a part of a segment.
+/// The loss that comes with a part of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stake {
     Nothing,
@@ -89,7 +89,7 @@ impl Run {
     }
 }
 
-/// What a run costs: too many bytes are worse than anything, and only then counts how
+/// The cost of a run: too many bytes are worse than anything, and only then counts how
 /// many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Price {

@@ -25,9 +25,9 @@ struct World {
     group: Arc<Group>,
     /// The members that there are.
     members: BTreeMap<Generation, Membership>,
-    /// What each thread that copies holds.
+    /// The hold of each thread that copies.
     holds: [Option<Hold>; 4],
-    /// What each thread remembers from one of its steps for the next.
+    /// The memory of each thread from one of its steps to the next.
     told: [bool; 4],
     /// Members that evictions still have to take out.
     victims: [Vec<Generation>; 4],
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// What must be true when all threads are done.
+    /// Checks the rules that hold when all threads are done.
     fn check(mut self) {
         assert!(self.condemned <= 1, "given up once");
         assert_eq!(self.condemned == 1, self.group.is_condemned());

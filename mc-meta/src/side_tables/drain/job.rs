@@ -1,4 +1,4 @@
-//! What a drain job is, and why one is refused.
+//! Drain jobs, and the reasons for which one is refused.
 
 use core::fmt;
 

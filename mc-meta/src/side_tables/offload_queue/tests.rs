@@ -227,7 +227,7 @@ struct Model {
     entries: Vec<Entry>,
     /// Since when each has had something to write and was not heard.
     owing: BTreeMap<ClientId, u64>,
-    /// What failed once.
+    /// Objects that failed once.
     failed: BTreeSet<(ClientId, u64)>,
     /// Steps begun so far: what is due at one time comes in their order.
     steps: u64,

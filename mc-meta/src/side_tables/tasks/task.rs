@@ -1,4 +1,4 @@
-//! What a task is, what can be said about one, and why one is refused.
+//! Tasks, their reports, and the reasons for which one is refused.
 
 use core::fmt;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! What a drain job finds in the shards, and where it can go.
+//! The search of a drain job for objects in the shards, and for their targets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) const TICK_SLOTS: u32 = 8192;
 /// Slots looked at while a shard stays locked.
 const BATCH: u32 = 512;
 
-/// What was found in a few slots.
+/// The objects found in a few slots.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) units: Vec<Unit>,
