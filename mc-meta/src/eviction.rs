@@ -150,14 +150,14 @@ impl Order {
         self.common.entry(self.shard, slot)
     }
 
-    /// Says whose the object in a slot is from now on.
+    /// Notes the tenant of the object in a slot.
     pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
         if let Some(tenants) = &mut self.tenants {
             tenants.assign(slot, tenant);
         }
     }
 
-    /// Whose the object in a slot is.
+    /// Returns the tenant of the object in a slot.
     pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.tenants.as_ref().map_or(TenantSlot::DEFAULT, |tenants| tenants.tenant(slot))
     }

@@ -115,7 +115,7 @@ pub(crate) struct ShardsMut<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
-    /// It was refused for lack of space, and waits.
+    /// The put was refused for lack of space, and waits.
     Further,
     /// A former master may have begun it, and its client has no grant of it.
     Anew,

@@ -28,9 +28,9 @@ use crate::vocabulary::states::ReplicaStatus;
 /// The use that a client makes of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It asks whether the object is there, and is told nothing of its memory.
+    /// The client asks whether the object is there, and is told nothing of its memory.
     Asks,
-    /// It reads the memory, and says when it is done if it `tells`.
+    /// The client reads the memory, and reports when it is done if it `tells`.
     Reads { tells: bool },
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct PendingPut {
     pub(crate) replaces: Option<ObjectSlot>,
     /// Whether it is to have a file, for which room is taken.
     pub(crate) file: bool,
-    /// Who has been charged for it.
+    /// The tenant that has been charged for it.
     pub(crate) tenant: TenantSlot,
 }
 

@@ -256,7 +256,7 @@ impl Shard {
         self.keys.text(name)
     }
 
-    /// Who is charged for the object in a slot.
+    /// Returns the tenant that is charged for the object in a slot.
     pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.order.tenant(slot)
     }

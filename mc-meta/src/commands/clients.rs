@@ -193,7 +193,7 @@ impl Master {
         Ok(())
     }
 
-    /// Says that a client is alive. What others could not reach of it they can try again.
+    /// Notes that a client is alive. Others may try again to reach its segments that they could not reach.
     pub fn ping(&self, now: Time, client: ClientId) -> Pong {
         self.beat(now, client, Beat::default())
     }

@@ -31,10 +31,10 @@ pub enum MountError {
     /// The segment has no bytes.
     #[error("the segment has size 0; contribute at least one byte")]
     ZeroSize,
-    /// It is being unmounted gracefully.
+    /// The segment is being unmounted gracefully.
     #[error("the segment is about to be unmounted; mount it again when it has gone")]
     Leaving,
-    /// It is not known as it was described, so it cannot be attached again.
+    /// The segment is not known as it was described, so it cannot be attached again.
     #[error("no such segment of this client is known; mount it anew, with a fresh id and key")]
     NotFound,
 }
@@ -65,7 +65,7 @@ pub enum UnmountError {
     /// No such segment is mounted.
     #[error("no such segment is mounted")]
     NotFound,
-    /// It belongs to another client.
+    /// The segment belongs to another client.
     #[error("the segment belongs to another client")]
     IllegalClient,
     /// Its client is away; it can be unmounted at once only.
@@ -427,7 +427,7 @@ pub enum RemoveError {
     /// Its put is not finished.
     #[error("the object is still being written")]
     NotReady,
-    /// It is being copied or moved. Force does not help.
+    /// The object is being copied or moved. Force does not help.
     #[error("the object is being copied or moved; retry when that is over")]
     InTransfer,
     /// Its key has the value of another put than the named one, which is gone.
@@ -462,7 +462,7 @@ pub enum DiskEvictError {
     /// No object has this key.
     #[error("no such object")]
     NotFound,
-    /// It has no such replica: not of this kind, not by this client, or not of this put.
+    /// The object has no such replica: not of this kind, not by this client, or not of this put.
     #[error("the object has no such replica")]
     NoReplica,
     /// Its file is being written.

@@ -140,7 +140,7 @@ impl Lists {
         chain.own.into_iter().for_each(|name| self.recent.note(name, entry));
     }
 
-    /// One that was aside comes back, as if it was just used.
+    /// Brings an object back that was aside, as if it was just used.
     pub(crate) fn readmit(&mut self, list: List, entry: Entry, item: Item) {
         self.list(list).readmit(entry.0, item);
     }
@@ -163,7 +163,7 @@ impl Lists {
         }
     }
 
-    /// One that was given up was used on a disk.
+    /// Notes the use, on a disk, of an object that memory has evicted.
     pub(crate) fn used_below(&mut self, item: Item) {
         self.main.used_below(item);
     }

@@ -55,7 +55,7 @@ struct Ends {
     hottest: ObjectSlot,
 }
 
-/// Whose the objects of a shard are, and in which order each tenant's go.
+/// The tenants of a shard's objects, and the order in which each tenant's are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct TenantOrder {
     /// By slot.
@@ -65,7 +65,7 @@ pub(crate) struct TenantOrder {
 }
 
 impl TenantOrder {
-    /// Says whose the object in a slot is from now on. It is in no list.
+    /// Notes the tenant of the object in a slot, which is in no list yet.
     pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
         self.remove(slot);
         let at = slot.index();
@@ -75,7 +75,7 @@ impl TenantOrder {
         self.entries[at] = Entry { tenant, ..VACANT };
     }
 
-    /// Whose the object in a slot is; the default tenant's when none was assigned.
+    /// Returns the tenant of the object in a slot; the default tenant when none was assigned.
     pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.entry(slot).tenant
     }

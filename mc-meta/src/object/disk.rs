@@ -64,7 +64,7 @@ pub(crate) struct LocalDisk {
     /// [`OnDisk`]s there are, and their bytes.
     objects: AtomicU64,
     bytes: AtomicU64,
-    /// Whose the objects are, is charged here.
+    /// The accounts of the objects' tenants.
     quotas: Arc<Quotas>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct OnDisk {
     disk: Arc<LocalDisk>,
     /// The mount in which the object is at this place.
     mount: u32,
-    /// Who is charged for it; nobody while a master is rebuilt.
+    /// The tenant that is charged for it; none while a master is rebuilt.
     tenant: Option<TenantSlot>,
     extent: Extent,
 }

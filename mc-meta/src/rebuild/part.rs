@@ -423,12 +423,12 @@ impl Part {
 /// Where an object stands to a record of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It is older, or the same: the record takes its place.
+    /// The object is older, or the same: the record takes its place.
     Earlier,
     /// One of the two is the value that can be read and the other, which is younger, is
     /// being written to replace it.
     Beside,
-    /// It is what became of the record since.
+    /// The object is what the record has become since.
     Later,
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct Mounted {
 /// The fate of a mounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is there, with this number among all segments.
+    /// The segment is there, with this number among all segments.
     Segment(u32),
     Unheard,
     Gone,

@@ -123,7 +123,7 @@ impl Shard {
         object.take_replicas()
     }
 
-    /// Who is writing the memory of an object: the client of an unfinished put.
+    /// Returns the client that writes the memory of an object: that of an unfinished put.
     pub(crate) fn writer(&self, slot: ObjectSlot) -> Option<ClientId> {
         let object = self.object(slot)?;
         (!object.is_complete()).then(|| self.client(object))

@@ -8,7 +8,7 @@ use mc_types::{ClientId, SegmentId, Time};
 /// Clients and segments whose time is over that are seen to before waiting pings have their turn.
 pub(crate) const DUE_AT_A_TIME: usize = 32;
 
-/// Who contributes segments, and what is due when.
+/// Clients that contribute segments, and their deadlines.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) known: BTreeMap<ClientId, ClientRecord>,
@@ -60,7 +60,7 @@ pub(crate) struct ClientRecord {
     since: Time,
     /// Silent for too long; its segments are suspended.
     pub(crate) away: bool,
-    /// It has attached its segments since it was last away, or known for its disk alone.
+    /// Whether it has attached its segments since it was last away, or known for its disk alone.
     is_attached: bool,
     /// When to look at it. Hearing of it moves this only when the time has come.
     look_at: Time,

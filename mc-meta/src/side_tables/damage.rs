@@ -126,7 +126,7 @@ pub(crate) struct Check {
     pub(crate) begun: Time,
     pub(crate) handed: Option<Time>,
     pub(crate) witnesses: SmallVec<[u64; 2]>,
-    /// It is damaged, and goes as soon as it can.
+    /// Whether it is damaged, and goes as soon as it can.
     pub(crate) confirmed: bool,
 }
 
@@ -184,9 +184,9 @@ impl Damage {
 
 /// The outcome for a replica that is damaged.
 pub(crate) enum Dropped {
-    /// It is gone, and its space is kept until then.
+    /// The replica is gone, and its space is kept until then.
     Yes(Option<Time>),
-    /// It was gone before.
+    /// The replica was gone before.
     Before,
     /// A client copies, moves or writes it to a disk.
     Later,

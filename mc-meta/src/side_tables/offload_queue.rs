@@ -195,7 +195,7 @@ impl Offloads {
         self.enable(client, enabled)
     }
 
-    /// Says whether a client takes objects. When it does not, those that it has not
+    /// Notes whether a client takes objects. When it does not, those that it has not
     /// fetched are handed back.
     ///
     /// # Errors
@@ -517,7 +517,7 @@ pub enum OffloadError {
         /// The most it may have.
         limit: usize,
     },
-    /// It is to write this very object already.
+    /// The client is to write this very object already.
     #[error("the object is on its way to this disk already")]
     AlreadyPending,
     /// The client was not given this object, or too long ago.

@@ -106,7 +106,7 @@ pub enum PromotionStartError {
     /// The object has gone, or is another one now.
     #[error("no such object")]
     NotFound,
-    /// It is in memory already.
+    /// The object is in memory already.
     #[error("the object is in memory already")]
     InMemory,
     /// The client was not told to, or not about this.

@@ -86,13 +86,13 @@ pub(crate) struct DiskHit<'a> {
 pub(crate) enum Admission {
     /// The object is not read often enough.
     Cold,
-    /// It is queued, on its way, or a candidate already.
+    /// The object is queued, on its way, or a candidate already.
     Known,
-    /// It is queued.
+    /// The object is queued.
     Queued,
-    /// It is a candidate, because memory is above its watermark.
+    /// The object is a candidate, because memory is above its watermark.
     NoRoom,
-    /// It is a candidate, because too many others are queued, or too many for its client.
+    /// The object is a candidate, because too many others are queued, or too many for its client.
     QueueFull,
     /// Its client does not ask for what is queued for it.
     Silent,
@@ -524,13 +524,13 @@ fn backoff(tries: u32) -> Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PromotionError {
-    /// It was not told to, or too long ago, or the object has gone.
+    /// The client was not told to, or too long ago, or the object has gone.
     #[error("the object is not to be brought back, or not any more")]
     NoTask,
     /// Another client is.
     #[error("the object is on another client's disk")]
     IllegalClient,
-    /// It has been given memory already.
+    /// The object has been given memory already.
     #[error("memory has been given for this object already")]
     AlreadyBegun,
     /// The object has another length.

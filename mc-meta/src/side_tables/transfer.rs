@@ -36,9 +36,9 @@ use crate::vocabulary::slot::ObjectSlot;
 /// The kind of a transfer: what happens to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferKind {
-    /// It stays.
+    /// The source stays.
     Copy,
-    /// It goes when the target is there.
+    /// The source goes when the target is there.
     Move,
 }
 

@@ -1,4 +1,4 @@
-//! Who put the objects of a shard, kept once for all of a client's objects.
+//! The clients that put the objects of a shard, each kept once for all of its objects.
 
 use std::collections::HashMap;
 

@@ -197,7 +197,7 @@ impl ScopedKey<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TenantIdError {
-    /// It is too long.
+    /// The name is too long.
     #[error("a tenant's name has 1 to {MAX_TENANT_LEN} bytes, this one has {len}")]
     Length {
         /// Its length in bytes.
@@ -209,7 +209,7 @@ pub enum TenantIdError {
         /// Where it is, in bytes.
         at: usize,
     },
-    /// It is `.` or `..`.
+    /// The name is `.` or `..`.
     #[error("a tenant is not named '.' or '..', which are directories")]
     Dots,
 }

@@ -62,7 +62,7 @@ pub(crate) struct Ledger {
     limits_below: AtomicBool,
 }
 
-/// Whose the accounts are. Ordered, so that reports and the order of slots are.
+/// The tenants of the accounts. Ordered, so that reports and the order of slots are.
 struct Directory {
     slots: BTreeMap<TenantId, TenantSlot>,
     /// The tenant that had each slot last.

@@ -42,7 +42,7 @@ pub enum QuotaMode {
     /// Objects of the tenant are evicted to make room for it.
     #[default]
     Evict,
-    /// It is refused, and nothing is evicted for it: objects stay until they are removed, or the
+    /// The put is refused, and nothing is evicted for it: objects stay until they are removed, or the
     /// whole pool needs room.
     Refuse,
 }
@@ -253,14 +253,14 @@ impl Quotas {
         self.0.as_ref().map_or(0, |ledger| ledger.leaving(slot))
     }
 
-    /// Says that `bytes` of an object go as soon as it is on a disk.
+    /// Notes that `bytes` of an object go as soon as it is on a disk.
     pub(crate) fn leaves(&self, slot: TenantSlot, bytes: u64) {
         if let Some(ledger) = &self.0 {
             ledger.leaves(slot, bytes);
         }
     }
 
-    /// Says that they are gone, or do not go.
+    /// Notes that these bytes are gone, or do not go.
     pub(crate) fn leaves_no_more(&self, slot: TenantSlot, bytes: u64) {
         if let Some(ledger) = &self.0 {
             ledger.leaves_no_more(slot, bytes);
@@ -447,13 +447,13 @@ pub struct QuotaReport {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QuotaError {
-    /// It has no policy.
+    /// The tenant has no policy.
     #[error("tenant {tenant} has no quota, so it may not write; set one")]
     NotRegistered {
         /// The tenant.
         tenant: TenantId,
     },
-    /// It would have more than it may.
+    /// The tenant would have more than it may.
     #[error(
         "tenant {tenant} has {} and wants {} more; it may have {} of the {} in its policy",
         ByteSize::bytes(*.charged), ByteSize::bytes(*.wanted),

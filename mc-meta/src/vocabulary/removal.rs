@@ -6,7 +6,7 @@
 pub enum Removal {
     /// An administrator or a client removed it.
     Requested,
-    /// It made room.
+    /// The object made room for others.
     Evicted,
     /// Its last segment is gone.
     SegmentLost,

@@ -334,13 +334,13 @@ pub struct VerifiedSpan {
 pub struct Beat {
     /// Its own check finds its data path dead.
     pub is_cut_off: bool,
-    /// It has never had an answer from itself at the address that peers are told: the address may
+    /// Whether it has never had an answer from itself at the address that peers are told: the address may
     /// be one that only others can reach, or one that nobody reaches.
     pub is_unproven: bool,
     /// The segments that it takes for mounted, without those that are being unmounted; 0 if it does not
     /// say.
     pub segments: usize,
-    /// It has no disk of its own, and [brings back](crate::Master::promotion_heartbeat) objects that are in
+    /// Whether it has no disk of its own, and [brings back](crate::Master::promotion_heartbeat) objects that are in
     /// files alone when [`Pong::disk_work`] says that there is something to do, which it says of nothing
     /// else then.
     pub promotes: bool,
@@ -362,11 +362,11 @@ pub enum ClientStatus {
 /// The outcome of mounting a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounted {
-    /// It is new, and empty.
+    /// The segment is new, and empty.
     New,
-    /// It was mounted before, and nothing changed.
+    /// The segment was mounted before, and nothing changed.
     Already,
-    /// It was suspended, and is back with all that it holds.
+    /// The segment was suspended, and is back with all that it holds.
     Reattached,
 }
 

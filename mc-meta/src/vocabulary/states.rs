@@ -11,7 +11,7 @@ pub enum ReplicaStatus {
     Undefined = 0,
     /// Space is set apart for it, and no client has been told where.
     Initialized = 1,
-    /// It is being written.
+    /// The replica is being written.
     Processing = 2,
     /// Readable.
     Complete = 3,

@@ -44,7 +44,7 @@ impl Pressure {
 
 /// Why a put has not begun.
 pub(crate) enum NotBegun {
-    /// It may begin when room was made.
+    /// The put may begin when room was made.
     NoRoom(NoRoom),
     Refused(PutStartError),
 }

@@ -39,14 +39,14 @@ pub enum EvictionBlocker {
         /// How long the lease still runs.
         remaining: Duration,
     },
-    /// It is soft-pinned: others go first.
+    /// The object is soft-pinned: others are evicted first.
     SoftPin {
         /// How long the pin lasts without an access.
         remaining: Duration,
     },
-    /// It is hard-pinned.
+    /// The object is hard-pinned.
     HardPin,
-    /// It is being copied or moved.
+    /// The object is being copied or moved.
     Transfer {
         /// Which of them.
         kind: TransferKind,

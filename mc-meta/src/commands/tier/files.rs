@@ -13,7 +13,7 @@ use crate::vocabulary::request::{LateWrites, PutHandle};
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Master {
-    /// Says that the file of an object is written and can be read from now on; also
+    /// Notes that the file of an object is written and can be read from now on; also
     /// before [`put_end`](Self::put_end), and also when the memory has gone meanwhile. A
     /// value that was to be replaced is, as soon as the file of the new one is written.
     /// Saying it twice is harmless.
@@ -46,7 +46,7 @@ impl Master {
         }
     }
 
-    /// Says that the file of an object will not be written. The object stays if it has
+    /// Notes that the file of an object will not be written. The object stays if it has
     /// anything else.
     ///
     /// # Errors

@@ -59,11 +59,11 @@ pub struct OffloadJob {
 
 /// The decision on an object that would be evicted.
 pub(crate) enum OffloadDecision {
-    /// It is evicted.
+    /// The object is evicted.
     No,
-    /// It stays until it is written: so many bytes are free at once, and so many then.
+    /// The object stays until it is written: so many bytes are free at once, and so many then.
     Writing { freed: u64, promised: u64 },
-    /// It stays, because no client can write it now.
+    /// The object stays, because no client can write it now.
     Later,
 }
 
@@ -173,7 +173,7 @@ impl Master {
         Ok(jobs.into_iter().filter_map(|job| self.offload_job(now, client, job)).collect())
     }
 
-    /// Says where the object of a job is in the client's memory. Gives the job up when it is not there
+    /// Returns the place of a job's object in the client's memory. Ends the job when it is not there
     /// any more.
     fn offload_job(&self, now: Time, client: ClientId, job: DiskJob) -> Option<OffloadJob> {
         let key = self.hashed(job.key.as_ref());

@@ -348,7 +348,7 @@ impl Master {
         }
     }
 
-    /// Says that the segments of a job are drained, or in use again.
+    /// Marks the segments of a job as drained, or as in use again.
     fn close_sources(&self, job: &Job, now: Time) {
         let emptied = matches!(job.info.status, JobStatus::Succeeded)
             || (job.info.status == JobStatus::Failed && job.info.failed == 0);

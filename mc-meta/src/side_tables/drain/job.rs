@@ -34,9 +34,9 @@ pub enum JobStatus {
     Running = 2,
     /// The segments are empty.
     Succeeded = 3,
-    /// It is given up; its message says why.
+    /// The job has failed; its message has the reason.
     Failed = 4,
-    /// It was canceled.
+    /// The job was canceled.
     Canceled = 5,
 }
 

@@ -53,13 +53,13 @@ impl TaskKind {
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskStatus {
-    /// It waits for its client. Becomes processing or failed.
+    /// The task waits for its client. Becomes processing or failed.
     Pending,
     /// Its client works on it. Becomes success or failed.
     Processing,
-    /// It is done.
+    /// The task is done.
     Success,
-    /// It is given up; the message says why.
+    /// The task has failed; the message has the reason.
     Failed,
 }
 
