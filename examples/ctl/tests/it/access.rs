@@ -53,7 +53,7 @@ fn those_on_the_list_get_in_and_a_new_list_holds_without_a_restart() {
 
     // A list that cannot be read changes nothing; the next one does.
     fs::write(&list, "token:the-token-of-team-b owner\n").unwrap();
-    master.program.wait_err(|line| line.contains("cannot be used").then_some(()));
+    master.program.wait_err(|line| line.contains("keeping the previous one").then_some(()));
     assert_eq!(tcp("the-token-of-team-a", ""), Ok(()));
     fs::write(&list, "token:the-token-of-team-b writer\n").unwrap();
     eventually_blocking(DEADLINE, "the new list", || tcp("the-token-of-team-b", "").ok());

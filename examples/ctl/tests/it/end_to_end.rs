@@ -369,7 +369,7 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
     assert!(asked.elapsed() < PROMPT, "{:?}", asked.elapsed());
     ctl(&at, &["get", "before"]).assert_refused(1, &at);
     for node in [&a, &b] {
-        node.program.wait_err(|line| line.contains("no heartbeat").then_some(()));
+        node.program.wait_err(|line| line.contains("heartbeat failed").then_some(()));
     }
 
     let mut master = Master::start(port, &[]);
@@ -500,7 +500,7 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
         assert!(read == *value, "wrong bytes for {key}");
         assert!(ctl(at, &["get", key]).assert_ok().out == *value, "wrong bytes for {key}");
     }
-    master.program.wait_err(|line| line.contains("segment is back").then_some(()));
+    master.program.wait_err(|line| line.contains("segment mounted again").then_some(()));
     runtime.block_on(client.put_with("afterwards", "value", &near_a)).unwrap();
     assert_eq!(holders(at, "afterwards"), ["a"]);
     runtime.block_on(client.shutdown());
@@ -528,7 +528,7 @@ fn what_a_node_brought_back_is_served_for_good() {
     // What the master scheduled when it suspended the segment is due before this.
     let due = Instant::now() + PATIENCE + Duration::from_millis(500);
     node.program.resume();
-    master.program.wait_err(|line| line.contains("segment is back").then_some(()));
+    master.program.wait_err(|line| line.contains("segment mounted again").then_some(()));
     while Instant::now() < due {
         match runtime.block_on(client.get("key")) {
             Ok(read) => assert!(read == value, "wrong bytes"),
