@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import threading
 from collections.abc import Iterator
@@ -374,6 +375,19 @@ def test_objects_are_copied_and_moved(store: mc_store.Client) -> None:
     with pytest.raises(mc_store.NotFound):
         store.wait_for_task("00000000-0000-0000-0000-000000000007", 5)
     assert store.clear_replicas(["missing"]) == []
+
+
+def test_report_has_all_totals_and_can_be_kept(store: mc_store.Client) -> None:
+    store["k"] = b"value"
+    assert store["k"] == b"value"
+    report = store.cluster_report()
+    assert (report.objects, report.totals["objects"]) == (1, 1)
+    assert report.totals["get_hits"] == report.get_hits == 1
+    assert report.totals["offload_written"] == report.totals["damage_confirmed"] == 0
+    # For a log, another process, a set.
+    assert dataclasses.asdict(report)["totals"] == report.totals
+    assert pickle.loads(pickle.dumps(report)) == copy.deepcopy(report) == report
+    assert len({report, copy.deepcopy(report)}) == 1
 
 
 def test_segments_come_and_go(store: mc_store.Client) -> None:

@@ -6,9 +6,7 @@ bytes. Later versions may add fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 
 __all__ = [
     "ClusterReport",
@@ -82,8 +80,6 @@ class ClusterReport:
 
     segments: tuple[SegmentReport, ...]
     """All segments, including suspended ones."""
-    totals: Mapping[str, int]
-    """Every total by its name: those below, and those of disks, promotions and damage."""
     objects: int
     """Objects, including unfinished ones."""
     processing: int
@@ -138,12 +134,14 @@ class ClusterReport:
     """Objects that expired after they were read."""
     expired_clients: int
     """Clients that timed out."""
+    totals: dict[str, int] = field(hash=False)
+    """All totals by their names: those above, and those of disks, promotions, damage and reach."""
 
     @classmethod
     def _of(cls, *, segments: tuple[SegmentReport, ...], totals: dict[str, int]) -> ClusterReport:
-        names = {field.name for field in fields(cls)} - {"segments", "totals"}
+        names = {it.name for it in fields(cls)} - {"segments", "totals"}
         own = {name: totals[name] for name in names}
-        return cls(segments=segments, totals=MappingProxyType(totals), **own)
+        return cls(segments=segments, totals=totals, **own)
 
 
 @dataclass(frozen=True, slots=True)
