@@ -2,8 +2,9 @@
 //!
 //! [`SideTables`] are those of one shard, by the slots of its objects. An object with an entry in one of them
 //! has a [mark](Object::is_beside); one that is [plain](Object::is_plain) is evicted and removed without a look
-//! at any. A table learns of an object that goes by its [hooks](hook::SideTable), so that a new table is one field
-//! of [`SideTables`] and one file, and the shard does not change. The other tables here are the master's.
+//! at any. A table learns of an object that goes by its [hooks](hook::SideTable), so that a new table is one file, a
+//! field of [`SideTables`] and its accessors in `shard/beside.rs`: how objects are evicted and removed does not
+//! change. The other tables here are the master's.
 //! The commands on them are in [`commands`](crate::commands).
 
 pub(crate) mod books;

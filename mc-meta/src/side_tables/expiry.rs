@@ -22,7 +22,8 @@ pub(crate) struct Expiring {
     due: BTreeMap<ObjectSlot, Time>,
 }
 
-/// Leads nowhere when the object has gone, even if another one with a time of its own has its slot.
+/// Leads nowhere when the object has gone. Another object that has its slot is led to if it goes at the very same
+/// time, and then rightly so.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     due: Time,
