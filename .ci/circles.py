@@ -72,7 +72,7 @@ def expand(tree):
 
 
 def exports(module, code):
-    """What a file re-exports, by name."""
+    """The re-exports of a file, by name."""
     trees = re.findall(r"\bpub(?:\([^)]*\))? use ([^;]+);", code)
     return {path.split("::")[-1]: path for tree in trees for path in expand(tree)}
 

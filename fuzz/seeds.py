@@ -87,7 +87,7 @@ def methods():
 
 
 def connections():
-    """What peers send first, and for each role the requests of all of its methods."""
+    """The first messages of peers, and for each role the requests of all of its methods."""
     hello = delimited(1, bytes(15) + b"\x07") + delimited(2, b"secret") + b"\x20\x01"
     preface = b"\xa7MCRPC\r\n" + struct.pack("<HHI", 2, len(hello), 16 << 20) + hello
     seeds = defaultdict(bytes, preface=preface)
@@ -210,7 +210,7 @@ def received(kind, *frames):
 
 
 def subscriptions():
-    """What a subscriber gets that starts late and misses messages, and one whose publisher restarts."""
+    """Messages to a subscriber that starts late and misses some, and to one whose publisher restarts."""
     number = [struct.pack(">Q", at) for at in range(8)]
     replicas = [["memory", "10.0.0.1:1"], ["disk", ""]]
     store = packed([0.5, [["BlockStoreEvent", "k", replicas, "m", 4, "7", "", [1, 2]]]])
