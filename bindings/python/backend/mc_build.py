@@ -60,7 +60,7 @@ Config = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Built:
-    """What cargo has built: a directory with the programs, and the library of the package, which is
+    """The outputs of cargo: a directory with the programs, and the library of the package, which is
     `None` where maturin has cargo build it."""
 
     programs: Path
@@ -242,7 +242,7 @@ def _check_library(path: Path) -> None:
 
 
 def _of_a_build(cargo: str, library: Path) -> list[dict[str, Any]]:
-    """What `cargo rustc` says, in JSON, that has built `library`."""
+    """The messages of the `cargo rustc` that has built `library`."""
     command = [cargo, "metadata", "--format-version", "1", "--no-deps"]
     described = json.loads(subprocess.check_output(command, cwd=PROJECT))
     manifest = str(PROJECT / "Cargo.toml")

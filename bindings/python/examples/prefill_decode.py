@@ -20,7 +20,7 @@ master = os.getenv("MASTER_SERVER", "127.0.0.1:50051")
 segment_size = os.getenv("SEGMENT_SIZE", "1GB")
 block_size = int(os.getenv("BLOCK_SIZE", str(1 << 20)))
 blocks = int(os.getenv("BLOCKS", "256"))
-# What another run left behind is not taken for this one's.
+# Names the run, so that blocks left by another run are not taken for this one's.
 run = os.getenv("RUN", "0")
 
 DONE = f"run-{run}/decode-has-it"
@@ -31,7 +31,7 @@ def key(block: int) -> str:
 
 
 def content(block: int) -> bytes:
-    """What a model would have computed: different for every block, the same in both roles."""
+    """The output of a model, simulated: different for every block, the same in both roles."""
     return hashlib.shake_128(key(block).encode()).digest(block_size)
 
 
@@ -45,7 +45,7 @@ def prefill() -> None:
         values = [content(block) for block in range(blocks)]
         started = time.perf_counter()
         for block, value in enumerate(values):
-            # A hard pin: without one, blocks that nobody read yet may be evicted.
+            # A hard pin: without one, unread blocks may be evicted.
             client.put(key(block), value, hard_pin=True)
         print(f"prefill: {rate(time.perf_counter() - started)}", flush=True)
         while DONE not in client:

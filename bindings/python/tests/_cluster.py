@@ -59,7 +59,7 @@ def suspend(pid: int) -> None:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now, and that the system does not give to those
+    """A port of 127.0.0.1 without a listener, and that the system does not give to those
     who ask for any one, such as tests beside this one. Prefer port 0 where it is understood."""
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
@@ -277,7 +277,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a program left behind."""
+    """The results of a program that has ended."""
 
     returncode: int
     stdout: str

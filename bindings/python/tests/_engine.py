@@ -35,7 +35,7 @@ class Peer:
             assert self._engine.register_memory(self._memory.address, size) == 0
 
     def session(self) -> str:
-        """What other engines call this one."""
+        """The name of this engine for other engines."""
         return f"{self._host}:{self._engine.get_rpc_port()}"
 
     def address(self) -> int:

@@ -45,7 +45,7 @@ def pip(*arguments: str | Path) -> None:
     Raises:
         subprocess.CalledProcessError: pip failed; its `stderr` says why.
     """
-    # What pip notes in its cache fails another pip that builds the same at the same time.
+    # A note in pip's cache fails another pip that builds the same at the same time.
     options = ["--disable-pip-version-check", "--no-cache-dir"]
     command = [sys.executable, "-m", "pip", *options, *map(str, arguments)]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)

@@ -4,7 +4,7 @@
 
 The STATE of the store is `new`, `open` or `closed`. Each call may raise one of `REFUSALS`, or
 return something whose negative numbers are documented codes; nothing else. The call under way is
-in CALL_FILE, for when there is nobody left to tell. A call that takes long ends the process.
+in CALL_FILE, for a process that does not survive it. A call that takes long ends the process.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def guarded() -> int:
 
 
 class Liar:
-    """Says that it has more items than there is memory for."""
+    """A sequence that claims more items than there is memory for."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -191,7 +191,7 @@ class Calls:
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
 
     def report(self) -> NoReturn:
-        """Says what was faulty, and ends the process."""
+        """Prints the faults, and ends the process."""
         for (_, fault), said in self.faults.items():
             print(f"{ascii(said)[:300]}: {fault}")
         print(self.made)
@@ -309,7 +309,7 @@ def short(value: object) -> str:
 
 
 def faulty(answer: object) -> str | None:
-    """What is wrong with an answer: negative numbers, however deep, are codes."""
+    """The fault of an answer, if any: negative numbers, however deep, are codes."""
     if isinstance(answer, int) and answer < 0 and answer not in CODES:
         return f"{answer} is no code"
     if isinstance(answer, dict):

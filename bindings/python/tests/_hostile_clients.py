@@ -75,7 +75,7 @@ class Map(Mapping[object, object]):
 
 
 def vast() -> mmap.mmap:
-    """A buffer of which nobody can send or read all."""
+    """A buffer that is too large to be sent or read."""
     without_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | without_reserve
     return mmap.mmap(-1, VAST, flags, mmap.PROT_READ)
@@ -163,7 +163,7 @@ class Attack:
             required["master"] = self.master
 
         def split(values: dict[str, object]) -> tuple[list[object], dict[str, object]]:
-            # What stands before a positional parameter must be there as well.
+            # Parameters before a positional one must be there as well.
             positional = [name for name in names if name not in named]
             while positional and positional[-1] not in values:
                 positional.pop()
@@ -220,7 +220,7 @@ class Attack:
         return self.calls.make(name, ended, arguments, keywords)
 
     def run_connects(self) -> None:
-        """What makes clients, which are closed at once."""
+        """Calls the functions that make clients, which are closed at once."""
         for name, connect in (
             ("Client", mc_store.Client),
             ("Client.from_env", mc_store.Client.from_env),
@@ -247,7 +247,7 @@ class Attack:
         client.close()
 
     def run_endless(self) -> None:
-        """What has no end is not taken to its end."""
+        """An endless iterable is not read to its end."""
         client = self.client()
         for name, items in (
             ("exists_many", itertools.repeat("k")),

@@ -1,4 +1,4 @@
-"""What type checkers are to make of the public names; `test_typing.py` has it checked."""
+"""The types that checkers are to see for the public names; `test_typing.py` checks them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_nothing_is_done_before_it_is_awaited(run: Run[None], master: str, key: 
 def test_a_cancelled_call_is_given_up(run: Run[None], master: str) -> None:
     async def main() -> None:
         async with connect(master) as client:
-            # Nobody does this task: its wait can only end by being cancelled.
+            # No client does this task: its wait can only end by being cancelled.
             waiting = asyncio.create_task(endless(client))
             await client.ping()
             assert not waiting.done()

@@ -52,7 +52,7 @@ def test_native_must_be_the_library_of_the_package(tmp_path: Path, content: byte
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project, so that nothing is changed where somebody may be building."""
+    """A copy of the project, so that a build beside the test is not disturbed."""
     workspace = tmp_path / "workspace"
     (workspace / "bindings").mkdir(parents=True)
     for path in REPOSITORY.iterdir():

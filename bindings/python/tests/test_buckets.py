@@ -30,7 +30,7 @@ USERS = {
 
 
 def answers(url: str, method: str = "GET") -> bytes:
-    """What a server says; nothing as long as it does not."""
+    """The answer of a server; empty as long as there is none."""
     try:
         with urlopen(Request(url, method=method), timeout=30) as answer:
             body: bytes = answer.read()

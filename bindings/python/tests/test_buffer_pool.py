@@ -1,4 +1,4 @@
-"""`BufferPool`: room, waiting, and memory that comes back exactly when nobody can reach it."""
+"""`BufferPool`: room, waiting, and memory that comes back exactly when it is unreachable."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_refused_request_leaves_the_books_right(counting: Counting) -> None:
             pool.prewarm(MB, 2)
             with pytest.raises(PoolExhausted):
                 pool.acquire(4 * MB)
-            # What was idle made room in vain, and is gone.
+            # The idle regions were freed in vain.
             assert list(counting.registered.values()) == [2 * MB]
             with pool.acquire(2 * MB):
                 assert sum(counting.registered.values()) == 4 * MB
@@ -309,7 +309,7 @@ def test_store_that_is_closed(cluster: Cluster, new_store: NewStore) -> None:
     lease, kept = pool.acquire(10), pool.acquire(10)
     kept.release()
     store.close()
-    # What is leased stays memory; there is just no store behind it.
+    # Leased memory stays valid after its store is closed.
     lease.buffer[:] = b"0123456789"
     lease.release()
     with pytest.raises(RuntimeError):
@@ -403,7 +403,7 @@ def test_many_threads(counting: Counting) -> None:
             with pool.acquire(size, timeout=60) as lease:
                 mark = bytes([number]) * min(size, 64)
                 lease.buffer[: len(mark)] = mark
-                # Whoever else had the same memory would write over it.
+                # Another lease of the same memory would write over it.
                 threading.Event().wait(0.0001)
                 if bytes(lease.buffer[: len(mark)]) != mark:
                     wrong.append((number, turn))

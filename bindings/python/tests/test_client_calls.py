@@ -118,7 +118,7 @@ def test_missing_keys_are_key_errors_or_the_default(store: mc_store.Client) -> N
         del store["missing"]
     with pytest.raises(mc_store.NotFound):
         store.get_into("missing", bytearray(1))
-    # What cannot be a key is not missing.
+    # An invalid key is an error, not a missing key.
     with pytest.raises(mc_store.InvalidArgument):
         store.get("", None)
 

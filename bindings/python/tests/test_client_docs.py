@@ -49,6 +49,6 @@ def test_every_exception_and_report_is_documented() -> None:
     for module in (mc_store.exceptions, mc_store.reports):
         for name in module.__all__:
             text = getattr(module, name).__doc__
-            # What a data class is given when nobody wrote anything begins with its name.
+            # The default docstring of a data class begins with its name.
             assert text, name
             assert not text.startswith(name), name

@@ -231,7 +231,7 @@ print("open", flush=True)
     assert "Fatal" not in done.stderr
     assert "panicked" not in done.stderr
     assert time.monotonic() - started < 20
-    # It has said goodbye, so that nobody is sent to its segment any more.
+    # It has unmounted its segment, so that no client is sent there any more.
     with mc_store.Client(cluster.address) as client:
         segments = client.cluster_report().segments
         assert "open at exit" not in [segment.name for segment in segments]

@@ -551,7 +551,7 @@ def test_engines_of_a_metadata_server_are_named_by_their_hostname(
     name = f"127.0.0.1:{free_port()}"
     named: Peer = process.make("_engine:Peer", name, metadata_server=server)
     assert engine.transfer_sync_write(name, memory.address, named.address(), 10) == 0
-    # Somebody else who wants the same name cannot have it, but in a mesh of peers gets a port.
+    # Another engine of the same name is refused, but in a mesh of peers gets a port.
     other = TransferEngine()
     assert other.initialize(name, server, "tcp", "") == FAILED
     assert other.initialize_ext(name, server, "tcp", "", "p2p") == 0

@@ -94,7 +94,7 @@ def test_an_engine_without_certificates_learns_nothing(
 
 
 def hello_over(context: ssl.SSLContext, host: str, port: int) -> bytes:
-    """What an engine answers to a greeting in TLS; nothing if it refuses the connection."""
+    """The answer of an engine to a greeting in TLS; empty if it refuses the connection."""
     try:
         with (
             socket.create_connection((host, port), timeout=10) as connection,

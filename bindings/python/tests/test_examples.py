@@ -27,7 +27,7 @@ NEEDS = {"cluster": "numpy", "tensors": "torch"}
 def run(name: str, *arguments: str) -> str:
     script = EXAMPLES / f"{name}.py"
     done = subprocess.run(
-        # What an example leaves open is a fault of it.
+        # A resource that an example leaves open is a fault of it.
         [sys.executable, "-X", "faulthandler", "-W", "error", script, *arguments],
         capture_output=True,
         text=True,

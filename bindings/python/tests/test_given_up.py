@@ -158,7 +158,7 @@ def test_a_put_that_was_cancelled_stores_nothing(cluster: Cluster) -> None:
                     value[:] = bytes([NEW]) * size
                 finally:
                     cluster.master.signal(signal.SIGCONT)
-                # Until what was given up is revoked, the put of another client is under way.
+                # Until the abandoned put is revoked, the put of another client is under way.
                 deadline = time.monotonic() + PATIENCE
                 while not await client.put(key, b"next"):
                     assert await client.get(key, None) is None

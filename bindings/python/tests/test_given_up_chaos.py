@@ -34,10 +34,10 @@ KEYS = [f"key-{number}" for number in range(30)]
 #: Pieces of memory that a caller takes in turn, whatever becomes of the calls before.
 SLOTS = 3
 
-#: Calls of one caller that may be under way, those given up included.
+#: Calls of one caller that may be under way, abandoned ones included.
 UNDER_WAY = 8
 
-#: Seconds after which a call is given up.
+#: Seconds after which a call is abandoned.
 SHORTEST, LONGEST = 0.1, 2.0
 
 #: What memory is filled with that was given back: no value consists of it.

@@ -10,7 +10,7 @@ import mc_store
 import pytest
 from _cluster import run_python
 
-# What would make an import slow; each is for some callers only.
+# Modules that would make an import slow; each is for some callers only.
 HEAVY = ["aiohttp", "asyncio", "ctypes", "json", "multiprocessing", "numpy", "ssl", "torch"]
 
 #: Imports the module named by its argument and prints for how long, in seconds.

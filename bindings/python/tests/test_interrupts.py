@@ -1,4 +1,4 @@
-"""Ctrl-C ends the making of a connection to somebody who does not answer."""
+"""Ctrl-C ends an attempt to connect to a peer that does not answer."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ END_QUICKLY = 10.0
 
 
 def run(cluster: Cluster, code: str, *arguments: str, seconds: float = 60) -> str:
-    """What `code` printed; it must not have complained."""
+    """The output of `code`, which must not have complained."""
     done = run_python(JOIN + code, cluster.address, *arguments, seconds=seconds)
     assert "Traceback" not in done.stderr, done.stderr
     assert "panicked" not in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""What calls that take a pointer do beyond memory that is registered."""
+"""Calls that take a pointer, beyond memory that is registered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_nothing_is_written_or_read_behind_a_registration(
         assert store.put_from(f"{key}other", address, size) == INVALID_PARAMS
     assert store.is_exist(f"{key}other") == 0
     assert bytes(memory) == guarded
-    # What fits is read, and memory that was never registered or is no more costs a copy.
+    # Ranges that fit are read, and memory that was never registered or is no more costs a copy.
     ranges = store.get_into_ranges([base], [[key]], [[[0]]], [[[0]]], [[[REGISTERED]]])
     assert ranges == [[[REGISTERED]]]
     assert bytes(memory[64:]) == guarded[64:]

@@ -137,7 +137,7 @@ def ground(store: MooncakeDistributedStore, key: str) -> Iterator[Ground]:
     assert libc.mprotect(base + LENGTH, PAGE, 0) == 0
     assert store.put_tensor(key, np.arange(ELEMENTS, dtype=np.int32)) == 0
     tensor = store.get(key)
-    # What is put from here is a tensor, as far as it goes.
+    # A tensor is put from here, as far as it goes.
     ctypes.memset(base, 0x67, LENGTH)
     ctypes.memmove(base + PAGE, tensor, len(tensor))
     yield Ground(base, base + PAGE, len(tensor), tensor)

@@ -341,7 +341,7 @@ def test_request_under_way_is_answered(service: Service, tmp_path: Path) -> None
 def test_master_that_comes_late(cluster: Cluster, tmp_path: Path) -> None:
     config = tmp_path / "late.json"
     settings = {"local_hostname": "127.0.0.1", "metadata_server": "P2PHANDSHAKE"}
-    # Nobody listens there.
+    # There is no listener.
     nowhere = f"127.0.0.1:{free_port()}"
     config.write_text(json.dumps(settings | {"master_server_address": nowhere}))
     command = [sys.executable, "-m", "mc_store.service", "--config", str(config), "--port", "0"]
@@ -360,7 +360,7 @@ def test_master_that_comes_late(cluster: Cluster, tmp_path: Path) -> None:
         assert impatient.stop() == 1
     finally:
         impatient.kill()
-    # What is given by -D goes before the file.
+    # Settings of -D override the file.
     corrected = Program([*command, *small, f"-Dmaster_server_address={cluster.address}"])
     try:
         corrected.expect("REST API started")

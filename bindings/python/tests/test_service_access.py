@@ -1,4 +1,4 @@
-"""Who may ask the REST service, for which files, and for how much."""
+"""Access to the REST service: callers, files and limits."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_with_a_token_every_request_must_carry_it(
         right = {"Authorization": f"Bearer {TOKEN}"}
         assert service.ask("PUT", "/api/put/token", b"x", right) == (200, {"status": "success"})
         assert service.ask("GET", "/api/get/token", None, right) == (200, b"x")
-        # Who knows it is no page, by whichever name the service is called.
+        # A caller with the token is no web page of a rebound name: any Host is accepted.
         assert service.ask("GET", "/", None, right | {"Host": "node-1"})[0] == 200
         assert TOKEN not in service.program.output
         assert service.program.stop() == 0

@@ -338,7 +338,7 @@ def test_ranges_beyond_what_there_is(
     assert write([ctypes.addressof(stranger)], [4], [0]) == -600
     assert write([at], [1, 2], [0]) == -600
     assert store.batch_put_from_multi_buffer_ranges([key], [], [], []) == [-600]
-    # Of all of these, nothing was written; what nobody wrote is zero.
+    # None of these wrote anything; unwritten bytes are zero.
     memory.map[:3] = b"abc"
     assert write([at, at], [3, 9], [4, 5]) == -600
     assert write([at], [3], [4]) == 3
@@ -425,7 +425,7 @@ def test_many_writers_of_one_object(
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(write, range(64))) == [piece] * 64
-        # Whoever comes first has it.
+        # The first call ends the session.
         ends = list(threads.map(lambda _: store.batch_put_session_end([key])[0], range(8)))
     assert sorted(ends) == [-600] * 7 + [0]
     assert store.get(key) == value

@@ -281,7 +281,7 @@ def without_values(store: MooncakeDistributedStore, key: str) -> None:
     assert store.batch_put_from_multi_buffers([f"{other}3"], [[address, address]], [[8, 8]]) == [0]
     assert store.batch_get_into_multi_buffers([f"{other}3"], [[address]], [[64]]) == [16]
     assert store.unregister_buffer(address) == 0
-    # What is not registered is copied, as everywhere.
+    # Memory that is not registered is copied, as everywhere.
     assert store.get_into(other, address, 64) == 64
     keys = [other, f"{other}2", f"{other}3"]
     assert [store.remove(one, True) for one in keys] == [0, 0, 0]
@@ -696,7 +696,7 @@ def test_a_put_into_a_killed_process_fails(new_cluster: NewCluster, new_store: N
     store = new_store(cluster)
     assert store.put("before", b"x" * 100_000) == 0
     cluster.nodes[0].kill()
-    # What the system has not taken down yet is there, for milliseconds.
+    # Until the system has taken the process down, milliseconds later, its memory is there.
     deadline = time.monotonic() + 5
     while (code := store.put(f"after{time.monotonic()}", b"x" * 100_000)) == 0:
         assert time.monotonic() < deadline, "bytes vanish"

@@ -1,4 +1,4 @@
-"""What a put says of its block reaches the subscribers of the master's events."""
+"""The block information of a put reaches the subscribers of the master's events."""
 
 from __future__ import annotations
 

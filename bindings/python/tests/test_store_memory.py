@@ -92,7 +92,7 @@ def test_one_batch_may_have_both(store: MooncakeDistributedStore, block: Block, 
         assert store.batch_get_into(keys, [*both, 8, 8], [3, 3, 3, 3]) == [
             3,
             3,
-            # Refused before anybody is asked for the key.
+            # Refused before the master is asked for the key.
             INVALID_PARAMS,
             INVALID_PARAMS,
         ]

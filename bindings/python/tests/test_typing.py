@@ -28,7 +28,7 @@ def mypy(*arguments: str | Path, cwd: Path) -> None:
     command = [sys.executable, "-m", *map(str, arguments)]
     package = Path(mc_store.__file__).parents[1]
     environment = dict(os.environ)
-    # What is installed it finds by itself.
+    # The type checker finds installed packages by itself.
     if package.name not in ("site-packages", "dist-packages"):
         environment |= {"MYPYPATH": str(package), "PYTHONPATH": str(package)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the tests of structured objects share: objects of many kinds, and what a store has left."""
+"""Shared by the tests of structured objects: objects of many kinds, and what a store has left."""
 
 from __future__ import annotations
 

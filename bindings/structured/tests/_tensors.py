@@ -1,4 +1,4 @@
-"""What the tests of tensors share: objects of Mooncake, and requests for parts."""
+"""Shared by the tests of tensors: objects of Mooncake, and requests for parts."""
 
 from __future__ import annotations
 

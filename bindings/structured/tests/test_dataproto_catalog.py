@@ -72,7 +72,7 @@ def test_rows_of_several_writers(
 ) -> None:
     transfer = MooncakeBundleTransfer(store, "catalog/writers")
     client = DataProtoCatalogTransfer(transfer, network)
-    # What another process stored is published here, for its part of the catalog is a handle.
+    # An object that another process stored is published here: its part of the catalog is a handle.
     done = run_python(
         OTHER_PROCESS + "print(json.dumps(export_ref(transfer.put({'ids': np.array([30, 40])}))))",
         cluster.address,

@@ -153,7 +153,7 @@ def test_slices_read_only_their_bytes(
     store: MooncakeDistributedStore, transfer: MooncakeBundleTransfer
 ) -> None:
     ref = put_some(transfer)
-    # The first chunk of eight is gone, and nobody misses it.
+    # The first chunk of eight is gone, and not needed.
     assert store.remove(ref.manifest["buffers"]["tokens"]["chunks"][0]["key"], True) == 0
     spec = transfer.read_spec(ref).slice_member("tokens", 0, 128, 256)
     found = transfer.materialize(spec.select_members(["tokens"])).objects["tokens"]
@@ -385,7 +385,7 @@ def test_a_removal_that_failed_is_tried_once_more() -> None:
     store.refuses = {first: 1, ref.manifest_key: 1}
     transfer.remove_bundle(ref)
     assert store.values == {}
-    # What is left after that is told, and its manifest stays for another call.
+    # Keys that are left after that are reported, and the manifest stays for another call.
     ref = transfer.put_bundle(b"m", {"a": b"1", "b": b"2"})
     first, second, *_ = keys_of(ref)
     store.refuses = {first: 1, second: 2}

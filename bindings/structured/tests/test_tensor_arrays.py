@@ -290,7 +290,7 @@ def test_memory_that_is_read_only_stays_as_it_is() -> None:
     with pytest.raises(TensorError, match="cannot write memory at"):
         memory.poke(second, b"abc")
     assert memory.peek(second - 1, 4) == b"xxxx"
-    # What may be written is, up to the page that may not.
+    # Bytes are written up to the page that is read-only.
     with pytest.raises(TensorError, match=f"cannot write memory at {second:#x}: Bad address"):
         memory.poke(second - 1, b"abc")
     assert memory.peek(second - 1, 4) == b"axxx"

@@ -43,7 +43,7 @@ class Room:
         return self.address, len(data)
 
     def bytes(self, size: int) -> bytes:
-        """What lies there."""
+        """The bytes at this place."""
         return self._memory.raw[:size]
 
 

@@ -28,7 +28,7 @@ _Uuid = tuple[int, int]
 
 @disjoint_base
 class Store:
-    """What ``MooncakeDistributedStore`` is derived from: everything but tensors."""
+    """The base class of ``MooncakeDistributedStore``: everything but tensors."""
 
     def __new__(cls, *args: object, **kwargs: object) -> Self: ...
     @property
@@ -333,7 +333,7 @@ class DiskDescriptor:
 
 @final
 class QueryTaskResponse:
-    """What became of a task."""
+    """The state of a task."""
 
     @property
     def id(self) -> _Uuid: ...
@@ -529,7 +529,7 @@ class TransferOpcode(_Enumeration):
 
 @final
 class SoftPinAction(_Enumeration):
-    """What a put does with an object's soft pin."""
+    """The effect of a put on an object's soft pin."""
 
     PRESERVE: ClassVar[SoftPinAction]
     ENABLE: ClassVar[SoftPinAction]
@@ -537,7 +537,7 @@ class SoftPinAction(_Enumeration):
 
 @final
 class ObjectDataType(_Enumeration):
-    """What an object is; the store does not care."""
+    """The kind of an object's data; the store does not use it."""
 
     UNKNOWN: ClassVar[ObjectDataType]
     KVCACHE: ClassVar[ObjectDataType]
@@ -563,7 +563,7 @@ class ReplicaStatus(_Enumeration):
 
 @final
 class TaskType(_Enumeration):
-    """What a task does with an object."""
+    """The operation of a task on an object."""
 
     REPLICA_COPY: ClassVar[TaskType]
     REPLICA_MOVE: ClassVar[TaskType]

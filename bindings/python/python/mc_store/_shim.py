@@ -48,7 +48,7 @@ def install(*, force: bool) -> None:
 
 
 def provide(name: str) -> None:
-    """What the distribution ``mc-store-mooncake`` calls when its package is imported."""
+    """Entry point of the distribution ``mc-store-mooncake``, when its package is imported."""
     _add_to_finder([name])
 
 
@@ -186,6 +186,6 @@ def _installed_stranger(name: str) -> str | None:
     ):
         return None
     if folders and spec.origin is None:
-        # What is left of two distributions with the same package when one of them is uninstalled.
+        # The remains of two distributions with the same package when one of them is uninstalled.
         return f"{', '.join(folders)} (incomplete: there is no __init__.py)"
     return ", ".join(folders) or spec.origin or "an unknown place"

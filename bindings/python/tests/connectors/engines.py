@@ -12,7 +12,7 @@ from typing import Any
 
 
 def install_as_mooncake() -> None:
-    """What a program does that wants `import mooncake` to give this package."""
+    """Makes `import mooncake` import this package, as a program would."""
     faulthandler.enable()
     import mc_store
 

@@ -29,7 +29,7 @@ class Connector:
     ) -> None:
         settings = StoreSettings.from_file(config_path)
         self.store = MooncakeDistributedStore()
-        # What it answers is not looked at.
+        # The code that it returns is ignored.
         self.store.setup(*settings.positional())
         self.replica_config = ReplicateConfig()
         self.replica_config.replica_num = 1

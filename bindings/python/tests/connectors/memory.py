@@ -31,7 +31,7 @@ def content(name: str, size: int) -> bytes:
 
 class DeviceMemory:
     """Stands for memory of an accelerator: its addresses are listed as this process's, readable
-    and writable, and whoever touches them is ended by a signal. Here they lie behind the end of a
+    and writable, and a process that touches them is ended by a signal. Here they lie behind the end of a
     file."""
 
     def __init__(self, size: int) -> None:

@@ -10,7 +10,7 @@ from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 
 class OmniConnectorBase:
-    """What its connectors have in common: the serializer, here pickle, and the keys."""
+    """The base of its connectors: the serializer, here pickle, and the keys."""
 
     @staticmethod
     def serialize_obj(obj: object) -> bytes:
@@ -66,7 +66,7 @@ class MooncakeStoreConnector(OmniConnectorBase):
             return False, 0, None
         try:
             serialized = self.serialize_obj(data)
-            # What it answers is not looked at; exceptions are.
+            # The code that it returns is ignored; exceptions are not.
             self.store.put(self._make_key(put_key, from_stage, to_stage), serialized, self.pin)
         except Exception:
             self._metrics["errors"] += 1
@@ -96,7 +96,7 @@ class MooncakeStoreConnector(OmniConnectorBase):
         return None
 
     def cleanup(self, request_id: str) -> None:
-        """Leaves it to the store to forget what nobody uses."""
+        """Leaves the eviction of unused values to the store."""
 
     def health(self) -> dict[str, Any]:
         if not self.store:

@@ -1,4 +1,4 @@
-"""What became of blocks, in modules that a process without `mooncake` can import."""
+"""Outcomes of blocks, in a module that a process without `mooncake` can import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Saved:
-    """What became of the blocks of one batch."""
+    """The outcome of a put of one batch."""
 
     stored: int
     #: Were in the store before, so that they were not put.
@@ -20,7 +20,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the blocks of one request."""
+    """The outcome of a get for one request."""
 
     #: For each block, in order: bytes, or a negative code.
     results: list[int]

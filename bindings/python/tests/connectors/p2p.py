@@ -27,7 +27,7 @@ class VllmWorker:
             raise RuntimeError("the memory of the layers is not registered")
 
     def metadata(self) -> tuple[str, int, list[int]]:
-        """What the decode worker tells the prefill worker: host, port, and the layers."""
+        """The message of the decode worker to the prefill worker: host, port, and the layers."""
         return self._host, self._port, [layer.address for layer in self._layers]
 
     def fill(self, layer: int, at: int, data: bytes) -> None:
@@ -86,7 +86,7 @@ class SglangEngine:
         self._registered = self.engine.register_memory(self._memory.address, size)
 
     def session_id(self) -> str:
-        """What peers call this engine."""
+        """The name of this engine for its peers."""
         return self._session_id
 
     def registered(self) -> int:

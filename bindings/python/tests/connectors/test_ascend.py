@@ -30,7 +30,7 @@ def keys(key: str) -> list[str]:
 
 
 def test_setup_tells_that_it_knows_about_ssds(prefill: Engine) -> None:
-    # What it says is `True`, a proxy of it.
+    # The answer is `True`, through a proxy.
     assert str(prefill.make("connectors.ascend:supports_ssd_offload")) == "True"
 
 
@@ -58,7 +58,7 @@ def test_sessions_move_layers(
         assert writer.batch_put_session_start(keys) == [0] * 3
         for layer in range(LAYERS):
             assert writer.put_layer(keys, layer) == [PAGE] * 3
-            # What is not complete is not there.
+            # An incomplete object does not exist.
             assert reader.exists(keys) == [0] * 3
         assert writer.batch_put_session_end(keys) == [0] * 3
         assert reader.exists(keys) == [1] * 3
@@ -77,7 +77,7 @@ def test_a_revoked_session_leaves_nothing(
     with start(prefill, config) as writer, start(decode, config) as reader:
         assert writer.batch_put_session_start(keys) == [0] * 3
         assert writer.put_layer(keys, 0) == [PAGE] * 3
-        # As when the range of one key failed: it alone is given up.
+        # As when the range of one key failed: it alone is revoked.
         assert writer.batch_put_session_revoke(keys[1:2]) == [0]
         for layer in range(1, LAYERS):
             assert writer.put_layer([keys[0]], layer) == [PAGE]

@@ -97,7 +97,7 @@ def test_a_chunk_that_does_not_fit_into_the_buffer_is_not_got(
 def test_a_full_pool_refuses_and_keeps_what_is_in_use(
     new_cluster: Callable[..., Cluster], config_file: ConfigFile, prefill: Engine, decode: Engine
 ) -> None:
-    # What was asked about stays, and nothing is evicted before the pool is full.
+    # Looked-up keys stay for their lease, and nothing is evicted before the pool is full.
     flags = ["--default_kv_lease_ttl=600000", "--eviction_high_watermark_ratio=1"]
     cluster = new_cluster(size="16MB", master_flags=flags)
     config = config_file(cluster)

@@ -71,7 +71,7 @@ def test_vllm_omni_connector(start: StartPair) -> None:
     assert sender.put("object", structured)[0]
     assert receiver.get("object") == structured
 
-    # What was got is gone.
+    # A value that was received is gone.
     assert receiver.get("bytes") is None
     assert receiver.health()["errors"] == sender.health()["errors"] == 0
     assert receiver.get("bytes", metadata) is None

@@ -151,11 +151,11 @@ def test_a_full_pool_is_told_for_each_page(
     more = {page: f"more{page}" for page in range(24)}
     with start(prefill, config_file(cluster), pages=24, half_bytes=256 << 10) as store:
         assert all(store.batch_set(leased))
-        # What was asked for is in use.
+        # Keys that were asked for have a lease.
         assert store.batch_exists(list(leased.values())) == 24
         done = store.batch_set(more)
         assert not all(done)
-        # What was refused is not there; what was stored may have been evicted since.
+        # Refused keys are not there; stored ones may have been evicted since.
         got = store.batch_get(more)
         assert not any(there and not stored for there, stored in zip(got, done, strict=True))
         assert all(store.batch_get(leased))

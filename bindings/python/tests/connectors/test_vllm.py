@@ -101,8 +101,8 @@ def test_buffers_that_are_too_small_get_nothing(
 def test_a_full_pool_is_back_pressure(
     new_cluster: Callable[..., Cluster], config_file: ConfigFile, prefill: Engine, decode: Engine
 ) -> None:
-    # What was looked up is not evicted before the reset, which gives its space back at once: nobody
-    # reads it.
+    # Keys that were looked up are not evicted before the reset, which frees their space at once:
+    # there are no readers.
     cluster = new_cluster(nodes=2, size="16MB", master_flags=["--default_kv_lease_ttl=10000"])
     config = config_file(cluster)
     block = {"layer_bytes": 512 << 10}

@@ -1,4 +1,4 @@
-"""What vLLM's MooncakeStoreConnector calls in a worker, `kv_connector/v1/mooncake/store/worker.py`.
+"""The calls of vLLM's MooncakeStoreConnector, `kv_connector/v1/mooncake/store/worker.py`.
 
 A block of the cache is stored as one object, gathered from one place for each layer.
 """

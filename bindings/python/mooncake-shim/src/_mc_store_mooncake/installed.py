@@ -43,7 +43,7 @@ def check(name: str, folders: Iterable[str]) -> None:
 
 
 def fault(name: str, folders: Iterable[str]) -> str | None:
-    """What is wrong with the package `name`, and what to do; ``None`` if nothing is."""
+    """The fault of the package `name`, and its remedy; ``None`` if nothing is."""
     for folder in folders:
         try:
             there = set(os.listdir(folder))

@@ -1,4 +1,4 @@
-"""What requests carry, checked, and what they are answered with."""
+"""The checked contents of requests, and their answers."""
 
 from __future__ import annotations
 

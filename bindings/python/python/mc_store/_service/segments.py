@@ -35,8 +35,8 @@ _INVALID_PARAMS = -600
 # Each costs the master and every client some memory.
 _MAX_MOUNTS = 256
 
-# A grace period holds its request up: for minutes if need be, not for hours because somebody
-# thought that the unit is milliseconds.
+# A grace period holds its request up: for minutes if need be, not for hours because a caller
+# takes the unit for milliseconds.
 _MAX_GRACE_SECONDS = 3600
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ and hands the same regions out again. A region belongs to a size class: the smal
 
 A lease's memory returns to the pool when the lease is released, or when the lease and all its views
 have been garbage-collected. It never returns while a view could still write to it, nor while a
-transfer of a call that was given up, as by a signal's handler, could still read or write it.
+transfer of an abandoned call, as by a signal's handler, could still read or write it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INVALID_PARAMS = -600  # of `unregister_buffer`: there is no such memory
 # of a lease that the garbage collector ends on the waiting thread itself between check and sleep.
 _LOOK_AGAIN_SECONDS = 1.0
 
-# How long a waiting thread lets transfers of calls that were given up go on, between two checks.
+# How long a waiting thread lets transfers of abandoned calls run, between two checks.
 _LET_END_SECONDS = 0.05
 
 
@@ -362,7 +362,7 @@ class BufferPool:
             self.abandon()
 
     def __del__(self) -> None:
-        # Nobody has a lease any more: each of them refers to its pool. In a forked child nothing
+        # No lease is left: each of them refers to its pool. In a forked child nothing
         # is registered.
         if not self._closed and self._home == os.getpid():
             self.abandon()
@@ -398,7 +398,7 @@ class BufferPool:
             if used is not None:
                 self._is_idle(used, min(left, _LET_END_SECONDS))
 
-    # What follows, up to `_region_size`, is called with the lock held. Regions to be unregistered
+    # The methods up to `_region_size` are called with the lock held. Regions to be unregistered
     # are added to `victims`; that happens when the lock is free again, for the kernel may be long
     # about it.
 

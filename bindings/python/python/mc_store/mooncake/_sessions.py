@@ -188,7 +188,7 @@ class _GetSessions:
 
     def _start(self, key: str, size: int, generation: int) -> int:
         if size < 0:
-            # What cannot be read now is not there.
+            # An object that cannot be read now is reported as not found.
             return _OBJECT_NOT_FOUND if size == _REPLICA_IS_NOT_READY else size
         with self._lock:
             if len(self._objects) >= _MAX_GET_SESSIONS and key not in self._objects:

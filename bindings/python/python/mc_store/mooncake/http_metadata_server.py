@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 
 _MAX_VALUE_BYTES = 1 << 20
 
-# What is read of a value that is too large, and for how long, before its connection is closed.
+# Limits of reading a value that is too large, before its connection is closed.
 _MAX_PASSED_OVER_BYTES = 64 << 20
 _PASS_OVER_SECONDS = 5.0
 
@@ -271,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_over(self, length: int) -> None:
         """Read and drop a body, so that its sender gets to read the answer: closing a socket with
-        bytes that nobody has read resets the connection. Ends after some bytes and some time."""
+        unread bytes resets the connection. Ends after some bytes and some time."""
         left = min(length, _MAX_PASSED_OVER_BYTES)
         ends = time.monotonic() + _PASS_OVER_SECONDS
         try:

@@ -1,4 +1,4 @@
-"""What the connectors' files name of PyTorch and older releases, or those without CUDA, lack."""
+"""Names of PyTorch that the connectors use and releases that are older, or without CUDA, lack."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PAGE_TOKENS, PART_BYTES = 64, 4096
 
 
 class HostTensorAllocator:
-    """What its allocators have in common."""
+    """The base of its allocators."""
 
     def __init__(self) -> None:
         self.dtype = self.dims = None
@@ -51,7 +51,7 @@ def provide(root: Path) -> None:
 
 
 def _get(url: str, timeout: float) -> SimpleNamespace:
-    """What the connector uses of the third-party package `requests`."""
+    """The part of the third-party package `requests` that the connector uses."""
     with urlopen(url, timeout=timeout) as response:
         return SimpleNamespace(text=response.read().decode())
 

@@ -1,4 +1,4 @@
-"""What the connectors use of the third-party package msgspec, over msgpack: structures as maps."""
+"""The part of the package msgspec that the connectors use, over msgpack: structures as maps."""
 
 from __future__ import annotations
 

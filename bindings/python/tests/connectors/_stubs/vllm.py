@@ -60,7 +60,7 @@ class Rank:
         self._worker.start_load_kv(self._metadata(request, blocks, load_spec=spec))
 
     def finished(self) -> tuple[int, set[str], set[int]]:
-        """What has ended since the last call: the number of saves, the requests that were loaded,
+        """The results since the last call: the number of saves, the requests that were loaded,
         and the blocks that could not be."""
         saved = self._worker.build_connector_worker_meta()
         nothing = self._data.MooncakeStoreConnectorMetadata(set(), set())
@@ -88,7 +88,7 @@ class Rank:
         return [bytes(layer[block].numpy()) for layer in self._layers] == _pages(name)
 
     def operations(self) -> dict[str, Any]:
-        """What the connector counted of its operations since the last call."""
+        """The connector's counters of its operations since the last call."""
         stats: dict[str, Any] = self._worker.get_kv_connector_stats().reduce()
         return stats
 

@@ -162,7 +162,7 @@ class Rank:
         self._worker.start_load_kv(metadata)
 
     def finished(self) -> tuple[set[str], set[str], set[int]]:
-        """What has ended since the last call: the requests that were sent, those that were loaded
+        """The results since the last call: the requests that were sent, those that were loaded
         or failed, and the blocks that could not be loaded."""
         results = self._worker.get_transfer_results()
         failed: set[int] = self._worker.get_block_ids_with_load_errors()

@@ -1,1 +1,1 @@
-# What the connectors import is this package by another name.
+# The connectors import this package by another name.

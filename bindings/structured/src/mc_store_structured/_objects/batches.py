@@ -123,7 +123,7 @@ def as_dict(batch: Mapping[str, Any], columns: Mapping[str, Any], meta: Mapping[
 def as_dataproto(
     batch: dict[str, Any], columns: dict[str, Any], meta: dict[str, Any], data_cls: Any
 ) -> Any:
-    """What was read, as a dict of sections or as a ``data_cls``."""
+    """The values that were read, as a dict of sections or as a ``data_cls``."""
     if data_cls is None or data_cls is dict:
         return {"batch": batch, "non_tensor_batch": columns, "meta_info": meta}
     from_dict = getattr(data_cls, "from_dict", None)

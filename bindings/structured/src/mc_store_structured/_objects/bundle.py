@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Inherited:
-    """What a new bundle takes over of an earlier one, without writing it again.
+    """The payloads that a new bundle takes over from an earlier one, without writing them again.
 
     payloads: those that become members of the new bundle.
     cleanup_keys: keys that end with the new bundle, besides its own.

@@ -257,7 +257,7 @@ class DataProtoCatalog:
                 del self._retired[number]
             return self._reply({})
 
-    # What follows is called with the lock held.
+    # The methods below are called with the lock held.
 
     def _check_open(self) -> None:
         if self._is_drained:

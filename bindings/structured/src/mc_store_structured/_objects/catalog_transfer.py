@@ -1,4 +1,4 @@
-"""Batches that a catalog leads to: stored, appended to, and removed when nobody uses them."""
+"""Batches that a catalog leads to: stored, appended to, and removed when they are unused."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class DataProtos:
         return sections["batch"], sections["non_tensor_batch"]
 
     def view(self, ref: MooncakeDataProtoRef) -> dict[str, Any]:
-        """What the manifests say of each stage and field."""
+        """The description of each stage and field in the manifests."""
         fields: dict[str, dict[str, Any]] = {"batch": {}, "non_tensor_batch": {}}
         stages: dict[str, dict[str, Any]] = {}
         names_of = _by_stage(ref, list(ref.field_index))

@@ -76,7 +76,7 @@ def _with_schema(path: str, values: Sequence[Any], schema: FieldSchema) -> Encod
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """What a reference says of a field with a column of its own."""
+    """The description, in a reference, of a field with its own column."""
 
     codec: str
     rows: int

@@ -33,7 +33,7 @@ class CodecDecision:
     normalized_type: str = ""
 
     def metadata(self) -> dict[str, Any]:
-        """What is stored of the decision."""
+        """The decision as it is stored."""
         return {
             "schema_source": "inferred_from_runtime_values",
             "decision_reason": self.reason,

@@ -54,7 +54,7 @@ class Payload:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an object consists of.
+    """The parts of an object.
 
     other_objects: ids of objects of which this one uses payloads.
     cleanup_keys: keys that are not payloads, and end with this object.

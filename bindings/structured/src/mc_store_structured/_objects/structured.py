@@ -26,7 +26,7 @@ _WRAPPED_MEMBER = "value"
 
 @dataclass(frozen=True, init=False)
 class StructuredObjectPayload:
-    """What :meth:`MooncakeBundleTransfer.put_structured_object` stores.
+    """The object for :meth:`MooncakeBundleTransfer.put_structured_object` to store.
 
     metadata: a JSON object. The key ``__mooncake_structured_fields__`` is reserved; ``layout`` is
         overwritten.
@@ -77,7 +77,7 @@ class StructuredObjectReadSpec:
 
 @dataclass
 class StructuredObjectResult:
-    """What was read of an object: its metadata as it is stored, and the members by name."""
+    """The parts read of an object: its metadata as it is stored, and the members by name."""
 
     metadata: dict[str, Any]
     objects: dict[str, Any]
@@ -130,7 +130,7 @@ class StructuredObjects:
         return self.put({_WRAPPED: True, _LAYOUT: _STRUCTURED}, {_WRAPPED_MEMBER: value}, options)
 
     def get_object(self, ref: RemoteBundleRef | Mapping[str, Any]) -> Any:
-        """What :meth:`put_object` stored."""
+        """Reads a value that :meth:`put_object` stored."""
         opened = self.open(ref)
         members = opened.read(list(opened.manifest.buffers))
         if opened.metadata.get(_WRAPPED) is True and _WRAPPED_MEMBER in members:

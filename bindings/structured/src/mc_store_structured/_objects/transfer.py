@@ -134,11 +134,11 @@ class MooncakeBundleTransfer:
         return self._objects.put_object(obj, options)
 
     def get_object(self, ref: _BundleRef) -> Any:
-        """What :meth:`put_object` stored; bytes-like objects as ``bytes``."""
+        """Reads a value that :meth:`put_object` stored; bytes-like objects as ``bytes``."""
         return self._objects.get_object(ref)
 
     def read_spec(self, ref: _BundleRef) -> StructuredObjectReadSpec:
-        """What to read of an object: everything, until its methods narrow it. Reads nothing."""
+        """Selects everything of an object; methods of the result narrow it. Reads nothing."""
         return StructuredObjectReadSpec(ref)
 
     def materialize(self, spec: StructuredObjectReadSpec) -> StructuredObjectResult:

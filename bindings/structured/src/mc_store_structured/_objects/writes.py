@@ -28,7 +28,7 @@ _BATCH_KEYS = 256
 
 @dataclass(frozen=True)
 class Value:
-    """What is stored under one key: the parts one after the other, or memory by address."""
+    """The bytes of one key: the parts one after the other, or memory by address."""
 
     key: str
     parts: tuple[memoryview, ...] = ()

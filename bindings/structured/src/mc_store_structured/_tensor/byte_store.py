@@ -1,4 +1,4 @@
-"""What the tensor methods need of a store: its byte methods, and how refusals become codes."""
+"""The byte methods that the tensor methods need of a store, and the codes of refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ByteStore(Protocol):
 
 
 def attempt(operation: str, key: object, action: Callable[[], T], otherwise: T) -> T:
-    """What `action` gives, or `otherwise` with a line in the log where it raises `TensorError`."""
+    """The result of `action`; `otherwise`, and a line in the log, if it raises `TensorError`."""
     try:
         return action()
     except TensorError as error:

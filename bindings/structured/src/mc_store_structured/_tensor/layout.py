@@ -88,7 +88,7 @@ def element_type(name: str) -> ElementType:
 
 
 class AxisKind:
-    """What a layout axis counts: replicas of data, slices, experts, stages of a pipeline."""
+    """The unit that a layout axis counts: data replicas, slices, experts, stages of a pipeline."""
 
     DATA = 0
     TENSOR = 1
@@ -238,7 +238,7 @@ def _shape(head: Buffer, offset: int, ndim: int) -> Shape:
 
 
 class Manifest(NamedTuple):
-    """What lies beside the shards of a tensor: what it is, and along what it was cut."""
+    """The record beside the shards of a tensor: its type and shape, and the cut."""
 
     element: ElementType
     global_shape: Shape

@@ -121,7 +121,7 @@ class TensorParallelism:
 
 
 class ReadTarget:
-    """What a reader wants of a tensor.
+    """The part of a tensor that a reader wants.
 
     `mode` is "as_stored" (the object of that very name), "shard" (the part at `parallelism`, cut
     anew if it was stored in other parts) or "full" (all of it, put together of the parts).

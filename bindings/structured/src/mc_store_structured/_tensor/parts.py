@@ -187,7 +187,7 @@ class PartTensorMethods(RankTensorMethods):
     def get_tensor_with_parallelism(
         self, key: str, target: Any = None, *, like: Like | None = None
     ) -> Any:
-        """What a `ReadTarget` says of a tensor (see `get_tensor`), or `None` if there is none.
+        """The part of a tensor that a `ReadTarget` names (see `get_tensor`); `None` if missing.
 
         Without a target: the object of that very name. "full" without a parallelism: what the
         writers of a writer partition wrote, or the object of that name.
