@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Lines with different texts for one code in that time.
 const TEXTS: usize = 5;
 
-/// What was told lately.
+/// The causes that were logged lately, by error code.
 static TOLD: Mutex<Option<HashMap<Option<ErrorCode>, Window>>> = Mutex::new(None);
 
 thread_local! {
@@ -27,7 +27,7 @@ thread_local! {
 #[derive(Debug)]
 struct Cause {
     code: Option<ErrorCode>,
-    /// Of the first failure.
+    /// The text of the first failure.
     text: String,
     failures: u64,
 }

@@ -241,7 +241,7 @@ impl Connecting {
 
 #[pymethods]
 impl Connecting {
-    /// Says what is missing to whoever takes this for the client.
+    /// Raises an error with advice: a coroutine is used as if it were the client.
     fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
         Err(PyAttributeError::new_err(format!(
             "the client is not connected yet and has no attribute '{name}'; await what connects it, \

@@ -35,7 +35,7 @@ pub(crate) struct Call {
 }
 
 enum State {
-    /// Not awaited yet.
+    /// The call was not awaited yet.
     New(Start),
     /// The event loop has the call's future.
     Waiting(Waiting),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
-/// The work's future; `None` once it has ended. Locked while a thread goes on with it.
+/// The work's future; `None` once it has ended. Locked while a thread polls it.
 type Slot = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
 
 /// Work that threads of a client do.

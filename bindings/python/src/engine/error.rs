@@ -122,7 +122,7 @@ impl EngineError {
     const INVALID: i32 = -1;
     const NOT_REGISTERED: i32 = -3;
     const OVERLAPS: i32 = -7;
-    /// What `send_probe` returns for a peer that does not answer.
+    /// The code that `send_probe` returns for a peer that does not answer.
     pub(super) const NO_ANSWER: i32 = -102;
 
     fn code(&self) -> i32 {

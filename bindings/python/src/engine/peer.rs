@@ -28,7 +28,7 @@ pub(super) struct Peers {
     greeting: Greeting,
 }
 
-/// What this engine shows to a peer that it connects to.
+/// The introduction of this engine to a peer, and the TLS settings for the connection.
 #[derive(Clone)]
 pub(super) struct Greeting {
     pub(super) hello: Hello,
@@ -82,7 +82,7 @@ pub(super) struct Peer {
     host: Box<str>,
     port: u16,
     greeting: Greeting,
-    /// The connection for requests, which is used again. A request that is given up takes it along.
+    /// The connection for requests, which is used again. A cancelled request closes it.
     channel: tokio::sync::Mutex<Option<Channel>>,
     known: Mutex<Option<Arc<Described>>>,
 }

@@ -162,7 +162,7 @@ impl Notify {
     }
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// The peer's memory and the way to it.

@@ -37,7 +37,7 @@ struct Opened {
     origin: Origin,
 }
 
-/// Whose memory it is.
+/// The owner of registered memory.
 pub(super) enum Origin {
     /// The caller's; this package's own allocator may have made it, and keeps it while it is
     /// registered.
@@ -52,7 +52,7 @@ pub(super) struct Closing {
     len: usize,
     /// Ends with the operations of peers; `None` when it has.
     withdrawal: tokio::sync::Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
-    /// Those of the operations. Of managed memory they are not counted: it lives until its last use.
+    /// Borrows of running operations. Those of managed memory are not counted: it lives as long.
     borrows: Borrows,
     origin: Origin,
 }
@@ -66,7 +66,7 @@ impl Closing {
     /// Waits until no operation of a peer touches the memory.
     ///
     /// # Cancellation
-    /// Another call goes on with the waiting.
+    /// Another call continues the wait.
     pub(super) async fn withdrawn(&self) {
         let mut withdrawal = self.withdrawal.lock().await;
         if let Some(under_way) = &mut *withdrawal {

@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The time between two warnings that peers find no place.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What peers may ask for.
+/// The parts of an engine that serve the requests of peers.
 pub(super) struct Server {
     pub(super) hello: Hello,
     pub(super) endpoint: Endpoint,

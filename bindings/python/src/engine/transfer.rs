@@ -29,7 +29,7 @@ pub(super) struct Pair {
     pub(super) len: usize,
 }
 
-/// What to transfer: the memory of this side, and the addresses of the other one.
+/// The ranges of a transfer: memory of this side, and addresses at the peer.
 pub(super) struct Work {
     access: Access,
     pairs: Vec<(Vec<MemorySlice>, Pair)>,
@@ -120,7 +120,7 @@ struct Failure {
     error: EngineError,
     /// Whether it may succeed with a newer description of the peer.
     is_repeatable: bool,
-    /// Links that may still bring bytes of this attempt to the peer; `None` if nobody knows which.
+    /// Links that may still bring bytes of this attempt to the peer; `None` if they are unknown.
     late: Option<Vec<LinkId>>,
 }
 
@@ -261,13 +261,13 @@ fn leaves_late_writes(outcome: &Outcome) -> bool {
 }
 
 /// Returns the links of `before` that are gone; `None` if none is: the one that was lost joined
-/// later, or is not given up yet.
+/// later, or has not failed yet.
 fn lost(mut before: Vec<LinkId>, now: &[LinkId]) -> Option<Vec<LinkId>> {
     before.retain(|id| !now.contains(id));
     (!before.is_empty()).then_some(before)
 }
 
-/// Cancels the reads of a transfer that is given up.
+/// Cancels the reads of a transfer that is dropped.
 struct CancelOnDrop(Cancel);
 
 impl Drop for CancelOnDrop {

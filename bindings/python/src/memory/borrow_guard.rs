@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use super::borrows::Borrows;
 
 /// Time limit of [`BorrowGuard::release`] for borrows that outlive their call: the connections drop
-/// them a moment later, but an interrupted put goes on.
+/// them a moment later, but an interrupted put continues.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Keeps Python objects alive while a call borrows their bytes.
@@ -84,8 +84,8 @@ impl Drop for BorrowGuard {
     }
 }
 
-/// The bytes of a `bytes` object. It is immutable, and lives as long as anybody has its bytes, as what writes the
-/// file of a put: no call waits for that.
+/// The bytes of a `bytes` object. It is immutable, and lives as long as its bytes are referenced,
+/// such as by the write of a put's file: no call waits for that.
 fn shared(bytes: &Bound<'_, PyBytes>) -> Source {
     Bytes::from_owner(PyBackedBytes::from(bytes.clone())).into()
 }

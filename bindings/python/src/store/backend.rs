@@ -227,7 +227,7 @@ impl Backend {
         }
     }
 
-    /// Lets what was given up end, until nothing uses some memory any more or the time has passed;
+    /// Lets abandoned calls end, until nothing uses some memory any more or the time has passed;
     /// returns whether nothing uses it.
     pub(super) fn let_end(&self, uses: &Borrows, limit: Duration) -> bool {
         let end = async {

@@ -39,7 +39,7 @@ impl Store {
     /// _is_idle(self, buffer_ptr: int, wait: float = 0) -> bool
     ///
     /// Returns whether no call and no transfer uses the registered memory that begins at buffer_ptr,
-    /// also none that was given up. Waits up to so many seconds until that is so.
+    /// not even an abandoned one. Waits up to so many seconds until that is so.
     #[pyo3(signature = (buffer_ptr, wait = 0.0))]
     fn _is_idle(&self, py: Python<'_>, buffer_ptr: Size, wait: f64) -> PyResult<bool> {
         let Some(session) = self.session()? else { return Ok(true) };

@@ -53,7 +53,7 @@ fn range(least: Option<&str>, most: Option<&str>) -> RangeInclusive<u16> {
     }
 }
 
-/// A port that nobody listens on now. Processes that begin together look in different orders.
+/// A port without a listener. Processes that begin together look in different orders.
 fn free_port(ports: &RangeInclusive<u16>) -> Option<u16> {
     let count = u64::from(ports.end() - ports.start()) + 1;
     let mut random = mc_types::SplitMix64::new(seed());

@@ -110,7 +110,7 @@ calls! {
     ///
     /// :param timeout: The maximum number of seconds to wait.
     /// :returns: A :class:`~mc_store.reports.Task`, whose status is ``success`` or ``failed``.
-    /// :raises Timeout: when the task has not ended by then; it goes on.
+    /// :raises Timeout: when the task has not ended by then; it continues.
     /// :raises NotFound: when there is no such task, or it ended long ago.
     #[pyo3(signature = (task_id, timeout))]
     fn wait_for_task(task_id: String, timeout: Seconds) -> Report<TaskReport> = move |client| async move {

@@ -12,7 +12,7 @@ use crate::error::OK;
 use crate::items::Items;
 use crate::store::arguments::Size;
 
-/// What the caller of an asynchronous transfer gets in place of a number.
+/// The number that an asynchronous transfer returns where it was not submitted.
 const NOT_SUBMITTED: u64 = 0;
 
 impl From<TransferOpcode> for Access {
