@@ -10,7 +10,7 @@ use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum BenchError {
-    /// Something that was measured did the wrong thing. A figure that comes of it
+    /// A measured operation failed or had a wrong result. A figure that comes of it
     /// would be worth nothing.
     #[error("{what}: {found}")]
     Wrong { what: &'static str, found: String },
@@ -72,7 +72,7 @@ pub(crate) enum BenchError {
     /// A part of the system did not start.
     #[error("cannot start the {what}")]
     Start {
-        /// Which part.
+        /// The part of the system.
         what: &'static str,
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -86,7 +86,7 @@ impl BenchError {
         move |source| Self::Start { what, source }
     }
 
-    /// Something that was measured did the wrong thing.
+    /// A measured operation failed or had a wrong result.
     pub(crate) fn wrong(what: &'static str, found: impl Into<String>) -> Self {
         Self::Wrong { what, found: found.into() }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Figure {
     pub(crate) versus: Option<Versus>,
 }
 
-/// Something to compare a figure with.
+/// The competitor or limit that a figure is compared with.
 #[derive(Clone, Debug)]
 pub(crate) struct Versus {
     name: &'static str,

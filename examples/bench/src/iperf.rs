@@ -29,7 +29,7 @@ struct Sum {
     bits_per_second: f64,
 }
 
-/// Of one CPU.
+/// CPU use, in percent of one CPU.
 #[derive(Deserialize)]
 struct Cpu {
     host_total: f64,
@@ -45,7 +45,7 @@ pub(crate) struct Iperf {
     pub(crate) cpu_s_per_gb: f64,
 }
 
-/// The one with the middle rate; `None` of none.
+/// Returns the measurement with the middle rate; `None` if there are none.
 pub(crate) fn median(mut measured: Vec<Iperf>) -> Option<Iperf> {
     measured.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
     measured.get(measured.len() / 2).copied()

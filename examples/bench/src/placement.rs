@@ -1,4 +1,4 @@
-//! Which CPUs a measurement runs on.
+//! The CPUs that a measurement runs on.
 //!
 //! A round trip between two CPUs of a virtual machine costs several times what it
 //! costs on one, because each hop wakes a halted CPU. A figure without its

@@ -138,7 +138,7 @@ struct Layer {
     /// The layer that it is made from, if any.
     source: Option<usize>,
     converted: Closeness,
-    /// Of the source's rows as they are, where they have the same dimension.
+    /// How close the source's rows are as they are, where they have the same dimension.
     unconverted: Closeness,
 }
 

@@ -131,8 +131,8 @@ pub(crate) fn begin() -> io::Result<&'static Queue> {
     Ok(&STDERR)
 }
 
-/// Waits until what was logged is written to standard error, for half a second at most: nobody may
-/// be reading there. A program that ends by [`run`](crate::run) need not call it.
+/// Waits until the log is written to standard error, for half a second at most: there may be no
+/// reader. A program that ends by [`run`](crate::run) need not call it.
 pub fn flush_log() {
     STDERR.flush(FLUSH_LIMIT);
 }

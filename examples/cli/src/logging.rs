@@ -27,8 +27,8 @@ const SYNONYMS: [(&str, &str); 2] = [("warning", "warn"), ("critical", "error")]
 /// [`LogError`] when a variable cannot be understood, or when the process has a
 /// subscriber already.
 ///
-/// Logging never waits for a reader of standard error, and goes on without one: lines that nobody
-/// reads are dropped after the first mebibyte, counted and told of later.
+/// Logging never waits for a reader of standard error, and works without one: unread lines
+/// are dropped after the first mebibyte, counted, and their number is logged later.
 pub fn init_tracing(default: Level) -> Result<(), LogError> {
     let levels = match variable(LEVELS)? {
         None => variable(MOONCAKE_LEVEL)?,

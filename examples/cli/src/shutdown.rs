@@ -58,7 +58,7 @@ impl Shutdown {
     }
 }
 
-/// Passes requests on until nobody waits for them.
+/// Passes requests on until the receiver is gone.
 async fn hear(
     mut interrupt: unix::Signal,
     mut terminate: unix::Signal,
@@ -75,7 +75,7 @@ async fn hear(
             continue;
         }
         last = Some(Instant::now());
-        // With a request that nobody has taken yet, another one says nothing new.
+        // Beside a request that is not taken yet, another one says nothing new.
         let _ = heard.try_send(signal);
     }
 }

@@ -83,7 +83,7 @@ async fn objects(master: &MasterClient) -> Result<Vec<(String, Vec<Replica>)>, I
     }
 }
 
-/// The replicas that events tell of.
+/// The replicas that events report.
 fn replicas(object: &ObjectDescription) -> Vec<Replica> {
     let complete = |status| status == ReplicaStatus::Complete;
     let memory = object.replicas.iter().filter(|replica| complete(replica.status));

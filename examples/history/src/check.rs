@@ -35,7 +35,7 @@ pub struct Rules {
     pub losses: Vec<Window>,
     /// Times in which acknowledged changes may have been undone: with `async` durability or
     /// replication a change of leaders may undo the last ones. Operations in such a time, also gets,
-    /// prove little: the state that they saw may be one that was given up.
+    /// prove little: the state that they saw may be one that was undone.
     pub undoable: Vec<Window>,
     /// The same of some keys only, by number: where it is known which changes were undone.
     pub undone: BTreeMap<u32, Vec<Window>>,
@@ -76,14 +76,14 @@ impl Rules {
         if is_certain { operation.end } else { operation.end + self.late }
     }
 
-    /// Returns whether the state that the operation saw or made may have been given up.
+    /// Returns whether the state that the operation saw or made may have been undone.
     fn is_undoable(&self, operation: &Operation) -> bool {
         let overlaps = |time: &Window| operation.begin <= time.to && time.from <= operation.end;
         let of_key = self.undone.get(&operation.key).into_iter().flatten();
         self.undoable.iter().chain(of_key).any(overlaps)
     }
 
-    /// Returns whether anything of this key may have been given up.
+    /// Returns whether any change of this key may have been undone.
     fn undoes(&self, key: u32) -> bool {
         !self.undoable.is_empty() || self.undone.contains_key(&key)
     }

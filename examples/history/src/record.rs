@@ -214,7 +214,7 @@ impl Worker<'_> {
     }
 }
 
-/// Only the start of a put is refused for want of space: nothing was written.
+/// Only the start of a put is refused when there is no space: nothing was written.
 fn unless_refused(error: &PutError) -> Answer {
     match error.code() {
         ErrorCode::Full

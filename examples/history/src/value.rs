@@ -44,8 +44,8 @@ pub(crate) struct Part {
     pub(crate) len: usize,
 }
 
-/// Which value of the key these bytes are, which begin at `offset` in it. `None` when one of them
-/// is another than it must be.
+/// Returns the value of the key that these bytes are of, which begin at `offset` in it; `None` when
+/// a byte is wrong.
 pub(crate) fn identify(key: u32, bytes: &[u8], offset: usize) -> Option<Part> {
     let first = offset.div_ceil(BLOCK);
     let whole = bytes.get(first * BLOCK - offset..)?.first_chunk::<BLOCK>()?;

@@ -137,7 +137,7 @@ fn check(settings: Vec<Setting>) -> Result<Vec<Setting>, BadLine> {
     Ok(settings)
 }
 
-/// The number of the line that begins or goes on after `before`.
+/// The number of the line that begins or continues after `before`.
 fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }

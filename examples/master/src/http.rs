@@ -88,14 +88,14 @@ struct Route {
 
 /// How a page is made.
 enum Answer {
-    /// Of this process, whatever its part. Anyone who can connect may read it.
+    /// A page about this process, whatever its role. Anyone who can connect may read it.
     Process(fn(&Shown, Instant) -> Page),
-    /// Of what the master keeps. Callers need this role; without one anyone who can connect may read it.
+    /// A page about the master's metadata, for callers with this role; without one for all.
     Master(Option<Role>, fn(&Asked<'_>) -> Result<Page, Failure>),
 }
 
-/// Every page. What callers are told of objects and segments they are told by calls, too, with the same
-/// role; `/metrics` names segments to everybody.
+/// Every page. Calls give the same role the same information about objects and segments;
+/// `/metrics` names segments to all callers.
 const ROUTES: &[Route] = {
     use Answer::{Master, Process};
     const fn at(path: &'static str, answer: Answer) -> Route {
@@ -238,7 +238,7 @@ fn leader(shown: &Shown, _: Instant) -> Page {
 /// The leader of several masters, as this one sees it.
 struct LeaderView {
     address: Box<str>,
-    /// Its term.
+    /// The epoch of its term.
     version: u64,
 }
 

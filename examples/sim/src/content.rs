@@ -46,7 +46,7 @@ pub(crate) enum NoValue {
     /// There is no whole name of a value in them.
     #[error("they are too short to tell")]
     Short,
-    /// They begin as one value's and go on otherwise.
+    /// The bytes begin as one value's and continue otherwise.
     #[error("byte {at}, or one soon after it, is not of {id}, which the first bytes are of")]
     Torn { id: ValueId, at: usize },
 }

@@ -25,7 +25,7 @@ pub(crate) enum Call {
 /// The client's knowledge when a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Of a call that changes something.
+    /// The outcome of a call that changes something.
     Change(Outcome),
     /// A get returned this value.
     Found(ValueId),

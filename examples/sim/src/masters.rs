@@ -43,7 +43,7 @@ const DURABLE_WITHIN: Duration = Duration::from_millis(100);
 /// candidates, and the time until the election is told.
 const REPLICATED_WITHIN: Duration = Duration::from_secs(14);
 
-/// A leader that hands over does so within this time, or goes on.
+/// A leader that hands over does so within this time, or stays the leader.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(6);
 
 /// How long standbys lack the changes of a leader that is stranded: they are in sync still.

@@ -117,7 +117,7 @@ pub enum What {
     LoseElection,
     /// The disk of the journal of the master that leads is full.
     FillJournal,
-    /// The standbys do not hear of the last changes of the master that leads, or its disk is full where
+    /// The standbys do not receive the last changes of the master that leads, or its disk is full where
     /// there are none; then it is killed, and started again.
     StrandMaster,
     /// The master that leads is told to hand over.

@@ -23,9 +23,9 @@ use crate::world::World;
 pub struct Report {
     /// The plan's seed.
     pub seed: u64,
-    /// Its masters, and when they acknowledge a change.
+    /// The masters of the plan, and when they acknowledge a change.
     pub promise: String,
-    /// Its nodes.
+    /// Number of nodes.
     pub nodes: u32,
     /// Virtual time that passed.
     pub virtual_time: Duration,

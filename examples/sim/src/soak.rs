@@ -30,7 +30,7 @@ pub struct Soak {
 }
 
 /// Runs the simulation that `plan` makes of each seed, in so many threads, until time is up or, unless
-/// it `keeps_going`, one has failed. `on_end` is told of each one, in the order in which they end.
+/// it `keeps_going`, one has failed. `on_end` is called for each one, in the order in which they end.
 ///
 /// # Errors
 /// None, but for those of a history that is not copied.

@@ -100,7 +100,7 @@ fn variables_give_the_credentials_and_the_master() {
 
 #[test]
 fn what_does_not_work_is_one_line() {
-    // Nobody listens at a port of which the listener is gone.
+    // The listener of this port is gone.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = check(&gone.to_string(), &[]);
     let err = text(&output.stderr);

@@ -226,7 +226,7 @@ fn invalid_requests_are_refused() {
     assert!(head.status == 200 && head.body.is_empty(), "{}", head.body);
     let post = ask(&master, "POST", "/query_key?key=a", "");
     assert!(post.status == 405 && post.head.contains("allow: get, head"), "{}", post.head);
-    // A client that sends its request in pieces holds nobody up, and one that never ends it is let go.
+    // A client that sends its request in pieces blocks no other; one that never ends it is closed.
     let slow = TcpStream::connect(master.metrics.trim_start_matches("http://")).unwrap();
     slow.set_read_timeout(Some(DEADLINE)).unwrap();
     (&slow).write_all(b"GET /query_key?key=").unwrap();

@@ -10,7 +10,7 @@ use mc_testkit::{Signal, binary, content};
 
 use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, run};
 
-/// Where nobody listens: the port is for a service that is all but extinct.
+/// An address without a listener: the port is for a service that is all but extinct.
 const NOWHERE: &str = "127.0.0.1:1";
 
 /// Longest key there is, and one byte.
@@ -206,7 +206,7 @@ fn nonsense_on_the_master_s_port() {
         preface[..7].to_vec(),
     ] {
         send(&at, &attack);
-        // And once more by somebody who then stays.
+        // And once more by a peer that then stays.
         let mut stays = TcpStream::connect(&at).unwrap();
         stays.set_write_timeout(Some(DEADLINE)).unwrap();
         let _ = stays.write_all(&attack);

@@ -232,7 +232,7 @@ fn a_server_that_goes_away_costs_files_and_nothing_else() {
     put("meanwhile");
     get("before");
     get("meanwhile");
-    // Far less than one request takes until it is given up, of which there would be 90.
+    // Far less than the timeout of one request, of which there would be 90.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     // Who starts meanwhile has memory as well.
     user.put(&master, "a program", LEN);

@@ -59,7 +59,7 @@ impl Traffic {
         Self { stop, put, task }
     }
 
-    /// Those of its objects that the master says are on a disk.
+    /// Its objects that are on a disk according to the master.
     fn on_disk(&self, runtime: &Runtime, client: &Client) -> BTreeMap<String, usize> {
         let mut objects = self.put.lock().expect("a map").clone();
         objects.retain(|key, _| {

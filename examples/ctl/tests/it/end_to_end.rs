@@ -15,7 +15,7 @@ use mc_store::{
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-/// An answer about a dead node must come before anybody would think of a hang.
+/// An answer about a dead node must come before it looks like a hang.
 const PROMPT: Duration = Duration::from_secs(10);
 /// The most time that a signal may take to end a program.
 const END: Duration = Duration::from_secs(3);
@@ -244,7 +244,7 @@ fn assert_all_read_and_listed(at: &str, runtime: &Runtime, client: &Client, obje
     assert_eq!(listed, expected);
 }
 
-/// A moment after node a was killed: nobody has told the master yet.
+/// A moment after node a was killed: the master does not know yet.
 fn assert_survivors_read(at: &str, runtime: &Runtime, client: &Client, objects: &Objects) {
     for (key, value) in objects {
         let asked = Instant::now();
@@ -267,7 +267,7 @@ fn assert_survivors_read(at: &str, runtime: &Runtime, client: &Client, objects: 
 
 #[test]
 fn objects_survive_what_their_replicas_survive() {
-    // Nobody waits for the one that dies to come back.
+    // The master does not wait for the dead node to come back.
     let master = Master::start(0, &["--client_ttl=2", "--client_return_timeout=0"]);
     let at = &*master.address;
     let mut a = Node::start(at, "a", 0, "64MB");
@@ -390,7 +390,7 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
     }
     runtime.block_on(client.shutdown());
 
-    // A node ends well too when there is nobody to take leave of.
+    // A node ends well, too, when its master is gone.
     master.program.kill();
     for node in [a, b] {
         let asked = Instant::now();

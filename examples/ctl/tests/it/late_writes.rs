@@ -1,5 +1,5 @@
-//! A write that goes on under the grant of a master that is gone, when the next one, which does not know of
-//! it, has given the space to another object.
+//! A write that continues under the grant of a master that is gone, when the next master, which does
+//! not know of it, has given the space to another object.
 //!
 //! `MC_LATE_WRITES=200` has the masters change 200 times.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -76,7 +76,7 @@ fn what_an_application_reads_is_not_charged_to_its_node() {
     assert_eq!(taken(BUFFER), 0, "what is not used takes nothing");
     let before = node.program.private_memory();
 
-    // While the node stands still nobody but the application takes pages.
+    // While the node is frozen, only the application takes pages.
     node.program.freeze();
     let blocks: Vec<_> = (0..VALUES).map(|_| app.allocate(LEN).unwrap()).collect();
     let reads = blocks.iter().enumerate().map(|(n, block)| {

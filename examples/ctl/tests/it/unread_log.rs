@@ -1,4 +1,4 @@
-//! Programs whose standard error nobody reads, or has closed.
+//! Programs whose standard error has no reader, or is closed.
 
 use std::fs::File;
 use std::io::{Write as _, pipe};

@@ -36,7 +36,7 @@ impl<'a> KeyCheck<'a> {
         }
     }
 
-    /// The operations whose state was not given up later.
+    /// The operations whose state was not undone later.
     fn lasting(&self) -> impl Iterator<Item = &'a Operation> {
         self.operations.iter().copied().filter(|operation| !self.rules.is_undoable(operation))
     }
@@ -92,7 +92,7 @@ impl<'a> KeyCheck<'a> {
         self.violations.append(&mut found);
     }
 
-    /// A get whose state may have been given up has still not seen what had been replaced for
+    /// A get whose state may have been undone has still not seen what had been replaced for
     /// certain before it began.
     fn check_undoable_reads(&mut self) {
         let absences = self.lasting().filter(|operation| self.proves_absence(operation));

@@ -12,7 +12,7 @@
 //! Nothing is excused but what is killed with a node: every acknowledged change is durable before
 //! it is answered, and objects of a node that was stopped come back with it. The recorders
 //! exchange bytes over TCP, because a process that shares memory and is stopped in the middle of a copy
-//! goes on with it later (`docs/security.md`).
+//! continues it later (`docs/security.md`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -13,11 +13,11 @@ use super::query::Query;
 /// How callers are known.
 #[derive(Clone, Debug)]
 pub(crate) enum Gate {
-    /// Everybody who can connect may ask.
+    /// Every client that can connect may ask.
     Open,
-    /// Those on the access list may ask, who show a token.
+    /// Callers on the access list may ask, with a token.
     List(Arc<dyn Authenticate>),
-    /// Nobody may ask: callers of the master are known by certificates only, and there are none here.
+    /// No client may ask: callers of the master are known by certificates only, and there are none here.
     Closed,
 }
 

@@ -189,7 +189,7 @@ fn value(key: u32, ValueId { writer, version }: ValueId, len: usize) -> Bytes {
     [title.as_bytes(), &body].concat().into()
 }
 
-/// Which value of this key these bytes are.
+/// Returns the id of the value of this key that these bytes are.
 fn read(key: u32, bytes: &[u8]) -> Result<ValueId, String> {
     let wrong = |what: &str| format!("{what} in {:?}…", bytes.escape_ascii().to_string().get(..60));
     let end = bytes.iter().position(|it| *it == b'\n').ok_or_else(|| wrong("no title"))?;

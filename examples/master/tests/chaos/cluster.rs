@@ -239,7 +239,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The epoch of a line that tells of an election.
+/// The epoch in a line about an election.
 fn elected(line: &str) -> Option<u64> {
     let at = line.find("elected; taking over")?;
     let number = line[at..].split("epoch=").nth(1)?;

@@ -77,7 +77,7 @@ impl Fault {
         faults
     }
 
-    /// Changes of the leader that somebody wants.
+    /// Planned changes of the leader.
     pub(crate) fn planned(count: usize) -> Vec<Self> {
         [Self::HandOver, Self::Terminate].into_iter().cycle().take(count).collect()
     }

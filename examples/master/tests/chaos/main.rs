@@ -57,7 +57,7 @@ const UNDONE_WITHIN: Duration = Duration::from_secs(5);
 enum Mode {
     Sync,
     Async,
-    /// The default settings, and changes of leaders that somebody wants.
+    /// The default settings, and planned changes of leaders.
     Planned,
 }
 

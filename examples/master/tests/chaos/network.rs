@@ -49,9 +49,9 @@ pub(crate) enum Network {
 
 /// Everything on loopback addresses, with relays in between that hold back what is sent.
 pub(crate) struct Loopback {
-    /// Of each master to each member of etcd.
+    /// Relays from each master to each member of etcd.
     etcd: Vec<Vec<Relay>>,
-    /// Of all clients, and of all other masters, to each master.
+    /// Relays from all clients and all other masters to each master.
     clients: Vec<Relay>,
     masters: Vec<Relay>,
 }

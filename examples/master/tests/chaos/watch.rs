@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 /// Time between two looks at a master.
 const INTERVAL: Duration = Duration::from_millis(40);
 
-/// A frozen master is given up for this look after so long.
+/// Time limit of one look at a master, which may be frozen.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A master that led, and when it was first and last seen to.
@@ -42,7 +42,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Must be called in a runtime.
+    /// Starts to watch the masters. Must be called in a runtime.
     pub(crate) fn start(cluster: &Cluster, began: Instant) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let watch = |master| {

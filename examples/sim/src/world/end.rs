@@ -71,7 +71,7 @@ impl World {
             self.history.violates(format_args!("objects cannot be removed: {error}"));
             return;
         }
-        // Leases end, and what may be written late is given up.
+        // Leases end, and space that may be written late is released.
         sleep(Duration::from_secs(90)).await;
         let Some(report) = self.masters.report() else { return };
         for segment in &report.segments {
@@ -192,7 +192,7 @@ impl World {
         with_process(&|process| process.hang_disk(Instant::now()));
     }
 
-    /// Puts more than the memory of a small cluster holds. Nobody reads, so there is room for all.
+    /// Puts more than the memory of a small cluster holds. Without readers there is room for all.
     async fn fill_memory(&self, writer: usize, how: &str) {
         let Some(client) = self.nodes[writer].client() else { return };
         let len = (self.segment_size().as_u64() / VALUES_OF_A_SEGMENT) as usize;

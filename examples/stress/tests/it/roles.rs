@@ -97,7 +97,7 @@ fn decode_may_come_first_and_finds_everything_right() {
 fn a_wrong_value_is_found() {
     let cluster = BlockingCluster::start(&[]);
     let prefill = start_role(&cluster, "prefill", &["--seed=5", "--wait=30s"]);
-    // A value of the right key and length that nobody derived from the seed.
+    // A value of the right key and length that was not derived from the seed.
     let replaced = async {
         let client = cluster.app().await;
         let key = "stress/5/100000/17";

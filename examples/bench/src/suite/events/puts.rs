@@ -126,7 +126,7 @@ impl Rates {
         Ok(rates)
     }
 
-    /// Which side goes first changes, too.
+    /// Returns the side of this turn: in each pair of turns the other one goes first.
     const fn side(turn: usize) -> usize {
         (turn + turn / 2) % 2
     }

@@ -27,7 +27,7 @@ const VALUE: u64 = 64 << 10;
 /// Time limit for the journal to catch up.
 const DURABLE: Duration = Duration::from_secs(120);
 
-/// Nobody waits for the journal here.
+/// No reply waits for the journal here.
 struct Nobody;
 
 impl JournalProgress for Nobody {

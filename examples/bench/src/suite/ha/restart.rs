@@ -53,7 +53,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
         return Err(BenchError::wrong("put", "the object is there already"));
     }
     runtime.block_on(book(&cluster.master_address(), keys))?;
-    // Nothing more is told of a journal by RPC.
+    // The state of a journal cannot be asked for by RPC.
     std::thread::sleep(DURABLE);
     cluster.kill_master()?;
     let started = Instant::now();

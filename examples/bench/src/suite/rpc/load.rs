@@ -24,7 +24,7 @@ const STORED: u64 = 50_000;
 /// The part of a running cluster's free room that is used, as a divisor: its own clients go on.
 const ROOM_SHARE: u64 = 10;
 
-/// Which bits of a key's family tell runs apart. The others tell callers apart, of
+/// The bits of a key's family that tell runs apart. The others tell callers apart, of
 /// which there may be a thousand with four thousand calls in flight each.
 const RUN_BITS: u32 = 0xff00_0000;
 

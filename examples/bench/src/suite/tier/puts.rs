@@ -68,8 +68,8 @@ impl Call {
 /// takes for long: files do not wait for each other, and what is measured is a put beside the
 /// writing of files. `paced` is the target's load: a put finds the file of the one before it
 /// written or under way. In a `burst`, as at the end of a request's prefill, all puts but the
-/// first do so. `saturated` puts without a pause, as nobody does for long: the client, the node and the files
-/// want more processors than there may be.
+/// first do so. `saturated` puts without a pause, as no application does for long: the client, the
+/// node and the files want more processors than there may be.
 const LOADS: [Load; 4] = [
     Load {
         name: "paced",

@@ -420,7 +420,7 @@ impl Remote {
 /// The rate and cost of many operations at a time.
 struct Together {
     gbps: f64,
-    /// Of both sides.
+    /// CPU seconds of both sides, for each gigabyte.
     cpu_s_per_gb: f64,
 }
 

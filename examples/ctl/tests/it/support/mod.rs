@@ -14,7 +14,7 @@ pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
 pub(crate) use masters::Cluster;
 pub(crate) use mc_testkit::free_port;
 
-/// Longer than anything here takes on a busy machine, shorter than anybody waits.
+/// Longer than anything here takes on a busy machine, and short enough for a failing test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Starts one of this workspace's programs without standard input.
