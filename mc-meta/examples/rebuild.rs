@@ -17,7 +17,7 @@ use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, RemoteKey, Segmen
 const OBJECT: u64 = 64 * 1024;
 const CLIENT: ClientId = ClientId::from_u128(1);
 
-/// What the records tell of.
+/// The size of the cluster that the records describe.
 #[derive(Clone, Copy)]
 struct Cluster {
     objects: u64,
@@ -196,8 +196,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// What this process has used of the processors, which says more than the clock where others
-/// use them too.
+/// Returns the processor time of this process, which tells more than the clock where other
+/// programs use the processors, too.
 fn processor_seconds() -> Result<f64, Box<dyn Error + Send + Sync>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // Behind the program's name, in hundredths of a second: see proc_pid_stat(5).

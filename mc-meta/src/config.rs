@@ -43,8 +43,8 @@ pub struct MasterConfig {
     /// How long a client may stay silent before its segments are suspended: what they
     /// hold cannot be read, and nothing is put there. Default 10 s.
     pub client_ttl: Duration,
-    /// How long suspended segments are kept for their client to come back with what
-    /// they hold, before they are given up. Default 10 minutes; zero gives them up at
+    /// How long suspended segments are kept for their client to come back with their
+    /// objects, before they are discarded. Default 10 minutes; zero discards them at
     /// once.
     pub client_return_timeout: Duration,
     /// How long an object stays after it was first read, for stores that hand each object
@@ -52,7 +52,7 @@ pub struct MasterConfig {
     /// comes back when the last lease has ended. Objects put with a pin stay. Default:
     /// none goes for being read.
     pub ttl_after_get: Option<Duration>,
-    /// Which objects are evicted first. Default: [`PolicyKind::Adaptive`].
+    /// The policy that decides which objects are evicted first. Default: [`PolicyKind::Adaptive`].
     pub eviction_policy: PolicyKind,
     /// The event from which the time of a soft pin is counted. Default: the last access.
     pub soft_pin_from: SoftPinFrom,

@@ -75,9 +75,9 @@ pub enum Effect<'a> {
         /// The object that is being written.
         object: ObjectView<'a>,
     },
-    /// A put was given up before its end. Its space may stay reserved for a while.
+    /// A put was revoked, discarded or preempted. Its space may stay reserved for a while.
     Abandoned {
-        /// Its key.
+        /// The key of the put.
         key: KeyRef<'a>,
         /// The put.
         generation: Generation,
@@ -94,11 +94,11 @@ pub enum Effect<'a> {
     },
     /// An object has other replicas than before. What remains may be readable or, while its
     /// file is being written, not. What remains of an object that lost replicas with a segment
-    /// may be told of later than the segment.
+    /// may be reported later than the segment.
     Changed {
         /// The object.
         object: ObjectView<'a>,
-        /// The kinds of replicas that could be read when the last effect told of it;
+        /// The kinds of replicas that could be read at the last effect about the object;
         /// [`readable_kinds`](ObjectView::readable_kinds) has those of now.
         before: ReplicaKinds,
     },
@@ -127,13 +127,13 @@ pub enum Effect<'a> {
     /// being written, that file belongs to no object now: the sink may have it deleted. A
     /// writer that comes too late with it is told, and deletes it itself.
     Removed {
-        /// Its key.
+        /// The key of the object that is gone.
         key: KeyRef<'a>,
-        /// Its put.
+        /// The put that the object came from.
         generation: Generation,
         /// Why.
         cause: Removal,
-        /// The kinds of replicas that could be read when the last effect told of it.
+        /// The kinds of replicas that could be read at the last effect about the object.
         before: ReplicaKinds,
         /// The object as it was, with what it still had.
         object: ObjectView<'a>,
@@ -155,7 +155,7 @@ pub enum Effect<'a> {
     Damaged {
         /// The object's key.
         key: KeyRef<'a>,
-        /// Its put.
+        /// The put that the object came from.
         generation: Generation,
         /// The replica.
         place: ReplicaPlace,
@@ -188,7 +188,7 @@ pub enum Effect<'a> {
     SegmentChanged {
         /// The segment.
         segment: &'a Segment,
-        /// Its status.
+        /// The segment's status from now on.
         status: SegmentStatus,
     },
     /// Clients could not reach a segment, and nothing is placed there until its node is heard

@@ -1,4 +1,4 @@
-//! Which objects go first.
+//! The order in which objects are evicted.
 //!
 //! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those whose soft
 //! pin has lapsed each in an order of last use of their own; all shards share these ([`common`]).
@@ -28,7 +28,7 @@ use crate::object::{Object, Queue};
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::slot::ObjectSlot;
 
-/// Which objects an eviction may take.
+/// The objects that an eviction may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Ordinary,
@@ -53,14 +53,14 @@ struct Aside {
     slot: ObjectSlot,
 }
 
-/// Accesses that are noted before the orders are told of them, at most. Moving one object in an
+/// Accesses that are buffered before they are applied to the orders, at most. Moving one object in an
 /// order touches three others somewhere in memory; many at a time, the processor waits
 /// for all of them at once. Measured at ten million objects: 1.6 × the gets. And the lock of the
 /// orders is taken once for all of them.
 const NOTED: usize = 64;
 
-/// Of so many objects one may be further ahead in its order than it should, because its use is noted
-/// and not told.
+/// One object of so many may be ahead of its place in the order, because its use is buffered
+/// and not applied.
 const PRECISION: usize = 16;
 
 /// The orders as one shard has them.
@@ -70,11 +70,11 @@ pub(crate) struct Order {
     /// The number of the shard.
     shard: u32,
     terms: Terms,
-    /// Accesses that the orders were not told of.
+    /// Accesses that are not applied to the orders yet.
     noted: Vec<Note>,
     /// How many there may be.
     most_noted: usize,
-    /// Whether they are those of a command on many keys, which will tell of them itself.
+    /// Whether they are those of a command on many keys, which applies them itself.
     is_collecting: bool,
     aside: Waiting,
     /// When the pins of the objects in [`Queue::Timed`] end.

@@ -62,7 +62,7 @@ pub struct Master {
     /// Segments that clients could not reach.
     pub(crate) suspicion: Mutex<Suspicion, { rank::SUSPICION }>,
     pub(crate) quotas: Arc<Quotas>,
-    /// Held while a policy is changed and told of.
+    /// Held while a policy is changed and its effect is emitted.
     pub(crate) policies: Mutex<(), { rank::POLICIES }>,
     pub(crate) counters: Counters,
     /// The orders of eviction of all shards.
@@ -84,7 +84,7 @@ pub struct Master {
     pub(crate) first_own: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
-    /// Which reads are over.
+    /// The reads that may still be under way.
     pub(crate) readers: Arc<Readers>,
     /// The search for room that was in vain last.
     pub(crate) hopeless: Mutex<Option<Hopeless>, { rank::HOPELESS }>,
@@ -111,7 +111,7 @@ pub(crate) struct ShardsMut<'a> {
     pub(crate) segments: &'a RwLock<SegmentTable, { rank::SEGMENTS }>,
 }
 
-/// Which attempt of a put it is.
+/// The kind of an attempt to put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
@@ -232,8 +232,8 @@ impl Master {
     }
 
     /// Evicts in the order of the caller's own policy: `build` is called once, and the policy is
-    /// told of the objects that are there, the coldest first. What is soft-pinned
-    /// and what is protected stays out of its hands.
+    /// given the objects that are there, the coldest first. Soft-pinned and protected objects
+    /// are not given to it.
     ///
     /// ```
     /// use mc_evict::PolicyKind;

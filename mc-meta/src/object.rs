@@ -34,7 +34,7 @@ pub(crate) enum Access {
     Reads { tells: bool },
 }
 
-/// Which order of eviction holds an object.
+/// The order of eviction that an object is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// None: it is not complete, or never evicted, or has nothing in memory.
@@ -111,7 +111,7 @@ pub(crate) struct Object {
     /// The part of its key's hash that its shard's index goes by.
     pub(crate) tag: u32,
     pub(crate) owner: OwnerSlot,
-    /// That of its only slice, if it has one.
+    /// The checksum of its only slice, if it has one.
     checksum: u32,
     /// Being written or readable.
     status: ReplicaStatus,
@@ -315,7 +315,7 @@ impl Object {
         }
     }
 
-    /// Which order of eviction holds it.
+    /// Returns the order of eviction that it is in.
     pub(crate) const fn queue(&self) -> Queue {
         self.queue
     }
@@ -470,7 +470,7 @@ impl Object {
         self.marks.set(Marks::FILE_CHARGED, yes);
     }
 
-    /// Charges a tenant for what is on disks and nobody is charged for.
+    /// Charges a tenant for the bytes on disks that are charged to no tenant.
     pub(crate) fn charge_disks(&mut self, tenant: TenantSlot) {
         if !self.local_disks().is_empty() {
             self.change_extra(|extra| {

@@ -57,7 +57,7 @@ const GAP: u64 = 1 << 44;
 ///   unless it was drained, being drained or being unmounted; that it still is, without the drain
 ///   job and with its whole grace. Those of clients that do not come back within
 ///   [`client_return_timeout`](MasterConfig::client_return_timeout), or
-///   [`client_ttl`](MasterConfig::client_ttl) if that is longer, are given up.
+///   [`client_ttl`](MasterConfig::client_ttl) if that is longer, are discarded.
 /// * Every object counts as read just now, since the former master may have granted a
 ///   lease right before its end, unless that [has told](Self::trust_leases) which are leased. The
 ///   order in which they were last used is kept as far as it is known: reads are not recorded.
@@ -308,7 +308,7 @@ impl Rebuild {
     /// leader was at work is consistent with the records behind it alone.
     ///
     /// Takes the time that [`finish`](Self::finish) takes otherwise, most of it on the `executor`'s
-    /// threads. When records contradict each other later, the rebuild goes on, and is not settled any
+    /// threads. When records contradict each other later, the rebuild continues, but is not settled any
     /// more; the next call settles it again, for which it is copied.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ pub enum Record {
     Removed {
         /// The object's key.
         key: ObjectKey,
-        /// Its put.
+        /// The put that the object came from.
         generation: Generation,
     },
     /// Space that belongs to no object must not be given out: a client may still be
@@ -127,7 +127,7 @@ pub type Locations = SmallVec<[Location; 1]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectRecord {
-    /// Its key.
+    /// The object's key.
     pub key: ObjectKey,
     /// The put that it comes from.
     pub generation: Generation,

@@ -64,7 +64,7 @@ pub(crate) struct ShardConfig {
     pub(crate) hasher: KeyHasher,
     pub(crate) books: Books,
     pub(crate) ttl_after_get: Option<Duration>,
-    /// Which reads are over.
+    /// The reads that may still be under way.
     pub(crate) readers: Arc<Readers>,
 }
 
@@ -209,7 +209,7 @@ impl Shard {
         self.order.assign(slot, tenant);
     }
 
-    /// Notes that the put of an object has ended, or its memory is given up.
+    /// Notes that the put of an object has ended, or its memory is released.
     fn close_put(&mut self, generation: Generation) {
         self.open.ended(generation);
     }
@@ -300,7 +300,7 @@ impl Shard {
     }
 
     /// The object with this key that still has anything. One that has lost its last
-    /// segment, or whose group was given up, is forgotten here, unless it is on a disk.
+    /// segment, or whose group was condemned, is forgotten here, unless it is on a disk.
     pub(crate) fn find_live(
         &mut self,
         key: HashedKey<'_>,
@@ -343,8 +343,8 @@ impl Shard {
         self.known_item(slot)
     }
 
-    /// Tells the eviction policy of the use of an object that is on disks alone: it is to learn from what it
-    /// has given up.
+    /// Reports the use of an object that is on disks alone to the eviction policy, which learns from
+    /// uses of evicted objects.
     pub(crate) fn used_below(&mut self, slot: ObjectSlot) {
         if self.order.uses_items() {
             let item = self.item(slot);
@@ -472,8 +472,8 @@ impl Shard {
         chain
     }
 
-    /// Grants a lease and makes the object one of those used last. False when it was
-    /// given up with its group a moment ago.
+    /// Grants a lease and makes the object one of those used last. False if its group was
+    /// condemned a moment ago.
     pub(crate) fn access(&mut self, slot: ObjectSlot, access: Access, now: Time) -> bool {
         let terms = &self.config.terms;
         let object = &mut self.objects[slot];

@@ -1,4 +1,4 @@
-//! Heartbeats are answered while half of a large cluster vanishes, comes back or is given up.
+//! Heartbeats are answered while half of a large cluster vanishes, comes back or is discarded.
 //!
 //! In a program of its own: tests beside it would hold up the threads whose times it measures.
 
@@ -64,7 +64,7 @@ fn longest_ping(master: &Master, now: Time, change: impl FnOnce()) -> Duration {
 }
 
 /// The longest ping while half of the segments are suspended, come back, and are suspended and
-/// given up.
+/// discarded.
 fn round() -> [Duration; 4] {
     let mut config = MasterConfig::default();
     config.client_ttl = Duration::from_secs(10);

@@ -292,7 +292,7 @@ impl Master {
     }
 
     /// A client is silent: no client reads from its segments until it is back. True when
-    /// some were given up at once.
+    /// some were discarded at once.
     fn suspend(
         &self,
         clients: &mut Clients,

@@ -50,9 +50,9 @@ impl Master {
         listed.tell_last();
     }
 
-    /// Tells the sinks that the list of [`list_leases`](Self::list_leases) does not hold any more: this
-    /// master goes on. Every command on a key depends on this, which is not to be acknowledged before
-    /// all masters that could take over know it.
+    /// Tells the sinks that the list of [`list_leases`](Self::list_leases) is no longer valid: this
+    /// master stays in service. Every command on a key depends on this, and is not to be
+    /// acknowledged before all masters that could take over know it.
     pub fn withdraw_leases(&self, now: Time) {
         if let Some(effects) = &self.effects {
             effects.begin_leases(now);

@@ -241,7 +241,7 @@ impl Master {
     /// already stays, and the object with it. What it was to replace can still be read.
     ///
     /// When no write of the put can arrive any more its space comes back at once, otherwise
-    /// when the [time of its grant](PutGrant::time_left) is over. A put that was given up
+    /// when the [time of its grant](PutGrant::time_left) is over. A put that was revoked
     /// while writes were possible can be revoked again when they are not, which gives its
     /// space back then; repeating that is harmless.
     ///
@@ -286,7 +286,7 @@ impl Master {
             Ok(_) => PutFinishError::NotOpen,
             Err(error) => error,
         };
-        // It may have been given up before.
+        // It may have been revoked or discarded before.
         if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Master {
         Putter { client, generation, is_genuine: self.is_genuine(generation, token) }
     }
 
-    /// Until when the space of an unfinished put is kept when it is given up now.
+    /// The time until which the space of an unfinished put is retained if the put ends now.
     fn kept_until(&self, shard: &Shard, slot: ObjectSlot, late: LateWrites) -> Option<Time> {
         let begun = shard.object(slot)?.begun_at()?;
         match late {

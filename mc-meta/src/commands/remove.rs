@@ -63,9 +63,9 @@ impl RemovalCounts {
 
 impl Master {
     /// Removes an object and takes its space back. `force` disregards a lease: no client finds
-    /// the object from now on, and those who read it may go on for as long as
-    /// [they were told](crate::ReplicaList::lease). Its space comes back when the last of them is
-    /// done, and at once when nobody reads it: [`exist`](Self::exist) is no read.
+    /// the object from now on, and readers may continue for as long as
+    /// [they were told](crate::ReplicaList::lease). Its space comes back when the last reader is
+    /// done, and at once when there is none: [`exist`](Self::exist) is no read.
     ///
     /// # Errors
     /// [`RemoveError`] when there is no object, or it may not go now.

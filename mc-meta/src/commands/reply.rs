@@ -73,11 +73,11 @@ pub struct Renewed {
 /// One replica, as an administrator sees it.
 #[derive(Clone, Debug)]
 pub struct ReplicaInfo {
-    /// Its state.
+    /// Whether it can be read.
     pub status: ReplicaStatus,
     /// The state of its space.
     pub buffer: BufferStatus,
-    /// Its place.
+    /// The segment and extent that hold it.
     pub placement: Placement,
 }
 
@@ -88,7 +88,7 @@ pub struct ObjectInfo {
     pub generation: Generation,
     /// The client that put it.
     pub owner: ClientId,
-    /// Its slices.
+    /// Lengths and checksums of its slices.
     pub slices: Slices,
     /// Its memory replicas in every state.
     pub replicas: Vec<ReplicaInfo>,

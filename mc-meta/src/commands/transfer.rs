@@ -194,7 +194,7 @@ impl Master {
         let due = self.config.grant_time().end(now);
         let (id, kind, source) = (grant.handle.id, route.kind, source.segment);
         let transfer = Transfer { id, kind, client, source, targets, due, hold: None };
-        // Its group may have been given up a moment ago.
+        // Its group may have been condemned a moment ago.
         if let Err(transfer) = shard.begin_transfer(slot, transfer, emit) {
             shard.give_back(tenant, transfer.targets);
             return Err(TransferError::NotFound);
@@ -246,7 +246,7 @@ impl Master {
                 shard.give_up_transfer(slot, emit);
                 Ok(())
             }
-            // It may have been given up before.
+            // It may have been revoked or cancelled before.
             Err(_)
                 if named.is_genuine && shard.revoked_again(named.client, named.id, late, emit) =>
             {
@@ -340,7 +340,7 @@ fn take_in(
 
 impl Shard {
     /// Opens a transfer of a complete object that has none; gives it back when the
-    /// object's group was given up.
+    /// object's group was condemned.
     fn begin_transfer(
         &mut self,
         slot: ObjectSlot,

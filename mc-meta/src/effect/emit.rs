@@ -158,7 +158,7 @@ fn entry_of(effect: &Effect<'_>) -> Option<usize> {
         Effect::SegmentMounted { segment }
         | Effect::SegmentGone { segment }
         | Effect::SegmentChanged { segment, .. } => Some(entry_of_segment(segment.spec().id)),
-        // A put, copy or move that begins or is given up changes nothing that can be read: what the key
+        // A put, copy or move that begins or fails changes nothing that can be read: what the key
         // had before stays, and its readers need not wait. A call that finds it in its way is refused, to
         // be made again, which is no promise. Other effects are not in a journal, or belong to no key.
         _ => None,

@@ -24,7 +24,7 @@ pub struct ObjectView<'a> {
 }
 
 impl<'a> ObjectView<'a> {
-    /// Its key.
+    /// Returns the object's key.
     #[must_use]
     pub fn key(&self) -> KeyRef<'a> {
         self.key
@@ -55,7 +55,7 @@ impl<'a> ObjectView<'a> {
         self.object.len()
     }
 
-    /// Its slices.
+    /// Returns the lengths and checksums of the object's slices.
     #[must_use]
     pub fn slices(&self) -> Slices {
         self.object.slices()

@@ -70,7 +70,7 @@ pub(crate) struct Evicted {
     pub(crate) cut_short: bool,
     /// Whether the coldest object alone does not make the room that is wanted.
     pub(crate) unfit: bool,
-    /// Members of groups that were given up, still to be taken out of their shards.
+    /// Members of condemned groups, still to be taken out of their shards.
     pub(crate) condemned: Vec<(Generation, Member)>,
 }
 

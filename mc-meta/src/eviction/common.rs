@@ -6,8 +6,8 @@
 //! at a time.
 //!
 //! What is in these orders is a hint. An object may enter one, by a command on many keys, after its
-//! shard was unlocked, and may have gone since; whoever takes the first of an order looks in its
-//! shard whether it belongs there.
+//! shard was unlocked, and may have gone since; the caller that takes the first of an order looks
+//! in its shard whether it belongs there.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,12 +22,12 @@ use crate::vocabulary::slot::ObjectSlot;
 pub(crate) enum List {
     /// Ordinary objects, in the order of the eviction policy.
     Main,
-    /// Those under a soft pin of the master's duration, by last use.
+    /// Objects under a soft pin of the master's duration, by last use.
     Pinned,
-    /// Those under a soft pin of a duration of their own, by last use. They compete with `Pinned` by
+    /// Objects under a soft pin of a duration of their own, by last use. They compete with `Pinned` by
     /// that.
     Timed,
-    /// Those whose soft pin has lapsed, by last use. They compete with `Main` by that.
+    /// Objects whose soft pin has lapsed, by last use. They compete with `Main` by that.
     Lapsed,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Fresh {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) own: [u64; 2],
-    /// Of the one that this one is of no use without.
+    /// The hash of the object without which this one is useless.
     pub(crate) parent: u64,
 }
 
@@ -173,7 +173,7 @@ impl Lists {
         self.list(list).remove(entry.0);
     }
 
-    /// The one that goes first.
+    /// The entry that is evicted first.
     pub(crate) fn first(&mut self, list: List) -> Option<Entry> {
         let mut first = None;
         self.list(list).evict(&mut |handle| {

@@ -13,13 +13,13 @@ use crate::eviction::Class;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::slot::ObjectSlot;
 
-/// Which of a tenant's lists an object is in.
+/// The list of its tenant that an object is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TenantList {
-    /// Those that the policy may offer of a class.
+    /// Objects that the policy may offer of a class.
     Ordinary,
     SoftPinned,
-    /// Those that have nothing in memory.
+    /// Objects without a replica in memory.
     Below,
 }
 
@@ -41,7 +41,7 @@ struct Entry {
     colder: ObjectSlot,
     hotter: ObjectSlot,
     tenant: TenantSlot,
-    /// Which of the tenant's lists it is in.
+    /// The list of its tenant that it is in.
     list: Option<TenantList>,
 }
 
@@ -58,7 +58,7 @@ struct Ends {
 /// The tenants of a shard's objects, and the order in which each tenant's are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct TenantOrder {
-    /// By slot.
+    /// Entries by slot.
     entries: Vec<Entry>,
     /// The ends of the lists that are not empty.
     lists: BTreeMap<(TenantSlot, TenantList), Ends>,

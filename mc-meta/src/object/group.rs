@@ -1,7 +1,7 @@
 //! Groups: objects that are evicted together or not at all.
 //!
 //! The members of a group lie in many shards, and no command locks two. So a group
-//! has a lease of its own, which each access to a member extends, and is given up by
+//! has a lease of its own, which each access to a member extends, and is evicted by
 //! condemning it: from that moment every member counts as gone, in whatever shard,
 //! and is taken out when it is next looked at or when its shard's turn comes.
 
@@ -18,7 +18,7 @@ use crate::vocabulary::slot::ObjectSlot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) shard: u32,
-    /// Known once the member has one; a group is not given up before.
+    /// Known once the member has one; a group is not condemned before.
     pub(crate) slot: ObjectSlot,
 }
 
@@ -67,7 +67,7 @@ impl Group {
         Some(Membership { group: Arc::clone(self), generation, shard, hold: Some(hold) })
     }
 
-    /// Keeps the group from being given up; `None` when it is gone already.
+    /// Keeps the group from being condemned; `None` when it is gone already.
     pub(crate) fn hold(self: &Arc<Self>) -> Option<Hold> {
         self.hold_in(&mut self.inner.lock())
     }
@@ -88,7 +88,7 @@ impl Group {
         !self.is_condemned()
     }
 
-    /// How many members would be given up now; `None` when one of them may not go.
+    /// The number of members to evict if the group is condemned now; `None` when one may not go.
     pub(crate) fn at_stake(&self, now: Time) -> Option<usize> {
         let inner = self.inner.lock();
         let may_go = inner.holds == 0 && now >= inner.lease_end;
@@ -121,7 +121,7 @@ impl Group {
     }
 }
 
-/// Keeps a group from being given up until it is dropped.
+/// Keeps a group from being condemned until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold(Arc<Group>);
 
@@ -199,7 +199,7 @@ pub(crate) fn join(
 ) -> Membership {
     loop {
         let group = groups.lock().named(name);
-        // None when it was given up since; the next one of the name is another.
+        // `None` if it was condemned meanwhile; the next one of the name is another.
         if let Some(membership) = group.join(generation, shard) {
             return membership;
         }

@@ -1,7 +1,7 @@
 //! Parts of objects that can be verified.
 //!
 //! A writer that sums a slice takes the running checksum at every [`CHECKPOINT`] bytes. A
-//! reader of a range widens it to the checkpoints around it, goes on from the checksum at
+//! reader of a range widens it to the checkpoints around it, continues from the checksum at
 //! the first one over the bytes in between, and must come to the one at the last.
 
 use core::ops::Range;

@@ -15,7 +15,7 @@ type Places = SmallVec<[(u32, u64); 2]>;
 /// The places of an object, taken together.
 enum Verdict {
     Good,
-    /// None of them is left.
+    /// No place is left.
     Lost,
     Unknown,
     OutOfRange,

@@ -14,7 +14,7 @@ use crate::space::segment::Segment;
 
 /// The claims to one segment.
 pub(crate) struct Plan {
-    /// Those of objects, part after part and in the order of their slots, then those of none.
+    /// Claims of objects, part after part and in the order of their slots, then those of no object.
     claims: Vec<Claim>,
     /// How many of them are each part's.
     by_part: Vec<usize>,

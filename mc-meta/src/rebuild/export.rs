@@ -134,8 +134,8 @@ impl Part {
         self.export(shard, slot, replicas, reserved)
     }
 
-    /// The object of a slot. One that has lost all of its places is there as long as space is reserved for
-    /// it, to which a client may still be writing: that it is kept for nobody else is told in the end.
+    /// The object of a slot. One that has lost all of its places is there as long as space is reserved
+    /// for it, to which a client may still be writing, so that no other object gets that space.
     fn export(
         &self,
         shard: &Shard,

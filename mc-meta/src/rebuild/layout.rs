@@ -108,8 +108,8 @@ impl Layout {
         claims.all(|next| self.agree(core::mem::replace(&mut last, next), next))
     }
 
-    /// Which claims of one segment, in the order of their offsets, are to be given up so
-    /// that all others can be there: of those that contradict each other the one with
+    /// The claims of one segment, in the order of their offsets, that are dropped so that all
+    /// others can be there: of those that contradict each other the one with
     /// the highest rank stays. Calls `loses` for each other one. O(n) when there is no
     /// contradiction, O(n log n) otherwise.
     pub(crate) fn settle<R: Ord>(

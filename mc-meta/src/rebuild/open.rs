@@ -106,7 +106,7 @@ impl Rebuild {
     /// Waits for the clients of the segments to return with them, and says how many segments there are.
     fn await_clients(&self, now: Time) -> u64 {
         let config = &self.master.config;
-        // Even where silent clients are given up at once these have to notice first
+        // Even where silent clients are discarded at once these have to notice first
         // that there is another master.
         let timeout = config.client_return_timeout.max(config.client_ttl);
         let segments: Vec<_> = self.master.segments.read().all().cloned().collect();

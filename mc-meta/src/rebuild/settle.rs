@@ -162,7 +162,7 @@ impl Rebuild {
         segments.iter().map(|mounted| number(mounted).unwrap_or(Mounting::MAX)).collect()
     }
 
-    /// The space that is kept, that which was reserved included.
+    /// The space that is kept, reserved space included.
     fn all_kept(&self, collected: &[Collected], segments: &[Mounted], layout: &Layout) -> Kept {
         let mut kept = Kept::new();
         let mut keep = |segment: u32, offset, len: u64| {

@@ -1,6 +1,6 @@
 //! A settled rebuild: its objects have their space while records still come.
 //!
-//! One record after the other is applied as what it tells of was done: space is taken from a
+//! Records are applied one after the other, in the order of the changes: space is taken from a
 //! segment's allocator where the record says, and given back when the object lets it go. So the
 //! master is there at every moment but for what time decides, and taking over costs a look at each
 //! object. Records of a healthy journal never contradict each other; when some do, the objects
@@ -158,7 +158,7 @@ impl Settled {
         Some(place)
     }
 
-    /// Keeps space: at once when it is nobody's, or else as soon as its object lets it go.
+    /// Keeps space: at once when it has no owner, or else as soon as its object lets it go.
     pub(crate) fn keep(&mut self, space: &Space, location: &Location) {
         let known = self.segments.get(&location.segment).zip(space.current(location.segment));
         let Some((segment, mounting)) = known else {
@@ -176,7 +176,7 @@ impl Settled {
         }
     }
 
-    /// Keeps space if it is nobody's, and says whether it was.
+    /// Keeps space if it has no owner; returns whether it was kept.
     pub(crate) fn keep_now(&mut self, space: &Space, location: &Location) -> bool {
         self.keep(space, location);
         let mounting = space.current(location.segment);
@@ -232,7 +232,7 @@ impl Settled {
     pub(crate) fn lose(&mut self, table: &mut SegmentTable, id: SegmentId) {
         if self.segments.remove(&id).is_some() {
             table.remove(id);
-            // What waits to be kept there is let go by nobody any more.
+            // No object is left to release the space that is kept there.
             self.kept.retain(|_, replica| replica.segment.spec().id != id);
         }
     }

@@ -114,7 +114,7 @@ pub(crate) struct Space {
     mountings: Vec<(SegmentId, MountingRecord)>,
     /// The last mounting of each segment that is not gone.
     current: HashMap<SegmentId, Mounting, FixedState>,
-    /// Mountings that records told of.
+    /// Number of mountings in the records.
     mounts: u64,
     /// Length, and for how long it is kept.
     pub(crate) kept: BTreeMap<(Mounting, u64), (u64, Duration)>,

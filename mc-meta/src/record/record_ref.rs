@@ -61,7 +61,7 @@ pub enum RecordRef<'a> {
     Removed {
         /// The object's key.
         key: KeyRef<'a>,
-        /// Its put.
+        /// The put that the object came from.
         generation: Generation,
     },
     /// See [`Record::SpaceKept`].

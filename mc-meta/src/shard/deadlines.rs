@@ -31,7 +31,7 @@ impl Shard {
             && let Some((begun, slot)) = self.oldest_open()
             && grants.end(begun) <= emit.now
         {
-            // One that lost its segments was not given up for its age.
+            // Counts puts that were too old, not those that lost their segments.
             self.totals.puts_discarded += u64::from(self.give_up_put(slot, None, emit));
             reclaimed += 1;
         }
@@ -102,7 +102,7 @@ impl Shard {
         self.sweep.is_some()
     }
 
-    /// Gives the space back that is read by nobody any more; at most `limit` times.
+    /// Releases space that no client reads any more; at most `limit` times.
     pub(crate) fn release_read(&mut self, quiet: Quiet, limit: usize, emit: Emit<'_>) -> usize {
         let mut released = 0;
         while released < limit

@@ -43,7 +43,7 @@ impl Shard {
         }
     }
 
-    /// Takes an object from a tier that nobody uses; false when it is not there or stays.
+    /// Drops an unused object from a tier; false when it is not there or stays.
     fn drop_from(&mut self, tier: TierBelow, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let object = self.get(slot);
         let is_busy = self.transfer(slot).is_some()

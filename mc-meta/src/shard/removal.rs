@@ -32,7 +32,7 @@ impl Shard {
             _ if matches!(cause, Removal::DiskLost | Removal::Damaged) => cause,
             (true, _) => cause,
             (false, true) => Removal::SegmentLost,
-            // Given up with its group.
+            // Evicted with its group.
             (false, false) => Removal::Evicted,
         };
         if !self.objects[slot].is_plain() {
@@ -151,7 +151,7 @@ impl Shard {
     }
 
     /// Forgets the replicas of an object whose segments or disks are gone, those in memory
-    /// when its group was given up, and the object when nothing is left; true when it
+    /// when its group was condemned, and the object when nothing is left; true when it
     /// stays.
     #[cold]
     pub(super) fn lose_dead(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
@@ -205,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// Notes that a client which has given up a put or transfer writes no more, or that it
+    /// Notes that a client which has revoked a put or transfer writes no more, or that it
     /// still may; returns false when none of its space is kept. The caller has seen proof
     /// that the client began it.
     pub(crate) fn revoked_again(

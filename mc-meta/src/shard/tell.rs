@@ -65,7 +65,7 @@ impl Shard {
         }
     }
 
-    /// Tells of memory or a file that was given up, of an unfinished object too.
+    /// Emits the loss of memory or a file, of an unfinished object too.
     pub(crate) fn emit_given_up(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if emit.wants_objects() && self.object(slot).is_some() {
             let before = self.get_mut(slot).tell_kinds();

@@ -16,11 +16,11 @@ pub(crate) struct Clients {
     leaving: BTreeMap<SegmentId, Leaving>,
     /// Ordered, so that what is due together is done in the same order every time.
     due: BTreeSet<(Time, Due)>,
-    /// Those that are away or gone and whose tasks are still theirs.
+    /// Clients that are away or gone and whose tasks are still theirs.
     pub(crate) left: Vec<ClientId>,
-    /// Those that have a local disk.
+    /// Clients that have a local disk.
     pub(crate) disks: BTreeSet<ClientId>,
-    /// Those whose disk is to be forgotten once the lock of the clients is free.
+    /// Clients whose disk is to be forgotten once the lock of the clients is free.
     pub(crate) disks_left: Vec<ClientId>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Due {
 struct Leaving {
     /// The end of the grace of its unmounting, whether or not its client is away meanwhile.
     unmount_at: Option<Time>,
-    /// When it is given up because its client is away. Its return cancels this.
+    /// When it is discarded because its client is away. The client's return cancels this.
     give_up_at: Option<Time>,
 }
 
@@ -143,12 +143,12 @@ impl Clients {
         self.reschedule(id, |leaving| leaving.unmount_at = Some(at));
     }
 
-    /// A segment's client is away, and the segment is given up at that time unless it is back.
+    /// Notes that a segment's client is away: the segment is discarded at `at` unless it is back.
     pub(crate) fn give_up_at(&mut self, id: SegmentId, at: Time) {
         self.reschedule(id, |leaving| leaving.give_up_at = Some(at));
     }
 
-    /// A segment is back: it is not given up.
+    /// Notes that a segment is back: it is not discarded.
     pub(crate) fn returned(&mut self, id: SegmentId) {
         self.reschedule(id, |leaving| leaving.give_up_at = None);
     }

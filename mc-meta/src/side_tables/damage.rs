@@ -101,7 +101,7 @@ pub struct ReplicaCheck {
 pub enum Verdict {
     /// The bytes are those that were put.
     Intact,
-    /// They are others.
+    /// The bytes differ from those that were put.
     Damaged,
     /// The client does not hold them.
     Unknown,

@@ -27,7 +27,7 @@ pub use job::{
 /// How often the move of an object is tried again that failed.
 pub(crate) const MAX_RETRIES: u32 = 3;
 
-/// Objects of one job whose moves may have failed before it is given up as a whole.
+/// Objects of one job whose moves may have failed before the whole job fails.
 pub(crate) const MAX_TROUBLED: usize = 1024;
 
 /// How long a job waits before it looks again at what it could not move.
@@ -74,7 +74,7 @@ pub(crate) struct Pass {
     pub(crate) cursor: Cursor,
     /// Moves begun.
     pub(crate) begun: u64,
-    /// Those of them that did not come to a good end.
+    /// Begun moves that failed.
     pub(crate) troubled: u64,
     pub(crate) blocked: u64,
     /// Objects whose moves failed too often.

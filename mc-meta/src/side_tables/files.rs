@@ -55,7 +55,7 @@ pub struct FileJobs {
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same.
     pub renews: bool,
-    /// Which file system the files are on: that of the most clients, or else the older one.
+    /// The file system that the files are on: that of the most clients, or else the older one.
     pub storage: Option<DiskId>,
 }
 
@@ -65,7 +65,7 @@ pub struct FileJobs {
 pub struct FileSystemState {
     /// Whether it has compared all files since it was told to.
     pub is_compared: bool,
-    /// Whether it could tell of each file of that comparison whose it is, so that a file that it has not
+    /// Whether it knew the object of each file of that comparison, so that a file that it has not
     /// reported is not there.
     pub is_whole: bool,
     /// Whether the file system is fuller than it should be.
@@ -113,8 +113,8 @@ impl FileSystemState {
         Self { storage, ..self }
     }
 
-    /// The state while the client goes on with what it was handed: nothing more is handed out, and it has a
-    /// minute more for each. To be said at least twice a minute.
+    /// The state while the client works on the files it was handed: no more are handed out, and it
+    /// has a minute more for each. To be said at least twice a minute.
     #[must_use]
     pub const fn busy(self, yes: bool) -> Self {
         Self { is_busy: yes, ..self }
@@ -144,11 +144,11 @@ pub(crate) struct Files {
 #[derive(Debug)]
 struct Upkeep {
     dead: VecDeque<DiskJob>,
-    /// Which file system clients have found, and when they have said so last.
+    /// The file systems that clients have found, and when they reported it last.
     found: BTreeMap<ClientId, (DiskId, Time)>,
     /// When they are counted again, if none has found another one before.
     count_at: Time,
-    /// Which file system the files are on.
+    /// The file system that the files are on.
     storage: Option<DiskId>,
     /// The deletions handed to clients that report their end, with the time until which they have to.
     handed: BTreeMap<ClientId, (Time, Vec<DiskJob>)>,
@@ -397,7 +397,7 @@ impl Files {
         (FileJobs { delete, compare, evict, ..known }, settles)
     }
 
-    /// Notes that a client goes on with a comparison.
+    /// Notes that a client continues a comparison.
     pub(crate) fn comparing(&self, client: ClientId, now: Time) {
         let mut upkeep = self.upkeep.lock();
         if Turn::is_of(upkeep.comparing, client) {

@@ -15,7 +15,7 @@ const REMEMBERED: usize = 256;
 pub struct KeyEvent {
     /// The time since then.
     pub ago: Duration,
-    /// Its kind.
+    /// The event, with its data.
     pub kind: KeyEventKind,
 }
 
@@ -25,7 +25,7 @@ pub struct KeyEvent {
 pub enum KeyEventKind {
     /// An object of this key is gone.
     Removed {
-        /// Its put.
+        /// The put that the object came from.
         generation: Generation,
         /// Why.
         cause: Removal,

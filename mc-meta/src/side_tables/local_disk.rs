@@ -28,7 +28,7 @@ pub enum OffloadFilter {
     /// All.
     #[default]
     All,
-    /// Those that were used since their put: read, or asked for with
+    /// Objects that were used since their put: read, or asked for with
     /// [`exist`](crate::Master::exist). A longest prefix and a repeated put are no uses: a read
     /// follows where the bytes are wanted. When puts end, none has been: an object is written after its
     /// first use then. One that would be evicted and has not been used is evicted without a copy. After
@@ -138,7 +138,7 @@ struct Dead {
 /// command takes.
 #[derive(Debug)]
 pub(crate) struct LocalDisks {
-    /// None when there are no local disks.
+    /// `None` when there are no local disks.
     pub(crate) config: Option<LocalDiskConfig>,
     pub(crate) promotes: bool,
     pub(crate) book: Mutex<Book, { rank::DISKS }>,
@@ -146,7 +146,7 @@ pub(crate) struct LocalDisks {
 
 #[derive(Debug)]
 pub(crate) struct Book {
-    /// Those that are not gone.
+    /// Disks that are not gone.
     known: BTreeMap<DiskId, Arc<LocalDisk>>,
     mounted: BTreeMap<ClientId, Arc<LocalDisk>>,
     /// When those that are away are forgotten.
@@ -328,7 +328,7 @@ impl Book {
     }
 
     /// Returns whether a client's disk has something to do, or has to be mounted again, or will soon have
-    /// something to do: there were more puts than this client was told of last.
+    /// something to do: there were more puts than at this client's last heartbeat.
     pub(crate) fn has_work(&mut self, client: ClientId, puts: u64) -> bool {
         let is_busy = self.offloads.note_puts(client, puts);
         is_busy

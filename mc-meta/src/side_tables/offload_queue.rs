@@ -67,7 +67,7 @@ pub struct DiskJob {
 pub struct DiskUsage {
     /// Whether the client takes objects to write.
     pub enabled: bool,
-    /// Bytes of the objects written to it and not given up since.
+    /// Bytes of the objects written to it and not dropped since.
     pub used: u64,
     /// Bytes that it can hold, as its client says; zero before it does.
     pub capacity: u64,
@@ -99,8 +99,8 @@ struct Disk {
     capacity: u64,
     /// Whether its client is to be told to wipe it.
     wipe: bool,
-    /// Since when its client has had something to write and has neither asked for it nor told what it
-    /// wrote. What is given up meanwhile, because it takes too long, changes nothing.
+    /// Since when its client has had objects to write and has neither fetched them nor reported any as
+    /// written. Writes that time out meanwhile do not change it.
     owing: Option<Time>,
     /// Puts that there had been when its client was heard of last.
     puts: u64,
@@ -109,9 +109,9 @@ struct Disk {
     /// Objects that it could not write once.
     failed: BTreeSet<Generation>,
     pending: BTreeMap<Generation, Pending>,
-    /// Those of `pending` that are not fetched yet, in the order of their arrival.
+    /// Objects of `pending` that are not fetched yet, in the order of their arrival.
     queue: BTreeMap<u64, Generation>,
-    /// Those that are, with the time when they were.
+    /// Fetched objects of `pending`, with the time when they were fetched.
     fetched: BTreeSet<(Time, Generation)>,
 }
 

@@ -42,12 +42,12 @@ impl OpenFiles {
 }
 
 impl SideTable for OpenFiles {
-    /// They are found by their generations.
+    /// False: open files are found by their generations.
     fn has(&self, _: ObjectSlot) -> bool {
         false
     }
 
-    /// Also for an object that stays without its file.
+    /// Closes the file, also of an object that stays without it.
     fn forget(&mut self, Leaving { object, tenant, books, .. }: Leaving<'_>) {
         match object.file() {
             FileState::None => return,

@@ -20,7 +20,7 @@ use crate::vocabulary::metrics::Totals;
 #[cfg(test)]
 mod tests;
 
-/// Tries of a candidate before it is given up, and how long it is tried.
+/// Tries of a candidate before it is dropped, and how long it is tried.
 const MAX_TRIES: u32 = 8;
 const CANDIDATE_LIFE: Duration = Duration::from_secs(60);
 
@@ -120,7 +120,7 @@ pub(crate) struct Promotions {
     sketch: FrequencySketch<4096>,
     seed: u64,
     known: BTreeMap<Generation, Promotion>,
-    /// Those of `known` that are candidates; the others are tasks.
+    /// Number of candidates in `known`; the others are tasks.
     candidates: usize,
     /// Tasks that are not fetched yet, by client in the order of their arrival.
     queues: BTreeMap<(ClientId, u64), Generation>,
@@ -152,7 +152,7 @@ struct Waiting {
 struct Promotion {
     job: DiskJob,
     owner: ClientId,
-    /// Of a candidate, when it is tried again; of a task, when its time is up.
+    /// The time when a candidate is tried again, or a task expires.
     timer: TimerKey,
     stage: Stage,
 }

@@ -1,10 +1,10 @@
-//! Which reads are over, as their clients say.
+//! Reads that are over, as their clients report them.
 //!
 //! A read may use an object's memory for a while after the object was removed or replaced, so that
 //! space cannot be given to others. Most reads are over long before that while is. A client that
 //! counts its reads, and says with its calls how many it has begun and how many of the first are
-//! over, gives the space of all objects back that nobody else reads, without naming any of them:
-//! what was last read before the oldest read that may still be under way, is read by nobody. It is
+//! over, gives the space of all objects back that no other client reads, without naming any of them:
+//! space that was last read before the oldest read that may still be under way has no reader. It is
 //! how epochs free memory in concurrent programs (K. Fraser, *Practical lock-freedom*, 2004, 5.2.3);
 //! an epoch is a time of the master here, and a thread a client.
 //!
@@ -71,22 +71,22 @@ struct Mark {
     told: Time,
 }
 
-/// Which space is read by nobody.
+/// The space that has no reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quiet {
-    /// That of objects that were last read before this time; of all, when it is `None`,
+    /// Only space whose object was last read before this time; `None`: at any time.
     before: Option<Time>,
-    /// and was kept before so many others were.
+    /// Only space with a number below this one.
     keeps: u64,
 }
 
 impl Quiet {
-    /// Returns whether space may be read by nobody whose object was last read then.
+    /// Returns whether space of an object that was last read then may have no reader.
     pub(crate) fn reaches(self, read: Time) -> bool {
         self.before.is_none_or(|before| read < before)
     }
 
-    /// Returns whether the space with this number is read by nobody whose object was last read then.
+    /// Returns whether the space with this number, of an object last read then, has no reader.
     pub(crate) fn includes(self, number: u64, read: Time) -> bool {
         number < self.keeps && self.reaches(read)
     }
@@ -160,13 +160,13 @@ impl Readers {
         self.oldest_kept.fetch_min(read.as_millis(), Ordering::Relaxed);
     }
 
-    /// Returns which space is read by nobody, if that may be any that is kept.
+    /// Returns which space has no reader, if that may be any that is kept.
     pub(crate) fn quiet(&self, now: Time) -> Option<Quiet> {
         let oldest = self.oldest_kept.load(Ordering::Relaxed);
         if oldest == u64::MAX {
             return None;
         }
-        // Whoever reads what is kept later may begin after its part was looked at below.
+        // A reader of space that is kept later may begin after its part was looked at below.
         let keeps = self.keeps.load(Ordering::Acquire);
         let parts = self.parts.iter().filter_map(|part| {
             let mut part = part.lock();
@@ -218,7 +218,7 @@ impl Reader {
 
     /// When the oldest read began that may be under way.
     fn oldest(&mut self, now: Time, longest: Duration) -> Option<Time> {
-        // Only the last mark is told of again, so that the first is over first.
+        // A renewal moves only the last mark, so that marks expire in their order.
         while self.marks.front().is_some_and(|mark| mark.told + longest <= now) {
             self.marks.pop_front();
         }
@@ -240,7 +240,7 @@ mod tests {
         ReadProgress { reader, begun, over }
     }
 
-    /// Whether what was kept now, last read then, is read by nobody.
+    /// Whether space that is retained now, and was last read then, has no reader.
     fn is_quiet(readers: &Readers, now: Time, read: Time) -> bool {
         let number = readers.keep(read);
         readers.quiet(now).is_some_and(|quiet| quiet.includes(number, read))
@@ -333,7 +333,7 @@ mod tests {
         readers.note(&said(2, 8, 7));
         assert!(!is_quiet(&readers, at(300), at(200)));
         readers.note(&said(2, 8, 8));
-        // What arrives after its client gave it up is read by nobody.
+        // A read that arrives after its client has ended it does not count.
         assert!(readers.begin(at(103), &said(1, 3, 3)));
         assert!(is_quiet(&readers, at(103), at(103)));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::side_tables::hook::{Leaving, SideTable};
 use crate::vocabulary::slot::ObjectSlot;
 
-/// Which objects of one shard are to replace which, once they are written.
+/// The new values of one shard that replace objects once they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Replacements {
     by_old: BTreeMap<ObjectSlot, ObjectSlot>,

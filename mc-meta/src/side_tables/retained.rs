@@ -59,10 +59,10 @@ pub(crate) struct LastRead {
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     spaces: BTreeMap<(Time, GrantId), RetainedSpace>,
-    /// When the space of those comes back that their writers have given up while writes
+    /// When space is released whose writers revoked their grants while writes
     /// were possible.
     late: BTreeMap<GrantId, Time>,
-    /// Those that are kept for readers who say when they are done, by when they were last read.
+    /// Spaces that are kept for readers who report the end of their reads, by the time of the last read.
     read: BTreeSet<(Time, u64, Time, GrantId)>,
 }
 
@@ -92,7 +92,7 @@ impl Retained {
         }
     }
 
-    /// Takes out space that is read by nobody.
+    /// Takes out space that has no reader.
     pub(crate) fn pop_quiet(&mut self, quiet: Quiet) -> Option<RetainedSpace> {
         let is_quiet =
             |(read, number, ..): &&(Time, u64, Time, GrantId)| quiet.includes(*number, *read);

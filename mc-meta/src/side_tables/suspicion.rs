@@ -8,7 +8,7 @@
 //! says, takes nothing from a node whose heartbeat is on time, and the last segment that takes
 //! new objects is never taken away. A node that finds its own data path dead says so with
 //! its heartbeat, and is believed at once. One that has never reached itself may be at an address
-//! that nobody reaches: there, one reporter is believed for a minute, whatever the heartbeat.
+//! that no client reaches: there, one reporter is believed for a minute, whatever the heartbeat.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@
 //!   back when the object's lease is over, since a client may be reading there;
 //! * revoked by its client: the targets' space comes back at once if no write can arrive
 //!   there any more, otherwise when the transfer's time is up or the client says so;
-//! * given up `put_start_release_timeout` after it began, as unfinished puts are;
+//! * cancelled `put_start_release_timeout` after it began, as unfinished puts are discarded;
 //! * with the object, when that loses the last place that holds it, is replaced, or has
 //!   been kept as long as it should: the targets' space comes back when the transfer's
 //!   time is up, since its client may still be writing.
@@ -84,7 +84,7 @@ pub struct TransferInfo {
     pub source: Arc<Segment>,
     /// The space that it writes to.
     pub targets: Placements,
-    /// The time at which it is given up.
+    /// The time at which it is cancelled.
     pub due: Time,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Transfer {
     pub(crate) source: Arc<Segment>,
     pub(crate) targets: Replicas,
     pub(crate) due: Time,
-    /// Keeps the object's group from being given up.
+    /// Keeps the object's group from being condemned.
     pub(crate) hold: Option<Hold>,
 }
 

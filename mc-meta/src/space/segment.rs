@@ -318,7 +318,7 @@ pub(crate) struct Purpose {
 }
 
 impl Purpose {
-    /// That of a segment that has just been mounted.
+    /// The purpose of a segment that has just been mounted.
     pub(crate) const NEW: Self = Self { status: SegmentStatus::Ok, grace: None };
 
     /// Returns the service that a record of the segment names; `None` when it names none.
@@ -383,7 +383,7 @@ pub struct SegmentInfo {
     pub spec: SegmentSpec,
     /// The client.
     pub client: ClientId,
-    /// Its status.
+    /// Whether the segment serves reads and takes new objects.
     pub status: SegmentStatus,
     /// Whether clients could not reach it since its client was last heard of: nothing new is
     /// put there.

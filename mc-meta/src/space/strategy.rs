@@ -17,11 +17,11 @@ pub enum AllocationStrategy {
     Random,
     /// One after the other.
     RoundRobin,
-    /// Of a random sample, the one with the highest part of its bytes free.
+    /// The segment of a random sample with the highest part of its bytes free.
     FreeRatioFirst,
-    /// Of a random sample, the one with the largest free region.
+    /// The segment of a random sample with the largest free region.
     LeastFragmented,
-    /// Those on the writer's host, then any. The host is that of the segments that the
+    /// The segments on the writer's host, then any. The host is that of the segments that the
     /// writer itself contributes; a writer without segments has no near ones.
     LocalFirst,
 }

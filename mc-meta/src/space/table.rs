@@ -22,7 +22,7 @@ pub(crate) struct SegmentTable {
     pools: [MediumPool; MediaType::ALL.len()],
     /// Where each of them is.
     positions: HashMap<SegmentId, Position>,
-    /// Those that take no new objects.
+    /// Segments that take no new objects.
     parked: BTreeMap<SegmentId, Arc<Segment>>,
     by_name: HashMap<Box<str>, SegmentId>,
     /// The segments of each client, in the order in which they were mounted.

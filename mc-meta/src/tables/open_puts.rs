@@ -30,7 +30,7 @@ pub(crate) struct OpenPuts<Id = Generation> {
 #[derive(Clone, Copy, Debug)]
 struct Entry<Id> {
     id: Id,
-    /// None in a hole.
+    /// `None` in a hole.
     slot: Option<ObjectSlot>,
 }
 

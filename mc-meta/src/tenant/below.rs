@@ -35,7 +35,7 @@ pub struct TierUsage {
 }
 
 impl TierUsage {
-    /// That of a tenant without a quota that has nothing there.
+    /// The usage of a tenant without a quota that has nothing there.
     pub const NONE: Self = Self { limit: UNLIMITED, bytes: 0, refused: 0 };
 
     /// The quota.

@@ -149,7 +149,7 @@ impl Ledger {
         let Some(account) = account.filter(|account| account.has_policy()) else {
             return Err(PolicyError::NotRegistered { tenant: tenant.clone() });
         };
-        // With a default quota the tenant goes on under that one.
+        // With a default quota the tenant continues under that one.
         if self.default == 0 && !account.is_empty() {
             return Err(PolicyError::NotEmpty {
                 tenant: tenant.clone(),

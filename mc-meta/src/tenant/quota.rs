@@ -322,7 +322,7 @@ pub struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// The one that costs nothing, while there are no tenants.
+    /// A charge that costs nothing, while there are no tenants.
     pub(crate) const fn free() -> Self {
         Self { ledger: None, slot: TenantSlot::DEFAULT, bytes: 0, objects: 0 }
     }

@@ -46,7 +46,7 @@ pub(crate) struct HashedKey<'a> {
 }
 
 impl HashedKey<'_> {
-    /// Which of `shards` holds the key. The hash tables inside a shard use the
+    /// Returns the one of `shards` that holds the key. The hash tables inside a shard use the
     /// lowest and the highest bits, so the choice is made by those between.
     pub(crate) const fn shard(self, shards: usize) -> usize {
         let middle = (self.hash >> 20) & 0xffff_ffff;

@@ -11,20 +11,20 @@ use core::ops::{Deref, DerefMut};
 /// The order of the locks. A command holds one shard at most, and none while it holds the clients.
 pub(crate) mod rank {
     pub(crate) const DRAIN_JOBS: u8 = 0;
-    /// Held while a tenant's quota is changed and told of.
+    /// Held while a tenant's quota is changed and its effect is emitted.
     pub(crate) const POLICIES: u8 = 1;
     pub(crate) const CLIENTS: u8 = 2;
     pub(crate) const SHARD: u8 = 3;
     pub(crate) const SEGMENTS: u8 = 4;
     pub(crate) const DAMAGE: u8 = 5;
     pub(crate) const SUSPICION: u8 = 6;
-    /// That of one segment.
+    /// The allocator of one segment.
     pub(crate) const ALLOCATOR: u8 = 7;
     pub(crate) const GROUPS: u8 = 8;
     pub(crate) const GROUP: u8 = 9;
     pub(crate) const HOPELESS: u8 = 10;
     pub(crate) const TASKS: u8 = 11;
-    /// Those of the clients' own disks.
+    /// The clients' own disks.
     pub(crate) const DISKS: u8 = 12;
     /// The work for the shared tier.
     pub(crate) const FILES: u8 = 13;
@@ -32,11 +32,11 @@ pub(crate) mod rank {
     pub(crate) const ACCOUNTS: u8 = 14;
     /// The orders of eviction.
     pub(crate) const ORDER: u8 = 15;
-    /// The order of effects; locked for as long as the sinks are told of one.
+    /// The order of effects; locked for as long as an effect is handed to the sinks.
     pub(crate) const EFFECTS: u8 = 16;
-    /// Which reads are over.
+    /// The reads that may still be under way.
     pub(crate) const READERS: u8 = 17;
-    /// Which puts share files.
+    /// The puts that share files.
     pub(crate) const RUNS: u8 = 18;
     /// How one client's own disk can be reached.
     pub(crate) const MOUNT: u8 = 19;

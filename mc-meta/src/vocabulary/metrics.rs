@@ -42,7 +42,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Whether it is a counter.
     pub kind: MetricKind,
-    /// Its unit.
+    /// The unit of its value.
     pub unit: MetricUnit,
     /// Its name for Prometheus; `None` when the metrics page does not have it as it is.
     pub prometheus: Option<&'static str>,

@@ -81,8 +81,8 @@ impl Pattern {
             .is_some()
     }
 
-    /// The text that every matching key begins with, when the pattern is anchored with
-    /// `^` and goes on with a literal.
+    /// The text that every matching key begins with, when the pattern begins with `^` and a
+    /// literal.
     #[must_use]
     pub fn literal_prefix(&self) -> Option<&str> {
         self.prefix.as_deref()

@@ -311,7 +311,7 @@ pub struct RangeRead<'a> {
 
 /// The smallest part of an object that contains a range and that a reader can verify.
 ///
-/// The reader reads the whole span. In the slice that contains `start` it goes on from
+/// The reader reads the whole span. In the slice that contains `start` it continues from
 /// `head` over the span's bytes; in the slice that contains the byte before `end`, which
 /// may be the same, the result must be `tail`; the slices before that one must have their
 /// own checksums.
@@ -334,8 +334,8 @@ pub struct VerifiedSpan {
 pub struct Beat {
     /// Its own check finds its data path dead.
     pub is_cut_off: bool,
-    /// Whether it has never had an answer from itself at the address that peers are told: the address may
-    /// be one that only others can reach, or one that nobody reaches.
+    /// Whether it has never had an answer from itself at its advertised address, which may be
+    /// one that only others can reach, or no client.
     pub is_unproven: bool,
     /// The segments that it takes for mounted, without those that are being unmounted; 0 if it does not
     /// say.

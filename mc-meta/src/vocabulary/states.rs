@@ -15,7 +15,7 @@ pub enum ReplicaStatus {
     Processing = 2,
     /// Readable.
     Complete = 3,
-    /// Given up; its space goes back.
+    /// Removed, evicted or revoked; its space is released.
     Removed = 4,
     /// Writing it failed.
     Failed = 5,

@@ -97,7 +97,7 @@ fn name_of(slot: u64) -> String {
     format!("segment-{slot}")
 }
 
-/// The state as the effects tell of it.
+/// The state according to the effects.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<Told>>);
 

@@ -16,8 +16,8 @@ const SEGMENT: u64 = 256 << 20;
 const KEYS: u64 = 40_000;
 const REQUESTS: u64 = 150_000;
 
-/// Of 1,000 objects 800 of 64 KiB, 150 of 512 KiB, 49 of 2 MiB and one of 32 MiB: 256 KiB each on
-/// average.
+/// Sizes of 1,000 objects: 800 of 64 KiB, 150 of 512 KiB, 49 of 2 MiB and one of 32 MiB, 256 KiB
+/// each on average.
 fn mixed(key: u64) -> u64 {
     match SplitMix64::mix(key ^ 0x5eed) % 1000 {
         0..800 => 64 * KIB,

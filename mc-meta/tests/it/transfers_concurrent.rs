@@ -71,7 +71,7 @@ fn work(master: &Master, now: Time, client: ClientId) {
     }
 }
 
-/// What a thread has begun to copy and move, and may never end.
+/// Copies and moves that a thread has begun, and may never end.
 type Begun = Vec<(ObjectKey, TransferHandle)>;
 
 fn step(master: &Master, now: Time, me: ClientId, random: &mut fastrand::Rng, begun: &mut Begun) {
@@ -152,7 +152,7 @@ fn nothing_is_lost_between_threads() {
     for thread in threads.collect::<Vec<_>>() {
         thread.join().unwrap();
     }
-    // Whatever is open is given up in the end, and then everything can be removed.
+    // Open transfers are cancelled in the end, and then everything can be removed.
     let end = Time::from_millis(clock.load(Ordering::Relaxed)) + Duration::from_secs(10_000);
     for job in master.list_drain_jobs() {
         let _ = master.cancel_drain_job(end, job.id);

@@ -258,7 +258,7 @@ impl Master {
         outcome
     }
 
-    /// Takes out the members of the groups that were given up.
+    /// Takes out the members of condemned groups.
     pub(crate) fn evict_condemned(&self, now: Time, outcome: &mut Evicted) {
         for (generation, member) in core::mem::take(&mut outcome.condemned) {
             let Some(shard) = self.shards().get(member.shard as usize) else { continue };

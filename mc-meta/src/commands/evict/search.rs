@@ -37,7 +37,7 @@ const LITTLE: usize = 1 << 11;
 /// one looked for.
 const ENOUGH: usize = 1 << 14;
 
-/// Neighbours looked at before the search for any run is given up.
+/// Neighbours looked at before the search for any run ends without a result.
 const MOST: usize = 1 << 17;
 
 /// Objects that wait for a disk and are dropped at a time, at most.
@@ -46,7 +46,7 @@ const DROPPED: usize = 64;
 /// Neighbours seen under one hold of an allocator's lock.
 const CHUNK: usize = 256;
 
-/// Which objects may be part of a run.
+/// The condition under which an object may be part of a run.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     now: Time,

@@ -124,7 +124,7 @@ impl Shard {
         }
     }
 
-    /// Takes out a member of a group that was given up.
+    /// Takes out a member of a condemned group.
     pub(crate) fn evict_group_member(
         &mut self,
         generation: Generation,

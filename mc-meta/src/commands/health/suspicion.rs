@@ -112,7 +112,7 @@ impl Master {
     }
 
     /// Keeps the doubts of others about a node that has never reached itself, for a while: its
-    /// heartbeat shows that it lives, not that anybody reaches it.
+    /// heartbeat shows that it lives, not that clients reach it.
     pub(crate) fn keep_doubts(&self, client: ClientId, now: Time) {
         let over: Vec<SegmentId> = {
             let table = self.segments.read();

@@ -34,10 +34,10 @@ impl Master {
     /// evicting, and the old value is as long as the new one, has no more replicas than
     /// are asked for, lies only where this put may, is under no lease and not being
     /// copied or moved, is the new one written in its place: then no client can read the key
-    /// until the end, and the value is lost when the upsert is given up. Otherwise room is
+    /// until the end, and the value is lost when the upsert fails. Otherwise room is
     /// made as for a put, and the old value may be among what is evicted.
     ///
-    /// An unfinished put or upsert of the key, of any client, is given up at once, and
+    /// An unfinished put or upsert of the key, of any client, is preempted at once, and
     /// its space kept until its time-out because its writer may still be writing. A value whose
     /// holders are all away is replaced as one that can be read is: when the upsert ends.
     ///
@@ -165,7 +165,7 @@ impl Master {
     }
 
     /// The slot of the value that can be read or whose holders are away, and nothing else of this
-    /// key: unfinished puts are given up.
+    /// key: unfinished puts are preempted.
     fn old_value(
         &self,
         shard: &mut Shard,
@@ -255,7 +255,7 @@ struct Space<'a> {
 }
 
 impl Shard {
-    /// Which of the puts of a key a client means: the object in `slot`, or its
+    /// Returns the put of a key that a client means: the object in `slot`, or its
     /// replacement.
     pub(crate) fn put_meant(
         &mut self,
@@ -306,7 +306,7 @@ impl Shard {
         begun.hard_pin |= object.is_hard_pinned();
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {
-            // No when it was given up since: then the new value is alone.
+            // `None` if the group was condemned meanwhile: then the new value is in no group.
             let number = self.config().number;
             begun.group = object.group().and_then(|group| group.join(begun.generation, number));
         }

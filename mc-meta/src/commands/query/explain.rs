@@ -48,9 +48,9 @@ pub enum EvictionBlocker {
     HardPin,
     /// The object is being copied or moved.
     Transfer {
-        /// Which of them.
+        /// Whether it is copied or moved.
         kind: TransferKind,
-        /// How long until that is given up.
+        /// The time until it is cancelled.
         remaining: Duration,
     },
     /// Another object of its group is under lease.

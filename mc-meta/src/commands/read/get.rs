@@ -175,7 +175,7 @@ impl Master {
     /// object is looked at: the processor then waits for many places in memory at a time.
     ///
     /// Lists of keys are mostly those of the blocks of a prompt, in which each is of no use without
-    /// those before it. So the orders are told of the last of a list first: it is used less lately than
+    /// those before it. So the last access of a list is applied first: that key is used less lately than
     /// those that it needs, and evicted before them.
     fn look_up<'k, I, T>(
         &self,
@@ -288,8 +288,8 @@ impl Shard {
         self.totals_mut().asked(exists)
     }
 
-    /// Returns the places of an object that can be read, under a lease. None when it was
-    /// given up with its group a moment ago.
+    /// Returns the places of an object that can be read, under a lease; `None` if its group was
+    /// condemned a moment ago.
     pub(crate) fn read(
         &mut self,
         slot: ObjectSlot,

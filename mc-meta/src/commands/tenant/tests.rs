@@ -441,7 +441,7 @@ impl Cluster {
                 *in_files += if object.file() == FileState::None { 0 } else { object.len() };
             }
             for kept in shard.retained().range(..).map(|(_, space)| space) {
-                // After a restart it is nobody's.
+                // After a restart it has no owner.
                 let Some(slot) = kept.tenant else { continue };
                 counts.entry(names[&slot].clone()).or_default()[0] += kept.replicas.bytes();
             }

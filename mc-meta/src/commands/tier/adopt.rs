@@ -115,7 +115,7 @@ impl Master {
     /// Reports files on the shared tier: objects that the master knows are readable there, and
     /// those that it has never known are objects from now on. Reporting a file twice is harmless.
     /// When a client says that it has reported all ([`FileSystemState::whole`](crate::FileSystemState::whole)), files that were
-    /// written before it began and that nobody has reported are not there any more, unless they are the most.
+    /// written before it began and that no client has reported are lost, unless they are the majority.
     ///
     /// # Errors
     /// For each one a [`FoundError`]; the client deletes the file.
@@ -201,7 +201,7 @@ impl Master {
                     shard.charge_file(slot);
                     shard.emit_changed(slot, emit);
                 }
-                // A file that is being written is told of by its writer.
+                // A file that is being written is reported by its writer.
                 FileState::None | FileState::Writing => {}
             }
             self.files.found(len);

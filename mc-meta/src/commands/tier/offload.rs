@@ -381,7 +381,7 @@ impl Shard {
         }
         let object = self.get_mut(slot);
         let dead = object.take_dead_replicas();
-        // Its group was given up: it goes with the others, or leaves them.
+        // Its group was condemned: the object is evicted with the others, or leaves the group.
         let alone = object.group().is_none();
         self.give_back(self.tenant(slot), dead);
         match self.queue_offload(slot, emit) {

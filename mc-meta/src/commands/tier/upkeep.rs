@@ -6,7 +6,7 @@ use crate::master::Master;
 use crate::side_tables::files::{FileJobs, FileSystemState};
 
 impl Master {
-    /// The id of the file system that the files are on, as far as clients have told of it.
+    /// The id of the file system that the files are on, as far as clients have reported it.
     #[must_use]
     pub fn storage_id(&self) -> Option<DiskId> {
         self.files.storage()

@@ -24,12 +24,12 @@ use crate::vocabulary::states::SegmentStatus;
 impl Master {
     /// Begins to empty the segments of these names into those named `targets`, or into
     /// any when none is named, with up to `max_concurrency` moves under way at a time.
-    /// Nothing new is put into the segments from now on. [`tick`](Self::tick) goes on
-    /// with it, and the clients of the segments do the moves as tasks.
+    /// Nothing new is put into the segments from now on. [`tick`](Self::tick) advances
+    /// the job, and the clients of the segments do the moves as tasks.
     ///
     /// When nothing is left in them, and every client that may still be reading there has had
     /// the time of a lease, the segments are [drained](SegmentStatus::Drained). An object
-    /// whose move has failed four times is given up; when only such are left, the
+    /// whose move has failed four times is skipped; when only such are left, the
     /// job has failed, and the segments take new objects again.
     ///
     /// # Errors

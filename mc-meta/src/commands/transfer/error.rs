@@ -42,9 +42,9 @@ pub enum TransferError {
     /// The segment takes no new objects, or cannot be read from.
     #[error("segment {name:?} is {status} and cannot be used now")]
     SegmentUnavailable {
-        /// Its name.
+        /// The name of the segment.
         name: Box<str>,
-        /// Its status.
+        /// The status that prevents it.
         status: SegmentStatus,
     },
     /// The object has no replica in the source.

@@ -12,11 +12,11 @@ pub(crate) struct Victim {
     pub(crate) slot: ObjectSlot,
     pub(crate) generation: Generation,
     pub(crate) touched: Time,
-    /// Of all its replicas.
+    /// Bytes of all its replicas.
     pub(crate) bytes: u64,
     /// The less, the sooner it goes.
     pub(crate) worth: u64,
-    /// Which group it goes with; 0 for none.
+    /// The group that it is evicted with; 0 for none.
     pub(crate) group: usize,
     /// Members of the group, itself included; 1 without a group.
     pub(crate) members: u64,

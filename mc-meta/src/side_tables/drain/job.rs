@@ -71,9 +71,9 @@ impl fmt::Display for JobStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DrainJobInfo {
-    /// Its identity.
+    /// The id that the start of the job returned.
     pub id: JobId,
-    /// Its status.
+    /// Its progress, or how it ended.
     pub status: JobStatus,
     /// Names of the segments that it empties.
     pub segments: Vec<Box<str>>,
@@ -126,15 +126,15 @@ pub enum DrainError {
     /// The segment is not in use, or another job empties it.
     #[error("segment {name:?} is {status} and cannot be used now")]
     SegmentUnavailable {
-        /// Its name.
+        /// The name of the segment.
         name: Box<str>,
-        /// Its status.
+        /// The status that prevents it.
         status: SegmentStatus,
     },
     /// A segment is to be emptied and a target as well.
     #[error("segment {name:?} cannot be emptied and be a target as well")]
     SegmentIsTarget {
-        /// Its name.
+        /// The name of the segment.
         name: Box<str>,
     },
     /// No other segment of the same medium takes new objects, and no targets are named.

@@ -94,13 +94,13 @@ impl fmt::Display for TaskStatus {
 /// Everything about one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskInfo {
-    /// Its identity.
+    /// The id that the task is queried by.
     pub id: TaskId,
-    /// Its work.
+    /// The copy or move to do.
     pub kind: TaskKind,
     /// The key of the object it is about.
     pub key: ObjectKey,
-    /// Its status.
+    /// Its progress, or how it ended.
     pub status: TaskStatus,
     /// The time of its creation.
     pub created_at: Time,
@@ -117,7 +117,7 @@ pub struct TaskInfo {
 pub struct TaskAssignment {
     /// Its identity, to report under.
     pub id: TaskId,
-    /// Its work.
+    /// The copy or move to do.
     pub kind: TaskKind,
     /// The key of the object.
     pub key: ObjectKey,
@@ -196,7 +196,7 @@ pub enum TaskError {
     /// The task is not where it could do that.
     #[error("the task is {from} and cannot become {to}")]
     BadTransition {
-        /// Its place.
+        /// The status that the task has.
         from: TaskStatus,
         /// Where it was to go.
         to: TaskStatus,

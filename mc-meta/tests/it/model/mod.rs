@@ -150,7 +150,7 @@ fn as_key(key: &str) -> KeyRef<'_> {
     KeyRef::new(key).unwrap()
 }
 
-/// Plays scripts until one fails, and tells of the shortest that does.
+/// Plays scripts until one fails, and prints the shortest that does.
 fn look(test: &'static str, cases: u32, clock: Clock, start: u64) {
     let mut config = ProptestConfig::with_cases(cases);
     if let Some(more) = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()) {

@@ -227,16 +227,16 @@ impl fmt::Debug for Script {
     }
 }
 
-/// What the clock does.
+/// The behaviour of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// It runs.
+    /// Time passes, seldom a long one at once.
     Runs,
-    /// It stands still.
+    /// Time stands still.
     Stands,
-    /// It runs into the end of time.
+    /// Time passes up to the last one that can be represented.
     Ends,
-    /// It is not the same for every thread, and sometimes absurd.
+    /// The clocks of threads differ, and are sometimes absurd.
     Jumps,
 }
 

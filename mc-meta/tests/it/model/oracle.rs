@@ -24,7 +24,7 @@ use mc_meta::{
 };
 use mc_types::{ClientId, Extent, Generation, MediaType, SegmentId, Time};
 
-/// Which put of a key a command names.
+/// The put of a key that a command names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which {
     Current,
@@ -66,7 +66,7 @@ struct Object {
     /// When its put began, and once it is complete when that was.
     begun: Time,
     touched: Time,
-    /// Which use of all uses the last one was.
+    /// The number of the last use, counted over all objects.
     turn: u64,
     /// When a put of its key was refused since then: it moved in the order of eviction.
     wanted: Option<Time>,
@@ -100,7 +100,7 @@ struct Transfer {
     kind: TransferKind,
     client: ClientId,
     source: Mounting,
-    /// Those that are still there of so many.
+    /// The targets that are still there, of `count`.
     targets: Vec<(Mounting, Extent)>,
     count: usize,
     due: Time,
@@ -132,7 +132,7 @@ type Writer = (ClientId, Generation);
 /// The secret of every master.
 const SECRET: GrantSecret = GrantSecret::from_bytes([0x5a; 16]);
 
-/// What the client of a command knows of what has this number.
+/// The token that a client shows for a put or transfer with this number.
 pub(crate) fn token(number: Generation, which: Which) -> PutToken {
     let token = SECRET.token(number.as_u64());
     match which {
@@ -152,7 +152,7 @@ struct Lost {
     complete: bool,
     hard_pin: bool,
     group: Option<u64>,
-    /// What was being copied; the space is still set apart.
+    /// The copy under way when the object went; its space is still set apart.
     transfer: Option<Transfer>,
     /// Whether it was to take another one's place.
     replaces: bool,
@@ -189,7 +189,7 @@ pub(crate) struct Oracle {
     segments: BTreeMap<SegmentId, Segment>,
     clients: BTreeMap<ClientId, Client>,
     objects: BTreeMap<String, Object>,
-    /// What is being written to take the place of the object of the same key.
+    /// Unfinished upserts: the new value of each key, to replace the object.
     replacements: BTreeMap<String, Object>,
     groups: BTreeMap<u64, Group>,
     discarded: Vec<Discarded>,
@@ -324,7 +324,7 @@ impl Oracle {
         object
     }
 
-    /// A put is given up; what it was to replace stays.
+    /// A put ends without a value; the object that it was to replace stays.
     fn forget_put(&mut self, key: &str, generation: Generation) -> Object {
         match self.replacements.get(key) {
             Some(put) if put.generation == generation => {

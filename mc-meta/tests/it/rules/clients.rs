@@ -271,7 +271,7 @@ fn a_value_that_is_away_outlives_puts_that_do_not_end() {
     let again = start(&master, secs(12), "a", 20).unwrap_err();
     assert_eq!(again, PutStartError::InProgress { age: Duration::from_secs(1) });
     master.put_revoke(secs(12), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
-    // One that nobody ends is given up in its time.
+    // A put that its client does not end is discarded in its time.
     start(&master, secs(12), "a", 20).unwrap();
     let left = secs(12) + settings().put_start_discard_timeout;
     master.ping(secs(20), STRANGER);

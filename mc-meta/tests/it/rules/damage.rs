@@ -37,7 +37,7 @@ fn report(
     master.report_damage(now, source, &DamageReport { key: key(name), generation, place })
 }
 
-/// What the owner is asked, which must be one replica.
+/// The one check that the replica's owner is asked to do.
 fn asked(master: &Master, now: Time) -> ReplicaCheck {
     let mut checks = master.checks_for(now, NODE);
     assert_eq!(checks.len(), 1);

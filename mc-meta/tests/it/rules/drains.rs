@@ -13,7 +13,7 @@ use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Sequence, Time};
 
 use super::*;
 
-/// Whose segment 3 is.
+/// The client that owns the segment with this number.
 fn owner(number: u128) -> ClientId {
     ClientId::from_u128(200 + number)
 }
@@ -663,7 +663,7 @@ fn only_so_many_jobs_are_at_work_and_known() {
     assert_eq!(master.query_drain_job(jobs[0]).unwrap_err(), DrainError::NotFound);
 }
 
-/// Keeps what is told of jobs and segments.
+/// Records the effects on jobs and segments.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 

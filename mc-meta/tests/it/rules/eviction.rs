@@ -9,7 +9,7 @@ use mc_types::{StoreEventInfo, Time};
 
 use super::*;
 
-/// A master that tells of its victims.
+/// A master that reports its victims to a recorder.
 fn watched(config: MasterConfig, size: u64) -> (Master, Recorder) {
     let events = Recorder::default();
     let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(events.clone());
@@ -181,7 +181,7 @@ fn leaves_go_first_although_nobody_named_a_parent() {
     assert_eq!(events.removals(Removal::Evicted), order);
 }
 
-/// Blocks that were put by somebody who did not know what they belong to.
+/// Blocks that were put without their parents.
 #[test]
 fn a_question_for_a_prefix_tells_what_continues_what() {
     let mut config = settings();

@@ -159,7 +159,7 @@ fn who_goes_on_with_a_comparison_or_an_eviction_keeps_it() {
     assert!(ask(&master, 70 * MINUTE, OTHER).compare);
 }
 
-/// As of a client that does not say that it goes on.
+/// As with a client that does not report that it continues.
 #[test]
 fn a_comparison_that_took_longer_than_a_turn_counts_as_done() {
     let master = master_with(with_files(None), &[100]);

@@ -1,4 +1,4 @@
-//! What a grant gives: space for a time, and a token that ending it needs.
+//! Grants: space for a time, and a token that is needed to end it.
 
 use mc_meta::{PromotionConfig, TransferFinishError};
 

@@ -1,5 +1,5 @@
-//! Space that may still be in use has no second owner: writers that are given up, and
-//! readers of what is removed by force.
+//! Space that may still be in use has no second owner: its users are writers whose puts
+//! have ended without a value, and readers of objects that were removed by force.
 
 use mc_lease::LONGEST_READ;
 use mc_meta::{Pattern, ReadProgress, RemoveError, TenantId};
@@ -316,7 +316,7 @@ fn without_a_lease_space_comes_back_at_once() {
     assert_eq!(used(&master), 0);
 }
 
-/// What a client says of its reads.
+/// The progress of its reads that a client reports.
 fn said(reader: u128, begun: u64, over: u64) -> Option<ReadProgress> {
     Some(ReadProgress { reader, begun, over })
 }

@@ -365,7 +365,7 @@ fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
 fn a_ping_says_when_there_is_work_for_a_disk() {
     let master = with_disk(with_disks(false), 100);
     let has_work = |now| master.ping(at(now), NODE).disk_work;
-    // What was before its first ping it was not told of.
+    // Puts before its first ping do not count as news for it.
     has_work(0);
     assert!(!has_work(1));
     put(&master, at(2), "a", 10).unwrap();

@@ -1,4 +1,4 @@
-//! Which objects are written to the clients' own disks.
+//! The objects that are written to the clients' own disks.
 
 use mc_meta::{GetError, OffloadFilter};
 

@@ -112,7 +112,7 @@ fn sinks_that_want_less_see_the_numbers_of_the_others() {
     assert_eq!(*told.0.lock().unwrap(), [1, 4, 7]);
 }
 
-/// What a reply says is true in a master that is rebuilt from no more than what its receipt names.
+/// A reply is true in a master that is rebuilt from no more than what its receipt names.
 #[test]
 fn a_master_rebuilt_up_to_a_receipt_keeps_what_the_reply_says() {
     let (master, journal) = journaled(settings());
@@ -153,7 +153,7 @@ fn seen<T>(master: &Master, command: impl FnOnce(&Master) -> T) -> Option<Sequen
     receipt.sequence
 }
 
-/// What can be asked about one key without changing anything that a journal keeps.
+/// Questions about one key that change nothing that a journal keeps.
 fn questions(master: &Master, now: Time, name: &str) -> Vec<Option<Sequence>> {
     let (name, keys) = (key(name), [key(name)]);
     let reads = [RangeRead { key: name, ranges: &[] }];
@@ -243,7 +243,7 @@ fn a_command_without_keys_waits_for_no_object() {
     assert_eq!(seen(&master, |m| m.tick(at(1))), None);
     assert_eq!(seen(&master, |m| m.batch_query_ip(&[NODE])), None);
     assert_eq!(seen(&master, |m| m.fetch_tasks(at(1), NODE, 10)), None);
-    // A segment that is there already was mounted by an effect, and is told of no other.
+    // A segment that is there already was mounted by an effect, and causes no other.
     let other = mount(2, STRANGER);
     assert!(other.sequence > mounted.sequence);
     assert_eq!(mount(1, NODE).sequence, mounted.sequence);

@@ -56,7 +56,7 @@ pub(crate) fn rebuild_with(
     rebuilt(config, records, now, None)
 }
 
-/// One that is settled before each so many records.
+/// Rebuilds a master and settles it before every third record.
 fn rebuild_settled(config: MasterConfig, records: &[Record], now: Time) -> (Master, RebuildReport) {
     rebuilt(config, records, now, Some(3))
 }
@@ -245,7 +245,7 @@ fn busy(config: MasterConfig, journal: &Journal) -> Master {
     master
         .put_revoke(at(71), WRITER, key("revoked"), newest_put(&master), LateWrites::Impossible)
         .unwrap();
-    // The first of these puts is given up while its writer may still be writing.
+    // The first of these puts is discarded while its writer may still be writing.
     start(&master, at(80), "twice", 700).unwrap();
     let later = at(80) + master.config().put_start_discard_timeout;
     put(&master, later, "twice", 800).unwrap();
@@ -429,7 +429,7 @@ fn a_drained_segment_stays_drained_after_a_restart() {
             let grant = put(&again, LATER, &format!("new-{n}"), 10).unwrap();
             assert_eq!(grant.placements[0].segment.spec().id, SegmentId::from_u128(2));
         }
-        // Whoever knows of no job can open both, and the next life knows.
+        // A master that knows of no job can open both, and the next life knows.
         for name in ["segment-0", "segment-1"] {
             again.reopen_segment(LATER, name).unwrap();
         }

@@ -268,7 +268,7 @@ impl Writer {
         if self.is_new { 64 } else { 4 }
     }
 
-    /// What the next put leaves out.
+    /// The settings of the next put, with the segments that it avoids.
     fn config(&self, avoids: bool) -> ReplicateConfig {
         let config = ReplicateConfig::default();
         let avoided = self.avoided.keys().filter(|_| avoids);

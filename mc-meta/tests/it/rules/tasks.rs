@@ -11,7 +11,7 @@ use mc_types::{ClientId, ErrorCode, SegmentId, Sequence, TaskId, Time};
 
 use super::*;
 
-/// Whose segment 3 is.
+/// The client that owns the segment with this number.
 fn owner(number: u128) -> ClientId {
     ClientId::from_u128(200 + number)
 }

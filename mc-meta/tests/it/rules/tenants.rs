@@ -391,7 +391,7 @@ fn segments_that_are_away_for_a_moment_still_count() {
     master.mount_segment(secs(12), NODE, segment(0, 1000)).unwrap();
     assert!(has(&master, &of("a", "k")));
     assert_eq!(charged(&master, "a"), 600);
-    // When they are given up they do not.
+    // When they are discarded they do not.
     master.tick(secs(23));
     master.tick(secs(700));
     assert_eq!(master.tenant_quotas().unwrap().capacity, 0);
@@ -507,7 +507,7 @@ fn an_upsert_is_charged_beside_what_it_replaces() {
     master.get_replica_list(at(3), key(&stored)).unwrap();
     let generation = upsert(at(4), 150).unwrap().handle.generation;
     end(&master, at(5), &stored, generation).unwrap();
-    // Somebody may be reading the old value.
+    // A client may be reading the old value.
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 1));
     master.tick(secs(6));
     assert_eq!(charged(&master, "a"), 150);

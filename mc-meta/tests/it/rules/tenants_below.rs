@@ -1,4 +1,4 @@
-//! What tenants may have below memory: no put is refused for it, and nothing is counted twice.
+//! Quotas of tenants below memory: no put is refused for them, and nothing is counted twice.
 
 use mc_meta::{
     DiskConfig, FoundOnDisk, GetError, PolicyError, QuotaMode, TenantId, TenantUsage, TierQuotas,
@@ -67,7 +67,7 @@ fn put_file(master: &Master, now: Time, name: &str, len: u64) -> bool {
     grant.disk
 }
 
-/// What is in memory, too, makes no room on a disk.
+/// The quota of a tenant on disks counts objects that are in memory, too.
 #[test]
 fn a_tenant_fills_no_more_of_the_disks_than_its_quota() {
     let master = with_disk(false, 1000);

@@ -366,7 +366,7 @@ fn a_copy_of_one_member_protects_its_group() {
             .unwrap();
         let pinned = ReplicateConfig::default().hard_pin();
         put_as(&master, secs(1), "d", 100, &pinned).unwrap();
-        // A hard pin goes on protecting.
+        // A hard pin still protects.
         assert_eq!(put(&master, secs(99), "c", 80).is_err(), hard_pin);
         assert_eq!(has(&master, "b"), hard_pin);
     }
@@ -522,7 +522,7 @@ fn a_copy_at_the_end_of_time_is_given_up_then() {
     assert_eq!((master.report().totals.transfers, used(&master, 1)), (0, 0));
 }
 
-/// Keeps what is told of replicas and transfers.
+/// Records the effects on replicas and transfers.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -588,7 +588,7 @@ fn what_changes_is_told_with_the_whole_object() {
     let began = "changed: a in segment-1,segment-2 copy to segment-0";
     assert_eq!(told.take(), [began, "changed: a in segment-1,segment-2"]);
 
-    // A replica that goes with its segment is told of once, the last one as a removal.
+    // A replica that is lost with its segment is reported once, the last one as a removal.
     master.unmount_segment(secs(6), owner(1), id(1)).unwrap();
     while master.tick(secs(6)) {}
     assert!(has(&master, "a"));

@@ -45,7 +45,7 @@ enum Op {
         at: prop::sample::Index,
         late: LateWrites,
     },
-    /// Bytes of an unfinished put arrive, or of one that was given up while they could.
+    /// Bytes of an unfinished put arrive, or of one that was revoked while they could.
     WritePut {
         at: prop::sample::Index,
     },
@@ -311,7 +311,7 @@ impl World {
             (TransferKind::Move, None) => master.move_end(now, *client, key, handle),
             (TransferKind::Move, Some(late)) => master.move_revoke(now, *client, key, handle, late),
         };
-        // Bytes of what is given up like this may still arrive.
+        // Bytes of a revoked transfer may still arrive.
         if revoke != Some(LateWrites::Possible) {
             self.open.remove(at);
         }

@@ -1,4 +1,4 @@
-//! What must be true after every command.
+//! Invariants that are checked after every command.
 
 use mc_meta::{BufferStatus, LateWrites, PutStart, ReplicaStatus, ReplicateConfig, SegmentStatus};
 use mc_types::{ClientId, Extent, KeyRef, SegmentId, Time};
@@ -121,7 +121,7 @@ impl Oracle {
         assert_eq!(live, expected);
     }
 
-    /// Who only hears the effects knows the same.
+    /// Checks that the effects alone lead to the same state.
     fn check_journal(&self) {
         let journal = self.recorder.journal();
         for (id, segment) in &self.segments {

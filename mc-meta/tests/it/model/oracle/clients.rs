@@ -187,8 +187,7 @@ impl Oracle {
         }
     }
 
-    /// What is due by now of clients and segments, in the order of the times at which
-    /// it was.
+    /// Expires clients and segments whose time has come, in the order of these times.
     pub(super) fn expire(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some((_, due)) = self.due() {

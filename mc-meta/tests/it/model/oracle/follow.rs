@@ -10,14 +10,14 @@ use super::journal::Event;
 use super::{Discarded, Object, Oracle, Transfer};
 
 impl Oracle {
-    /// The events since the last command, without those that only tell of losses that
-    /// the model knows.
+    /// The events since the last command, without those about losses that the model
+    /// knows.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         let events = self.recorder.take(self.now);
         events.into_iter().filter(|event| !self.is_loss(event) && !self.is_known(event)).collect()
     }
 
-    /// Whether an event tells of an object that lost its last segment; it does so once.
+    /// Whether an event is about an object that lost its last segment; each is reported once.
     pub(super) fn is_loss(&mut self, event: &Event) -> bool {
         let (key, generation, complete) = match event {
             Event::Removed { key, generation, cause: Removal::SegmentLost } => {
@@ -41,7 +41,7 @@ impl Oracle {
         true
     }
 
-    /// Whether an event tells of replicas that went with their segment, as the model
+    /// Whether an event is about replicas that went with their segment, as the model
     /// knows.
     pub(super) fn is_known(&mut self, event: &Event) -> bool {
         let Event::Altered(seen) = event else { return false };
@@ -147,7 +147,7 @@ impl Oracle {
         }
     }
 
-    /// That these could go.
+    /// Checks that these could be evicted.
     fn check_victim(&self, all: &[&Object]) {
         assert!(all.iter().all(|object| object.transfer.is_none()), "what is being copied stays");
         for member in all {
@@ -167,7 +167,7 @@ impl Oracle {
             .filter(|object| !all.iter().any(|member| member.generation == object.generation))
     }
 
-    /// That no ordinary object is left when soft-pinned ones go.
+    /// Checks that no ordinary object is left when soft-pinned ones are evicted.
     pub(super) fn check_pins(&self, key: &str, all: &[&Object]) {
         // A pin that has lapsed is in force again when the clock has gone back.
         if self.is_on_time() && all.iter().all(|object| self.is_soft_pinned(object)) {
@@ -179,7 +179,7 @@ impl Oracle {
         }
     }
 
-    /// That nothing else had to go before, where the order is known.
+    /// Checks that no other object had to go before, where the order is known.
     pub(super) fn check_order(&self, key: &str, all: &[&Object]) {
         let in_order = self.config.shards == 1
             && self.config.eviction_policy == PolicyKind::Lru
@@ -200,7 +200,7 @@ impl Oracle {
         }
     }
 
-    /// Whether an unfinished put is given up for its age.
+    /// Whether an unfinished put is discarded for its age.
     pub(super) fn is_due(&self, object: &Object) -> bool {
         !object.complete && object.begun + self.config.put_start_release_timeout <= self.now
     }

@@ -1,4 +1,4 @@
-//! What the effects tell, and a copy of the state made from them alone.
+//! A sink of effects, and a copy of the state that is made from the effects alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub(super) enum Event {
     Expired(ClientId),
     /// Space that was kept can be given out.
     Freed(Vec<(SegmentId, Extent)>),
-    /// Something else is known of an object than before.
+    /// The state of an object has changed.
     Altered(Seen),
 }
 
@@ -79,7 +79,7 @@ fn place(at: &Placement) -> (SegmentId, Extent) {
     (at.segment.spec().id, at.extent)
 }
 
-/// What there is of it in segments that are not gone.
+/// The placements in segments that are not gone.
 fn there(placements: &[Placement]) -> Vec<(SegmentId, Extent)> {
     let there = placements.iter().filter(|at| at.segment.status() != SegmentStatus::Unmounted);
     there.map(place).collect()

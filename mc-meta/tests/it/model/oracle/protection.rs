@@ -1,4 +1,4 @@
-//! What protects an object from eviction, and where it stands in the order of it.
+//! The protection of objects from eviction, and their places in the eviction queue.
 
 use core::time::Duration;
 
@@ -33,7 +33,7 @@ impl Oracle {
         pin.is_wanted().then(|| pin.own_duration().unwrap_or(self.config.soft_pin_ttl))
     }
 
-    /// What its soft pin is counted from. The master remembers the commit for 2^32 ms.
+    /// The time from which its soft pin counts. The master remembers the commit for 2^32 ms.
     fn pinned_from(&self, object: &Object) -> Time {
         match self.config.soft_pin_from {
             SoftPinFrom::LastAccess => object.touched,
@@ -83,7 +83,7 @@ impl Oracle {
         self.pin_ttl(object).is_some_and(|ttl| self.now < latest + ttl)
     }
 
-    /// What stands before its eviction beside its own lease and its soft pin.
+    /// Whether anything but its own lease and its soft pin prevents its eviction.
     pub(super) fn is_held(&self, object: &Object) -> bool {
         let makes_room =
             object.replicas.iter().any(|(mounting, _)| self.status(*mounting).is_allocatable());

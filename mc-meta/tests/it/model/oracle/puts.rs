@@ -96,7 +96,7 @@ impl Oracle {
         Event::Abandoned { key: key.to_owned(), generation }
     }
 
-    /// Old puts are given up, then objects are evicted, until there is room: the coldest one if
+    /// Old puts are discarded, then objects are evicted, until there is room: the coldest one if
     /// that alone makes the room, and else neighbours that together make it.
     pub(super) fn make_room(&mut self, events: &[Event], put: &PutStart<'_>) {
         let len: u64 = put.slice_lengths.iter().sum();

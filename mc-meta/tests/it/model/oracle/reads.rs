@@ -86,7 +86,7 @@ impl Oracle {
         }
     }
 
-    /// Whoever was told where it is reads it.
+    /// Notes a read: the client that gets the places reads there.
     pub(super) fn reads(&mut self, key: &str) {
         let object = self.objects.get_mut(key).unwrap();
         object.read = Some(object.touched);

@@ -61,7 +61,7 @@ impl Oracle {
         self.totals.removed_objects += removed;
     }
 
-    /// Those who read it go on for as long as they were told, even if it was removed by force.
+    /// Keeps the space for the time that readers were given, even if the object was removed by force.
     fn keep_for_readers(&mut self, object: &Object) {
         if let Some(until) = self.read_until(object) {
             self.keep_until(until, object.replicas.clone(), None);

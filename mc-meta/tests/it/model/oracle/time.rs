@@ -1,4 +1,4 @@
-//! What time brings.
+//! Deadlines that expire as time passes.
 
 use super::Oracle;
 use super::journal::Event;

@@ -8,7 +8,7 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, TransferId};
 use super::journal::Event;
 use super::{Mounting, Object, Oracle, Segment, Transfer, Which, is_genuine, token};
 
-/// What a client asks to be copied or moved.
+/// A copy or move that a client requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub(crate) kind: TransferKind,
@@ -22,7 +22,7 @@ pub(crate) fn number(id: TransferId) -> Generation {
 }
 
 impl Oracle {
-    /// Which transfer of an object a command names.
+    /// Returns the transfer of an object that a command names.
     pub(crate) fn transfer(&self, key: &str, which: Which) -> TransferHandle {
         let open = self.objects.get(key).and_then(|object| object.transfer.as_ref());
         let id = match which {

@@ -96,7 +96,7 @@ impl Oracle {
         self.enter(key, object);
     }
 
-    /// What an upsert finds: whether there is an old value, and what else goes before it.
+    /// Whether there is an old value for an upsert, and the events that precede the upsert.
     fn old_value(&mut self, put: &PutStart<'_>) -> (Vec<Event>, Result<bool, PutStartError>) {
         let key = put.key.as_str();
         let mut gone = Vec::new();

@@ -43,7 +43,7 @@ fn rebuild(records: &[Record]) -> (Master, RebuildReport) {
     (master, report)
 }
 
-/// What is dropped of a good object, one that is damaged, and another good one.
+/// The objects that are dropped of three, of which the second is damaged.
 fn dropped(damage: impl FnOnce(&mut ObjectRecord)) -> Dropped {
     let mut bad = object("bad", 2, location(0, 100, 10));
     damage(&mut bad);
@@ -95,7 +95,7 @@ fn what_was_on_its_clients_own_disk_only_is_no_damage() {
     assert_eq!((report.kept_bytes, master.report().totals.used), (10, 10));
 }
 
-/// Also when the records were settled before they contradicted each other.
+/// The same holds when the records were settled before they contradicted each other.
 #[test]
 fn space_reserved_for_an_object_that_is_lost_is_kept_in_the_next_life() {
     let gone = Record::SegmentGone { id: SegmentId::from_u128(0) };

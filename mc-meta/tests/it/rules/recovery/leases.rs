@@ -57,7 +57,7 @@ fn a_list_of_leases_that_is_not_whole_or_of_the_last_life_is_not_trusted() {
     assert!(!is_trusted(&former, &journal), "there is none");
     former.list_leases(at(2));
     assert!(is_trusted(&former, &journal));
-    // Nobody says that this master is the direct successor.
+    // This master is not known to be the direct successor.
     let (other, _) = rebuild_with(former.config().clone(), &journal.records(), LATER);
     remount_all(&other, LATER);
     assert_eq!(

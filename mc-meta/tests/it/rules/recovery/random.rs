@@ -79,7 +79,7 @@ enum Op {
     RevokeTransfer {
         key: usize,
     },
-    /// What can become of a file or of the memory beside it.
+    /// A file's write ends or is revoked, the memory beside it is revoked, or the file is evicted.
     File {
         key: usize,
         fate: u8,
@@ -93,9 +93,9 @@ enum Op {
     },
     /// Rebuilds from an export and from all records.
     Check,
-    /// Asks for the next page of an export that goes on while commands do.
+    /// Requests the next page of an export while commands run.
     Page,
-    /// Ends the master, and goes on with one that is rebuilt from all records.
+    /// Ends the master, and continues with one that is rebuilt from all records.
     Restart,
 }
 
@@ -349,7 +349,7 @@ impl World {
         }
     }
 
-    /// The journal goes on with the records of the next life.
+    /// The journal continues with the records of the next life.
     fn restart(&mut self) {
         let config = self.master.config().clone();
         let rebuilt = rebuild_in_parts(config, &self.journal.records(), self.now, 2);
@@ -360,7 +360,7 @@ impl World {
     fn go_on(&mut self, Rebuilt { master, corrections, .. }: Rebuilt) {
         self.journal.correct(&corrections);
         self.master = master.with_sink(self.journal.clone());
-        // An export cannot go on with another master.
+        // An export cannot continue with another master.
         self.pages = None;
     }
 
@@ -403,7 +403,7 @@ impl World {
     }
 }
 
-/// What each segment is there for, and for how long.
+/// The status of each segment, and the time until its client must be back.
 fn purposes(master: &Master, now: Time) -> BTreeMap<SegmentId, (SegmentStatus, Option<Duration>)> {
     let records = export(master, now).into_iter();
     let purposes = records.filter_map(|record| match record {
@@ -413,7 +413,7 @@ fn purposes(master: &Master, now: Time) -> BTreeMap<SegmentId, (SegmentStatus, O
     purposes.collect()
 }
 
-/// Something wrong with a list of records.
+/// A fault of a list of records.
 #[derive(Clone, Debug)]
 enum Damage {
     Lose(Index),
