@@ -198,7 +198,7 @@ impl Error for FreeError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// Something is in use beyond the new end.
+    /// Some bytes beyond the new end are in use.
     InUse {
         /// The end asked for.
         requested: u64,
@@ -314,9 +314,9 @@ pub enum RestoreError {
     },
     /// Two extents share bytes.
     Overlap {
-        /// The one that begins first.
+        /// The extent that begins first.
         first: Extent,
-        /// The other.
+        /// The other extent.
         second: Extent,
     },
     /// The allocator could not have placed these extents: they fit no size class of

@@ -25,7 +25,7 @@ impl OffsetAllocator {
     /// let (mut leader, mut standby) = (OffsetAllocator::new(1 << 20), OffsetAllocator::new(1 << 20));
     /// let first = leader.allocate(4096)?;
     /// let second = leader.allocate(4096)?;
-    /// // In whatever order it hears of them.
+    /// // In any order.
     /// assert_eq!(standby.allocate_at(second.extent())?.extent(), second.extent());
     /// standby.allocate_at(first.extent())?;
     /// assert_eq!(standby.snapshot(), leader.snapshot());

@@ -64,7 +64,7 @@ pub struct LocalCandidates<'a> {
     request: Request<'a>,
     preferred: Preferred,
     retries: usize,
-    /// Of the ring that comes next.
+    /// The distance of the next ring.
     distance: u32,
     ring: Option<Ring<'a>>,
     /// The segments that the rings have offered: the caller's rings may overlap, and the others in

@@ -97,7 +97,7 @@ fn a_full_rack_does_not_hide_the_others() {
     assert!(offered[1..6].iter().all(|at| (1..90).contains(at)));
 }
 
-/// Which part of `puts` goes to segment 0 when it is empty and the others are at 0.9.
+/// Returns the part of `puts` that goes to segment 0 when it is empty and the others are at 0.9.
 fn part_of_the_empty(strategy: &dyn DynAllocationStrategy, segments: usize, puts: u64) -> f64 {
     let cluster = with_free((0..segments).map(|at| if at == 0 { 1000 } else { 100 }));
     let first = |seed| {
