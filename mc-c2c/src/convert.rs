@@ -316,7 +316,7 @@ impl Work<'_> {
 struct Sizes {
     source: usize,
     target: usize,
-    /// Of the target model's rows, if they are an input.
+    /// Elements of the target model's rows, if they are an input.
     own: usize,
     hidden: usize,
     /// The hidden dimension if there are norms.

@@ -26,9 +26,9 @@ pub enum ConvertError {
         "the source has {source_tokens} tokens and the target {target_tokens}; give the same tokens of both"
     )]
     Tokens {
-        /// Of the source model's object.
+        /// Tokens of the source model's object.
         source_tokens: usize,
-        /// Of the target model's object.
+        /// Tokens of the target model's object.
         target_tokens: usize,
     },
     /// The output's buffer has another length than the result.
@@ -41,9 +41,9 @@ pub enum ConvertError {
     Dim {
         /// Source or target.
         side: &'static str,
-        /// Of the format.
+        /// The dimension of the format.
         given: usize,
-        /// Of the weights.
+        /// The dimension of the weights.
         expected: usize,
     },
     /// The projector needs layers that a model does not have.
@@ -53,7 +53,7 @@ pub enum ConvertError {
     Layers {
         /// Source or target.
         side: &'static str,
-        /// Of the format.
+        /// The layers of the format.
         given: usize,
         /// The number of layers that the weights are for.
         expected: usize,

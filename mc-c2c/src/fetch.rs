@@ -42,7 +42,7 @@ type Check<'a> = &'a mut dyn FnMut(&File) -> Result<(), FetchError>;
 /// All calls block the thread, and may take as long as a file takes to arrive. Several threads and
 /// processes may use one cache: of those that want the same file one fetches it, and the others
 /// wait until it is there. A file appears in the cache when it is complete and checked, at once.
-/// Until then it has the ending `.part`, and a later call goes on with it when the server says that
+/// Until then it has the ending `.part`, and a later call continues it when the server says that
 /// the file is still the same.
 ///
 /// Proxies are those of the environment (`ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`);

@@ -15,7 +15,7 @@ pub struct Fuser {
     pub(crate) target_heads: usize,
 }
 
-/// Which layers a module of a [`Fuser`] connects.
+/// The layers that a module of a [`Fuser`] connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LayerMap {
     /// The target model's layer, which gets the result.

@@ -89,9 +89,9 @@ pub enum LoadError {
     #[error("{} has the SHA-256 {actual}, and the rule says {expected}", path.display())]
     Checksum {
         path: PathBuf,
-        /// By the rule.
+        /// The checksum in the rule.
         expected: Sha256Sum,
-        /// Of the file.
+        /// The checksum of the file.
         actual: Sha256Sum,
     },
     /// The weights cannot be used.

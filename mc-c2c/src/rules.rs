@@ -75,7 +75,7 @@ pub struct Model {
     pub model_id: String,
     /// Its name on the hub, where the numbers that are missing here are taken from.
     pub hf_model: Option<String>,
-    /// Its layers.
+    /// Number of layers.
     pub num_layers: Option<usize>,
     /// KV heads of a layer.
     pub num_kv_heads: Option<usize>,

@@ -50,7 +50,7 @@ pub enum Layout {
 /// The shape of a model's KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModelShape {
-    /// Its layers.
+    /// Number of layers.
     pub layers: usize,
     /// KV heads of a layer.
     pub kv_heads: usize,

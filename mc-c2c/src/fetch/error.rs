@@ -86,7 +86,7 @@ pub enum FetchError {
         /// The timeout: that of connecting, or that of idling.
         timeout: Duration,
     },
-    /// The server does not say how long the file is, so that nobody knows when it is complete.
+    /// The server does not say how long the file is, so that its end cannot be recognised.
     #[error("{url} has no length; give its SHA-256 or use another server")]
     NoLength { url: String },
     /// The server ends an answer before the length that it announced.
@@ -124,7 +124,7 @@ pub enum FetchError {
     #[error("{url} has the SHA-256 {actual}, and {expected} is expected; check both")]
     Checksum {
         url: String,
-        /// The one that was given.
+        /// The checksum that the caller gave.
         expected: Sha256Sum,
         actual: Sha256Sum,
     },

@@ -109,7 +109,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Opens or creates the file and waits until nobody else has it.
+    /// Opens or creates the file and waits until no other call has it.
     pub(super) fn lock(path: PathBuf) -> Result<Self, FetchError> {
         loop {
             let failed = FetchError::io(&path);
@@ -147,7 +147,7 @@ impl Part {
         Plan::from_json(&serde_json::from_slice(is_sound.then_some(json)?).ok()?, total)
     }
 
-    /// Writes down what is there, so that a later download can go on with it. The bytes are on the
+    /// Writes down what is there, so that a later download can continue it. The bytes are on the
     /// disk before the plan says so.
     pub(super) fn save(&self, plan: &Plan) -> Result<(), FetchError> {
         let Some(total) = plan.total.filter(|_| plan.is_resumable()) else { return Ok(()) };

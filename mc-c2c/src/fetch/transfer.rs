@@ -68,7 +68,7 @@ impl Transfer<'_> {
                 plan = None;
                 self.part.truncate(0)?;
             }
-            // Without a validator nobody knows whether the rest is of the same file.
+            // Without a validator the rest may be of another file.
             plan = plan.filter(Plan::is_resumable);
             if failures == RETRIES || !is_momentary(&error) {
                 return Err(error);
@@ -178,7 +178,7 @@ impl Transfer<'_> {
                     let begun = begun.map(|(answer, span)| (Some(answer), span));
                     for (answer, span) in begun.into_iter().chain(taken.map(|span| (None, span))) {
                         if let Err(error) = self.fetch_span(client, plan, span, answer, &events) {
-                            // Nobody listens after a panic of the caller's callback.
+                            // The receiver is gone after a panic of the caller's callback.
                             let _ = events.send(Event::Failed(error));
                             return;
                         }

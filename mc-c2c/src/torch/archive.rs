@@ -28,7 +28,7 @@ const HEADER: usize = 30;
 pub(crate) struct Archive<R> {
     reader: R,
     len: u64,
-    /// By their names without the folder that has all of them.
+    /// Entries by name, without the folder that has all of them.
     entries: HashMap<String, Entry>,
 }
 
