@@ -1,4 +1,4 @@
-//! The event infos that a master hears of.
+//! The event infos that a master receives.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -23,7 +23,7 @@ const SECTOR: u64 = 512;
 
 type Sector = Box<[u8; SECTOR as usize]>;
 
-/// By number; those that are missing are zeros.
+/// Sectors by number; missing ones are zeros.
 #[derive(Default)]
 struct Sectors {
     now: BTreeMap<u64, Sector>,

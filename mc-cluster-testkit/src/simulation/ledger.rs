@@ -283,7 +283,7 @@ impl Ledger {
         state.leaving.remove(segment);
     }
 
-    /// Compares the master's objects with those that its effects told of.
+    /// Compares the master's objects with those of its effects.
     pub fn compare<'a>(&self, objects: impl IntoIterator<Item = &'a ObjectRecord>) {
         let state = &mut *self.state();
         let mut readable = BTreeSet::new();

@@ -232,7 +232,7 @@ impl Process {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its host.
+    /// The address of the host that the process runs on.
     #[must_use]
     pub fn host(&self) -> Ipv4Addr {
         self.0.host

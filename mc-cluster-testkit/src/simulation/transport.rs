@@ -358,7 +358,7 @@ impl Carrier {
             .flatten()
     }
 
-    /// Executes an operation at the peer. A write that is given up goes on there: the link has its bytes.
+    /// Executes an operation at the peer. A cancelled write continues there: the link has its bytes.
     async fn apply(&self, operation: Operation, owner: Option<Owner>, give_up: Instant) -> Outcome {
         if !matches!(operation, Operation::Write { .. }) {
             return self.inner.submit(vec![operation]).await.remove(0);
@@ -368,7 +368,7 @@ impl Carrier {
         }
         let (landing, (landed, outcome)) = (self.landing.clone(), oneshot::channel());
         tokio::spawn(async move {
-            // Nobody waits for a write that was given up.
+            // The receiver is gone when the write was cancelled.
             let _ = landed.send(landing.land(&operation, owner).await);
         });
         let lost = self.on_lost.notified();
@@ -409,7 +409,7 @@ impl Carrier {
             sleep(by).await;
             sleep_until(peer.runs_at(Instant::now())).await;
             if peer.ended().is_none() && !peer.has_fenced(id) && inner.is_healthy() {
-                // What is refused is not there, and there is nobody to tell.
+                // A refused write is lost, and has no caller any more.
                 let _ = landing.land(&write, owner).await;
             }
         });

@@ -16,7 +16,7 @@ const KEPT: usize = 1 << 17;
 pub enum Beginning {
     /// The master begins without any metadata.
     Empty,
-    /// The master goes on from a journal.
+    /// The master starts from a journal.
     Journal {
         /// The term that it begins.
         term: Epoch,
@@ -67,7 +67,7 @@ pub(super) enum What {
     },
 }
 
-/// The changes of the master that is followed and of those before it, as far as it goes on from them.
+/// The changes of the master that is followed and of those before it, as far as it builds on them.
 #[derive(Default)]
 pub(super) struct Changes {
     kept: VecDeque<Change>,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(lead(&mut changes, 1, Position::EMPTY, 5), NONE);
         assert_eq!(lead(&mut changes, 2, at(1, 3), 2), [5, 4]);
         assert_eq!(lead(&mut changes, 3, at(2, 2), 0), NONE);
-        // Through terms that nobody came to lead in, and one in which nothing was changed.
+        // Through terms in which no master came to lead, and one in which nothing was changed.
         changes.begins(Epoch::new(4), at(3, 0));
         changes.begins(Epoch::new(5), at(4, 0));
         assert_eq!(lead(&mut changes, 6, at(5, 0), 1), NONE);

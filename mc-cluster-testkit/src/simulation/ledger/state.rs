@@ -93,7 +93,7 @@ pub(super) struct Segment {
     pub(super) ranges: Ranges,
     /// Ranges without an owner that readers may still read: start, end and until when.
     pub(super) leased: Vec<(u64, u64, Duration)>,
-    /// The last status that the master told of.
+    /// The last status in the master's effects.
     pub(super) status: Option<SegmentStatus>,
     pub(super) name: Box<str>,
     /// Its client may have given it up.
@@ -116,7 +116,7 @@ pub(super) struct Readable {
     pub(super) protected_until: Duration,
     /// The last call that read it, at its begin.
     pub(super) read_at: Duration,
-    /// Until then its memory is given to nobody else.
+    /// Until then its memory is given to no other object.
     pub(super) read_until: Duration,
 }
 
@@ -232,7 +232,7 @@ impl State {
     }
 
     /// Returns the segments that a put has lost all its memory with; none when it has some, or never had any.
-    /// What the master tells of the put itself may come later.
+    /// The master's effect on the put itself may come later.
     pub(super) fn lost_with(&self, put: Generation) -> Vec<SegmentId> {
         let owner = Owner { generation: put, is_kept: false };
         let is_here = |(segment, start): &(SegmentId, u64)| {
@@ -388,7 +388,7 @@ impl State {
     }
 
     /// Releases what this put has besides `places`, and besides what is kept. Readers of `object`
-    /// may still read what they were told of.
+    /// may still read the places that they were given.
     fn release_others(
         &mut self,
         generation: Generation,

@@ -13,7 +13,7 @@ use crate::simulation::clock::virtual_time;
 type Objects = BTreeMap<String, Readable>;
 
 impl State {
-    /// Checks that the state goes on from what the masters before had, which could read the objects
+    /// Checks that the state builds on that of the masters before, which could read the objects
     /// `old`, without the changes that are behind `from`; see [`Ledger::leads`](super::Ledger::leads). Some of
     /// these objects are `lost` with segments.
     pub(super) fn goes_on(

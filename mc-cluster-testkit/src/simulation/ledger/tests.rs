@@ -21,7 +21,7 @@ struct Loss {
     ledger: Arc<Ledger>,
     /// With the segment.
     stored: Position,
-    /// Without it; nothing was told of the object yet.
+    /// Without it; there was no effect on the object yet.
     segment_gone: Position,
 }
 
