@@ -22,7 +22,7 @@ const CURVE_SERVER: c_int = 47;
 const CURVE_SECRETKEY: c_int = 49;
 const DONTWAIT: c_int = 1;
 const SNDMORE: c_int = 2;
-/// Of the system.
+/// The system's error number.
 const EINTR: c_int = 4;
 
 #[link(name = "zmq")]
@@ -193,7 +193,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: libzmq checks the socket, which nobody uses any more.
+        // SAFETY: libzmq checks the socket, which is not used any more.
         unsafe { zmq_close(self.socket) };
         // SAFETY: the context's only socket is closed. A signal may interrupt it.
         while unsafe { zmq_ctx_term(self.context) } != 0 && zmq_errno() == EINTR {}

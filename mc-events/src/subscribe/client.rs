@@ -121,7 +121,7 @@ enum End {
     /// Connecting again helps.
     Lost(io::Error),
     Failed(SubscribeError),
-    /// Nobody takes updates.
+    /// The receiver of updates is gone.
     Unwanted,
 }
 

@@ -46,14 +46,14 @@ pub enum Action {
 /// A list of the objects takes as long as it takes, however few messages the publisher keeps: before
 /// each page is taken, the messages are applied that were published before the page was read, and no
 /// others. So a page is never older than what was applied, and the publisher's messages have to reach
-/// back to the page before only. A list that a connection broke off goes on from where it was.
+/// back to the page before only. A list that a lost connection cut off continues from where it was.
 ///
 /// It follows one publisher over two connections. Inputs are the frames of each, in the order in which they
 /// arrive, answers without the empty frame before them. There is at most one request under way.
 /// Updates gather until [`updates`](Self::updates) takes them.
 #[derive(Debug)]
 pub struct Follower {
-    /// Of the objects that were received; none before their list is complete.
+    /// The incarnation of the objects that were received; none before their list is complete.
     incarnation: Option<u64>,
     /// The list that is not complete.
     listing: Option<Listing>,

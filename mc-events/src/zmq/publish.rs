@@ -53,13 +53,13 @@ struct Subscriber {
 #[derive(Debug, Default)]
 struct SubscriberQueue {
     subscriptions: Vec<Vec<u8>>,
-    /// Of the subscriptions, which are inside the share.
+    /// Bytes of the subscriptions, which are inside the share.
     subscription_bytes: usize,
     waiting: VecDeque<Outgoing>,
     /// The answer to the last heartbeat. A peer that wants to know whether this side lives needs no
     /// other one.
     pong: Option<Vec<u8>>,
-    /// Of what waits, and of what is being written.
+    /// Bytes that wait or are being written.
     bytes: usize,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct ReplaySource {
     pub(crate) ignored: Arc<AtomicU64>,
     /// Pages are made one at a time.
     pub(crate) turn: Semaphore,
-    /// Those that were made lately.
+    /// The pages that were made lately.
     pub(crate) pages: Arc<RecentPages>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Of subscriptions and requests.
+    /// The bounds of subscriptions and requests.
     pub(crate) const REQUEST: Self = Self { frames: 3, frame_bytes: MAX_FRAME };
 }
 

@@ -83,7 +83,7 @@ impl Snapshot for Objects {
     }
 }
 
-/// Follows until it is current, says so, and goes on.
+/// Follows until it is current, says so, and continues.
 async fn follow(
     config: SubscriberConfig,
     mut joined: watch::Receiver<bool>,
@@ -186,7 +186,7 @@ async fn pages_are_shared_until_a_message_is_missing() {
     let too_large = BlockStoreEvent { key: "k".repeat(1 << 20), ..Default::default() };
     assert!(!system.publish(too_large).await);
     assert!(system.publish(stored(2, 1)).await);
-    // Nobody gets the message that was left out.
+    // No subscriber gets the message that was left out.
     assert!(first_page(&system).await >= 2);
 }
 
