@@ -23,7 +23,7 @@ const SAMPLE: usize = 4096;
 /// is used.
 ///
 /// * Each thing is in one of eight classes: how often it was used, lately and before it
-///   was given up. Uses in quick succession count once (the correlated references of
+///   its eviction. Uses in quick succession count once (the correlated references of
 ///   LRU-K; O'Neil, O'Neil and Weikum 1993).
 /// * The rules differ in how much longer a thing is kept that was used more often: not at
 ///   all (LRU), in proportion (as in hyperbolic caching; Blankstein, Sen and Freedman 2017),
@@ -32,11 +32,11 @@ const SAMPLE: usize = 4096;
 ///   or goes again at once, which is best for a loop that is longer than the cache.
 /// * A shadow of a rule sees the uses of a sample of all things and holds as large a part of
 ///   them as the cache does (miniature simulations; Waldspurger et al. 2017). The rule whose
-///   shadow has found most of late is the one by which the cache gives things up.
-/// * What was given up is remembered for about five times as many new things as are held.
+///   shadow has found most of late is the one by which the cache evicts.
+/// * Evicted things are remembered for about five times as many new things as are held.
 ///
 /// It knows nothing of chains. A cache that uses the blocks of a prompt in the order from
-/// the last to the first has each given up before those it needs: they are of the same or
+/// the last to the first has each evicted before those it needs: they are of the same or
 /// of a higher class, and were used later.
 ///
 /// 32 bytes for each thing, and at most 1.6 MB for the shadows. No call does work that grows

@@ -13,7 +13,7 @@ pub const MAX_HANDLE: Handle = Handle::MAX - 2;
 
 /// The identity of a thing beyond its handle, which will name another thing later.
 ///
-/// Policies that learn from what comes back after it was given up know it by its
+/// Policies that learn from what comes back after its eviction know it by its
 /// hash. Policies that know of chains (a block of a prompt continues the block
 /// before it) find the thing before this one by that thing's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// once for each eviction, and the cost of eviction does not grow with the
     /// number of things that are being read.
     SetAside,
-    /// Not taken and nothing more is wanted. The policy keeps it where it was.
+    /// The thing is not taken, and no more are wanted. The policy keeps it where it was.
     Stop,
 }
 
@@ -76,7 +76,7 @@ pub trait EvictionPolicy: Debug + Send {
 
     /// A new thing that is of no use without another one, which was inserted a moment ago: in an
     /// order of last use it goes just before that one, and not after it. So the blocks of a chain that
-    /// are inserted one after the other are given up from the last to the first. The same as
+    /// are inserted one after the other are evicted from the last to the first. The same as
     /// [`insert`](Self::insert) when the other is not held, or in a policy with another order.
     fn insert_below(&mut self, handle: Handle, item: Item, other: Handle) {
         let _ = other;
@@ -105,7 +105,7 @@ pub trait EvictionPolicy: Debug + Send {
         self.remove(handle);
     }
 
-    /// A thing that the cache has given up was used where it is now, as on a slower medium below, and is not
+    /// An evicted thing was used where it is now, as on a slower medium below, and is not
     /// back: there is no [`insert`](Self::insert). A policy that learns from what comes back may learn from
     /// this, too. By default nothing is noted.
     fn used_below(&mut self, item: Item) {
@@ -114,7 +114,7 @@ pub trait EvictionPolicy: Debug + Send {
 
     /// A thing set aside is back, as if it was just used: things that come back
     /// one after the other keep that order. It counts neither as new nor as
-    /// something that comes back after it was given up. Without effect when the
+    /// something that comes back after its eviction. Without effect when the
     /// policy holds the handle.
     fn readmit(&mut self, handle: Handle, item: Item);
 

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use crate::pages::Pages;
 use crate::policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict};
 
-/// Least recently used among the leaves: nothing is given up before what continues it.
+/// Least recently used among the leaves: nothing is evicted before what continues it.
 ///
 /// For blocks of prompts, which are of no use without all blocks before them, as in the
 /// radix tree of SGLang (Zheng et al. 2024). Chains are known from
@@ -21,7 +21,7 @@ pub struct Prefix {
     leaves: BTreeMap<u64, Handle>,
     /// The others.
     inner: BTreeMap<u64, Handle>,
-    /// By hash: what is held under it, and how many things held continue it.
+    /// Entries by hash: the handle, and how many held things continue it.
     known: BTreeMap<u64, Known>,
     now: u64,
 }

@@ -139,7 +139,7 @@ impl EvictionPolicy for S3Fifo {
 /// Ghosts of a bucket, the latest first.
 const WAYS: usize = 16;
 
-/// Marks of what was given up, and when, counted in what was given up. What is older
+/// Marks of evicted things, and when they were evicted, counted in evictions. What is older
 /// than the queue is long is gone; buckets have room for half as many more, so that few
 /// go before their time. Blocks that went together are forgotten together.
 #[derive(Clone, Debug)]

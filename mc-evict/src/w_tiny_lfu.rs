@@ -109,7 +109,7 @@ impl EvictionPolicy for WTinyLfu {
             self.thing(handle).mark = mark;
             self.link(handle, Part::Window);
             self.sketch.add(mark, self.len());
-            // While nothing is given up, the rest fills from the window.
+            // While nothing is evicted, the rest fills from the window.
             if self.lists[Part::Window as usize].len() > self.len() / WINDOW * 2 + 1
                 && let Some(coldest) = self.coldest_of(Part::Window)
             {

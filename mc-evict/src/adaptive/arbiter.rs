@@ -1,4 +1,4 @@
-//! Which rule finds most.
+//! The choice of the rule with most hits.
 
 use super::rule::RULES;
 

@@ -9,7 +9,7 @@ pub(super) const CLASSES: usize = 8;
 /// The bits of a node's word that are its class; those of its mark are the others.
 const CLASS: u32 = CLASSES as u32 - 1;
 
-/// Something that is used again before one in so many others were is not of a higher class.
+/// The class rises with a use when the last one is longer ago than the length by this, in uses.
 const QUICK: usize = 64;
 
 const NONE: Handle = Handle::MAX;

@@ -81,7 +81,7 @@ impl Ghosts {
         self.swept += 1;
     }
 
-    /// Remembers what was given up, when the cache held `held`.
+    /// Remembers an evicted thing, when the cache held `held`.
     pub(super) fn put(&mut self, node: &Node, now: u32, held: usize) {
         let mark = index(node.mark());
         let span = self.span_of(node.used, now);
@@ -109,7 +109,7 @@ impl Ghosts {
         }
     }
 
-    /// Of which class something with this mark was.
+    /// Returns the class of the evicted entry with this mark.
     pub(super) fn find(&self, mark: u32) -> Option<usize> {
         let mark = index(mark);
         if mark == 0 {

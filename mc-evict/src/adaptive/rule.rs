@@ -3,10 +3,10 @@
 use super::classes::{CLASSES, Classes};
 use crate::policy::Handle;
 
-/// Which thing goes first.
+/// A rule for the order of eviction.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// The one that was not used for the longest time for its weight; but one that was used
+    /// The entry that was unused for the longest time for its weight; but one that was used
     /// once when these are more than `probation` in 256 of all.
     Oldest {
         /// How much longer the things of a class are kept than those of the first.
