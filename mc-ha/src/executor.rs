@@ -1,4 +1,4 @@
-//! Where this crate runs what blocks, or goes on beside its callers.
+//! Executors for work of this crate that blocks, or runs beside its callers.
 
 use core::fmt;
 use core::pin::{Pin, pin};
@@ -70,14 +70,14 @@ impl dyn Executor {
     ) -> oneshot::Receiver<thread::Result<T>> {
         let (done, result) = oneshot::channel();
         self.run_blocking(Box::new(move || {
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }));
         result
     }
 }
 
-/// Work that an [`Executor`] runs apart. It goes on when this is dropped.
+/// Work that an [`Executor`] runs apart. It continues when this is dropped.
 #[derive(Debug)]
 pub struct Apart {
     /// Closed when the work has ended.

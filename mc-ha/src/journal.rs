@@ -52,8 +52,8 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
     /// journal.
     fn last(&self) -> Option<Position>;
 
-    /// Reads the batches that have effects after this position, in order. What cannot be read is
-    /// reported to `visit` like a batch, and reading goes on behind it.
+    /// Reads the batches that have effects after this position, in order. Damage is reported
+    /// to `visit` like a batch, and reading continues behind it.
     ///
     /// # Errors
     /// What the medium says when nothing more can be read at all.
@@ -89,7 +89,7 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
     /// What the medium says; part of it may be forgotten.
     fn forget(&self, until: Position) -> Result<(), JournalError>;
 
-    /// Forgets everything but the snapshot of this position, and goes on from there: a standby begins
+    /// Forgets everything but the snapshot of this position, and continues from there: a standby begins
     /// with its leader's snapshot, and has batches that its leader does not have.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ pub trait MetadataJournal: Send + Sync + fmt::Debug {
     fn begin_at(&self, snapshot: Position) -> Result<(), JournalError>;
 
     /// Moves everything that it holds to a place of its own, where it stays until an operator removes
-    /// it, and goes on as a new journal: without batches, snapshots, term and identity. For a journal
+    /// it, and becomes a new journal: without batches, snapshots, term and identity. For a journal
     /// whose history is not the one that is to be followed. Returns where it lies; `None` when the
     /// journal held nothing, and for a medium that ends with the process.
     ///
@@ -159,7 +159,7 @@ pub struct SnapshotInfo {
     /// The snapshot holds every change up to this position. What happened while it was made may be
     /// in it, or not.
     pub at: Position,
-    /// Its size.
+    /// Its size in bytes, as it is stored.
     pub bytes: u64,
     /// When it was finished.
     pub finished: SystemTime,

@@ -3,7 +3,7 @@
 //! A standby opens a stream to the leader, by whatever way, and says who it is and where its journal
 //! ends. The leader answers with its term and sends the batches behind that position; or a snapshot
 //! first, if it no longer has them or the standby has others: the end of a former leader's journal,
-//! that nobody was told of. A standby whose journal is of another history takes nothing from the leader
+//! that was never acknowledged. A standby whose journal is of another history takes nothing from the leader
 //! before the journal was [set aside](Applier::set_aside). The standby appends what comes to its own journal, acknowledges it when it is
 //! durable there, and applies it to a [`Replica`](crate::Replica), with which it can lead at once.
 //!

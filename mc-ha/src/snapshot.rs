@@ -1,4 +1,4 @@
-//! A snapshot of a master that goes on meanwhile.
+//! A snapshot of a master that serves calls meanwhile.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Default for SnapshotPolicy {
 /// The longest pause after snapshots that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
 
-/// The shortest one, when somebody asks for a snapshot.
+/// The shortest pause, when a snapshot is requested.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Decides when the next snapshot of a journal is due, by a [`SnapshotPolicy`].
@@ -59,7 +59,7 @@ pub struct SnapshotSchedule {
     /// Bytes written when the last one that was finished began, and when the last one did.
     covered: u64,
     tried_at: u64,
-    /// Those that failed since the last one that was finished, and all that failed.
+    /// Snapshots that failed since the last one that was finished, and all that failed.
     failures: u32,
     failed: u64,
 }
@@ -117,14 +117,14 @@ impl SnapshotSchedule {
         self.tried_at = written;
     }
 
-    /// The one that began last was finished.
+    /// Notes that the last snapshot was finished.
     pub fn finished(&mut self, info: SnapshotInfo) {
         self.last = Some(info);
         self.covered = self.tried_at;
         self.failures = 0;
     }
 
-    /// The one that began last came to nothing.
+    /// Notes that the last snapshot failed.
     pub fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.failed += 1;

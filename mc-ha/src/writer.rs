@@ -118,7 +118,7 @@ struct Shared {
     is_failing: AtomicBool,
     /// Wakes the group commit: there is something to write, or the end.
     wake: Notify,
-    /// Notified when more is durable, and when the writer has given up.
+    /// Notified when more is durable, and when the writer has failed for good.
     progressed: Notify,
 }
 
@@ -253,7 +253,7 @@ impl JournalWriter {
         JournalSink(Arc::clone(&self.shared))
     }
 
-    /// Its state.
+    /// Returns the writer's positions, its lag and its failure, if any.
     #[must_use]
     pub fn state(&self) -> WriterState {
         self.shared.state()
@@ -271,7 +271,7 @@ impl JournalWriter {
         &self.shared.journal
     }
 
-    /// Its term.
+    /// Returns the term that its batches belong to.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.shared.epoch
@@ -287,7 +287,7 @@ impl JournalWriter {
     }
 
     /// Waits until everything up to this effect is durable, or never will be because the writer has
-    /// [given up](WriterState::gave_up); returns whether it is. May be dropped at any point.
+    /// [failed for good](WriterState::gave_up); returns whether it is. May be dropped at any point.
     pub async fn durable(&self, until: Sequence) -> bool {
         loop {
             let progressed = self.shared.progressed.notified();

@@ -127,7 +127,7 @@ impl Log {
     }
 
     /// Opens a database, and waits for one that this process has closed a moment ago: it is locked until
-    /// sled's threads have ended. Nobody else has it, because the lock of the directory is ours.
+    /// sled's threads have ended. No other process has it, because the lock of the directory is ours.
     fn try_open(path: &Path, mark: Mark) -> Result<Self, Failure> {
         let begun = Instant::now();
         loop {

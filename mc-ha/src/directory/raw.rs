@@ -70,7 +70,7 @@ pub(super) fn files(database: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(files)
 }
 
-/// Of several copies the best is kept.
+/// Keeps the best of several copies of a batch.
 fn keep(found: &mut BTreeMap<Position, Batch>, batch: Batch) {
     match found.entry(batch.last()) {
         Entry::Vacant(place) => drop(place.insert(batch)),

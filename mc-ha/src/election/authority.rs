@@ -86,7 +86,7 @@ impl Fence {
     /// Extends the term until `end`, unless it is over already, and returns whether it lasts.
     pub fn extend(&self, end: Time) -> bool {
         let mut now_ends = self.0.end.load(Ordering::Acquire);
-        // An end that is not in the past by now, or one that nobody has looked at since.
+        // An end that is not in the past by now, or that no call has found over since.
         while self.0.lasts_until(now_ends) {
             let end = end.as_millis().max(now_ends);
             match self.0.end.compare_exchange(now_ends, end, Ordering::AcqRel, Ordering::Acquire) {
@@ -118,7 +118,7 @@ impl Inner {
                 return Some(left);
             }
             // What was seen to be over must not be extended afterwards. If it was extended in
-            // the meantime, the lease was renewed in time and nobody has seen its end.
+            // the meantime, the lease was renewed in time and no caller has seen its end.
             match self.end.compare_exchange(end, OVER, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.over.send_if_modified(|over| !std::mem::replace(over, true));

@@ -36,7 +36,7 @@ pub struct CandidacySettings {
     /// Time without a leader and without any record of one, until which all members should have
     /// registered.
     pub first_start_wait: Duration,
-    /// Whether the member leads whatever its journal holds, as soon as nobody leads, because an
+    /// Whether the member leads whatever its journal holds, as soon as there is no leader, because an
     /// administrator says so. That is over when it has seen a leader.
     pub is_forced: bool,
     /// Time that the others leave to the member that a leader has handed over to.
@@ -70,7 +70,7 @@ pub enum Decision {
     Campaign(Takeover),
     /// Wait for a change of the view, and decide again at a time at the latest.
     Wait {
-        /// That time; `None`: only a change can help.
+        /// The latest time of the next decision; `None`: only a change can help.
         until: Option<Time>,
         /// The reason.
         reason: WaitReason,
@@ -91,7 +91,7 @@ pub enum Takeover {
     Unclean(Option<Behind>),
 }
 
-/// Why a member does not campaign although nobody leads.
+/// Why a member does not campaign although there is no leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitReason {
@@ -137,7 +137,7 @@ impl fmt::Display for WaitReason {
 
 /// Decides when a member campaigns: a state machine without a clock of its own.
 ///
-/// * While somebody leads, it follows.
+/// * While there is a leader, it follows.
 /// * Where no leader is recorded, it waits for [`CandidacySettings::first_start_wait`], and one that
 ///   holds nothing lets those that hold something lead. Of several histories the one that most members
 ///   have goes first.
@@ -164,8 +164,8 @@ impl Candidacy {
         Self { me, settings, last_leader: None, leaderless_since: None, waits }
     }
 
-    /// Returns why this member waits although nobody leads, as it was last decided; `None` while
-    /// somebody leads, while it campaigns and before the first decision.
+    /// Returns why this member waits although there is no leader, as it was last decided; `None` while
+    /// there is one, while it campaigns and before the first decision.
     #[must_use]
     pub fn waits(&self) -> watch::Receiver<Option<WaitReason>> {
         self.waits.subscribe()
@@ -207,8 +207,8 @@ impl Candidacy {
         }
     }
 
-    /// Returns as what the member may lead, and how long nobody must have led before; or why it may
-    /// not.
+    /// Returns as what the member may lead, and for how long there must have been no leader; or why it
+    /// may not.
     fn claim(&self, view: &ClusterView, own: Standing) -> Result<(Takeover, Duration), WaitReason> {
         let Some(in_sync) = &view.in_sync else { return self.first_claim(view, own) };
         let behind = view.progress.as_ref().and_then(|progress| progress.behind(own.position));
@@ -419,7 +419,7 @@ mod tests {
         Standing { position, history: Some(OURS) }
     }
 
-    /// Of another history.
+    /// The standing of a journal of another history.
     fn foreign(sequence: u64) -> Standing {
         Standing { history: Some(HistoryId::new(8)), ..at(sequence) }
     }

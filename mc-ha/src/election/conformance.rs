@@ -33,7 +33,7 @@ pub trait Cluster: fmt::Debug + Send + Sync {
 
 /// One member of a [`Cluster`].
 pub struct Joined {
-    /// Its election.
+    /// The election as this member takes part in it.
     pub election: Arc<dyn LeaderElection>,
     /// Cuts it off from the election service, or connects it again.
     pub set_cut: Box<dyn Fn(bool) + Send + Sync>,

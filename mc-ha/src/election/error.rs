@@ -105,7 +105,7 @@ impl ElectionError {
             Self::Unreachable { .. }
                 | Self::NoQuorum { .. }
                 | Self::Rejected { .. }
-                // Somebody may delete the key.
+                // An administrator may delete the key.
                 | Self::Malformed { .. }
                 | Self::LeaseEnded
                 | Self::Lost(_)

@@ -19,7 +19,7 @@
 //! finds the term's value in `leader`: a deposed leader changes nothing.
 //!
 //! The leader's key has no lease of etcd, because leases of etcd end early or late when etcd's own
-//! leader was frozen: when it goes on, it renews leases although it is deposed, and has its
+//! leader was frozen: when it continues, it renews leases although it is deposed, and has its
 //! successor end leases that were renewed there (etcd's issue 15247; Debian 12 has such a version).
 //! Two members could lead then. Members' leases may end early: they come back. The price is one
 //! write a second, whose history the members have etcd forget; see

@@ -83,7 +83,7 @@ impl Leadership {
 
     /// Records the members that have everything that was acknowledged, this one among them whether
     /// it is named or not. A leader must not acknowledge what a member of the recorded set lacks;
-    /// so it removes a member here before it goes on without it.
+    /// so it removes a member here before it acknowledges without it.
     ///
     /// After an error other than [`Deposed`](ElectionError::Deposed) the set may have been recorded
     /// or not; read it, or set it again.

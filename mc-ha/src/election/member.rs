@@ -99,7 +99,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Of an empty journal.
+    /// The standing of an empty journal.
     pub const EMPTY: Self = Self { position: Position::EMPTY, history: None };
 
     /// Returns whether the journal holds anything.
@@ -260,7 +260,7 @@ impl ClusterView {
 #[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum MemberError {
-    /// The id.
+    /// The member's id is empty, too long, or has other characters.
     #[error(
         "{id:?} is not a member id; write 1 to {MAX_ID_LEN} visible ASCII characters other than '/'"
     )]

@@ -69,13 +69,13 @@ pub(super) struct Header {
 #[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
 pub enum BatchError {
-    /// They do not begin as a batch does.
+    /// The bytes do not begin as a batch does.
     #[error("there is no batch here")]
     NoBatch,
     /// A newer version wrote it.
     #[error("it has format {found} and this version reads format {FORMAT}")]
     Newer { found: u8 },
-    /// They end before the batch does.
+    /// The bytes end before the batch does.
     #[error("it is cut off after {have} of {len} bytes")]
     CutOff {
         /// The bytes there are.
@@ -227,7 +227,7 @@ impl Batch {
         if is_whole { Ok(Self { bytes, header }) } else { Err(BatchError::Header) }
     }
 
-    /// Its bytes.
+    /// Returns the encoded batch, header included.
     #[must_use]
     pub const fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -239,7 +239,7 @@ impl Batch {
         self.header.kind
     }
 
-    /// Its term.
+    /// Returns the term of the leader that wrote the batch.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.header.epoch
@@ -383,7 +383,7 @@ enum Found<'a> {
     Whole(&'a [u8]),
     /// An unfinished object that a later record completes.
     Completed(&'a [u8]),
-    /// That later record.
+    /// A later record that completes an object.
     Completion(Completion<'a>),
     Damaged(&'static str),
 }

@@ -26,9 +26,9 @@ pub(super) struct Ids<'a>(&'a [u8]);
 
 /// A record of a batch.
 pub(super) enum Decoded<'a> {
-    /// Of what stands in the batch: the usual case.
+    /// Refers to the bytes of the batch: the usual case.
     Borrowed(RecordRef<'a>),
-    /// Of what stands there in another form than it is needed.
+    /// Converted from another form in the batch.
     Owned(Record),
 }
 

@@ -10,7 +10,7 @@ pub(super) const SPACE_FREED: u8 = 7;
 pub(super) const QUOTA: u8 = 8;
 /// Follows the bytes of a quota beyond which puts are refused.
 pub(super) const REFUSES: u8 = 1;
-/// Which quotas below memory follow.
+/// Flags of the quotas below memory that follow.
 pub(super) const QUOTA_OF_DISKS: u8 = 1;
 pub(super) const QUOTA_OF_FILES: u8 = 2;
 pub(super) const COMPLETION: u8 = 9;

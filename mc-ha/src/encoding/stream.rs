@@ -10,7 +10,7 @@ use super::batch::{Batch, BatchError, HEADER_LEN, MAGIC, batch_len};
 /// Bytes that are read at a time.
 const READ: usize = 1 << 20;
 
-/// Reads batches one after the other. Behind a damaged one it goes on with the next.
+/// Reads batches one after the other. Behind a damaged one it continues with the next.
 #[derive(Debug)]
 pub struct BatchReader<R> {
     input: R,

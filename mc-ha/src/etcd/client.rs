@@ -26,7 +26,7 @@ use super::messages::{
 };
 use crate::election::{ElectionError, ServiceOutage};
 
-/// A connection of which nothing is heard is given up after this and its half. etcd closes
+/// A connection without any sign of life is closed after this and its half. etcd closes
 /// connections that ask more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -311,7 +311,7 @@ impl Client {
         let answered = self.call_once(at, "/etcdserverpb.Auth/Authenticate", request, None).await;
         let token = match answered {
             Ok(AuthenticateResponse { token }) => token,
-            // Everybody may do everything.
+            // Without authentication every caller has all permissions.
             Err(Failure::NoAuthentication) => return Ok(None),
             Err(failure) => return Err(failure),
         };

@@ -153,7 +153,7 @@ impl Applier {
         };
         let (ended, replica) = oneshot::channel();
         let run = async move {
-            // Nobody wants it when the standby does not lead.
+            // The receiver is gone when the standby does not lead.
             let _ = ended.send(work.run(waiting).await);
         };
         executor.spawn_apart("mc-standby", Box::pin(run)).map_err(RecoverError::Thread)?;
@@ -177,7 +177,7 @@ impl Applier {
     }
 
     /// [Sets the journal aside](MetadataJournal::set_aside), for a leader whose history is
-    /// [another one](ReplicationError::OtherHistory), and goes on as a standby with an empty one.
+    /// [another one](ReplicationError::OtherHistory), and becomes a standby with an empty one.
     /// Returns where the former one lies.
     ///
     /// # Errors

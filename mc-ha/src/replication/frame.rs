@@ -74,7 +74,7 @@ pub enum ReplicationError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// They began with other secrets.
+    /// The histories began with other secrets.
     Origin,
     /// The batch at the end of the journal is another one on the leader's side.
     Batch,
@@ -105,7 +105,7 @@ pub(super) enum Frame {
 /// How a leader begins a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
-    /// Its term.
+    /// The leader's term.
     pub(super) epoch: Epoch,
     /// The secrets of its history.
     pub(super) identity: Identity,

@@ -43,7 +43,7 @@ impl Default for HubSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowerState {
-    /// Its id.
+    /// The standby's member id.
     pub id: String,
     /// How far its journal is durable.
     pub position: Position,
@@ -163,7 +163,7 @@ impl Hub {
         self.last_unclean
     }
 
-    /// Its term.
+    /// Returns the leader's term.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -247,7 +247,7 @@ impl Hub {
     }
 
     /// Returns whether a standby has everything that was acknowledged in this term. Without
-    /// [`semi_synchronous`](HubSettings::semi_synchronous) nobody waits for that: true.
+    /// [`semi_synchronous`](HubSettings::semi_synchronous) no call waits for that: true.
     #[must_use]
     pub fn has_all_acknowledged(&self, standby: &str) -> bool {
         let state = self.state.lock();

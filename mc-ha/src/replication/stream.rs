@@ -17,7 +17,7 @@ use crate::position::Position;
 /// How long a standby may take to say who it is.
 const HELLO: Duration = Duration::from_secs(5);
 
-/// How often a standby hears of its leader.
+/// The interval of a leader's signs of life to a standby.
 const BEAT: Duration = Duration::from_millis(300);
 
 /// How long a standby may take nothing.
@@ -116,7 +116,7 @@ impl Hub {
         }
     }
 
-    /// The newest snapshot that the journal goes on from.
+    /// The newest snapshot that the journal continues.
     async fn snapshot(
         &self,
         take_snapshot: &(impl Fn() + Send),

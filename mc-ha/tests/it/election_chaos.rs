@@ -112,7 +112,7 @@ async fn no_two_members_have_authority_at_once() {
         }
         tokio::time::sleep(millis(random.below(500))).await;
     }
-    // When all is well again, somebody leads.
+    // When all is well again, there is a leader.
     let terms = won.lock().unwrap().len();
     eventually(LIMIT, "a new term", || won.lock().unwrap().len() > terms).await;
     stop.store(true, Ordering::Relaxed);

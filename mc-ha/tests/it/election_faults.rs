@@ -291,7 +291,7 @@ async fn keys_that_are_changed_by_hand_depose_and_are_safe() {
         keys,
         ["in-sync", "leader", "members/a", "members/b"].map(|key| format!("/mc-store/hand/{key}"))
     );
-    // A registration that somebody deletes comes back.
+    // A registration that an administrator deletes comes back.
     etcd.ctl(&["del", "/mc-store/hand/members/a"]);
     eventually(LIMIT, "it was seen", || {
         b.view().borrow().as_ref().unwrap().member(&MemberId::new("a").unwrap()).is_none()

@@ -239,7 +239,7 @@ async fn what_a_deposed_leader_had_alone_is_given_up() {
     let following = first.serve(&applier, "b");
     catches_up(&applier, &first).await;
     drop(takes_over(applier, following).await);
-    // Nobody gets these.
+    // No standby gets these.
     first.put(50..60);
     assert!(first.writer.wait_durable(first.master.last_sequence(), DEADLINE));
     drop(first);

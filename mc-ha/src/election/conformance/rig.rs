@@ -34,7 +34,7 @@ impl Part {
         (self.set_cut)(false);
     }
 
-    /// Campaigns until it wins, while nobody leads or the leader's term may have to run out.
+    /// Campaigns until it wins, while there is no leader or the leader's term may have to run out.
     pub(super) async fn win(&self) -> Leadership {
         self.win_as(Takeover::InSync).await
     }

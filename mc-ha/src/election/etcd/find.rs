@@ -75,7 +75,7 @@ type Found = Result<Option<Leader>, ElectionError>;
 
 fn start(config: EtcdConfig) -> Result<oneshot::Receiver<Found>, ElectionError> {
     let (found, finding) = oneshot::channel();
-    // Nobody may wait for it any more.
+    // The caller may have stopped waiting.
     let run = move || drop(found.send(run(&config)));
     thread::Builder::new().name("find-leader".into()).spawn(run).map_err(thread_error)?;
     Ok(finding)

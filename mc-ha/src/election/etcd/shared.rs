@@ -42,7 +42,7 @@ pub(super) struct Etcd {
 }
 
 impl Context {
-    /// Runs a future on the election's thread, to its end also when nobody awaits it any more.
+    /// Runs a future on the election's thread, to its end also when the caller stops waiting.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ElectionError>> + Send + 'static,

@@ -98,7 +98,7 @@ pub(super) async fn campaign(
 struct Vacancy {
     /// The revision of the leader's key.
     written_at: i64,
-    /// The highest epoch that anything tells of.
+    /// The highest epoch in any key.
     last: Epoch,
     /// The last term that began uncleanly.
     last_unclean: Epoch,
@@ -191,7 +191,7 @@ impl KeptTerm {
         }
     }
 
-    /// Writes that nobody leads.
+    /// Writes that there is no leader.
     async fn end(&self, to: Option<&MemberId>, yields: bool) -> Result<(), ElectionError> {
         let Self { etcd, fence, value, .. } = self;
         let epoch = fence.authority().epoch();

@@ -20,7 +20,7 @@ use crate::etcd::messages::{Event, KeyValue, RangeResponse};
 
 /// Publishes every change of the cluster, as long as the runtime lasts.
 ///
-/// A watch tells of changes at once. A read now and then tells whether the watch still does: the
+/// A watch reports changes at once. A read now and then tells whether the watch still does: the
 /// member of etcd behind it may be frozen or cut off, which looks like silence.
 pub(super) async fn follow(
     etcd: Arc<Etcd>,

@@ -1,4 +1,4 @@
-//! Media that fail: acknowledgements stop, nothing acknowledged is lost, and it goes on.
+//! Media that fail: acknowledgements stop, nothing acknowledged is lost, and the journal recovers.
 
 use std::path::Path;
 use std::process::Command;
