@@ -25,7 +25,7 @@ pub struct Terms {
 pub const LONGEST_READ: Duration = Duration::from_secs(10);
 
 impl Terms {
-    /// The time for which a read may use the bytes that it was told of: a lease, or [`LONGEST_READ`]
+    /// The time for which a read may use the places that it was given: a lease, or [`LONGEST_READ`]
     /// where that is less. A longer read renews it.
     #[must_use]
     pub fn read(&self) -> Duration {
@@ -65,7 +65,7 @@ pub enum SoftPinFrom {
 /// object.access(at(1_000));
 /// assert_eq!(object.lease_remaining(&terms, at(2_000)), Duration::from_secs(4));
 /// assert!(!object.is_leased(&terms, at(6_000)));
-/// // Nobody was told where the bytes are.
+/// // No reader knows where the bytes are.
 /// assert_eq!(object.read_end(&terms), None);
 /// object.read(at(7_000), false);
 /// assert_eq!(object.read_end(&terms), Some(at(12_000)));
@@ -161,7 +161,7 @@ impl Protection {
         self.uses.is_accessed()
     }
 
-    /// When the object was read last; `None` when nobody was told where its bytes are, or so long
+    /// When the object was read last; `None` when no client knows where its bytes are, or so long
     /// ago that the read is over.
     #[must_use]
     pub fn last_read(&self) -> Option<Time> {
@@ -176,7 +176,7 @@ impl Protection {
         Some(self.last_read()? + terms.read())
     }
 
-    /// Returns whether everybody who may be reading says when he is done.
+    /// Returns whether every client that may be reading reports the end of its reads.
     #[must_use]
     pub const fn readers_tell(&self) -> bool {
         !self.uses.is_silent()

@@ -27,7 +27,7 @@ pub struct ReaderLease {
 }
 
 impl ReaderLease {
-    /// One part in this many of a lease is given up as slack. Quartz clocks
+    /// One part in this many of a lease is left unused as slack. Quartz clocks
     /// differ by less than one part in a thousand.
     const SLACK_PARTS: u32 = 256;
 

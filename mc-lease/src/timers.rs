@@ -102,7 +102,7 @@ impl<T> Timers<T> {
         (index, TimerKey { index, generation })
     }
 
-    /// Which timer a key names, and when it is due.
+    /// Returns the timer of a key, and when it is due.
     pub(crate) fn find(&self, key: TimerKey) -> Option<(u32, Time)> {
         let chunk = self.chunks.get(key.index as usize / CHUNK)?;
         let timer = chunk.get(key.index as usize % CHUNK)?;
