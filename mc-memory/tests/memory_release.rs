@@ -1,5 +1,5 @@
-//! What memory took is given back, whatever it was made of. Alone in its process,
-//! because it counts what the process has.
+//! Memory of every kind is released when it is dropped. Alone in its process, because it
+//! counts the mappings and descriptors of the process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]

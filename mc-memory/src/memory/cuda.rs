@@ -98,12 +98,12 @@ impl CudaDevice {
         let base = self.context.pin(len)?;
         let owner = Pinned { context: Arc::clone(&self.context), base };
         // SAFETY: the driver gave `len` bytes that any thread may read and write until they are
-        // unpinned, which the owner does when it is dropped; nobody else knows them. An
+        // unpinned, which the owner does when it is dropped; no other code knows them. An
         // allocation is never longer than `isize::MAX`.
         Ok(unsafe { Memory::from_raw(base, len, owner) })
     }
 
-    /// Names memory of the GPU that somebody else owns, a tensor of an inference engine for
+    /// Names memory of the GPU that another owner has, a tensor of an inference engine for
     /// example. `owner` is dropped with the buffer and keeps the memory until then.
     ///
     /// # Safety
@@ -275,13 +275,13 @@ mod tests {
     use super::emulated::Emulated;
     use super::*;
 
-    /// Says so also where the output of tests that pass is not shown.
+    /// Prints a notice to standard error, which is shown also for tests that pass.
     fn skipped(error: &CudaError) {
         let text = format!("##### SKIPPED: the memory of a real GPU was not tested: {error} #####");
         writeln!(std::io::stderr(), "{text}").unwrap();
     }
 
-    /// What every driver must do, a real one as the emulated one.
+    /// Checks the promises of any driver, real or emulated.
     fn check(cuda: &Cuda) {
         assert!(cuda.devices().unwrap() > 0);
         let device = cuda.device(0).unwrap();
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(emulated.live(), (0, 0, 0), "allocations, pinned blocks, contexts");
     }
 
-    /// Also for a kernel that does not wait for the stream of the copy.
+    /// The same for a kernel that does not wait for the stream of the copy.
     #[test]
     fn bytes_of_any_memory_are_there_when_a_write_returns() {
         let emulated = Emulated::lock();

@@ -26,7 +26,7 @@ pub enum MemoryError {
     /// Memory with these options has at least one byte.
     #[error("no bytes were asked for; memory with options has at least one")]
     Empty,
-    /// Not an alignment.
+    /// The alignment is no power of two.
     #[error("{align} is no alignment; choose a power of two")]
     BadAlignment {
         /// Bytes asked for.

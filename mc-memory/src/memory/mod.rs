@@ -109,8 +109,8 @@ enum Backing {
     Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
 
-// SAFETY: a block is a range of plain bytes with no tie to a thread; whoever
-// made it keeps the range valid until `drop` (the backing owns it, or `from_raw`'s
+// SAFETY: a block is a range of plain bytes with no tie to a thread; its
+// maker keeps the range valid until `drop` (the backing owns it, or `from_raw`'s
 // caller promises it).
 unsafe impl Send for Block {}
 // SAFETY: shared access only ever copies bytes as `racy_copy` does, never by reference, so two
@@ -213,7 +213,7 @@ impl Memory {
     ///
     /// # Safety
     /// As for [`from_raw`](Self::from_raw), but the bytes only have to be readable. References
-    /// to them may exist, as long as nobody writes through one.
+    /// to them may exist, as long as no code writes through one.
     #[must_use]
     pub unsafe fn from_raw_read_only(
         base: NonNull<u8>,
@@ -446,7 +446,7 @@ impl Drop for Block {
     }
 }
 
-/// A block that nobody can write any more, read by reference.
+/// A block without writers, read by reference.
 struct FrozenBlock {
     block: Block,
     len: usize,
@@ -457,7 +457,7 @@ impl AsRef<[u8]> for FrozenBlock {
         // SAFETY: `try_into_bytes` checked `len`, took the only handle of a block
         // that we allocated (zeroed, and ever since filled by copies) and never
         // exposed, so no pointer to it is left that could write; a part of a pool is
-        // nobody else's until `self` is gone; the block is never moved out of `self`.
+        // given to no other owner until `self` is gone; the block is never moved out of `self`.
         unsafe { std::slice::from_raw_parts(self.block.base.as_ptr(), self.len) }
     }
 }
@@ -509,7 +509,7 @@ mod tests {
     fn foreign_memory_that_cannot_be_written_is_only_read() {
         static TEXT: &[u8] = b"read only";
         let base = NonNull::from(TEXT).cast();
-        // SAFETY: a static that nobody writes, readable for good.
+        // SAFETY: a static that is never written, readable for good.
         let memory = unsafe { Memory::from_raw_read_only(base, TEXT.len(), ()) };
         assert!(!memory.is_writable());
         assert_eq!(memory.whole().copy_from(0, b"x"), Err(CopyError::ReadOnly));

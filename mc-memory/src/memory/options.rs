@@ -73,7 +73,7 @@ impl MemoryOptions {
     /// Bytes that the file holds already are not zeroed. It stays when the memory
     /// is dropped, and the system writes to it when it likes. It must not become
     /// shorter meanwhile: touching bytes that are gone kills the process, so
-    /// nobody who is not trusted may be able to write it, and the memory cannot be
+    /// only trusted users may be able to write it, and the memory cannot be
     /// [shared](Memory::share). Linux only; excludes [`shared`](Self::shared),
     /// [`huge_pages`](Self::huge_pages) and [`numa_node`](Self::numa_node).
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {

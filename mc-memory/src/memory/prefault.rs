@@ -2,7 +2,7 @@
 //!
 //! The first write to a page costs several times what copying its bytes does: the system has to
 //! find a page, to zero it and to map it, and to do the latter once more for each process that
-//! shares it. Space that nobody has used yet is given out from its beginning to its end, so a write
+//! shares it. Unused space is given out from its beginning to its end, so a write
 //! at one place announces writes behind it. A thread populates that in the
 //! meantime: no more of it than has been written so far, and never more than a window. Memory that
 //! will be written soon for certain ([`Memory::populate_ahead`](super::Memory::populate_ahead)) is
@@ -19,7 +19,7 @@
 //! touches a page for the first time, would wait for one that gets no processor.
 //!
 //! The thread stops for good where the system, or the process's group, is short of memory: pages
-//! that nobody may ever write must not push out those that somebody uses.
+//! that may never be written must not push out those that are in use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -55,7 +55,7 @@ pub(super) struct Prefault {
     asked: AtomicUsize,
     /// Fewest bytes to populate behind a write.
     ahead: AtomicUsize,
-    /// Where the thread goes on; beyond everything when the system refused.
+    /// Where the thread continues; beyond everything when the system refused.
     next: AtomicUsize,
     /// Whether there is a thread.
     running: Mutex<bool>,
@@ -229,7 +229,7 @@ mod tests {
         assert!(is_idle(&memory));
         memory.slice(255 << 20, 1 << 20).unwrap().populate_behind();
         eventually_blocking(LIMIT, "populated to the end", || is_idle(&memory));
-        // What lies between is nobody's.
+        // The pages between are not populated.
         assert_eq!(resident(&memory), expected + (2 << 20));
     }
 

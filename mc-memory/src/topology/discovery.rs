@@ -1,4 +1,4 @@
-//! Which devices to use.
+//! The choice of the devices to use.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

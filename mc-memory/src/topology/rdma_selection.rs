@@ -1,4 +1,4 @@
-//! Which ports of RDMA devices to use.
+//! The choice of the ports of RDMA devices to use.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -113,7 +113,7 @@ impl Discovery {
         Some(interfaces).filter(|interfaces| !interfaces.is_empty())
     }
 
-    /// What keeps each device from being used.
+    /// Returns, for each device, the reason why it cannot be used.
     fn obstacles(&self, topology: &Topology) -> Vec<String> {
         let devices = &topology.rdma_devices;
         if self.filters.is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn ports(topology: &Topology) -> impl Iterator<Item = (&RdmaDevice, &
     devices.flat_map(|device| device.ports.iter().map(move |port| (device, port)))
 }
 
-/// What keeps the ports that `name` stands for from being used.
+/// Returns the reasons why the ports that `name` selects cannot be used.
 fn obstacles_of(name: &str, topology: &Topology) -> Vec<String> {
     let ports = ports(topology).filter(|(device, port)| stands_for(name, device, port));
     let obstacles: Vec<String> = ports
@@ -152,7 +152,7 @@ fn obstacles_of(name: &str, topology: &Topology) -> Vec<String> {
     vec![format!("{name} (without {missing})")]
 }
 
-/// What keeps `port` from being used.
+/// Returns the reason why `port` cannot be used; `None` if it can.
 fn obstacle(port: &RdmaPort) -> Option<&'static str> {
     if !port.is_active {
         Some("not active")

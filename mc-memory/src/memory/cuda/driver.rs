@@ -148,7 +148,7 @@ impl Driver {
     }
 }
 
-/// What the loader said of its last failure in this thread.
+/// Returns the loader's text about its last failure in this thread.
 #[cfg(target_os = "linux")]
 fn loader_error() -> String {
     // SAFETY: gives null or a C string that is valid until this thread calls the loader again.

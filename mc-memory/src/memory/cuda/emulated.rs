@@ -17,7 +17,7 @@ const INVALID_CONTEXT: c_int = 201;
 /// Bytes of the device.
 const SIZE: usize = 64 << 20;
 
-/// What tells a device address from one of the host.
+/// The bit that is set in a device address and clear in an address of the host.
 const DEVICE: u64 = 1 << 63;
 
 #[derive(Default)]

@@ -9,7 +9,7 @@ pub enum CudaError {
     /// The driver is not installed.
     #[error("libcuda.so.1 not found: VRAM needs NVIDIA's driver ({reason})")]
     NoDriver {
-        /// What the system's loader said.
+        /// The text of the system's loader.
         reason: String,
     },
     /// The driver is too old.
@@ -25,7 +25,7 @@ pub enum CudaError {
         call: &'static str,
         /// Bytes asked for, or the number of the GPU.
         len: usize,
-        /// What the driver said.
+        /// The driver's error code.
         code: CudaCode,
     },
     /// Memory has at least one byte.
