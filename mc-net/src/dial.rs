@@ -87,8 +87,8 @@ async fn first_to_end<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
     .await
 }
 
-/// Connects to the first address that answers, until `deadline`. Blocks; an attempt that is given up
-/// may go on in a thread of its own until then.
+/// Connects to the first address that answers, until `deadline`. Blocks; an attempt that loses
+/// may run in a thread of its own until then.
 ///
 /// # Errors
 /// As those of [`connect`], and `TimedOut` at the deadline.
@@ -111,7 +111,7 @@ fn race_blocking(
         if let Some(address) = addresses.next() {
             let ended = ended.clone();
             std::thread::Builder::new().name("mc-connect".into()).spawn(move || {
-                // Nobody waits for it when another address was faster.
+                // The receiver is gone when another address was faster.
                 let _ = ended.send(connect_until(address, deadline));
             })?;
             running += 1;
