@@ -52,9 +52,9 @@ struct Taken {
     /// In the order in which they came, by [`Place::number`].
     places: HashMap<u64, Arc<Place>>,
     by_source: HashMap<Source, Few>,
-    /// Those that yield next.
+    /// Connections that yield next.
     found: VecDeque<Found>,
-    /// Those that have been told to go away, and perhaps are gone.
+    /// Connections that were told to go away, and perhaps are gone.
     leaving: VecDeque<Arc<Place>>,
     /// The number of `places` that are leaving.
     leaving_count: usize,
@@ -64,7 +64,7 @@ struct Taken {
 #[derive(Debug, Default)]
 struct Few {
     count: usize,
-    /// Those that yield next to another of the same source.
+    /// Connections that yield next to another of the same source.
     found: VecDeque<Found>,
 }
 
