@@ -55,7 +55,7 @@ pub enum DummyError {
         /// The error that broke the connection, or prevented it.
         source: Arc<io::Error>,
     },
-    /// Something else answers at the address.
+    /// Another program answers at the address.
     #[error("what answers at {address} is no node agent: {reason}")]
     NotARealClient {
         /// The address as configured.

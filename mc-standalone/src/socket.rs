@@ -178,7 +178,7 @@ impl Frame {
         self
     }
 
-    /// Drops `held` when the frame is sent or given up.
+    /// Drops `held` when the frame is sent or dropped.
     pub(super) fn holding(mut self, held: impl Send + 'static) -> Self {
         self._held = Some(Box::new(held));
         self

@@ -22,7 +22,7 @@ use crate::wire::{
 };
 
 /// How often to look whether a node agent with a full queue takes connections again. The
-/// system tells nobody.
+/// system has no event for that.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A connection that was admitted.
@@ -52,7 +52,7 @@ impl Dialer<'_> {
     async fn dial(&self) -> Result<Dialed, DummyError> {
         let greeting = self.greeting().await?;
         let stream = self.reach(&greeting.name).await?;
-        // Anybody can take the port of a node agent that is gone, and the name.
+        // Any process can take the port of a node agent that is gone, and the name.
         let owner = stream.peer_cred().map_err(|error| self.gone(error))?.uid();
         if !self.settings.trusts(owner) {
             return Err(self.not_real(

@@ -50,7 +50,7 @@ impl Guess {
 /// A value on its way.
 struct Item<'a> {
     key: &'a str,
-    /// Which of its bytes are wanted; all, without it.
+    /// The range of its bytes that is wanted; `None` for all.
     range: Option<Range<u64>>,
     /// The only put that it may be of.
     generation: Option<Generation>,

@@ -28,7 +28,7 @@ pub(super) async fn keep(shared: Arc<Shared>, on_first: OnFirst) {
     loop {
         let error = keeper.connection().await;
         if let Some(on_first) = keeper.on_first.take() {
-            // Nobody listens when the attempt was given up.
+            // The receiver is gone when the attempt was cancelled.
             let _ = on_first.send(Err(error));
             return;
         }
@@ -84,7 +84,7 @@ impl Keeper {
     fn connected(&mut self) {
         self.pause = FIRST_PAUSE;
         match self.on_first.take() {
-            // Nobody listens when the attempt was given up.
+            // The receiver is gone when the attempt was cancelled.
             Some(on_first) => drop(on_first.send(Ok(()))),
             None => {
                 info!(address = %self.shared.settings.address, "connected to the node agent again");

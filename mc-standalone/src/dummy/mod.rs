@@ -43,8 +43,8 @@ use super::error::DummyError;
 /// # When the node agent goes
 /// Calls that are under way fail with [`DummyError::RealClientGone`], and so do new ones
 /// until the node agent is back. The thin client looks for it with growing pauses,
-/// shares all memory anew and goes on; [`wait_until_connected`](Self::wait_until_connected)
-/// tells when.
+/// shares all memory anew and serves calls; [`wait_until_connected`](Self::wait_until_connected)
+/// returns then.
 ///
 /// # Cancellation
 /// Dropping a future abandons the call, which the node agent may still carry out. Memory

@@ -24,7 +24,7 @@ use crate::wire::{Call, Reply, Span};
 pub(super) struct Settings {
     pub(super) address: Arc<str>,
     pub(super) call_timeout: Duration,
-    /// Of calls that move no data and change nothing.
+    /// Time limit of calls that move no data and change nothing.
     pub(super) question_timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) trusted_users: Vec<u32>,
@@ -117,7 +117,7 @@ impl Shared {
         self.connected.send_replace(false);
     }
 
-    /// Notes that nobody touches what calls of earlier connections held.
+    /// Notes that the memory that calls of earlier connections held is not touched any more.
     pub(super) fn settled(&self) {
         let free = std::mem::take(&mut *self.unsettled.lock());
         drop(free);

@@ -1,7 +1,7 @@
 //! The memory that requests and answers of thin clients may take.
 //!
-//! Every thin client has a small reserve of its own, so that its small calls wait for nobody. What
-//! does not fit there comes from a pool, of which nobody gets the last part: a user has at most as
+//! Every thin client has a small reserve of its own, so that its small calls wait for no other. What
+//! does not fit there comes from a pool, of which no client gets the last part: a user has at most as
 //! much as it leaves for other users, and a thin client at most as much as it leaves for the others
 //! of its user.
 

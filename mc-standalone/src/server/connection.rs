@@ -97,7 +97,7 @@ pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream, user: u32, seat:
         }
     }
     // A read that is dropped could write on unnoticed, into memory that a later session
-    // uses again; so calls go on to their ends, without anybody to answer.
+    // uses again; so calls run to their ends, without a receiver for their answers.
     session.outgoing.close();
     session.memories.clear();
     finished(&mut calls).await;
@@ -140,7 +140,7 @@ impl Session {
             self.say(&Admitted { verdict: Verdict::NotProven }).await?;
             return Err(End::Refused(Verdict::NotProven));
         }
-        // From now on it yields its place to nobody.
+        // From now on it yields its place to no other connection.
         seat.place().reached(Stage::Proved);
         seat.place().set_busy(true);
         core.sessions.lock().insert(session, Arc::new(Semaphore::new(0)));

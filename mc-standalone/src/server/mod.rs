@@ -88,7 +88,7 @@ pub struct Server {
 pub struct ServerReport {
     /// Thin clients that are connected, or whose last calls are running.
     pub clients: usize,
-    /// Memories of thin clients that are mapped. One is unmapped when nobody has it
+    /// Memories of thin clients that are mapped. One is unmapped when no client has it
     /// registered any more and the last call that touches it has ended.
     pub memories: usize,
     /// Bytes of those memories.
@@ -152,7 +152,7 @@ impl ServerBuilder {
     }
 
     /// How long the handshake may take, and how long a thin client may take no answers,
-    /// before it is given up. Default 10 s.
+    /// before it is disconnected. Default 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.limits.patience = patience;
         self
@@ -235,12 +235,12 @@ impl Server {
     }
 
     /// Takes no more calls, lets those that are running end, and closes all connections.
-    /// The client goes on.
+    /// The client keeps running.
     ///
     /// Calls end when the client ends them: after its time-outs at the latest.
     pub fn shutdown(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // Nobody listens when every connection is closed.
+            // There is no receiver when every connection is closed.
             let _ = self.stop.send(true);
             self.accepting.shutdown().await;
             let mut connections = std::mem::take(&mut *self.core.connections.lock().await);

@@ -175,7 +175,7 @@ async fn values_are_replaced_and_read_in_part() {
     );
 }
 
-/// Also those of a batch whose infos do not fit in one frame.
+/// The infos of a batch do so, too, when they do not fit in one frame.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn event_infos_travel_with_puts_and_upserts() {
     let stored = StoredInfos::default();

@@ -1,5 +1,5 @@
 //! A server under peers that do not keep to the protocol: each costs itself its connection,
-//! or a call, and nobody else anything.
+//! or a call, and no other peer anything.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};
@@ -32,7 +32,7 @@ const VERSION: u16 = 7;
 /// No part of an object, but all of it.
 const WHOLE: Option<(u64, u64)> = None;
 
-/// Of whatever put.
+/// The generation of any put.
 const ANY: Option<u64> = None;
 
 const WELCOME: u32 = 0;
@@ -454,7 +454,7 @@ async fn answers_that_nobody_takes_are_bounded() {
     /// `docs/standalone.md` has the limits.
     const OF_ONE: u64 = 4 << 20;
     const OF_USER: u64 = 48 << 20;
-    // Nobody is given up meanwhile, and makes room for the answers of others.
+    // No peer is disconnected meanwhile, which would make room for the answers of others.
     let patient = Duration::from_secs(600);
     let host = Host::with(ByteSize::mib(1), |server| server.patience(patient)).await;
     let mut honest = Peer::admitted(&host.server);
@@ -479,7 +479,7 @@ async fn answers_that_nobody_takes_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_are_answered_while_others_of_their_user_take_no_answers() {
-    // The others are not given up meanwhile.
+    // The others are not disconnected meanwhile.
     let patient = Duration::from_secs(600);
     let host = Host::with(ByteSize::mib(8), |server| server.patience(patient)).await;
     let mut takers = Takers::new(&host, 8);

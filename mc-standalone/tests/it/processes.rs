@@ -196,7 +196,7 @@ fn in_use() -> (usize, usize, usize) {
 async fn an_application_that_is_killed_leaves_nothing_behind() {
     const NAME: &str = "processes::an_application_that_is_killed_leaves_nothing_behind";
     match role() {
-        // Alone in a process, where nobody else opens descriptors.
+        // Alone in a process, where no other test opens descriptors.
         None => {
             let mut alone = start(NAME, "alone");
             assert_eq!(alone.hear(), "survived");
