@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Ports that a process has before the next one's begin.
 const PER_PROCESS: u32 = 16;
 
-/// Returns a port of the loopback address that nobody has now. It is below those that the system gives
+/// Returns a port of the loopback address that is free now. It is below those that the system gives
 /// to connections, one of which could have it a moment later, and another one each time.
 ///
 /// # Panics

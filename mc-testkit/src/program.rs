@@ -379,7 +379,7 @@ impl Printed {
                 theirs.lock().bytes.extend_from_slice(&chunk[..len]);
                 theirs.changed.notify_all();
             }
-            // Before anybody learns of the end: tests count descriptors.
+            // Before the end is announced: tests count descriptors.
             drop(pipe);
             theirs.lock().ended = true;
             theirs.changed.notify_all();

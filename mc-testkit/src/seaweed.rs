@@ -46,11 +46,11 @@ fn weed(dir: &str) -> Option<PathBuf> {
 pub struct SeaweedFs {
     weed: PathBuf,
     address: Ipv4Addr,
-    /// Of the metadata, the volumes, the files and S3, two each, and of S3 over TLS.
+    /// Ports of the metadata, the volumes, the files and S3, two each, and of S3 over TLS.
     ports: [u16; 9],
     program: Option<Program>,
     dir: TempDir,
-    /// Of its ports, on all addresses.
+    /// Holds these ports, on all addresses.
     _reserved: [UdpSocket; 9],
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for a condition that nobody announces.
+//! Waiting for a condition without a notification.
 
 use std::fmt::{Debug, Display};
 use std::panic::Location;
