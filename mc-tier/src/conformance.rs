@@ -370,7 +370,7 @@ fn counts_what_is_there(open: Open<'_>) {
     assert_eq!(usage().objects, 0);
 }
 
-/// By age, which here is that of the generation and of the medium's clock alike.
+/// The order is by age, which here is that of the generation and of the medium's clock alike.
 fn evicts_the_oldest(open: Open<'_>) {
     let tier = open();
     (0..10).for_each(|number| put(&*tier, &nth(number), &object(number, &[1000])));

@@ -40,7 +40,7 @@ pub use sync::{SyncPolicy, UnknownSyncPolicy};
 /// The folder of files that are being written.
 const UNFINISHED: &str = "tmp";
 
-/// A file that nobody has written to for so long is one that its writer has abandoned.
+/// A file that was not written to for so long is abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// Keeps objects in files in `ROOT/CLUSTER_ID` on a file system that all hosts of a cluster have mounted: the
@@ -152,7 +152,7 @@ impl DirectoryTier {
         &self.directory
     }
 
-    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file
+    /// Removes unfinished files that were not written to for an hour, by the clock of the file
     /// system. Returns their number.
     fn remove_unfinished(&self) -> Result<u64, TierError> {
         let mut removed = 0;
@@ -414,8 +414,8 @@ impl Tier for DirectoryTier {
         self.evict_oldest(watermarks, evicted)
     }
 
-    /// Removes unfinished files that nobody has written to for an hour, by the clock of the file system, and what
-    /// packs have whose objects were removed for the most part. Counts the files.
+    /// Removes unfinished files that were not written to for an hour, by the clock of the file
+    /// system, and rewrites packs of which half of the objects were removed. Counts the files.
     fn clean_up(&self) -> Result<u64, TierError> {
         let unfinished = self.remove_unfinished()?;
         Ok(unfinished + self.packs.clean_up(self)?)

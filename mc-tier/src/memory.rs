@@ -18,7 +18,7 @@ pub struct MemoryTier(Arc<RwLock<Objects>>);
 
 #[derive(Debug, Default)]
 struct Objects {
-    /// By the order in which they were put.
+    /// Objects in the order in which they were put.
     by_number: BTreeMap<u64, (ObjectId, ObjectBytes)>,
     numbers: BTreeMap<ObjectId, u64>,
 }

@@ -103,7 +103,7 @@ impl fmt::Debug for ObjectId {
 /// The length and checksum of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceInfo {
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
     /// Their CRC-32C.
     pub checksum: Checksum,

@@ -27,7 +27,7 @@ impl<T: Ord> Oldest<T> {
         }
     }
 
-    /// Those that were found with their bytes, the oldest first.
+    /// Returns the entries that were found with their bytes, the oldest first.
     pub(crate) fn into_vec(self) -> Vec<(T, u64)> {
         self.found.into_sorted_vec()
     }

@@ -34,10 +34,10 @@ type Found<T> = Result<Option<T>, TierError>;
 ///
 /// Objects of tenants without a key are stored in clear, and those that are there in clear can be read. Sealed
 /// objects need the key that they were sealed with to be read, and none to be listed, counted, evicted and
-/// removed. What a scan tells of them has [no checksums](StoredObject::has_checksums).
+/// removed. Their entries in a scan have [no checksums](StoredObject::has_checksums).
 ///
-/// Every range is authenticated, also by [`get_unverified`](Tier::get_unverified): nobody without the key can
-/// change or exchange a byte unnoticed.
+/// Every range is authenticated, also by [`get_unverified`](Tier::get_unverified): without the key
+/// no byte can be changed or exchanged unnoticed.
 #[derive(Debug)]
 pub struct SealedTier {
     inner: Arc<dyn Tier>,
@@ -240,7 +240,7 @@ impl Tier for SealedTier {
         let (likely, others): (Vec<_>, Vec<_>) =
             ids.iter().map(|id| self.places(id)).map(|[likely, other]| (likely, other)).unzip();
         let removed = self.inner.remove_many(&likely)?;
-        // Where many are removed by one request, nobody knows how many were there.
+        // Where many are removed by one request, the number of those that were there is unknown.
         let is_known = self.inner.removed_at_once() == 1;
         if is_known && removed == ids.len() as u64 {
             return Ok(removed);

@@ -126,7 +126,7 @@ pub trait Tier: Send + Sync + fmt::Debug {
     }
 
     /// Lists up to `limit` objects after the place of `after`, in an order of the tier's own. A scan
-    /// begins without a cursor, goes on with the cursor of each page, and ends with the page that has
+    /// begins without a cursor, continues with the cursor of each page, and ends with the page that has
     /// none; the page before may be empty. An object that is there from the begin to the end of the
     /// scan is listed exactly once.
     ///
@@ -287,9 +287,9 @@ impl Watermarks {
 /// The bytes of a medium, such as a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumSpace {
-    /// All of them.
+    /// All bytes of the medium.
     pub total: ByteSize,
-    /// Those that can still be written.
+    /// Bytes that can still be written.
     pub free: ByteSize,
 }
 

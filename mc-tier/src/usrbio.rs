@@ -60,7 +60,7 @@ pub struct UsrbioSettings {
     /// Requests of a call that are on their way at once; 8 by default, at most 1024.
     pub blocks: NonZeroUsize,
     /// Reads that are done at once; 4 by default, at most 1024. Others wait. Writes are done one
-    /// after the other, so that one that was given up cannot overtake the next.
+    /// after the other, so that one that timed out cannot overtake the next.
     pub read_rings: NonZeroUsize,
     /// How long a call waits without any result; 30 s by default.
     pub timeout: Duration,

@@ -248,7 +248,7 @@ impl StorageBackend for FileBackend {
         self.alignment
     }
 
-    /// By the caller's own thread: reads of many threads are in flight at once as well, without switches.
+    /// Reads on the caller's own thread: reads of many threads are in flight together, without switches.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if self.is_aligned(offset, buffer) {
             return queue::read_exact(&self.file, self.alignment, offset, buffer);

@@ -74,7 +74,7 @@ impl Inbox {
 }
 
 impl Read {
-    /// Where the system goes on.
+    /// The offset at which the system continues.
     pub(super) const fn offset(&self) -> u64 {
         self.offset + self.filled as u64
     }
@@ -123,7 +123,7 @@ enum Progress {
     Failed(io::Error),
 }
 
-/// `wanted` is not 0. A short read is never taken for the whole: it goes on where it has stopped, and
+/// `wanted` is not 0. A short read is never taken for the whole: it continues where it has stopped, and
 /// with direct I/O at the last place before that can be read.
 fn progress(read: io::Result<usize>, wanted: usize, alignment: usize) -> Progress {
     match read {

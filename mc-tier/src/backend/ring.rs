@@ -195,7 +195,7 @@ impl Run {
                 Ok(bytes) => Ok(bytes as usize),
                 Err(_) => Err(passing(completion.result().saturating_neg())),
             };
-            // A read that goes on is the next one.
+            // The rest of a short read goes first.
             if let Some(read) = read.advance(result, self.alignment) {
                 self.waiting.push_front(read);
             }

@@ -150,8 +150,8 @@ fn rename(from: &Path, to: &Path, is_new: bool) -> io::Result<bool> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST) => Ok(false),
-        // Not every file system knows how. Nobody else writes the packs of this client's runs, if its master
-        // gives no other the same.
+        // Not every file system supports it. No other client writes the packs of this client's runs,
+        // if its master gives no other the same.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             Ok(!to.try_exists()? && fs::rename(from, to).map(|()| true)?)
         }

@@ -156,7 +156,7 @@ impl LogTier {
         writer: &mut MutexGuard<'_, Writer>,
         number: usize,
     ) -> Result<(), TierError> {
-        // What was durable is durable at its new place before the old one is given up.
+        // Durable objects are durable at their new places before the old ones are freed.
         self.settle(writer, number)?;
         // Its own table goes.
         self.write_tables_but(writer, Some(number))?;

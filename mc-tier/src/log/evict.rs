@@ -20,7 +20,7 @@ use crate::error::TierError;
 use crate::object::{ObjectId, StoredObject, crc32c};
 use crate::tier::{TierUsage, Watermarks};
 
-/// Of the bytes that go, the part of those that may stay.
+/// One in so many of the evicted bytes may stay.
 const SECOND_CHANCES: u64 = 4;
 
 /// Objects that are evicted, or looked for, under one lock.
@@ -143,8 +143,8 @@ impl LogTier {
         }
     }
 
-    /// The segment that was begun first, of those that nobody writes to or has claimed. One without objects
-    /// comes before all others, and the head behind them.
+    /// The segment that was begun first, of those that are neither written nor claimed. One without
+    /// objects comes before all others, and the head behind them.
     fn oldest_segment(&self, writer: &Writer) -> Option<usize> {
         let order = |(number, segment): &(usize, &Segment)| {
             (Some(*number) == writer.head, segment.live > 0, segment.head.sequence)
@@ -197,7 +197,7 @@ impl LogTier {
     ) {
         for ids in ids.chunks(AT_ONCE) {
             // A record that is dead must not be found when a later one of its object is not any more. The caller
-            // writes them again and tells of the failure.
+            // writes them again and reports the failure.
             if self.write_tables_but(writer, Some(number)).is_err() {
                 return;
             }

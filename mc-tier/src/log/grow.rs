@@ -1,7 +1,7 @@
 //! The space that a log's segments have of their medium.
 //!
 //! A file is as long as its log may become, and its file system gives it space as it is used. So the log
-//! takes the space of a segment before it begins it. Where the medium has none left, the log goes on with
+//! takes the space of a segment before it begins it. Where the medium has none left, the log works with
 //! the segments that it has: its oldest objects make room, and nothing else is lost. It asks for more from
 //! time to time.
 

@@ -118,7 +118,7 @@ impl Index {
     /// As [`find`](Self::find), for one that reads the object.
     pub(super) fn find_to_read(&self, id: &ObjectId) -> Option<Location> {
         let entry = self.0.get(&*packed(id))?;
-        // Most were read before: a line of memory that nobody writes is every processor's.
+        // Most were read before: a cache line without writers stays in every processor's cache.
         if !entry.was_read.load(Relaxed) {
             entry.was_read.store(true, Relaxed);
         }
@@ -201,7 +201,7 @@ fn packed(id: &ObjectId) -> Box<[u8]> {
     let (tenant, key) = (id.tenant(), id.key().as_str());
     // The type's limit is 128.
     let len = [tenant.len() as u8];
-    // The higher come first: of two objects of a key, a master takes the one that it is told of first.
+    // The higher come first: of two objects of a key, a master takes the one that is reported first.
     let generation = (!id.generation().as_u64()).to_be_bytes();
     [&len[..], tenant.as_bytes(), key.as_bytes(), &generation].concat().into_boxed_slice()
 }

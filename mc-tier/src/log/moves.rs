@@ -33,10 +33,10 @@ const GAP: u64 = 64 << 10;
 /// The purpose for which objects move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Their segment becomes free. It is the log's compaction that is under way.
+    /// The segment of the objects becomes free. It is the log's compaction that is under way.
     Compaction,
-    /// They are to stay when their segment is evicted, because they were read. They need to be read again to
-    /// stay another time.
+    /// The objects stay when their segment is evicted, because they were read. They need to be read
+    /// again to stay another time.
     SecondChance,
 }
 

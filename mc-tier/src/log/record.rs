@@ -81,7 +81,7 @@ pub(super) enum LogBlock {
     Log { segment_len: u64 },
     /// A log of another format.
     Newer { found: u32 },
-    /// Something else.
+    /// Another content.
     Foreign,
 }
 

@@ -362,7 +362,7 @@ impl LogTier {
                 bar.show(shown - begin);
             }
         }
-        // A place that was given up is not used again: its bit stays.
+        // The place of a put that failed is not used again: its bit stays.
         found.end = found.end.max(begin + used.dead.end().min(self.segment_len / BLOCK) * BLOCK);
         found.damaged = records.damaged;
         Ok(found)

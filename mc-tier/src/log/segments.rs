@@ -14,7 +14,7 @@ use super::writer::{Gather, Segment, Unmoved, Writer};
 use crate::error::TierError;
 use crate::object::{StoredObject, crc32c};
 
-/// By its number on Unix systems.
+/// The error number of a failed read or write on Unix systems.
 const EIO: i32 = 5;
 
 /// Segments in a row that cannot be begun before the disk counts as broken.

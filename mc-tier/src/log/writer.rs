@@ -161,7 +161,7 @@ fn hash(id: &ObjectId) -> u64 {
 }
 
 /// A put that has its place in the log, and is writing. When it is dropped, the object is stored or the
-/// place is given up.
+/// place is abandoned.
 struct Put<'a> {
     log: &'a LogTier,
     id: &'a ObjectId,

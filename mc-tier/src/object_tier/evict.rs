@@ -12,7 +12,7 @@ use crate::object::ObjectId;
 use crate::oldest::Oldest;
 use crate::place::generation_of;
 
-/// Objects that are evicted before the caller hears of them.
+/// Objects that are evicted before they are reported to the caller.
 pub(super) const PART: usize = 1000;
 
 /// Headers that are read at once.

@@ -175,7 +175,7 @@ fn section(
     let mut settings: Option<Settings> = None;
     let mut is_wanted = false;
     for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
-        // An indented line goes on with the setting above, or is one of a setting's own.
+        // An indented line continues the setting above, or is one of a setting's own.
         let is_inner = line.starts_with([' ', '\t']);
         let line = line.trim();
         if is_inner || line.is_empty() || line.starts_with(['#', ';']) {

@@ -110,7 +110,7 @@ impl Chunks {
         Ok(Read::Part { bytes: bytes.freeze(), pack_len: 0, tag: tag.clone() })
     }
 
-    /// Reads the next chunk that nobody reads, while another thread reads this one.
+    /// Reads the next chunk that no thread reads yet, while another thread reads this one.
     fn read_next(&self, medium: &impl PackMedium, pack: &Pack<'_>, number: u64) {
         let end = pack.len.div_ceil(CHUNK).min(number + 1 + AHEAD);
         for next in number + 1..end {

@@ -107,7 +107,7 @@ impl TierKeys {
 
     /// The keys as they are now.
     fn list(self: &Arc<Self>) -> Arc<List> {
-        // Nobody waits for a file that hangs or a program; while one is read, no other look is begun.
+        // No call waits for a file that hangs or a program; while one is read, no other look is begun.
         if self.source.is_some()
             && let Some(mut looked) = self.looked.try_lock()
             && looked.next <= Instant::now()
@@ -188,7 +188,7 @@ impl List {
         self.0.get(tenant).or_else(|| self.0.get(ANY))
     }
 
-    /// Also a key of all tenants, with which an object may have been sealed before its tenant had one.
+    /// Returns the tenant's key of this name, or that of all tenants, which may be the older one.
     fn named(&self, tenant: &str, name: KeyName) -> Option<Arc<TenantKey>> {
         let keys = [tenant, ANY].into_iter().filter_map(|tenant| self.0.get(tenant)).flatten();
         keys.into_iter().find(|key| key.name() == name).cloned()

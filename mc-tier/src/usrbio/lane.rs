@@ -40,7 +40,7 @@ impl Lane {
     ///
     /// After a failure, waits for the requests that are on their way. Those that have not ended
     /// when the time is up are waited for by the next call, which fails when they still have not: a
-    /// write that was given up never overwrites a later one.
+    /// write that timed out never overwrites a later one.
     pub(super) fn transfer(
         &mut self,
         file: &Registered,
@@ -132,7 +132,7 @@ impl Lane {
         Ok(rest)
     }
 
-    /// Waits for the requests of a call that was given up.
+    /// Waits for the requests of a call that timed out.
     fn drain(&mut self, timeout: Duration) -> io::Result<()> {
         while !self.is_idle() {
             let results = self.ring.wait(timeout)?;

@@ -278,7 +278,7 @@ impl Ring {
     ) -> io::Result<()> {
         let memory = self.block(block, len).cast();
         let (ior, iov, fd) = (&raw const *self.ior, &raw const *self.iov, file.file.as_raw_fd());
-        // Any number, which comes back with the result; nobody reads what is there.
+        // Any number, which comes back with the result; the memory there is not read.
         let number = core::ptr::without_provenance(block);
         // SAFETY: Loaded, Created, Alone, Inside; the file is registered and open.
         let code = unsafe {

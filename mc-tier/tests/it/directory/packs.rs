@@ -81,7 +81,7 @@ fn few_objects_and_long_ones_have_files_of_their_own() {
     assert!(long.iter().all(|object| is_there(&tier, object)));
 }
 
-/// Also for others, and after a restart; its bytes go when half of the objects have.
+/// Other clients see the removal, also after a restart; the bytes go when half of the objects have.
 #[test]
 fn what_is_removed_stays_removed() {
     let root = tempfile::tempdir().unwrap();

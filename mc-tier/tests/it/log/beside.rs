@@ -253,7 +253,7 @@ impl StorageBackend for Slow {
     }
 }
 
-/// They waited for the whole of it. A machine that is busy with other things may let one of them wait once.
+/// Before, they waited for the whole compaction. A busy machine may let one of them wait once.
 #[test]
 fn others_take_their_own_time_while_a_segment_is_compacted() {
     const TRIES: usize = 5;

@@ -86,7 +86,7 @@ fn reads_that_fail_cost_no_object() {
     survives(|faults| faults.read_fails = 0.1, false);
 }
 
-/// Of many objects that are read at once each has its own error.
+/// Each of many objects that are read at once has its own error.
 #[test]
 fn each_fault_of_a_read_has_its_error() {
     let mut random = Random::seeded("MC_TIER_LOG_SEED");

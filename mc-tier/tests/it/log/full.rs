@@ -144,7 +144,7 @@ fn log_on(root: &Path, number: usize, pause: Duration) -> LogTier {
     LogTier::open(FileBackend::open(directory, len).unwrap(), settings).unwrap()
 }
 
-/// A file that somebody else writes until nothing is left.
+/// A file of another program, which grows until there is no space left.
 fn foreign_file(path: &Path) {
     use std::io::Write as _;
     let mut file = fs::File::create(path).unwrap();

@@ -102,7 +102,7 @@ fn a_pass_over_many_objects_writes_each_table_once() {
     assert_eq!(tier.usage().unwrap().objects, 0);
 }
 
-/// A master takes the first that it is told of.
+/// A master takes the first that is reported.
 #[test]
 fn of_two_objects_of_one_key_the_one_of_the_higher_generation_is_listed_first() {
     let tier = open(medium(8));
@@ -114,7 +114,7 @@ fn of_two_objects_of_one_key_the_one_of_the_higher_generation_is_listed_first() 
     let listed = |object: &StoredObject| object.id().generation().as_u64();
     let page = scan_all(&tier);
     assert_eq!(page.objects.iter().map(listed).collect::<Vec<_>>(), [70_000, 300, 3, 1]);
-    // A cursor goes on in that order.
+    // A cursor continues in that order.
     let two = std::num::NonZeroUsize::new(2).unwrap();
     let page = tier.scan(None, two).unwrap();
     let next = tier.scan(page.next.as_ref(), two).unwrap();

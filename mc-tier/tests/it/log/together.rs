@@ -116,7 +116,7 @@ fn a_put_does_not_wait_for_the_writes_of_another() {
     }
 }
 
-/// Of two puts at once the one with the later place counts: now, and when the log is opened again.
+/// The one with the later place counts: now, and when the log is opened again.
 #[test]
 fn of_two_puts_of_an_object_one_counts() {
     for is_removed in [false, true] {
@@ -140,7 +140,7 @@ fn of_two_puts_of_an_object_one_counts() {
     }
 }
 
-/// The segment with the place of a put that is writing is not given up by compactions.
+/// The segment with the place of a put that is writing is not freed by compactions.
 #[test]
 fn a_put_that_takes_long_keeps_its_place() {
     let gate = Arc::new(Gate::new());

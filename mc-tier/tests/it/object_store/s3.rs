@@ -236,7 +236,7 @@ fn a_url_says_where_its_bucket_is() {
         let url = format!("s3://named/prefix?endpoint=http://{}{query}", server.s3());
         ObjectStoreTier::open(&url, settings)
     };
-    // The URL goes before the variables, whose endpoint nobody listens at.
+    // The URL overrides the variables, at whose endpoint there is no server.
     let tier = open(&settings, "&region=eu-central-1").unwrap();
     tier.put(&id("key"), &object("key", 100)).unwrap();
     assert_eq!(tier.get(&id("key")).unwrap(), Some(object("key", 100)));
@@ -347,7 +347,7 @@ fn many_objects_are_removed_by_few_requests() {
     assert_eq!(tier.usage().unwrap().objects, 0);
 }
 
-/// Not every store knows requests for many removals.
+/// Some stores do not support requests for many removals.
 #[test]
 fn objects_are_removed_one_by_one_where_the_store_knows_nothing_else() {
     let Some(server) = shared() else { return };
