@@ -32,7 +32,7 @@ pub enum TlsError {
     #[error("certificate {number} in {} cannot be used: {source}", path.display())]
     BadCertificate {
         path: PathBuf,
-        /// Which of its certificates, from 1.
+        /// The number of the certificate in its file, from 1.
         number: usize,
         source: rustls::Error,
     },
@@ -59,7 +59,7 @@ pub enum PemProblem {
     Header,
     /// The text between the markers is not Base64.
     Base64,
-    /// Something else.
+    /// Another fault of the file.
     Other,
 }
 

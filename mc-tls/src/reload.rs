@@ -53,9 +53,9 @@ pub fn read_file(path: &Path, max: usize) -> Result<Vec<u8>, FileError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Reload {
-    /// They are as they were at the last look.
+    /// The files are as they were at the last look.
     Unchanged,
-    /// They have changed, and what they say now holds.
+    /// The files have changed, and their new content is in use.
     Taken,
     /// The files have changed and cannot be used; the previous value is kept.
     Kept,

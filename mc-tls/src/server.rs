@@ -147,7 +147,7 @@ fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
         }
     };
     let asks = files.client_ca.is_some();
-    // A resumed connection would go on with a client's certificate that may have expired.
+    // A resumed connection would keep a client's certificate that may have expired.
     let sessions: Arc<dyn StoresServerSessions> = match asks {
         true => Arc::new(NoServerSessionStorage {}),
         false => ServerSessionMemoryCache::new(MAX_SESSIONS),
