@@ -58,7 +58,7 @@ impl Clock {
     /// Waits for `event`, which the peer has no part in, without a limit.
     ///
     /// # Cancellation
-    /// The clock stays stopped: whoever drops the future ends the stream.
+    /// The clock stays stopped: the caller that drops the future ends the stream.
     pub(super) async fn paused<T>(&self, event: impl Future<Output = T>) -> T {
         self.paused.store(true, Ordering::Relaxed);
         let event = event.await;

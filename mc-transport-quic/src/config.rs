@@ -47,7 +47,7 @@ pub struct QuicConfig {
     /// 5 s.
     pub connect_timeout: Duration,
     /// Time that a stream of operations may go without 64 KiB of progress, or the end
-    /// of an operation, before the peer is given up. Default 5 s.
+    /// of an operation, before the link is closed. Default 5 s.
     pub stall_timeout: Duration,
     /// Time after which a connection that receives nothing from the peer is lost.
     /// Clients send a keep-alive three times as often. Default 15 s, less than a NAT remembers a

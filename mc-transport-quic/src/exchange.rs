@@ -63,7 +63,7 @@ struct Awaited {
 
 /// Where the checksum of an operation comes from.
 enum Summed {
-    /// None was asked for.
+    /// No checksum was requested.
     No,
     /// The bytes of a read, as they arrive.
     Received(Box<Summing>),

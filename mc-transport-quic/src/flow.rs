@@ -45,7 +45,7 @@ pub(super) struct Inflow<'a> {
     stream: RecvStream,
     clock: &'a Clock,
     chunks: [Bytes; CHUNKS],
-    /// Those of `chunks` from here on are still to be parsed.
+    /// The first of `chunks` that is still to be parsed.
     next: usize,
     filled: usize,
     since_yield: usize,
@@ -162,7 +162,7 @@ pub(super) struct Outflow<'a> {
     clock: &'a Clock,
     /// Headers and small payloads that were not handed over yet.
     gathered: Vec<u8>,
-    /// What is being handed over; kept here so that a wait that is given up loses nothing.
+    /// Bytes that are being sent; kept here so that cancelling the wait loses none.
     leaving: Bytes,
     /// Bytes of memory that were read.
     read: u64,
@@ -299,7 +299,7 @@ impl<'a> Outflow<'a> {
         let _ = self.stream.reset(code);
     }
 
-    /// Hands over what a call that was given up has left, or else `bytes`; callers
+    /// Hands over the rest of a call that was cancelled, or else `bytes`; callers
     /// [flush](Self::flush) before.
     async fn hand_over(&mut self, bytes: Bytes) -> Result<(), FlowError> {
         if self.leaving.is_empty() {

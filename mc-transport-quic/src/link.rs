@@ -252,7 +252,7 @@ impl Shared {
         }
     }
 
-    /// Gives the link up for `reason`, unless it was given up before.
+    /// Fails the link with `reason`, unless it has failed before.
     pub(super) fn fail(&self, reason: TransferError) {
         let mut broken = self.broken.lock();
         if broken.is_some() {
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Why the link was given up.
+    /// The error that the link failed with.
     pub(super) fn reason(&self) -> TransferError {
         self.broken.lock().clone().unwrap_or(TransferError::Closed)
     }
@@ -291,7 +291,7 @@ async fn watch(link: Arc<Shared>, open: Counted) {
     link.fail(disconnected(&error, link.limits.idle_timeout));
 }
 
-/// A link that is not watched is given up, also when the task is dropped with its
+/// Fails the link when its watch ends, also when the task is dropped with its
 /// runtime.
 struct FailGuard<'a>(&'a Shared);
 

@@ -279,7 +279,7 @@ impl Pool {
     }
 }
 
-/// Forgets the peers that nobody uses, but for some whose last link was lost.
+/// Forgets unused peers, but for some whose last link was lost.
 fn forget_gone(peers: &mut HashMap<Endpoint, Arc<Peer>>) {
     let mut remembered = 0;
     peers.retain(|_, peer| {

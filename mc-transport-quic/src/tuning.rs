@@ -70,12 +70,12 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Those of the side that is reached. `config` was [checked](check).
+    /// The paths of the side that is reached. `config` was [checked](check).
     pub(super) fn of_server(config: &QuicConfig) -> Self {
         Self::new(config, None)
     }
 
-    /// Those of the side that reaches out, which keeps the connection and the mappings
+    /// The paths of the side that reaches out, which keeps the connection and the mappings
     /// of NAT on its way alive.
     pub(super) fn of_client(config: &QuicConfig) -> Self {
         Self::new(config, Some(config.idle_timeout / 3))

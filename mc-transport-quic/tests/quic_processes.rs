@@ -50,7 +50,7 @@ async fn a_server_for_others() {
     let region = server.register(&memory, Access::ReadWrite).unwrap();
     let key = u128::from_le_bytes(region.key().to_bytes());
     role::say(format_args!("{} {key}", server.endpoint().unwrap()));
-    // Whoever started it kills it; should that fail, it ends by itself.
+    // The test kills this process; should that fail, it ends by itself.
     tokio::time::sleep(DEADLINE * 4).await;
 }
 
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// What stops the server.
+/// The way in which the server is stopped.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Killed,
@@ -109,7 +109,7 @@ async fn stop_while_under_way(fate: Fate, write: bool) {
     let failed = outcomes.into_iter().filter_map(Result::err).collect::<Vec<_>>();
     assert!(!failed.is_empty(), "it was stopped before all was done");
     for error in failed {
-        // Datagrams do not say that nobody takes them.
+        // No error reports that datagrams are not received.
         let said = matches!(error, TransferError::TimedOut { after: STALL });
         assert!(said && error.is_retryable(), "{fate:?}, write {write}: {error:?}");
     }

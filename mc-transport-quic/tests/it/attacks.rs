@@ -91,7 +91,7 @@ async fn garbage_datagrams_change_nothing() {
 #[tokio::test]
 async fn a_handshake_that_is_not_finished_ends() {
     let victim = Victim::new(|_| {}).await;
-    // What a client says first, said by somebody who goes away.
+    // The first message of a client, from an address that is gone.
     let catcher = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let config = raw::client_config(&victim.authority, OURS);
     let endpoint = raw::endpoint();
@@ -206,7 +206,7 @@ async fn ten_thousand_streams_are_not_opened() {
     for _ in 0..10_000 {
         let Ok(opened) = timeout(SHORT, client.open_bi()).await else { break };
         let (mut send, receive) = opened.unwrap();
-        // One byte, without which nobody would know of the stream.
+        // One byte, without which the peer would not know of the stream.
         let _ = send.write_all(&[1]).await;
         streams.push((send, receive));
     }
@@ -234,7 +234,7 @@ async fn who_takes_no_answers_waits_alone() {
     still_serves(&victim.server, &victim.authority, &victim.region).await;
     let reset = timeout(DEADLINE, receive.received_reset()).await.expect("in time").unwrap();
     assert_eq!(reset, Some(VarInt::from_u32(2)));
-    // The connection goes on.
+    // The connection stays open.
     let (mut send, mut receive) = client.open_bi().await.unwrap();
     send.write_all(&request(1, 0, victim.key(), 0, 1)).await.unwrap();
     send.finish().unwrap();

@@ -196,7 +196,7 @@ async fn a_server_that_breaks_off_fails_what_is_under_way() {
 async fn a_silent_server_times_out() {
     let stage = Stage::new().await;
     let (link, connection) = stage.link().await;
-    // Idle for longer than the timeout: nobody owes anything.
+    // Idle for longer than the timeout: no answer is due.
     sleep(SHORT * 2).await;
     assert!(link.is_healthy());
     // More than the windows, so that both directions stall.

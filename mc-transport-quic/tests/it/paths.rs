@@ -133,7 +133,7 @@ async fn any_mtu_carries_large_operations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_stream_starves_beside_others() {
     for write in [false, true] {
-        // Whoever makes no progress for half of the time that all of them need is given up; how
+        // A stream without progress for half of the time that all of them need is closed; how
         // long that is depends on the machine. One after the other, the last would wait for all.
         // Other tests take the processors for a while, so that one time of three is enough.
         let mut failures = Vec::new();

@@ -122,7 +122,7 @@ async fn a_peer_takes_the_first_way_that_works() {
     let memory = owner.allocate(4096).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
 
-    // Nobody is there: as where a firewall drops the packets.
+    // No node is there: as where a firewall drops the packets.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent = Endpoint::new("quic", &silent.local_addr().unwrap().to_string()).unwrap();
     let blocked = silent.clone().with_others([tcp.clone()]);

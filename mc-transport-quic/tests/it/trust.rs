@@ -1,4 +1,4 @@
-//! Who is trusted, and what is said when somebody is not.
+//! Peers that are trusted, and the errors of those that are not.
 
 use std::net::UdpSocket;
 
