@@ -40,7 +40,7 @@ mod linux {
     const USAGE: &str = "usage: rdma_bandwidth SIZE IN_FLIGHT COUNT [--processes] \
                          [--devices OWNER,PEER]";
 
-    /// What is measured.
+    /// The arguments of a measurement.
     #[derive(Clone, Debug, Default)]
     struct Arguments {
         size: usize,

@@ -50,7 +50,7 @@ pub struct RdmaConfig {
     pub staging: ByteSize,
     /// Time limit for connecting and the handshake, on either side. Default 5 s.
     pub connect_timeout: Duration,
-    /// How long a request may take before its queue pair is given up. Default 10 s.
+    /// How long a request may take before its queue pair is closed. Default 10 s.
     pub stall_timeout: Duration,
     /// How long completions are looked for without sleeping. Default 20 µs.
     pub spin: Duration,

@@ -27,7 +27,7 @@ const PREPARING: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 /// How a region of the peer is reached.
 #[derive(Clone)]
 pub(super) enum RegionPath {
-    /// By the devices.
+    /// Over the RDMA devices.
     Rdma(Arc<RemoteRegion>),
     /// Over another transport.
     Elsewhere,

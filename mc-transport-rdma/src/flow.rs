@@ -70,7 +70,7 @@ struct State {
 
 #[derive(Default)]
 struct Lane {
-    /// `None` while the lane is being set up, and when it was given up.
+    /// `None` while the lane is being set up, and when that has failed.
     queue: Option<SendQueue<Flight>>,
     /// Tells completions of an earlier queue pair apart.
     generation: u16,
@@ -92,7 +92,7 @@ pub(super) struct Flight {
     since: Instant,
 }
 
-/// What became of a slice that was to be posted.
+/// The result of preparing a slice for posting.
 enum Made {
     Request(Work<Flight>),
     /// No staging memory is free for it.
@@ -359,7 +359,7 @@ impl Flow {
         Made::Request(Work { direction, local, remote, remote_key, value })
     }
 
-    /// Has the channel of a completion queue tell of the next completion.
+    /// Arms a completion queue, whose channel then reports the next completion.
     pub(super) fn arm(&self, queue: usize) {
         if let Err(error) = self.queues[queue].0.arm() {
             self.fail(&TransferError::LinkLost { source: Arc::new(io::Error::other(error)) });
@@ -464,7 +464,7 @@ impl Flow {
         }
     }
 
-    /// Tries lanes again that were given up, because a port came back.
+    /// Tries failed lanes again, because a port came back.
     pub(super) fn revive(self: &Arc<Self>) {
         let mut dead = Vec::new();
         let mut state = self.state.lock();

@@ -49,11 +49,11 @@ pub(super) enum SetUpError {
     Misunderstood,
 }
 
-/// What it takes to replace a queue pair of a link.
+/// The context in which a queue pair of a link is replaced.
 pub(super) struct Recovery {
     pub(super) flow: Arc<Flow>,
     pub(super) control: Arc<Control>,
-    /// Of the addresses that carried the link's first requests.
+    /// The rank of the addresses that carried the link's first requests.
     pub(super) rank: usize,
 }
 
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     /// Makes the completion queue of `lanes` queue pairs of a device, and the number by which the
-    /// device's channel tells of it.
+    /// device's channel reports it.
     fn completion_queue(
         &self,
         device: usize,

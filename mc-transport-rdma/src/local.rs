@@ -24,7 +24,7 @@ pub(super) struct Piece {
     pub(super) slice: MemorySlice,
 }
 
-/// What is known of local memory.
+/// The state of a range of local memory.
 pub(super) enum Found {
     Registered(Vec<Piece>),
     /// Some of it was never asked for.
@@ -42,7 +42,7 @@ pub(super) struct Chunk {
 /// released.
 #[derive(Default)]
 struct Chunks {
-    /// By index; `None` for one that a device refused, which is not tried again.
+    /// Registrations by index; `None` for one that a device refused, which is not tried again.
     registered: Mutex<HashMap<usize, Option<Arc<Chunk>>>>,
     is_listed: AtomicBool,
 }
@@ -52,7 +52,7 @@ pub(super) struct LocalMemory {
     /// Tells the values of this transport apart from those of others.
     id: u64,
     ports: Arc<Ports>,
-    /// Of every block that has some.
+    /// The registrations of every block that has some.
     blocks: Mutex<Vec<Weak<Chunks>>>,
     staging: Mutex<Staging>,
     staging_size: usize,
@@ -63,7 +63,7 @@ pub(super) struct LocalMemory {
 struct Staging {
     memory: Option<(Memory, Arc<Chunk>)>,
     free: Vec<usize>,
-    /// Called when a slot is free that somebody waits for.
+    /// Called when a slot is free that a caller waits for.
     waiting: Vec<Box<dyn FnOnce() + Send>>,
 }
 

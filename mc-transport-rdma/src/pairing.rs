@@ -1,18 +1,18 @@
-//! Which ports of two nodes are connected to each other.
+//! Pairs of ports of two nodes that are connected to each other.
 
 use super::wire::PortOffer;
 
 /// A port of this side, and the peer's that it is connected to.
 #[derive(Clone, Debug)]
 pub(super) struct PortPair {
-    /// By its place in `Ports::ports`.
+    /// The port's place in `Ports::ports`.
     pub(super) port: usize,
     pub(super) peer: PortOffer,
     /// Bytes of the longest message.
     pub(super) message: u32,
 }
 
-/// Which ports to connect: each port of the side that has more of them once, to the one of the
+/// Returns the ports to connect: each port of the side that has more of them once, to the one of the
 /// other side whose address is most alike, so that ports of one subnet meet.
 pub(super) fn pair_ports(ours: &[PortOffer], theirs: &[PortOffer]) -> Vec<PortPair> {
     let pair = |ours: &PortOffer, theirs: &PortOffer| PortPair {

@@ -116,7 +116,7 @@ struct Loop<'a> {
     poller: &'a Poller,
     ports: &'a Ports,
     spin: Duration,
-    /// Queues whose channel was not asked to tell of the next completion.
+    /// Queues that are not armed: their channels do not report the next completion.
     hot: Vec<u64>,
     /// When requests were under way last.
     worked: Instant,
@@ -169,7 +169,7 @@ impl Loop<'_> {
         any
     }
 
-    /// Has the channels tell of what comes; returns whether something came meanwhile.
+    /// Arms the channels; returns whether something came meanwhile.
     fn arm(&mut self) -> bool {
         let mut any = false;
         for number in std::mem::take(&mut self.hot) {

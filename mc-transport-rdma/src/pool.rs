@@ -24,7 +24,7 @@ const MAX_REMEMBERED: usize = 1024;
 pub(super) struct Pool {
     shared: Arc<Shared>,
     links: ProvenLinks<RdmaLink>,
-    /// By the secret of the peer, which each of its lives has anew.
+    /// Attempts by the secret of the peer, which each of its lives has anew.
     attempts: Mutex<HashMap<[u8; 16], Arc<Attempts>>>,
 }
 

@@ -136,7 +136,7 @@ impl Ports {
         Ok(self.devices.len() - 1)
     }
 
-    /// What peers are told of the ports that carry data now.
+    /// Returns the ports that carry data now, as peers are offered them.
     pub(super) fn offers(&self) -> Vec<PortOffer> {
         let offers = self.ports.iter().enumerate().filter_map(|(index, port)| {
             let state = self.device_of(port).device.port(port.number).ok()?;

@@ -17,7 +17,7 @@ use super::wire::{Answer, MAX_CHUNKS, RegionAnswer, RegionKeys};
 /// Threads that register one region.
 const THREADS: usize = 4;
 
-/// What peers are told of a region, beside its answer.
+/// The queue of frames to a peer, for notices of withdrawn regions.
 pub(super) type Notices = UnboundedSender<Outgoing>;
 
 /// A frame for a peer. Answers hold a permit until they are sent, so that a peer which asks but does
@@ -62,7 +62,7 @@ enum Phase {
     Withdrawn,
 }
 
-/// What a [`RegionTable`] holds: dropped when the region is withdrawn.
+/// The value that a [`RegionTable`] holds: dropped when the region is withdrawn.
 struct Attachment(Arc<Served>);
 
 /// Finds and makes registrations.

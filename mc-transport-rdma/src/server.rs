@@ -33,7 +33,7 @@ use super::wire::{
 const MAX_UNREAD: usize = 4;
 
 /// Connections that may have queue pairs before they have named a region's key, and those of one
-/// host. Whoever reaches the node's other port learns the secret that admits it here.
+/// host. A peer that reaches the node's other port learns the secret that admits it here.
 const MAX_UNPROVED: usize = 64;
 const MAX_UNPROVED_OF_HOST: usize = 16;
 
@@ -43,11 +43,11 @@ pub(super) struct Server {
     secret: NodeSecret,
     ports: Arc<Ports>,
     serving: Serving,
-    /// Of connections that have queue pairs and have named no key. The oldest yields.
+    /// Places of connections that have queue pairs and have named no key. The oldest yields.
     unproved: Arc<Places>,
 }
 
-/// What a connection has shown, for its place.
+/// The proofs that a connection has given, which decide about its place.
 struct Standing<'a> {
     place: &'a Place,
     /// Has it named the key of a region?
@@ -274,7 +274,7 @@ impl Server {
     }
 }
 
-/// Makes this side's queue pair of a lane; returns it with what the peer is told of it.
+/// Makes this side's queue pair of a lane; returns it with its description for the peer.
 fn make_lane(
     ports: &Ports,
     config: &RdmaConfig,

@@ -1,4 +1,4 @@
-//! What all links of a transport share.
+//! State that all links of a transport share.
 
 use std::sync::Arc;
 

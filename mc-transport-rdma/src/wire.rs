@@ -153,9 +153,9 @@ pub(super) enum RegionAnswer {
     Open(RegionKeys),
     /// No region has the key.
     Refused,
-    /// It is being registered; ask again.
+    /// The region is being registered; ask again.
     Preparing,
-    /// It cannot be registered, and is reached over another transport.
+    /// The region cannot be registered, and is reached over another transport.
     Unavailable,
 }
 

@@ -55,7 +55,7 @@ async fn owner(first: Vec<u8>, second: Option<Answer>) -> (Endpoint, JoinHandle<
         {
             while let Ok(frame) = receive(&mut stream, MAX_REQUEST).await {
                 let (id, _) = Request::decode(&frame).unwrap();
-                // Behind an answer to a question that nobody asked.
+                // Behind an answer without a request.
                 let answers = [Answer::Fenced.encode(999), answer.encode(id)].concat();
                 let _ = stream.write_all(&answers).await;
             }
@@ -289,7 +289,7 @@ async fn on_device_answers_that_nobody_asked_for_are_passed_over() {
             all.extend(Answer::Fenced.encode(1_000_000 + stray));
             all.extend(Answer::Region(RegionAnswer::Refused).encode(2_000_000 + stray));
         }
-        // Twice, the second time for nobody.
+        // Twice, the second time without a request.
         all.extend(Answer::Withdrawn(key).encode(id));
         all.extend(Answer::Region(answer.clone()).encode(id));
         all.extend(Answer::Region(answer).encode(id));

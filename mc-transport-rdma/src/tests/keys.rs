@@ -101,7 +101,7 @@ async fn on_device_many_refused_requests_take_no_other_with_them() {
     rig.shutdown().await;
 }
 
-/// What the owner opened for reading cannot be written, whatever a peer claims.
+/// A region that its owner opened for reading cannot be written, whatever a peer claims.
 #[tokio::test]
 async fn on_device_the_card_enforces_the_access_of_a_region() {
     let Some(_alone) = on_device() else { return };

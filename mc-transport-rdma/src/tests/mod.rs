@@ -37,7 +37,7 @@ struct OnDevice {
     since: Instant,
 }
 
-/// Says how long the test took.
+/// Prints how long the test took.
 impl Drop for OnDevice {
     fn drop(&mut self) {
         println!("took {:.1?}", self.since.elapsed());

@@ -14,7 +14,7 @@ use crate::wire::{Answer, GREETING_LEN, HELLO_LEN, MAX_ANSWER, MAX_REQUEST, PROO
 /// Requests of the proxy itself have numbers from here on; their answers are not passed on.
 const OWN: u32 = 1 << 31;
 
-/// What becomes of an answer: the bytes that the peer receives.
+/// Replaces an answer by the bytes that the peer receives.
 pub(super) type Change = Box<dyn FnMut(u32, Answer) -> Vec<u8> + Send>;
 
 pub(super) struct Proxy {
@@ -78,7 +78,7 @@ impl Proxy {
         Self { endpoint, lanes_asked, answered, requests, tasks }
     }
 
-    /// Asks the owner for something on behalf of the peer, which does not hear of it.
+    /// Sends the owner a request in the name of the peer, which does not see the answer.
     pub(super) fn ask(&self, request: &Request) {
         self.requests.send(request.encode(OWN)).unwrap();
     }

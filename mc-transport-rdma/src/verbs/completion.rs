@@ -1,4 +1,4 @@
-//! Completion queues, and the channel that tells of them.
+//! Completion queues, and the channel that reports their events.
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -97,7 +97,7 @@ pub(in super::super) struct Done {
 }
 
 impl CompletionQueue {
-    /// A queue with room for `len` completions. With a channel, that tells of it by `number`.
+    /// A queue with room for `len` completions. With a channel, that reports it by `number`.
     ///
     /// # Errors
     /// [`VerbsError::Failed`].
@@ -130,7 +130,7 @@ impl CompletionQueue {
         self.queue.as_ptr()
     }
 
-    /// Has the channel tell of the next completion. One that came in before is not told of: take
+    /// Has the channel report the next completion. One that came in before is not reported: take
     /// once more afterwards.
     ///
     /// # Errors

@@ -189,8 +189,8 @@ impl Device {
         })
     }
 
-    /// What C's `ibv_query_port` macro does: asks the driver, which fills the whole structure, or
-    /// calls the function of that name, which knows the front of the structure only.
+    /// Queries a port as C's `ibv_query_port` macro does: asks the driver, which fills the whole
+    /// structure, or calls the function of that name, which knows the front of the structure only.
     fn query_port(&self, number: u8) -> Result<ibv_port_attr, VerbsError> {
         // SAFETY: all zeros are valid for a structure of numbers.
         let mut attributes: ibv_port_attr = unsafe { mem::zeroed() };

@@ -15,7 +15,7 @@ pub(in super::super) enum DeviceEvent {
     PortDown(u8),
     /// The device works no more, or was removed.
     Fatal,
-    /// Something that requests report by themselves.
+    /// An event that requests report by themselves.
     Other(u32),
 }
 

@@ -95,7 +95,7 @@ functions! {
     }
 }
 
-/// What `ibv_is_fork_initialized` says of a library that does nothing about forks.
+/// The answer of `ibv_is_fork_initialized` where the library does nothing about forks.
 const FORK_DISABLED: c_int = 0;
 
 /// A failure that is remembered for the life of the process.

@@ -14,14 +14,14 @@ use super::{Device, VerbsError};
 /// in any order until the completion of their request.
 const RELAXED_ORDERING: u32 = 1 << 20;
 
-/// What peers may do to a [`MemoryRegion`]; this side's device may read and write it in any case.
+/// The access of peers to a [`MemoryRegion`]; this side's device may always read and write it.
 pub(super) type RemoteAccess = Option<Access>;
 
 /// A range of memory that is registered with a device: its pages stay where they are, and the
 /// device knows them by keys.
 ///
 /// Dropping it takes the keys back. When that returns the device touches the memory no more on
-/// behalf of a peer. The memory itself must live longer; whoever makes a region sees to that, by
+/// behalf of a peer. The memory itself must live longer; the owner of a region sees to that, by
 /// holding the [`MemorySlice`] or by being dropped with it.
 pub(in super::super) struct MemoryRegion {
     region: NonNull<ibv_mr>,
@@ -114,7 +114,7 @@ fn access_flags(is_writable: bool, peers: RemoteAccess) -> u32 {
 }
 
 /// Returns whether all that the device writes to memory of these flags ends with a completion on this
-/// side. What a peer writes does not: this side hears of it from somebody else, who may be faster than
+/// side. A write of a peer does not: this side learns of it by another message, which may be faster than
 /// writes that need not wait for each other.
 fn is_completed_here(flags: u32) -> bool {
     flags & ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 == 0

@@ -12,7 +12,7 @@ const ROUTED_PREFIX: [u8; 2] = [0xfe, 0xc0];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct PathAddress {
     pub(in super::super) gid: [u8; 16],
-    /// Of an InfiniBand port; zero on Ethernet.
+    /// The LID of an InfiniBand port; zero on Ethernet.
     pub(in super::super) lid: u16,
 }
 
@@ -44,7 +44,7 @@ pub(in super::super) struct Path {
 /// The marks that a queue pair's packets carry, by which a network tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Marks {
-    /// Of the global header: over IP its differentiated services and ECN bits.
+    /// The traffic class of the global header: over IP its differentiated services and ECN bits.
     pub(in super::super) traffic_class: u8,
     /// Below 16: the virtual lane on InfiniBand, the priority of Ethernet frames with a VLAN.
     pub(in super::super) service_level: u8,

@@ -91,7 +91,7 @@ impl<T> SendQueue<T> {
         self.posted.iter().map(|posted| &posted.value)
     }
 
-    /// Posts requests, all in one call. The last one is signalled; its completion tells of those
+    /// Posts requests, all in one call. The last one is signalled; its completion covers those
     /// before, too.
     ///
     /// # Errors

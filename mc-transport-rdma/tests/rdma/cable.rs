@@ -41,7 +41,7 @@ async fn a_port_that_goes_down_ends_its_link_and_comes_back() {
     assert!(refused.is_err(), "no port is up");
 
     cable.mend();
-    // The thread of the transport has yet to hear of the port.
+    // The thread of the transport has yet to learn of the port.
     let endpoint = rig.owner.endpoint().unwrap();
     let link = mc_testkit::eventually_async(DEADLINE, "a new link", async || {
         rig.peer.connect(endpoint).await
@@ -142,7 +142,7 @@ async fn a_write_that_outlives_its_grant_is_ended_and_arrives_no_more() {
     rig.shutdown().await;
 }
 
-/// Requests that take too long are given up by this side, however long the card goes on trying.
+/// Requests that take too long are ended by this side, however long the card keeps trying.
 #[tokio::test]
 async fn a_request_that_stalls_ends_its_link() {
     let Some(_alone) = alone() else { return };
@@ -169,7 +169,7 @@ async fn a_request_that_stalls_ends_its_link() {
     released(local).await;
 }
 
-/// The peer's device is removed under load. Software RDMA goes on until the last process has closed
+/// The peer's device is removed under load. Software RDMA works until the last process has closed
 /// the device; a card fails what is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_removed_fails_what_is_under_way() {

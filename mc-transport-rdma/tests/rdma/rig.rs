@@ -23,7 +23,7 @@ pub(crate) struct Alone {
     since: Instant,
 }
 
-/// Says how long the test took.
+/// Prints how long the test took.
 impl Drop for Alone {
     fn drop(&mut self) {
         println!("took {:.1?}", self.since.elapsed());
