@@ -14,7 +14,7 @@ pub trait TimeSource: Send + Sync {
 
 /// A clock that moments are read from: the system's, or one that was handed in.
 ///
-/// A [`BootTime`] remembers the clock that it was read from, so that whoever is given a deadline
+/// A [`BootTime`] remembers the clock that it was read from, so that the receiver of a deadline
 /// (a link, a region that is opened by tickets) measures it on that same clock.
 #[derive(Clone, Copy, Default)]
 pub struct BootClock(Option<&'static dyn TimeSource>);
@@ -61,7 +61,7 @@ impl fmt::Debug for BootClock {
     }
 }
 
-/// A moment on this host's clock that counts from its start and goes on while the host is
+/// A moment on this host's clock that counts from its start and runs on while the host is
 /// suspended, as `CLOCK_BOOTTIME` of Linux does. On other systems it is as good as
 /// [`Instant`](std::time::Instant), which may stand still meanwhile.
 ///

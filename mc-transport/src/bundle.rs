@@ -229,7 +229,7 @@ struct StripedBatch {
 struct StripedOperation {
     extent: Extent,
     missing: usize,
-    /// Of its parts, in order: bytes, and their results once they came.
+    /// Its parts, in order: their bytes, and their results once they came.
     parts: Vec<(u64, Transferred)>,
     sums: Sums,
     failed: Option<TransferError>,
@@ -237,9 +237,9 @@ struct StripedOperation {
 
 /// A piece of an operation, or all of it.
 struct Part {
-    /// Which operation of the batch.
+    /// The index of the operation in its batch.
     of: usize,
-    /// Which part of that operation.
+    /// The index of the part in that operation.
     place: usize,
     operation: Operation,
     attempts: u32,

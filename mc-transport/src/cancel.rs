@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 ///
 /// Dropping [`Completions`](crate::Completions) abandons results, and the operations may still
 /// fill their memory. Reads that have a `Cancel` leave it alone from the moment on that they are
-/// cancelled, also when their bytes arrive later; the link goes on with other operations. All
+/// cancelled, also when their bytes arrive later; the link serves other operations. All
 /// reads of a batch may share one. Links whose [`Capabilities::cancels`] is `false`, as those of RDMA,
 /// do not know it.
 ///

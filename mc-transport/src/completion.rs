@@ -340,7 +340,7 @@ type Execute = Box<dyn FnMut(&Operation) -> Outcome + Send>;
 struct Own {
     waiting: VecDeque<Operation>,
     execute: Option<Execute>,
-    /// Of the operations that were carried out, from the first on.
+    /// Outcomes of the operations that were carried out, from the first on.
     outcomes: Vec<Outcome>,
     finished: Vec<usize>,
 }

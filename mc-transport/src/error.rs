@@ -75,7 +75,7 @@ pub enum ConnectError {
         /// Its time limit.
         after: Duration,
     },
-    /// Something answers there, but it is no peer of ours.
+    /// Another service answers there, or a peer that requires TLS.
     #[error(
         "what answers at {endpoint} does not speak this transport's protocol, or speaks it in \
          TLS only"
@@ -248,14 +248,14 @@ pub enum TransferError {
         /// The system's error.
         source: Arc<io::Error>,
     },
-    /// No byte moved for too long; the link was given up.
+    /// No byte moved for too long; the link was closed.
     #[error("the peer made no progress for {after:?}; the link was given up")]
     TimedOut {
         /// The time that the peer had.
         after: Duration,
     },
     /// The peer said something that the protocol does not allow; the link was
-    /// given up.
+    /// closed.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[source] ProtocolViolation),
     /// The network card of this host or of the peer refused the operation. The source is the

@@ -13,14 +13,14 @@ impl LinkId {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes of the id, for a message.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// Not the bytes, which are a capability.
+/// Leaves out the bytes, which are a capability.
 impl fmt::Debug for LinkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LinkId")

@@ -40,7 +40,7 @@ impl RemoteSpan {
         Self { ticket, ..self }
     }
 
-    /// The same range, given up by this side at `until`.
+    /// The same range, which this side stops using at `until`.
     #[must_use]
     pub const fn until(self, until: BootTime) -> Self {
         Self { until: Some(until), ..self }
@@ -154,16 +154,16 @@ impl From<MemorySlice> for Pieces<Source> {
     }
 }
 
-/// Which checksums the result of an operation brings.
+/// The checksums that the result of an operation brings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sums {
-    /// None.
+    /// No checksum.
     #[default]
     None,
-    /// That of all bytes; see [`Operation::checksummed`].
+    /// The checksum of all bytes; see [`Operation::checksummed`].
     Whole,
-    /// Those of the pieces and their fronts; see [`Operation::checkpointed`].
+    /// The checksums of the pieces and their fronts; see [`Operation::checkpointed`].
     Slices,
 }
 
@@ -180,7 +180,7 @@ pub enum Operation {
         from: RemoteSpan,
         /// Where they go; as many bytes as `from` has.
         into: Pieces<MemorySlice>,
-        /// Which checksums of theirs the result brings.
+        /// The checksums of the bytes that the result brings.
         sums: Sums,
         /// Gives the read up, at the caller's word.
         cancel: Option<Cancel>,
@@ -192,7 +192,7 @@ pub enum Operation {
         from: Pieces<Source>,
         /// Where they go in the peer's memory.
         to: RemoteSpan,
-        /// Which checksums of theirs the result brings.
+        /// The checksums of the bytes that the result brings.
         sums: Sums,
     },
 }
@@ -254,7 +254,7 @@ impl Operation {
         }
     }
 
-    /// Which checksums the result brings.
+    /// Returns the checksums that the result brings.
     #[must_use]
     pub fn sums(&self) -> Sums {
         match self {

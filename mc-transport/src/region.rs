@@ -129,7 +129,7 @@ pub struct Admitted {
 #[derive(Clone)]
 pub struct Claim {
     pass: Pass,
-    /// Of a write under a ticket.
+    /// The end of the grant, of a write under a ticket.
     end: Option<GrantEnd>,
 }
 
@@ -238,7 +238,7 @@ pub struct OpenRegion {
     tickets: Option<Tickets>,
     gate: Arc<Gate>,
     /// State that transports attach to the region. Dropped before the withdrawal of the key
-    /// goes on, so that they learn of it in time.
+    /// ends, so that they learn of it in time.
     pub attached: Vec<Box<dyn Any + Send + Sync>>,
 }
 

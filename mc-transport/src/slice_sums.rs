@@ -15,16 +15,16 @@ pub const CHECKPOINT: u64 = 64 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SliceSums {
-    /// Of each slice, the CRC-32C of its bytes.
+    /// The CRC-32C of each slice.
     pub checksums: Vec<Checksum>,
-    /// Of each slice, one slice after the other: the CRC-32C of its first 64 KiB, of its
-    /// first 128 KiB, and so on, as long as bytes follow. A slice of `len` bytes has
+    /// The prefix checksums of each slice, one slice after the other: the CRC-32C of its first 64 KiB,
+    /// of its first 128 KiB, and so on, as long as bytes follow. A slice of `len` bytes has
     /// `(len - 1) / 65_536` of them.
     pub prefixes: Vec<Checksum>,
 }
 
 impl SliceSums {
-    /// Those of `slices` as they are now.
+    /// Computes the checksums of `slices` as they are now.
     #[must_use]
     pub fn of(slices: &[Source]) -> Self {
         let mut digest = SliceDigest::new(slices.iter().map(|slice| slice.len() as u64).collect());

@@ -72,7 +72,7 @@ pub struct Staging {
 struct Shared {
     device: Box<dyn StagedMemory>,
     rooms: Arc<Rooms>,
-    /// What is being written to the device.
+    /// The ranges that are being written to the device.
     writes: Mutex<Vec<Range<usize>>>,
     write_ended: Notify,
     failures: AtomicU64,
@@ -85,7 +85,7 @@ impl Staging {
     /// One host, or one process of this host, has at most half of the stages at a time. A peer
     /// that does not take or send a part within 100 ms loses its stage to the others: the part is
     /// moved through memory beside the stages, of which there are at most four times their number,
-    /// allocated when needed. Once that is used up, slow peers wait, and nobody else.
+    /// allocated when needed. Once that is used up, slow peers wait, and no others.
     ///
     /// # Panics
     /// When there is no stage, or one is empty or cannot be written.
@@ -193,7 +193,7 @@ impl Drop for Writing {
     }
 }
 
-/// What a part of a read passes through: a stage, and memory aside for a peer that was slow.
+/// The memory for one part of a read: a stage, and memory aside for a peer that was slow.
 pub struct ReadRoom {
     stage: Stage,
     aside: Option<Aside>,
@@ -240,8 +240,8 @@ impl AdmittedStaged {
         Ok(ReadRoom { stage: self.rooms().stage(peer).await?, aside })
     }
 
-    /// Takes what a part of a read needs that is answered behind others; `None` when that is not there at
-    /// once, or the peer is slow: nobody else waits for what waits for its turn.
+    /// Takes the memory for a part of a read that is answered behind others; `None` when there is
+    /// none at once, or the peer is slow: a part that waits for its turn blocks no others.
     pub fn try_read_room(&self, peer: &StagePeer) -> Option<ReadRoom> {
         let stage = self.rooms().try_stage(peer).filter(|_| !peer.is_late())?;
         Some(ReadRoom { stage, aside: None })

@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Times are measured so often at most.
 const ROUNDS: usize = 20;
 
-/// What a peer says first.
+/// The first bytes of a peer.
 const PREFACE: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
 const BYTES: &[u8] = b"what the node has";
@@ -55,7 +55,7 @@ async fn read(link: &Bundle, key: RemoteKey) {
 /// A connection that says as much as this and then nothing.
 async fn silent(address: SocketAddr, words: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // Whoever is closed in the meantime is silent, too.
+    // A connection that is closed in the meantime is silent, too.
     if stream.write_all(words).await.is_ok() && !words.is_empty() {
         let _ = timeout(DEADLINE, stream.read(&mut [0; 64])).await;
     }
@@ -172,7 +172,7 @@ async fn reads_are_about_as_fast_while_silent_connections_come() {
     while node.stats().yielded_connections == 0 {
         read(&link, key).await;
     }
-    // What is quick enough for anybody is not told apart.
+    // Times below 100 µs count as equal.
     let bound = 3 * quiet.max(Duration::from_micros(100));
     // The best of some rounds: other programs take the CPU now and then.
     let mut busy = Duration::MAX;
@@ -309,7 +309,7 @@ fn start_node() -> (Child, Endpoint, RemoteKey) {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let line = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
     let line = line.expect("the node says where it is");
-    // It has more to say, which nobody wants to know.
+    // Its further lines are read, so that it never waits, and dropped.
     std::thread::spawn(move || lines.count());
     let (endpoint, key) = line.split_once(' ').unwrap();
     let key = u128::from_str_radix(key, 16).unwrap().to_be_bytes();

@@ -1,5 +1,5 @@
-//! What encrypted connections that prove nothing cost a node. A program of its own, because the node is
-//! this program in a process of its own, whose memory is counted.
+//! The memory that encrypted connections without a proof cost a node. The node is this program in
+//! a process of its own, whose memory is counted.
 
 #![cfg(all(feature = "tls", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
@@ -124,7 +124,7 @@ fn start_node(certificates: &Path) -> (Child, SocketAddr) {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let line = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
     let address = line.expect("the node says where it is").parse().unwrap();
-    // It has more to say, which nobody wants to know.
+    // Its further lines are read, so that it never waits, and dropped.
     std::thread::spawn(move || lines.count());
     (process, address)
 }

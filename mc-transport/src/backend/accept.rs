@@ -84,7 +84,7 @@ pub struct Door {
     pub counters: Arc<Counters>,
     /// Where peers are served; accepting ends with them.
     pub tasks: Weak<Tasks>,
-    /// What a peer is told for whom there is no place.
+    /// The bytes that a peer is sent when there is no place for it.
     pub refusal: Vec<u8>,
 }
 

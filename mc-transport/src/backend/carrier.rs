@@ -59,7 +59,7 @@ pub trait Carrier: DynTransport {
     fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>>;
 }
 
-/// Settings of a faster way to some peers, which they are told of over the node's other transports.
+/// Settings of a faster way to some peers, which is advertised over the node's other transports.
 pub trait ShortcutConfig: fmt::Debug + Send + Sync + 'static {
     /// Starts the transport, which serves the regions of `regions`, for a node that peers reach as
     /// `node` says. `None` when this host has nothing for it: the node starts without.
@@ -82,7 +82,7 @@ pub struct Reached {
 
 /// A faster way to some of a node's peers.
 pub trait ShortcutTransport: DynTransport + Any {
-    /// Returns what peers are told of this side; `None` when it accepts none.
+    /// Returns the advertisement of this side for peers; `None` when it accepts none.
     fn told(&self) -> Option<Shortcut>;
 
     /// Returns the link to the node that described itself as `peer`, if it has one or gets one

@@ -37,7 +37,7 @@ pub struct Shortcut {
     pub secret: [u8; 16],
 }
 
-/// Not the secret.
+/// Leaves out the secret.
 impl fmt::Debug for Shortcut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Shortcut").field(&self.endpoint).finish()

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Which of two came first.
+/// The one of two futures that was ready first.
 pub enum First<A, B> {
     /// The first one.
     Left(A),

@@ -119,7 +119,7 @@ pub enum Status {
     OutOfBounds = 3,
     /// Larger than the server's limit; the connection ends.
     TooLarge = 4,
-    /// Not a request of this version; the connection ends.
+    /// The bytes are no request of this version; the connection ends.
     Malformed = 5,
     /// The ticket's time is over.
     GrantEnded = 6,

@@ -54,7 +54,7 @@ impl ListenError {
     }
 }
 
-/// Returns the endpoint that peers are told of a transport that listens at `bound`: the first of
+/// Returns the advertised endpoint of a transport that listens at `bound`: the first of
 /// `hosts`, with the others as further ways, or `bound` itself without one.
 ///
 /// # Errors

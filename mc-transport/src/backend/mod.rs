@@ -16,7 +16,7 @@
 //! | results of a batch, with checksums | [`Drive`], [`Summing`], [`joined`], [`guarded`] |
 //! | the requests of `docs/tcp-wire.md` | [`headers`] |
 //! | being a transport of a [`Node`](crate::Node) | [`CarrierConfig`] and [`Carrier`], [`ShortcutConfig`] and [`ShortcutTransport`] |
-//! | what peers are told of a node | [`Description`], [`Shortcut`] |
+//! | the description of a node for its peers | [`Description`], [`Shortcut`] |
 //! | descriptors beside bytes, over a Unix socket | `try_send`, `try_receive` |
 //! | the proof that a peer is the one that was met elsewhere | [`ProvenLinks`], [`Close`], [`NodeSecret`], [`nonce`] |
 //!

@@ -12,8 +12,8 @@ pub type Nonce = [u8; 16];
 /// Proof that its sender knows a secret.
 pub type Proof = [u8; 32];
 
-/// What a side proves to be. The two sides of a protocol differ, so that neither can repeat the
-/// other's proof.
+/// The name of the side that proves itself. The two sides of a protocol differ, so that neither
+/// can repeat the other's proof.
 pub type Label = [u8; 16];
 
 /// The random secret of one transport that processes connect to beside another one.

@@ -79,7 +79,7 @@ pub trait Networked: Send + Sync + Sized + 'static {
     /// Whether peers reach staged memory over it.
     const STAGED: bool = false;
 
-    /// Its shell.
+    /// The parts that this transport shares with all others.
     fn shell(&self) -> &Shell;
 
     /// As [`Transport::connect`], for an endpoint of this scheme.

@@ -204,7 +204,7 @@ pub(super) async fn a_peer_may_end_while_its_operations_run(pair: Pair) {
     all_typed(running, ended).await;
     all_typed(late, ended).await;
     drop(link);
-    // The owner goes on as if nothing had been.
+    // The owner works as before.
     let memory = region.memory();
     memory.slice(0, 4).expect("the region is longer").copy_from(0, b"mine").expect("it fits");
     let again = pair.owner.register(memory, Access::Read).expect("the owner still registers");

@@ -61,7 +61,7 @@ pub(super) async fn an_interrupted_region_keeps_its_key(pair: Pair) {
     let next = pattern(2, LEN);
     source.whole().copy_from(0, &next).expect("as long as the pattern");
     let (begun, whole) = (Instant::now(), rig.span(0, LEN as u64));
-    // A device's keys are new: whoever has the old ones is refused once.
+    // A device's keys are new: a peer that has the old ones is refused once.
     while let Err(error) =
         rig.link.submit(vec![Operation::write(source.whole(), whole)]).await.remove(0)
     {

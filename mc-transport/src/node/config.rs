@@ -87,9 +87,9 @@ impl NodeConfig {
         self.carriers.push(Arc::new(settings));
     }
 
-    /// Adds a faster way to some peers, such as RDMA, beside shared memory. They are told of it over
+    /// Adds a faster way to some peers, such as RDMA, beside shared memory. It is advertised over
     /// TCP and the [carriers](Self::add_carrier), which carry what it does not. A host that has
-    /// nothing for it goes on without.
+    /// nothing for it starts without.
     pub fn add_shortcut(&mut self, settings: impl ShortcutConfig) {
         self.shortcuts.push(Arc::new(settings));
     }
@@ -150,7 +150,7 @@ impl NodeConfig {
         Reached { listen, host: carried.or(self.tcp.advertise_hosts.first()).cloned() }
     }
 
-    /// Returns the settings of shared memory, if it is on. No peer is told of a node that accepts none.
+    /// Returns the settings of shared memory, if it is on. It has no listener when the node has none.
     #[cfg(target_os = "linux")]
     pub(super) fn sharing(&self) -> Option<ShmConfig> {
         let mut shm = self.shm.clone()?;

@@ -45,8 +45,8 @@ impl Detours {
     }
 }
 
-/// Returns whether the answer at `way` tells that nobody else has what `peer` had. A name among the
-/// further ways does not: it may lead to another host by now, while the peer lives on where it was.
+/// Returns whether the node at `way` is certainly the one of `peer`, if that still exists. A name
+/// among the further ways may lead to another host by now, while the peer lives on where it was.
 pub(super) fn is_certain(peer: &Endpoint, way: &Endpoint) -> bool {
     way == peer || way.address().parse::<SocketAddr>().is_ok()
 }

@@ -60,7 +60,7 @@ impl Link for NodeLink {
         self.best().id()
     }
 
-    /// Of both ways: what was given to one may have gone another.
+    /// Returns the ids of both ways: an operation that was given to one may have gone the other.
     fn ids(&self) -> Vec<LinkId> {
         let short = self.shortcut.iter().flat_map(|short| short.link.ids());
         self.link.ids().into_iter().chain(short).collect()

@@ -67,7 +67,7 @@ pub struct Node {
     regions: RegionTable,
     /// In the order of preference.
     transports: Vec<Arc<dyn DynTransport>>,
-    /// Which of them peers reach.
+    /// The index of the transport that peers reach.
     primary: usize,
     /// Where peers reach it.
     endpoint: Option<Endpoint>,
@@ -267,7 +267,7 @@ impl Transport for Node {
     }
 }
 
-/// What a link is for.
+/// The kind of memory that a link serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Memory,

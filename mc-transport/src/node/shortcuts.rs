@@ -1,6 +1,6 @@
 //! Faster ways to peers than the transport of their endpoint: shared memory, and those of other crates.
 //!
-//! A peer tells of them over its connection, each with a secret that proves that the node found
+//! A peer advertises them over its connection, each with a secret that proves that the node found
 //! there is the same.
 
 use std::any::Any;
@@ -53,7 +53,7 @@ impl Shortcuts {
         Ok(shortcuts)
     }
 
-    /// Returns what peers are told of this side.
+    /// Returns the advertisements of this side for peers.
     pub(super) fn told(&self) -> Vec<Shortcut> {
         self.ways.iter().filter_map(|way| way.told()).collect()
     }

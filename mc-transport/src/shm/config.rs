@@ -31,7 +31,7 @@ pub struct ShmConfig {
     /// a peer has to open a region. Default 5 s.
     pub connect_timeout: Duration,
     /// Time that a peer that owes something on a stream may go without 64 KiB of
-    /// progress, or the end of an operation, before the stream is given up. Default
+    /// progress, or the end of an operation, before the stream is closed. Default
     /// 5 s.
     pub stall_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.
@@ -41,7 +41,7 @@ pub struct ShmConfig {
     /// are told to come back later. Default 4096.
     pub max_connections: usize,
     /// Regions that a link keeps mapped. When there are more, one that was not used
-    /// of late is given up, to be mapped again when it is needed. Default 4096.
+    /// of late is unmapped, to be mapped again when it is needed. Default 4096.
     pub max_mapped_regions: usize,
     /// Address space that the mapped regions of all peers may take together. Those
     /// that find no room are reached by streams. Default 16 TiB, an eighth of what a

@@ -53,7 +53,7 @@ pub(super) struct Control {
     /// The owner's id of the last stream, also after it broke.
     stream_id: Mutex<Option<LinkId>>,
     pending: Mutex<PendingRequests>,
-    /// There is something to send, or the link was given up.
+    /// There is something to send, or the link has failed.
     wake: Notify,
     healthy: AtomicBool,
     hang_up: HangUp,
@@ -114,12 +114,12 @@ impl Control {
         &self.hang_up
     }
 
-    /// Why the link was given up.
+    /// The error that the link failed with.
     pub(super) fn reason(&self) -> TransferError {
         self.pending.lock().broken.clone().unwrap_or(TransferError::Closed)
     }
 
-    /// Gives the link up for `reason`, unless it was given up before.
+    /// Fails the link with `reason`, unless it has failed before.
     pub(super) fn fail(&self, reason: TransferError) {
         let mut pending = self.pending.lock();
         if pending.broken.is_some() {
@@ -162,7 +162,7 @@ impl Control {
         *self.stream_id.lock() = stream.id();
         let broken = self.stream.lock().replace(Arc::clone(stream));
         drop(broken);
-        // The link may have been given up before.
+        // The link may have failed before.
         if !self.is_healthy() {
             let late = self.stream.lock().take();
             if let Some(late) = late {
@@ -259,7 +259,7 @@ pub(super) struct ControlTask {
 }
 
 impl ControlTask {
-    /// Asks and hears until the link is given up.
+    /// Sends requests and takes answers until the link fails.
     pub(super) async fn run(self) {
         let reason = self.attend().await;
         debug!(%reason, "link ended");
@@ -300,7 +300,7 @@ impl ControlTask {
             self.control.wake.notified().await;
             return Ok(());
         }
-        // Also who waits for room hears when the link is given up.
+        // Waiting for room ends when the link fails, too.
         match first(self.stream.writable(), self.control.wake.notified()).await {
             First::Left(writable) => writable?,
             First::Right(()) => return Ok(()),

@@ -1,6 +1,6 @@
 //! Whether the owner of a link's regions still has its end of the link's socket.
 //!
-//! The link's task hears of an owner that goes, when something runs it. Callers that make operations on
+//! The link's task notices an owner that goes, when something runs it. Callers that make operations on
 //! their own thread may run no task for long, and a copy into the memory of a process that is gone
 //! succeeds: only they would ever see those bytes. Those that make no operations are told by the
 //! transport's [`Watch`](super::watch::Watch).
@@ -21,7 +21,7 @@ use super::watch::Watched;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 pub(super) struct HangUp {
-    /// A descriptor of its own; `None` when nobody needs to know any more.
+    /// A duplicate of the link's descriptor; `None` when the link has ended.
     socket: Mutex<Option<Socket>>,
     since: Instant,
     /// When to look again, in nanoseconds after `since`.
@@ -57,12 +57,12 @@ impl HangUp {
             return false;
         }
         self.next.store(nanos(now + LOOK_EVERY), Ordering::Relaxed);
-        // Whoever holds it is looking.
+        // The thread that holds the lock is looking.
         let Some(socket) = self.socket.try_lock() else { return false };
         socket.as_ref().is_some_and(|socket| has_hung_up(&socket.descriptor))
     }
 
-    /// Has the owner watched for `control`, until nobody needs to know any more.
+    /// Has the owner watched for `control`, until the link ends.
     pub(super) fn watch(&self, by: &Arc<Watched>, control: &Arc<Control>) -> io::Result<()> {
         if let Some(socket) = &mut *self.socket.lock() {
             socket.watched = Some((Arc::clone(by), by.add(&socket.descriptor, control)?));

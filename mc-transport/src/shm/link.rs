@@ -89,8 +89,8 @@ impl Link for ShmLink {
         self.state.control.is_healthy()
     }
 
-    /// That of its stream: what is copied is not on its way any more when it is
-    /// reported.
+    /// Returns the id of the link's stream: bytes that are copied are not on their way any more when
+    /// the result is reported.
     fn id(&self) -> Option<LinkId> {
         self.state.control.stream_id()
     }

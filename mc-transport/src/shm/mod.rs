@@ -17,7 +17,7 @@
 //! [`Region::revoke`](crate::Region::revoke) was called fails, and so does one during which the region was
 //! withdrawn, since its bytes may be foreign. A *write* that was under way ends within
 //! 128 KiB. But nothing waits for it, not even [`Region::withdraw`](crate::Region::withdraw): a peer that is stopped
-//! in the middle of its copy writes the rest of these 128 KiB whenever it goes on. So
+//! in the middle of its copy writes the rest of these 128 KiB whenever it continues. So
 //! memory that [was lent](Memory::was_lent) must not have another use. Give the next life
 //! fresh memory, and the old pages [back to the system](Memory::discard): what a late
 //! peer writes then goes into pages that no other process has.
@@ -391,7 +391,7 @@ pub enum StartError {
         /// The system's error.
         source: MemoryError,
     },
-    /// Not called on a Tokio runtime.
+    /// The call was not made on a Tokio runtime.
     #[error("a shared-memory transport needs a Tokio runtime with I/O and time enabled")]
     NoRuntime,
 }

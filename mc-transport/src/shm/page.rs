@@ -66,7 +66,7 @@ pub(super) struct Page {
 
 /// Slots that no region has.
 struct Free {
-    /// Those from here on were never used.
+    /// The first slot that was never used, before others of that kind.
     fresh: u32,
     used_before: Vec<u32>,
 }
@@ -134,7 +134,7 @@ impl Page {
 }
 
 /// A region's slot. It is attached to the region, so that it is dropped, and peers
-/// see it, before the withdrawal of the key goes on.
+/// see it, before the withdrawal of the key ends.
 struct Slot {
     page: Arc<Page>,
     index: u32,
@@ -144,8 +144,8 @@ struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.page.words.word(self.index).store(self.generation + 1, Ordering::SeqCst);
-        // What the owner writes into the memory from here on is seen by nobody who
-        // does not also see the word.
+        // A peer that sees bytes that the owner writes from here on also sees
+        // the word.
         fence(Ordering::SeqCst);
         self.page.free.lock().used_before.push(self.index);
         self.page.withdrawals.send_modify(|count| *count = count.wrapping_add(1));

@@ -17,7 +17,7 @@ use crate::operation::RemoteSpan;
 /// The path to a region.
 #[derive(Clone)]
 pub(super) enum RegionPath {
-    /// It is mapped.
+    /// The region is mapped.
     Mapped(Arc<Mapped>),
     /// Its memory cannot be shared.
     Streamed,

@@ -23,7 +23,7 @@ use crate::transport::{Link, Transport as _};
 /// Nodes whose shortcuts did not work, and are remembered.
 const REMEMBERED_NODES: usize = 1024;
 
-/// By node: shortcuts that do not work are tried less and less often.
+/// Breakers by node: shortcuts that do not work are tried less and less often.
 #[derive(Default)]
 pub(super) struct Refused(Mutex<HashMap<[u8; 16], Breaker>>);
 

@@ -1,7 +1,7 @@
-//! A thread that hears of owners that go, and of regions that are withdrawn, when no task does.
+//! A thread that notices owners that go, and regions that are withdrawn, when no task does.
 //!
 //! The tasks of a blocking client run only while it makes calls. One that is idle would keep the
-//! memory of an owner that is gone, which nobody else has any more, until it makes its next call.
+//! memory of an owner that is gone, which no other process has any more, until it makes its next call.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,7 +38,7 @@ pub(super) struct Watch {
     thread: Mutex<Option<Arc<Watched>>>,
 }
 
-/// What the thread waits for.
+/// The descriptors and links that the thread watches.
 pub(super) struct Watched {
     epoll: OwnedFd,
     end: OwnedFd,
@@ -54,8 +54,8 @@ struct Links {
 }
 
 impl Watch {
-    /// Watches a link until it is given up. Where the system has no thread or descriptor for that,
-    /// the link's task alone hears of its owner.
+    /// Watches a link until it fails. Where the system has no thread or descriptor for that,
+    /// the link's task alone notices its owner's end.
     pub(super) fn add(&self, control: &Arc<Control>) {
         let added = self.thread().and_then(|thread| control.hang_up().watch(&thread, control));
         if let Err(error) = added {
@@ -63,7 +63,7 @@ impl Watch {
         }
     }
 
-    /// Waits until the thread has unmapped what belonged to links that were given up before.
+    /// Waits until the thread has unmapped the regions of links that failed before.
     pub(super) fn settle(&self) {
         let thread = self.thread.lock().clone();
         if let Some(thread) = thread {

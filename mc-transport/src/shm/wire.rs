@@ -189,9 +189,9 @@ pub(super) enum Status {
     KeyRefused = 1,
     /// The region exists, but only a stream reaches it.
     NotShareable = 2,
-    /// Not a request of this version; the connection ends.
+    /// The bytes are no request of this version; the connection ends.
     Malformed = 3,
-    /// Not now.
+    /// The owner cannot answer now; ask again.
     Busy = 4,
     /// Answers nothing: a region was withdrawn since the last answer.
     Withdrawn = 5,

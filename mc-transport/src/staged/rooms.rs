@@ -33,7 +33,7 @@ const FIRST_PENALTY: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct StagePeer {
     source: Source,
-    /// How long a device may let everybody wait, and a peer take for a part that is aside.
+    /// How long a device may block all peers, and a peer take for a part that is aside.
     patience: Duration,
     /// Parts that were not taken in time, since the last one that was.
     late: AtomicU32,
@@ -114,7 +114,7 @@ impl Rooms {
     /// Takes a stage, which may have to come free first.
     ///
     /// # Errors
-    /// [`TransferError::DeviceFailed`] when none comes free, for anybody, in the time that a
+    /// [`TransferError::DeviceFailed`] when none comes free, for any peer, in the time that a
     /// device may take: no peer holds one for as long.
     pub(super) async fn stage(self: &Arc<Self>, peer: &StagePeer) -> Result<Stage, TransferError> {
         let mut permits = std::pin::pin!(self.stages.take(peer.source));
@@ -132,7 +132,7 @@ impl Rooms {
         Ok(Stage { memory, rooms: Arc::clone(self), _permits: permits })
     }
 
-    /// Takes a stage if one is free, and nobody waits for one.
+    /// Takes a stage if one is free, and no peer waits for one.
     pub(super) fn try_stage(self: &Arc<Self>, peer: &StagePeer) -> Option<Stage> {
         let permits = self.stages.try_take(peer.source)?;
         let memory = self.free.lock().pop().expect("there are as many stages as permits");

@@ -218,7 +218,7 @@ pub(super) struct Awaited {
 
 /// Where the checksum of an operation comes from.
 pub(super) enum Summed {
-    /// None was asked for.
+    /// No checksum was requested.
     No,
     /// The bytes of a read, as they arrive.
     Received(Box<Summing>),
@@ -338,7 +338,7 @@ impl Channel {
         Written::Enough
     }
 
-    /// Gives the link up for `reason`, unless it was given up before. The
+    /// Fails the link with `reason`, unless it has failed before. The
     /// receiver, woken by the closed socket, completes what was under way.
     pub(super) fn fail(&self, reason: TransferError) {
         let mut outbox = self.outbox.lock();
@@ -402,7 +402,7 @@ impl Channel {
         self.opened + Duration::from_micros(self.busy_since.load(Ordering::Acquire))
     }
 
-    /// Why the link was given up.
+    /// The error that the link failed with.
     pub(super) fn reason(&self) -> TransferError {
         self.outbox.lock().broken.clone().unwrap_or(TransferError::Closed)
     }

@@ -44,7 +44,7 @@ impl Receiver {
         }
     }
 
-    /// Takes answers until the link is given up.
+    /// Takes answers until the link fails.
     pub(super) async fn run(mut self) {
         let reason = self.take_answers().await;
         debug!(%reason, "link ended");
@@ -192,9 +192,9 @@ impl Receiver {
 /// The state of the bytes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
-    /// They are where they belong.
+    /// The bytes are in the caller's memory.
     Taken,
-    /// The caller gave the read up; they are nowhere.
+    /// The caller cancelled the read; the bytes were dropped.
     Cancelled,
 }
 

@@ -144,11 +144,11 @@ impl From<Stalled> for End {
 struct Ahead {
     id: u32,
     admitted: Arc<AdmittedStaged>,
-    /// What reads it; `None` where it waits for its turn to take a stage.
+    /// The task that reads it; `None` where it waits for its turn to take a stage.
     reading: Option<Reading>,
 }
 
-/// A read that goes on by itself. Ends when it is dropped, but for a copy under way.
+/// A read that runs by itself. Ends when it is dropped, but for a copy under way.
 struct Reading {
     room: JoinHandle<Result<Room, TransferError>>,
     begun: Instant,
@@ -160,7 +160,7 @@ impl Reading {
     async fn ready(&mut self, limit: Duration) {
         if self.done.is_none() {
             let room = timeout_at(self.begun + limit, &mut self.room).await;
-            // Its copies do not panic; when the runtime ends, nobody is answered any more.
+            // Its copies do not panic; when the runtime ends, no answers are sent any more.
             let failed = || Err(TransferError::DeviceFailed);
             self.done =
                 Some(room.map_or_else(|_| failed(), |room| room.unwrap_or_else(|_| failed())));

@@ -51,7 +51,7 @@ pub struct TcpConfig {
     /// 5 s.
     pub connect_timeout: Duration,
     /// Time that a peer that owes something may go without 64 KiB of progress, or
-    /// the end of an operation, before the connection is given up. Default 5 s: so long a
+    /// the end of an operation, before the connection is closed. Default 5 s: so long a
     /// read waits for a node that is frozen. A slow link is not silent: the default lets 13 kB/s
     /// pass.
     pub stall_timeout: Duration,

@@ -364,7 +364,7 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
-    /// Not called on a Tokio runtime.
+    /// The call was not made on a Tokio runtime.
     #[error("a TCP transport needs a Tokio runtime with I/O and time enabled")]
     NoRuntime,
 }

@@ -18,8 +18,8 @@ use crate::error::ConnectError;
 /// Peers with links of a class, or with failures that are too fresh to forget.
 const REMEMBERED_PEERS: usize = 1024;
 
-/// What a link is used for. A server carries the requests of a connection out in their order: those on
-/// memory do not wait for a device.
+/// The kind of memory that a link serves. A server carries the requests of a connection out in
+/// their order: those on memory do not wait for a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Class {
     /// Memory of the host.

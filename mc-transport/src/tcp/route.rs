@@ -1,4 +1,4 @@
-//! Which of our network cards talks to which of a peer's.
+//! Routes between this host's network cards and those of a peer.
 
 use std::net::{IpAddr, SocketAddr};
 

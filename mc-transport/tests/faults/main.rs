@@ -1,4 +1,4 @@
-//! What callers see when the other process is killed, stopped, or slow: the same for every
+//! Errors that callers see when the other process is killed, stopped, or slow: the same for every
 //! implementation. `docs/faults.md` is the table.
 //!
 //! Each test has the process to itself, because it counts descriptors and mappings.
@@ -126,8 +126,8 @@ fn held(node: &Node) -> Held {
 }
 
 impl Held {
-    /// What a test began with may have held a task that was about to end, so that less
-    /// than that is right, too.
+    /// Whether no more is open than before. Less is right, too: a task that was about to end
+    /// may still have held something when the test began.
     fn is_within(self, before: Self) -> bool {
         let (now, then) = (self.open, before.open);
         self.descriptors <= before.descriptors
@@ -180,7 +180,7 @@ async fn nobody_is_there(node: &Node, endpoint: &Endpoint) {
     assert!(typed && error.is_retryable(), "{error:?}");
 }
 
-/// A node that has all that it keeps for its links: over shared memory that is a thread that hears of
+/// A node that has all that it keeps for its links: over shared memory that is a thread that notices
 /// owners that go, from the first link on.
 async fn a_peer_that_had_a_link(kind: Kind, files: &Path) -> Node {
     let node = kind.peer(files).await;
@@ -359,7 +359,7 @@ async fn a_stopped_owner(kind: Kind, files: &Path) {
     .await;
     drop((link, owner));
     released(into).await;
-    // The dead owner is noticed without anybody asking for it.
+    // The dead owner is noticed without a call.
     nothing_more_is_held(&node, before).await;
 }
 

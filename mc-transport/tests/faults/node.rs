@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     ShmStreams,
 }
 
-/// What a node has open.
+/// The connections, links and tasks that a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) connections: usize,

@@ -27,7 +27,7 @@ const SHORT: Duration = Duration::from_millis(200);
 
 const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
-/// What a server says of itself behind it.
+/// The description that a server sends of itself behind it.
 const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
 const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 
@@ -124,7 +124,7 @@ async fn named_client(address: SocketAddr) -> (TcpStream, RemoteKey) {
     (stream, RemoteKey::from_bytes(id))
 }
 
-/// What a peer still says before it closes; resets count as closing.
+/// The bytes that a peer still sends before it closes; resets count as closing.
 async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = timeout(DEADLINE, stream.read_to_end(&mut bytes)).await;
@@ -304,7 +304,7 @@ async fn what_greets_wrongly_is_no_peer() {
 async fn a_silent_peer_times_out() {
     let client = TcpTransport::start(short()).await.unwrap();
     let server = FakeServer::new().await;
-    // Idle for longer than the timeout: nobody owes anything.
+    // Idle for longer than the timeout: no answer is due.
     let (link, mut stream) = server.link(&client).await;
     sleep(SHORT * 2).await;
     let results = answered(&link, vec![read_of(4)], async {
@@ -408,13 +408,13 @@ async fn a_fence_ends_what_a_lost_connection_began() {
     other.read_exact(&mut answers).await.unwrap();
     assert_eq!(answers.to_vec(), [response(0, 1, 0), response(0, 2, 0)].concat());
     assert_eq!(server.stats().connections, 1, "it has ended before the answer came");
-    // What was on its way finds nobody.
+    // Bytes that are on their way are not received.
     let _ = lost.write_all(&[1; 100_000]).await;
     assert_eq!(rest(&mut lost).await, b"");
     assert_eq!(memory.slice(0, 5).unwrap().to_vec(), b"newer");
     assert_eq!(memory.slice(100, 100).unwrap().to_vec(), [0; 100]);
 
-    // Again, with a name that nobody has, and with its own.
+    // Again, with an unknown name, and with its own.
     for id in [id, RemoteKey::from_bytes([9; 16])] {
         other.write_all(&request(3, 3, id, 0, 0)).await.unwrap();
         let mut answer = [0; 16];

@@ -147,7 +147,7 @@ async fn a_rail_that_became_somebody_else_s_is_not_the_peer() {
     let port = owner.local_address().unwrap().port();
     let peer = TcpTransport::start(TcpConfig::default()).await.unwrap();
     let link = peer.connect(&at).await.unwrap();
-    // The rail's port is that of the endpoint unless somebody else has it.
+    // The rail's port is that of the endpoint unless another process has it.
     drop(owner);
     eventually(DEADLINE, "its end is noticed", || !link.is_healthy()).await;
     let listening = |ip: [u8; 4]| TcpConfig::listening(SocketAddr::from((ip, port)));

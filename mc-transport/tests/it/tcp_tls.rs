@@ -32,7 +32,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
-/// What a server says of itself behind it.
+/// The description that a server sends of itself behind it.
 const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
 const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 

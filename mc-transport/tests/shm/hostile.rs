@@ -281,7 +281,7 @@ async fn only_memory_that_is_safe_to_touch_is_mapped() {
         assert_eq!(client.stats().mapped_regions, 0);
     }
     // Memory that allows less than was said cannot be mapped; a stream has to do, and
-    // here nobody gives one.
+    // here there is none.
     let short_of_rights = memory(4096).share(Access::Read).unwrap();
     let client = client(short()).await;
     let fake = FakeOwner::new();
@@ -420,7 +420,7 @@ async fn clients_that_break_the_protocol_are_dropped() {
     let mut stream = fake_client(&owner).await;
     stream.write_all(&[1; 13]).await.unwrap();
     drop(stream);
-    // Descriptors that nobody asked for.
+    // Descriptors without a request.
     let stream = fake_client(&owner).await;
     let file = File::open("/dev/null").unwrap();
     for id in 0..50 {

@@ -87,7 +87,7 @@ fn is_refused(outcome: &Outcome) -> bool {
 
 /// Descriptors of this process, and memory of files that it maps. What runtimes hold is
 /// left out, since those of other tests come and go: their `anon_inode:`s, and the copy that
-/// each has of the one socket by which it hears of signals.
+/// each has of the one socket by which it learns of signals.
 fn held() -> (usize, usize) {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = all.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());

@@ -65,7 +65,7 @@ async fn play_owner(listen: &str) {
     }
 }
 
-/// Reads the regions it is told of, and goes on until it is killed; or says why it
+/// Reads the regions of `keys` until it is killed; or says why it
 /// cannot.
 async fn play_client(at: &str, keys: &str) {
     let client = client(ShmConfig::default()).await;
@@ -106,7 +106,7 @@ fn play(part: &str, user: Option<u32>) -> Program {
     Program::start(DEADLINE, &mut command, Input::Open)
 }
 
-/// What it says next.
+/// The next line that the process prints.
 fn says(process: &mut Program) -> String {
     tokio::task::block_in_place(|| process.hear())
 }

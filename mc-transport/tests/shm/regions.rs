@@ -1,4 +1,4 @@
-//! Regions as peers see them: opened, mixed, viewed, withdrawn, given up.
+//! Regions as peers see them: opened, mixed, viewed, withdrawn, unmapped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,7 @@ async fn withdrawn_memory_is_let_go_by_those_who_mapped_it() {
     let reads = || regions.iter().map(|region| read_of(region.key(), 4096)).collect();
     assert!(link.submit(reads()).await.iter().all(Result::is_ok));
     assert_eq!(client.stats().mapped_regions, 10);
-    // Nobody touches them again, and still they go.
+    // They are unmapped although the peer does not touch them again.
     drop(regions);
     eventually(DEADLINE, "they are unmapped", || client.stats().mapped_regions == 0).await;
     assert!(link.is_healthy());
@@ -197,7 +197,7 @@ async fn no_read_that_begins_after_revoke_returned_succeeds() {
             eventually(DEADLINE, "the reader is at it", || reads.load(Ordering::SeqCst) > 2).await;
             region.revoke();
             revoked.store(true, Ordering::SeqCst);
-            // The memory is somebody else's now.
+            // The memory has another use now.
             memory.whole().copy_from(0, &vec![2; len]).unwrap();
             tokio::time::timeout(DEADLINE, reader).await.expect("it ends").unwrap();
         }

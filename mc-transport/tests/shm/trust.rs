@@ -1,4 +1,4 @@
-//! Who is let in, and who is believed.
+//! Peers that are let in, and claims that are believed.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -18,7 +18,7 @@ pub(crate) enum HandshakeError {
     /// The peer speaks our protocol, but as it is.
     #[error("the peer does not speak TLS")]
     Plain {
-        /// It says that it has too many connections.
+        /// Whether the peer reported that it has too many connections.
         busy: bool,
     },
     /// The peer speaks TLS, but not our protocol in it.
