@@ -117,7 +117,7 @@ error_codes! {
     Unauthenticated = -910 (-900) "UNAUTHENTICATED",
     /// The caller is known and may not do this.
     PermissionDenied = -911 (-900) "PERMISSION_DENIED",
-    /// Not now: what it is about is on its way out, or away.
+    /// The master, segment, task or object is not in a state that allows this now.
     UnavailableInCurrentStatus = -1010 (-1010) "UNAVAILABLE_IN_CURRENT_STATUS",
     /// This role does not offer the operation.
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",

@@ -52,7 +52,7 @@ impl StoreEventInfo {
 pub struct InfoTooLong {
     /// The field.
     pub field: &'static str,
-    /// Its length.
+    /// The field's length, in bytes or entries.
     pub length: usize,
     /// The limit.
     pub max: usize,

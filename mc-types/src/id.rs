@@ -111,7 +111,7 @@ macro_rules! number_id {
 }
 
 number_id! {
-    /// Which put of a key an object came from. A master never gives the same
+    /// The put of a key that an object came from. A master never gives the same
     /// generation twice, so two objects under one key can be told apart.
     Generation, "g"
 }
