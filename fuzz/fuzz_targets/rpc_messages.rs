@@ -14,14 +14,14 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use mc_meta::{
-    DiskConfig, LocalDiskConfig, LocalDiskSpec, Master, MasterConfig, PromotionConfig, PutEnd,
+    SharedTierConfig, LocalDiskConfig, LocalDiskSpec, Master, MasterConfig, PromotionConfig, PutEnd,
     PutStart, ReplicateConfig, SegmentSpec, TenantId,
 };
 use mc_rpc::{
     Call, Caller, Clock, MAX_MESSAGE_LEN, MasterService, Method, Role, Service, StorageSettings,
 };
 use mc_ticket::{ClockEpoch, GrantSecret, TicketKey};
-use mc_types::{ClientId, DiskId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
+use mc_types::{ClientId, LocalDiskId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
 use protox::prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use protox::prost_reflect::{MessageDescriptor, ServiceDescriptor};
 
@@ -348,7 +348,7 @@ fn key(text: &str) -> KeyRef<'_> {
 fn master(now: Time) -> (Master, TaskId, JobId) {
     let mut config = MasterConfig::default();
     config.multi_tenant = true;
-    config.disk = Some(DiskConfig::with_capacity(1 << 20));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(1 << 20));
     config.local_disk = Some(LocalDiskConfig::default());
     config.promotion = Some(PromotionConfig::default());
     let master = Master::new(config, 7).expect("the settings make sense").with_secret(SECRET);
@@ -357,7 +357,7 @@ fn master(now: Time) -> (Master, TaskId, JobId) {
         master.mount_segment(now, NODE, segment(number)).expect("nothing like it is mounted");
     }
     let disk = LocalDiskSpec {
-        id: DiskId::from_bytes(NODE.to_bytes()),
+        id: LocalDiskId::from_bytes(NODE.to_bytes()),
         endpoint: segment(1).endpoint,
         remote_key: RemoteKey::from_bytes([4; 16]),
         ticket_key: Some(TicketKey::from_bytes([9; 16])),

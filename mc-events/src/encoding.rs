@@ -144,7 +144,7 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
     packer.str("medium");
     match medium {
         Some(Medium::Memory) => packer.str("cpu"),
-        Some(Medium::Disk | Medium::LocalDisk) => packer.str("disk"),
+        Some(Medium::SharedFile | Medium::LocalDisk) => packer.str("disk"),
         None => packer.nil(),
     };
     packer.str("dp_rank").uint(0);
@@ -167,7 +167,7 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
 fn pack_vllm(event: &Event, at: Stamp, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
     let medium_name = |medium| match medium {
         Some(Medium::Memory) => "CPU",
-        Some(Medium::Disk | Medium::LocalDisk) => "DISK",
+        Some(Medium::SharedFile | Medium::LocalDisk) => "DISK",
         None => "",
     };
     let begin = |packer: &mut Packer<'_>, fields, kind| {

@@ -22,7 +22,7 @@ pub enum Medium {
     /// The memory of a node.
     Memory,
     /// A shared file system.
-    Disk,
+    SharedFile,
     /// A disk of a node.
     LocalDisk,
 }
@@ -32,7 +32,7 @@ impl Medium {
     pub(crate) const fn kind(self) -> &'static str {
         match self {
             Self::Memory => "memory",
-            Self::Disk => "disk",
+            Self::SharedFile => "disk",
             Self::LocalDisk => "local_disk",
         }
     }
@@ -67,7 +67,7 @@ impl BlockStoreEvent {
     /// event names in encodings that tell media apart.
     pub fn on_other_media(&self) -> impl Iterator<Item = Event> {
         let first = fastest(&self.replicas);
-        let others = [Medium::Memory, Medium::Disk, Medium::LocalDisk].into_iter();
+        let others = [Medium::Memory, Medium::SharedFile, Medium::LocalDisk].into_iter();
         others.filter(move |medium| Some(*medium) != first).filter_map(|medium| {
             let on_it = self.replicas.iter().filter(|replica| replica.medium == medium);
             let replicas: Vec<_> = on_it.cloned().collect();

@@ -148,9 +148,9 @@ fn removals_tell_their_reasons_only_where_they_are_asked_for_and_there_is_a_plac
 
 #[test]
 fn a_change_of_medium_is_an_update_or_a_store_and_a_removal() {
-    let update = BlockUpdateEvent { replicas: replica(Medium::Disk), ..Default::default() };
+    let update = BlockUpdateEvent { replicas: replica(Medium::SharedFile), ..Default::default() };
     let Event::Store(mut on_disk) = stored() else { panic!("not a store") };
-    on_disk.replicas = replica(Medium::Disk);
+    on_disk.replicas = replica(Medium::SharedFile);
     let Event::Removed(from_memory) = removed() else { panic!("not a removal") };
     let events = [
         Event::Update(update.clone()),
@@ -170,9 +170,9 @@ fn a_change_of_medium_is_an_update_or_a_store_and_a_removal() {
 #[test]
 fn an_object_of_a_snapshot_is_on_each_of_its_media() {
     let Event::Store(mut object) = stored() else { panic!("not a store") };
-    object.replicas.extend(replica(Medium::Disk));
-    object.replicas.extend(replica(Medium::Disk));
-    let on_disk = BlockStoreEvent { replicas: replica(Medium::Disk), ..object.clone() };
+    object.replicas.extend(replica(Medium::SharedFile));
+    object.replicas.extend(replica(Medium::SharedFile));
+    let on_disk = BlockStoreEvent { replicas: replica(Medium::SharedFile), ..object.clone() };
     for (encoding, events) in [
         (Encoding::S4, vec![object.clone().into()]),
         (Encoding::Vllm, vec![object.clone().into(), on_disk.clone().into()]),
@@ -300,7 +300,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         info.prop_map(|(model_name, block_size, block_hash, parent_block_hash, token_ids)| {
             StoreEventInfo { model_name, block_size, block_hash, parent_block_hash, token_ids }
         });
-    let medium = prop_oneof![Just(Medium::Memory), Just(Medium::Disk), Just(Medium::LocalDisk)];
+    let medium =
+        prop_oneof![Just(Medium::Memory), Just(Medium::SharedFile), Just(Medium::LocalDisk)];
     let replica =
         (medium.clone(), ".{0,40}").prop_map(|(medium, location)| Replica { medium, location });
     let replicas = prop::collection::vec(replica, 0..4);

@@ -48,7 +48,7 @@
 //! varint number of slices, for each a varint (twice the length, plus 1 with a checksum) and 4 bytes
 //! (the checksum, if it has one), places of the replicas, varint milliseconds idle; then, as the
 //! flags say, the byte of the file's status, text group, 8 bytes parent, varint number of prefixes
-//! and 4 bytes each, places of reserved space; and, if it is on clients' own disks, a varint, their
+//! and 4 bytes each, places of reserved space; and, if it is on clients' local disks, a varint, their
 //! number, and the id of each. What follows belongs to a later version and is passed over.
 //!
 //! The status of a segment is the one that it has while its client is there. Where it is 6, which older

@@ -13,7 +13,7 @@ use crate::space::allocator::MemoryAllocator;
 use crate::space::strategy::AllocationStrategy;
 use crate::tenant::quota::{DefaultQuota, MAX_QUOTA};
 use crate::vocabulary::grant::GrantTime;
-use crate::vocabulary::kinds::DiskConfig;
+use crate::vocabulary::kinds::SharedTierConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
 /// system's documented ones.
@@ -70,8 +70,8 @@ pub struct MasterConfig {
     /// Limits and time-outs of copy and move tasks.
     pub tasks: TaskConfig,
     /// The tier of files that every client reaches. `None`, the default, is none.
-    pub disk: Option<DiskConfig>,
-    /// The clients' own disks. `None`, the default, uses none.
+    pub shared_tier: Option<SharedTierConfig>,
+    /// The clients' local disks. `None`, the default, uses none.
     pub local_disk: Option<LocalDiskConfig>,
     /// When objects that are on disks only come back into memory. `None`, the default,
     /// is never.
@@ -100,7 +100,7 @@ impl Default for MasterConfig {
             multi_tenant: false,
             default_tenant_quota: DefaultQuota::default(),
             tasks: TaskConfig::default(),
-            disk: None,
+            shared_tier: None,
             local_disk: None,
             promotion: None,
         }

@@ -79,7 +79,7 @@ pub(crate) struct Order {
     aside: Waiting,
     /// When the pins of the objects in [`Queue::Timed`] end.
     pin_ends: PinEnds,
-    /// Objects in [`Queue::OnDisk`].
+    /// Objects in [`Queue::OnLocalDisk`].
     on_disk: usize,
     /// Objects in [`Queue::Offloading`].
     offloading: usize,
@@ -257,7 +257,7 @@ impl Order {
                 object.enter(Queue::Aside);
                 self.aside.leased += 1;
             }
-            Queue::OnDisk => self.spare_below(slot),
+            Queue::OnLocalDisk => self.spare_below(slot),
             _ => {
                 let Some(note) = self.note(slot, object) else { return };
                 self.noted.push(note);
@@ -270,7 +270,7 @@ impl Order {
 
     /// An object that has nothing in memory was used on a disk.
     pub(crate) fn used_below(&mut self, object: &Object, item: Item) {
-        if object.queue() == Queue::OnDisk {
+        if object.queue() == Queue::OnLocalDisk {
             self.change(|lists| lists.used_below(item));
         }
     }
@@ -310,7 +310,7 @@ impl Order {
         match queue {
             Queue::Timed => self.pin_ends.forget(slot),
             Queue::Aside => self.aside.leased -= 1,
-            Queue::OnDisk => self.on_disk -= 1,
+            Queue::OnLocalDisk => self.on_disk -= 1,
             Queue::Offloading => self.offloading -= 1,
             Queue::None | Queue::Main | Queue::Pinned | Queue::Lapsed | Queue::Held => {}
         }
@@ -354,9 +354,9 @@ impl Order {
 
     /// An object has nothing left in memory, and stays for what is on disks.
     fn leave_memory(&mut self, slot: ObjectSlot, object: &mut Object) {
-        if object.queue() != Queue::OnDisk {
+        if object.queue() != Queue::OnLocalDisk {
             self.remove(slot, object);
-            object.enter(Queue::OnDisk);
+            object.enter(Queue::OnLocalDisk);
             self.on_disk += 1;
             if let Some(tenants) = &mut self.tenants {
                 tenants.insert(slot, TenantList::Below);

@@ -24,15 +24,15 @@ pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use commands::batch::Batch;
 pub use commands::error::{
-    DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
-    RenewError, UnmountError,
+    GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, RenewError,
+    TierEvictError, UnmountError,
 };
 pub use commands::query::explain::{EvictionBlocker, Explanation};
 pub use commands::read::by_pattern::ReplicaPage;
 pub use commands::read::get::Reading;
 pub use commands::receipt::Receipt;
 pub use commands::reply::{ObjectInfo, PutGrant, RangedList, Renewed, ReplicaInfo, ReplicaList};
-pub use commands::tier::adopt::{FoundError, FoundOnDisk};
+pub use commands::tier::adopt::{FoundError, FoundInTier};
 pub use commands::tier::offload::{LocalDiskError, OffloadJob, OffloadOutcome};
 pub use commands::transfer::error::{TransferError, TransferFinishError};
 pub use commands::transfer::tasks::{CreateTaskError, MAX_FETCHED_TASKS};
@@ -40,8 +40,8 @@ pub use config::{ConfigError, MasterConfig};
 pub use effect::view::{ObjectView, SpaceView};
 pub use effect::{Effect, EffectSink};
 pub use master::Master;
-pub use object::disk::LocalDiskReplica;
-pub use object::disk::{DiskIds, DiskPlacement, LocalDiskSpec};
+pub use object::local_disk::LocalDiskReplica;
+pub use object::local_disk::{LocalDiskIds, LocalDiskPlacement, LocalDiskSpec};
 pub use rebuild::page::{ExportCursor, ExportPage};
 pub use rebuild::{
     Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
@@ -58,9 +58,12 @@ pub use side_tables::drain::{
 pub use side_tables::files::{FileJobs, FileSystemState};
 pub use side_tables::history::{KeyEvent, KeyEventKind};
 pub use side_tables::local_disk::{
-    DiskDeletions, LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter, UnknownFilter,
+    LocalDiskConfig, LocalDiskDeletions, LocalDiskInfo, MAX_DISK_OBJECTS, OffloadFilter,
+    UnknownFilter,
 };
-pub use side_tables::offload_queue::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
+pub use side_tables::offload_queue::{
+    LocalDiskUsage, MAX_DISKS, OffloadConfig, OffloadError, TierJob,
+};
 pub use side_tables::promotion::{PromotionGrant, PromotionStartError};
 pub use side_tables::promotion_queue::{PromotionConfig, PromotionError};
 pub use side_tables::readers::ReadProgress;
@@ -78,7 +81,7 @@ pub use tenant::quota::{
     Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaMode, QuotaReport,
     Quotas, TenantUsage, UNLIMITED,
 };
-pub use vocabulary::kinds::{DiskConfig, DiskReplica, ReplicaKind, ReplicaKinds};
+pub use vocabulary::kinds::{ReplicaKind, ReplicaKinds, SharedFile, SharedTierConfig};
 pub use vocabulary::metrics::{Metric, MetricKind, MetricUnit, Totals};
 pub use vocabulary::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use vocabulary::removal::Removal;

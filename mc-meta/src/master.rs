@@ -54,7 +54,7 @@ pub struct Master {
     pub(crate) tasks: Mutex<TaskBook, { rank::TASKS }>,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<Files>,
-    /// The clients' own disks.
+    /// The clients' local disks.
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) drain_jobs: Mutex<DrainJobs, { rank::DRAIN_JOBS }>,
     /// Replicas that were reported to be damaged.
@@ -99,7 +99,7 @@ pub(crate) struct Counters {
     pub(crate) put_start_no_room: AtomicU64,
     pub(crate) put_start_retries: AtomicU64,
     pub(crate) expired_clients: AtomicU64,
-    pub(crate) disk_no_room: AtomicU64,
+    pub(crate) files_no_room: AtomicU64,
 }
 
 /// The shards of a master that no client uses yet.
@@ -152,7 +152,7 @@ impl Master {
             soft_pin: config.soft_pin_ttl,
             soft_pin_from: config.soft_pin_from,
         };
-        let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
+        let room = config.shared_tier.map_or(0, |tier| tier.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(Files::new(room));
         let quotas = Arc::new(if config.multi_tenant {
             Quotas::on(config.default_tenant_quota)
@@ -161,7 +161,7 @@ impl Master {
         });
         let (disks, promotion) = (config.local_disk, config.promotion);
         let local = LocalDisks::new(disks, promotion, mix(seed), Arc::clone(&quotas));
-        let step = config.disk.map_or(1, |_| Generation::STEP);
+        let step = config.shared_tier.map_or(1, |_| Generation::STEP);
         let local = Arc::new(local);
         let labels = Labels::new(config.shards);
         let policy = config.eviction_policy.build();
@@ -355,8 +355,8 @@ impl Master {
         has_file: bool,
     ) -> PutHandle {
         let draw = || self.next_generation();
-        let generation = match self.config.disk {
-            Some(disk) if has_file && disk.packs => self.runs.next(now, client, len, draw),
+        let generation = match self.config.shared_tier {
+            Some(tier) if has_file && tier.packs => self.runs.next(now, client, len, draw),
             _ => draw(),
         };
         PutHandle { generation, token: self.secret.token(generation.as_u64()) }

@@ -1,11 +1,11 @@
 //! One object: its replicas, its state and what protects it.
 //!
 //! [`objects`]: all objects of a shard. [`spans`]: the parts of an object whose bytes can be verified
-//! alone. [`group`]: objects that are evicted together. [`disk`]: a client's own disk, as the objects on it
+//! alone. [`group`]: objects that are evicted together. [`local_disk`]: a client's local disk, as the objects on it
 //! know it.
 
-pub(crate) mod disk;
 pub(crate) mod group;
+pub(crate) mod local_disk;
 pub(crate) mod objects;
 pub(crate) mod spans;
 
@@ -15,12 +15,14 @@ use std::sync::Arc;
 use mc_lease::{Protection, SoftPin};
 use mc_types::{Checksum, ClientId, Extent, Generation, Time};
 
-use crate::object::disk::{DiskIds, DiskPlacement, LocalDisk, LocalDiskReplica, OnDisk};
 use crate::object::group::{Group, Membership};
+use crate::object::local_disk::{
+    LocalDisk, LocalDiskIds, LocalDiskPlacement, LocalDiskReplica, OnLocalDisk,
+};
 use crate::space::replica::{Placements, Replica, Replicas};
 use crate::tables::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
-use crate::vocabulary::kinds::{DiskReplica, FileState, ReplicaKind, ReplicaKinds};
+use crate::vocabulary::kinds::{FileState, ReplicaKind, ReplicaKinds, SharedFile};
 use crate::vocabulary::request::{Slice, Slices};
 use crate::vocabulary::slot::ObjectSlot;
 use crate::vocabulary::states::ReplicaStatus;
@@ -52,7 +54,7 @@ pub(crate) enum Queue {
     /// The same for an object that no client uses, but whose going would make no room.
     Held,
     /// None: all that is left of it is on disks.
-    OnDisk,
+    OnLocalDisk,
     /// None: its memory goes when it is on a disk.
     Offloading,
 }
@@ -77,8 +79,8 @@ struct Extra {
     group: Option<Membership>,
     /// The hash of the key that this one continues.
     parent: Option<NonZeroU64>,
-    /// The clients' own disks that it is on.
-    local_disks: Vec<OnDisk>,
+    /// The clients' local disks that it is on.
+    local_disks: Vec<OnLocalDisk>,
 }
 
 impl Extra {
@@ -236,7 +238,7 @@ impl Object {
     pub(crate) fn is_plain(&self) -> bool {
         const BELOW: u16 = Marks::FILE | Marks::BESIDE;
         !self.marks.has(BELOW)
-            && !matches!(self.queue, Queue::OnDisk | Queue::Offloading)
+            && !matches!(self.queue, Queue::OnLocalDisk | Queue::Offloading)
             && self.local_disks().is_empty()
     }
 
@@ -283,10 +285,10 @@ impl Object {
 
     /// The kinds of replicas that can be read.
     pub(crate) fn readable_kinds(&self) -> ReplicaKinds {
-        let has_disk = self.local_disks().iter().any(OnDisk::is_readable);
+        let has_disk = self.local_disks().iter().any(OnLocalDisk::is_readable);
         [
             (ReplicaKind::Memory, self.is_complete() && self.has_memory()),
-            (ReplicaKind::Disk, self.file() == FileState::Persisted),
+            (ReplicaKind::SharedFile, self.file() == FileState::Persisted),
             (ReplicaKind::LocalDisk, self.is_complete() && has_disk),
         ]
         .into_iter()
@@ -479,7 +481,7 @@ impl Object {
         }
     }
 
-    /// Notes that it is on no client's own disk any more.
+    /// Notes that it is on no client's local disk any more.
     pub(crate) fn leave_disks(&mut self) {
         self.change_extra(|extra| extra.local_disks.clear());
     }
@@ -495,30 +497,30 @@ impl Object {
         matches!(self.file(), FileState::Persisted) && self.marks.has(Marks::ROUND) != round
     }
 
-    /// The clients' own disks that it is on, gone ones included.
-    pub(crate) fn local_disks(&self) -> &[OnDisk] {
+    /// The clients' local disks that it is on, gone ones included.
+    pub(crate) fn local_disks(&self) -> &[OnLocalDisk] {
         self.extra().map_or(&[], |extra| &extra.local_disks)
     }
 
     /// Its file on the shared tier, if that can be read.
-    pub(crate) fn disk_replica(&self) -> Option<DiskReplica> {
-        (self.file() == FileState::Persisted).then_some(DiskReplica { len: self.len })
+    pub(crate) fn shared_file(&self) -> Option<SharedFile> {
+        (self.file() == FileState::Persisted).then_some(SharedFile { len: self.len })
     }
 
-    /// The clients' own disks that it is on, those that are away included.
-    pub(crate) fn disk_ids(&self) -> DiskIds {
+    /// The clients' local disks that it is on, those that are away included.
+    pub(crate) fn local_disk_ids(&self) -> LocalDiskIds {
         let there = self.local_disks().iter().filter(|disk| !disk.is_gone());
         there.map(|disk| disk.disk().id()).collect()
     }
 
-    /// Where it can be read on clients' own disks.
-    pub(crate) fn disk_placements(&self) -> Vec<DiskPlacement> {
-        self.local_disks().iter().filter_map(OnDisk::placement).collect()
+    /// Where it can be read on clients' local disks.
+    pub(crate) fn local_disk_placements(&self) -> Vec<LocalDiskPlacement> {
+        self.local_disks().iter().filter_map(OnLocalDisk::placement).collect()
     }
 
-    /// The clients' own disks that it can be read from.
+    /// The clients' local disks that it can be read from.
     pub(crate) fn local_disk_replicas(&self) -> Vec<LocalDiskReplica> {
-        self.disk_placements().into_iter().map(LocalDiskReplica::from).collect()
+        self.local_disk_placements().into_iter().map(LocalDiskReplica::from).collect()
     }
 
     /// Returns whether it has memory that is not gone.
@@ -532,13 +534,14 @@ impl Object {
     }
 
     /// Returns whether it is on a disk, one that is away included.
-    pub(crate) fn is_on_disk(&self) -> bool {
+    pub(crate) fn is_in_tier(&self) -> bool {
         self.file() == FileState::Persisted || self.local_disks().iter().any(|disk| !disk.is_gone())
     }
 
     /// Returns whether it can be read from a disk.
-    fn is_readable_on_disk(&self) -> bool {
-        self.file() == FileState::Persisted || self.local_disks().iter().any(OnDisk::is_readable)
+    fn is_readable_in_tier(&self) -> bool {
+        self.file() == FileState::Persisted
+            || self.local_disks().iter().any(OnLocalDisk::is_readable)
     }
 
     /// Returns whether it has been readable.
@@ -560,12 +563,12 @@ impl Object {
 
     /// Returns whether it can be read now.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable().next().is_some() || self.is_readable_on_disk()
+        self.readable().next().is_some() || self.is_readable_in_tier()
     }
 
     /// Returns whether it cannot be read, but may be again when the clients come back that hold it.
     pub(crate) fn is_away(&self) -> bool {
-        self.is_complete() && (self.has_memory() || self.is_on_disk()) && !self.is_readable()
+        self.is_complete() && (self.has_memory() || self.is_in_tier()) && !self.is_readable()
     }
 
     /// Returns whether evicting it would make room.
@@ -574,7 +577,7 @@ impl Object {
     }
 
     /// Notes where it is on this disk.
-    pub(crate) fn add_local_disk(&mut self, place: OnDisk) {
+    pub(crate) fn add_local_disk(&mut self, place: OnLocalDisk) {
         self.change_extra(|extra| {
             extra.local_disks.retain(|other| other.disk().id() != place.disk().id());
             extra.local_disks.push(place);
@@ -584,7 +587,7 @@ impl Object {
     /// Notes that it was on this disk, which is away, before a restart.
     pub(crate) fn note_local_disk(&mut self, disk: Arc<LocalDisk>, len: u64) {
         if let Some(extent) = Extent::new(0, len) {
-            self.add_local_disk(OnDisk::uncharged(disk, extent));
+            self.add_local_disk(OnLocalDisk::uncharged(disk, extent));
         }
     }
 

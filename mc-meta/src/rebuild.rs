@@ -68,7 +68,7 @@ const GAP: u64 = 1 << 44;
 ///   after which a put's space is released: no client can finish that any more.
 /// * Files on the shared tier are there, those being written still are, and count
 ///   against its capacity even when that is less now. Without such a tier in the settings
-///   there are none. What clients have on their own disks they say when they come back.
+///   there are none. What clients have on their local disks they say when they come back.
 /// * Tenants have their quotas, and are charged for what is there of theirs, but not for
 ///   space that is only kept.
 /// * Generations go on above the largest one seen.

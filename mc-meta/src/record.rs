@@ -10,7 +10,7 @@ use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
 use crate::effect::Effect;
-use crate::object::disk::DiskIds;
+use crate::object::local_disk::LocalDiskIds;
 use crate::record::record_ref::RecordRef;
 use crate::space::replica::Replica;
 use crate::space::segment::SegmentSpec;
@@ -144,9 +144,9 @@ pub struct ObjectRecord {
     /// there are none, no file and no clients' disks, nothing of it outlasts a restart.
     pub replicas: Locations,
     /// The state of its file on the shared tier, if it has one.
-    pub disk: Option<ReplicaStatus>,
-    /// The clients' own disks that it is on. Where it is there their clients say when they come back.
-    pub local_disks: DiskIds,
+    pub file: Option<ReplicaStatus>,
+    /// The clients' local disks that it is on. Where it is there their clients say when they come back.
+    pub local_disks: LocalDiskIds,
     /// Space set apart for an upsert in its place, or for more replicas of
     /// it. After a restart no client can end that, but its client may still write.
     pub reserved: Locations,
@@ -175,8 +175,8 @@ impl ObjectRecord {
             slices,
             prefixes: Box::default(),
             replicas: Locations::new(),
-            disk: None,
-            local_disks: DiskIds::new(),
+            file: None,
+            local_disks: LocalDiskIds::new(),
             reserved: Locations::new(),
             soft_pin: SoftPin::NONE,
             hard_pin: false,

@@ -6,7 +6,7 @@ mod read;
 use core::time::Duration;
 use std::sync::Arc;
 
-use mc_meta::{ClientStatus, DiskReplica, PutHandle, ReplicaCheck, Slices, VerifiedSpan};
+use mc_meta::{ClientStatus, PutHandle, ReplicaCheck, SharedFile, Slices, VerifiedSpan};
 use mc_ticket::{ClockEpoch, Ticket};
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
 
@@ -54,7 +54,7 @@ impl PartialEq for ReplicaLocation {
 
 impl Eq for ReplicaLocation {}
 
-/// An object on a client's own disk, for readers.
+/// An object on a client's local disk, for readers.
 ///
 /// Two are equal when they are the same place, whatever their tickets.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub struct Pong {
     /// Tasks that wait for the client, at most
     /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
     pub tasks: usize,
-    /// Whether there is something to do for the client's own disk, or of a client that
+    /// Whether there is something to do for the client's local disk, or of a client that
     /// [promotes](crate::Heartbeat::promotes), to bring back into memory; `None` of a master that does
     /// not say it.
     pub disk_work: Option<bool>,
@@ -137,7 +137,7 @@ pub struct PutGrant {
     pub replicas: Vec<ReplicaLocation>,
     /// Whether the object is to be written to the shared tier of files as well; see
     /// [`mc_meta::PutGrant::disk`].
-    pub disk: bool,
+    pub file: bool,
     /// How long the space may be written to, counted from when the master wrote the
     /// answer: the writer counts from before it asked, and ends its writes before.
     pub time_left: Duration,
@@ -156,8 +156,8 @@ pub struct ReplicaList {
     /// How many of those, the last ones, are in segments that clients could not reach lately.
     pub suspects: usize,
     /// Its file on the shared tier, if that can be read.
-    pub disk: Option<DiskReplica>,
-    /// Clients' own disks that it is on, at most as many as there can be replicas.
+    pub file: Option<SharedFile>,
+    /// Clients' local disks that it is on, at most as many as there can be replicas.
     pub local_disks: Vec<DiskLocation>,
     /// How long the master keeps these replicas, counted from when it wrote the
     /// answer: the reader counts from before it asked.

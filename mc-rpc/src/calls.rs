@@ -43,10 +43,10 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
-pub use disks::{DiskDeletions, DiskJob, FoundItem, LocalDisks, OffloadItem, OffloadJob};
+pub use disks::{FoundItem, LocalDiskDeletions, LocalDisks, OffloadItem, OffloadJob, TierJob};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
-pub use files::EvictDiskItem;
+pub use files::TierEviction;
 pub(crate) use ha::answer_standby;
 pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
 pub use patterns::ReplicaPage;

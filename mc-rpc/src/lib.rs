@@ -36,11 +36,11 @@ pub use answer::{
 pub use c2c::C2cSettings;
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
-    ClusterReport, DiskDeletions, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure,
-    FetchedTasks, FileJobs, FileOutcome, FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription,
-    ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, RemovedAll,
-    ReplicaDescription, ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport,
-    TenantQuotas, TransferGrant,
+    ClusterReport, DrainJob, DrainJobs, Failure, FetchedTasks, FileJobs, FileOutcome, FoundItem,
+    LocalDiskDeletions, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation,
+    OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, RemovedAll, ReplicaDescription,
+    ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport, TenantQuotas,
+    TierEviction, TierJob, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,

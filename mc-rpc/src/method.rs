@@ -206,18 +206,18 @@ methods! {
     /// The quotas and usage of all tenants.
     ListTenantQuotas = 70: Admin, Harmless, Long => cold list_tenant_quotas;
     /// The file of an object is written.
-    DiskPutEnd = 71: Writer, Tracked, Short => hot disk_put_end;
+    DiskPutEnd = 71: Writer, Tracked, Short => hot file_put_end;
     /// The file of an object will not be written.
-    DiskPutRevoke = 72: Writer, Tracked, Short => hot disk_put_revoke;
+    DiskPutRevoke = 72: Writer, Tracked, Short => hot file_put_revoke;
     /// Gives up the memory of a put.
     MemoryPutRevoke = 73: Writer, Tracked, Short => hot memory_put_revoke;
     /// An object was deleted from a disk.
-    EvictDiskReplica = 74: Writer, Tracked, Short => cold evict_disk_replica;
+    EvictDiskReplica = 74: Writer, Tracked, Short => cold evict_from_tier;
     /// `EvictDiskReplica` of many objects.
-    BatchEvictDiskReplica = 75: Writer, Tracked, Short => written batch_evict_disk_replica;
-    /// Makes a client's own disk known.
+    BatchEvictDiskReplica = 75: Writer, Tracked, Short => written batch_evict_from_tier;
+    /// Makes a client's local disk known.
     MountLocalDisk = 76: Node, Harmless, Short => cold mount_local_disk;
-    /// Forgets a client's own disk.
+    /// Forgets a client's local disk.
     UnmountLocalDisk = 77: Node, Tracked, Short => cold unmount_local_disk;
     /// The objects that a client is to write to its disk.
     OffloadHeartbeat = 78: Node, Tracked, Short => cold offload_heartbeat;
@@ -229,7 +229,7 @@ methods! {
     ReportSsdCapacity = 81: Node, Harmless, Short => cold report_ssd_capacity;
     /// Whether a client is to delete everything on its disk.
     PollRemoveAll = 82: Node, Tracked, Short => cold poll_remove_all;
-    /// The clients' own disks.
+    /// The clients' local disks.
     ListLocalDisks = 83: Admin, Harmless, Long => cold list_local_disks;
     /// The objects that a client is to bring back into memory.
     PromotionHeartbeat = 84: Node, Tracked, Short => cold promotion_heartbeat;
@@ -250,7 +250,7 @@ methods! {
     /// Where clients keep files of objects.
     GetStorageConfig = 92: Reader, Harmless, Short => cold get_storage_config;
     /// `DiskPutEnd` or `DiskPutRevoke` of many objects.
-    BatchDiskPutEnd = 93: Writer, Tracked, Short => written batch_disk_put_end;
+    BatchDiskPutEnd = 93: Writer, Tracked, Short => written batch_file_put_end;
     /// Work on the shared tier of files.
     FetchFileJobs = 94: Node, Tracked, Short => cold fetch_file_jobs;
     /// The files that a client has found.

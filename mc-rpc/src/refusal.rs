@@ -112,7 +112,7 @@ refusal_from!(
     mc_meta::PatternError,
     mc_meta::RemoveError,
     mc_meta::RenewError,
-    mc_meta::DiskEvictError,
+    mc_meta::TierEvictError,
     mc_meta::TransferError,
     mc_meta::TransferFinishError,
     mc_meta::CreateTaskError,

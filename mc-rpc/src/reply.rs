@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    BufferStatus, ClientStatus, DiskPlacement, MAX_REPLICAS, Placement, Pong, PutGrant, RangedList,
-    Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
+    BufferStatus, ClientStatus, LocalDiskPlacement, MAX_REPLICAS, Placement, Pong, PutGrant,
+    RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
 use mc_types::{Endpoint, ErrorCode, Extent, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS, SegmentId};
@@ -118,8 +118,8 @@ fn put_disk(out: &mut BytesMut, number: u32, len: u64, status: ReplicaStatus) {
 }
 
 /// Writes as many as an object can have in memory: no reader looks for more.
-fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[DiskPlacement], terms: Terms) {
-    for DiskPlacement { client, disk, extent } in disks.iter().take(MAX_REPLICAS) {
+fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[LocalDiskPlacement], terms: Terms) {
+    for LocalDiskPlacement { client, disk, extent } in disks.iter().take(MAX_REPLICAS) {
         put_message(out, number, |out| {
             put_bytes(out, 1, &client.to_bytes());
             put_bytes(out, 2, disk.endpoint.as_str().as_bytes());
@@ -143,7 +143,7 @@ pub(crate) fn put_replica_list<'a>(
     put_u64(out, 3, list.generation.as_u64());
     put_slices(out, 4, list.slices.as_slice());
     put_u64(out, 5, millis(list.lease));
-    if let Some(disk) = list.disk {
+    if let Some(disk) = list.file {
         put_disk(out, 6, disk.len, ReplicaStatus::Complete);
     }
     put_local_disks(out, 7, &list.local_disks, signer.reading(list.lease));
@@ -191,7 +191,7 @@ fn put_grant<'a>(
 ) {
     put_placements(out, 2, &grant.placements, signer.writing(grant.time_left), names);
     put_u64(out, 3, grant.handle.generation.as_u64());
-    put_u64(out, 4, grant.disk.into());
+    put_u64(out, 4, grant.file.into());
     put_u64(out, 5, millis(grant.time_left));
     put_fixed64(out, 6, grant.handle.token.as_u64());
 }

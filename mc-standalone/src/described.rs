@@ -80,7 +80,7 @@ impl From<ObjectDescription> for Described {
             owner: object.owner.to_bytes(),
             slices: slices.map(|one| (one.len, one.checksum.map(Checksum::as_u32))).collect(),
             replicas: object.replicas.into_iter().map(Replica::from).collect(),
-            disk: object.disk.map(|status| status as u8),
+            disk: object.file.map(|status| status as u8),
             local_disks: (object.local_disks.into_iter())
                 .map(|disk| (disk.client.to_bytes(), disk.endpoint.to_string()))
                 .collect(),
@@ -111,7 +111,7 @@ impl Described {
             owner: ClientId::from_bytes(self.owner),
             slices,
             replicas: self.replicas.into_iter().map(Replica::decoded).collect::<Option<_>>()?,
-            disk: match self.disk {
+            file: match self.disk {
                 Some(number) => Some(*ReplicaStatus::ALL.get(usize::from(number))?),
                 None => None,
             },

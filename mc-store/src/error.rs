@@ -418,9 +418,9 @@ pub enum StartError {
     /// The program ends.
     #[error("the program ends")]
     Ending,
-    /// The client's own disk cannot be used.
-    #[error("the own disk cannot be used")]
-    Disk(#[from] crate::client::DiskError),
+    /// The client's local disk cannot be used.
+    #[error("the local disk cannot be used")]
+    Disk(#[from] crate::client::LocalDiskOpenError),
     /// The master cannot be reached or refused the segment.
     #[error(transparent)]
     Master(#[from] RpcError),

@@ -27,10 +27,10 @@ pub use by_key::{Positions, by_key};
 #[cfg(feature = "c2c")]
 pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
-    Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DiskError,
-    DiskOptions, DrainReport, GetInto, HotCacheConfig, MountedSegment, OperationMetrics, OwnTier,
-    PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
-    TierMetrics, VramError, VramStage,
+    Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
+    GetInto, HotCacheConfig, LocalDiskOpenError, LocalDiskOptions, MountedSegment,
+    OperationMetrics, OwnTier, PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentError,
+    SegmentOptions, Stat, TierMetrics, VramError, VramStage,
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};

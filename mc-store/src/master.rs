@@ -440,7 +440,7 @@ impl MasterBuilder {
 
     fn assemble(mut self) -> Result<Assembly, MasterStartError> {
         if self.storage.root.is_some() || self.storage.shared_tier.is_some() {
-            self.config.disk.get_or_insert_default();
+            self.config.shared_tier.get_or_insert_default();
         }
         let environment = &*self.environment;
         let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);

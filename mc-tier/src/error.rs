@@ -6,7 +6,7 @@ use core::ops::Range;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use mc_types::{ByteSize, Checksum, DiskId};
+use mc_types::{ByteSize, Checksum, LocalDiskId};
 
 use crate::object::{InvalidObject, ObjectId};
 
@@ -100,9 +100,9 @@ pub enum TierError {
         /// The file that tells which file system it is.
         marker: PathBuf,
         /// The id of the cluster's file system.
-        known: Box<DiskId>,
+        known: Box<LocalDiskId>,
         /// The id that the root's marker has; `None` where there is no marker.
-        found: Box<Option<DiskId>>,
+        found: Box<Option<LocalDiskId>>,
     },
     /// The cluster's id cannot name a directory.
     #[error(
@@ -287,7 +287,7 @@ impl TierError {
 }
 
 /// Words for the marker that was found.
-struct WhichMarker(Option<DiskId>);
+struct WhichMarker(Option<LocalDiskId>);
 
 impl fmt::Display for WhichMarker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -69,8 +69,8 @@ uuid_id! {
     SegmentId
 }
 uuid_id! {
-    /// A client's own disk, under which it is known wherever it is mounted.
-    DiskId
+    /// A client's local disk, under which it is known wherever it is mounted.
+    LocalDiskId
 }
 uuid_id! {
     /// A task: one copy or move of an object that a client does for the master.

@@ -25,7 +25,7 @@ pub use event_info::{InfoTooLong, MAX_BLOCK_HASH, MAX_MODEL_NAME, MAX_TOKEN_IDS,
 pub use extent::Extent;
 pub use future::BoxFuture;
 pub use id::{
-    ClientId, DiskId, Epoch, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId,
+    ClientId, Epoch, Generation, JobId, LocalDiskId, ParseIdError, SegmentId, Sequence, TaskId,
     TransferId,
 };
 pub use key::{KeyError, KeyRef, MAX_KEY_LEN, ObjectKey};

@@ -99,7 +99,7 @@ pub(crate) enum Quota {
         /// Refuse puts beyond the quota. Without this, they evict objects of the tenant.
         #[arg(long)]
         refuse: bool,
-        /// Most bytes on the nodes' own disks; objects beyond it are not written there. Default: no
+        /// Most bytes on the nodes' local disks; objects beyond it are not written there. Default: no
         /// limit.
         #[arg(long, value_name = "SIZE")]
         disks: Option<ByteSize>,

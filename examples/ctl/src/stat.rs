@@ -42,7 +42,7 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// The nodes' own disks, all pages.
+/// The nodes' local disks, all pages.
 async fn disks(client: &Client) -> Result<Vec<LocalDiskInfo>, CtlError> {
     let (mut disks, mut after) = (Vec::new(), None);
     loop {
@@ -258,7 +258,7 @@ fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
         .collect();
     let (pool, (disk_used, disk_capacity)) = (Pool::of(report), disk_totals(disks));
     let disks: Vec<Value> = disks.iter().map(disk_json).collect();
-    // By their names, but for those that mean the segments that take objects, and the nodes' own disks.
+    // By their names, but for those that mean the segments that take objects, and the nodes' local disks.
     let mut all: Map<String, Value> =
         report.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
     all.remove("processing");
@@ -273,7 +273,7 @@ fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
         ("disk_used", json!(disk_used)),
         ("disk_capacity", json!(disk_capacity)),
         ("disks", json!(disks)),
-        ("files_used", json!(report.totals.disk_used)),
+        ("files_used", json!(report.totals.files_used)),
     ] {
         all.insert(name.to_owned(), value);
     }
@@ -326,7 +326,7 @@ fn object_text(key: &str, object: &ObjectDescription) -> String {
         ("pinned", if object.soft_pinned { "softly".into() } else { "no".into() }),
         ("idle", duration(object.idle)),
         ("put by", format!("{} as generation {}", object.owner, object.generation)),
-        ("file", object.disk.map_or("none", name).into()),
+        ("file", object.file.map_or("none", name).into()),
         ("disks", if disks.is_empty() { "none".into() } else { disks.join(", ") }),
     ];
     let mut text: String =
@@ -392,7 +392,7 @@ fn object_json(key: &str, object: &ObjectDescription) -> Value {
         "soft_pinned": object.soft_pinned,
         "replicas": replicas,
         "slices": slices,
-        "file": object.disk.map(name),
+        "file": object.file.map(name),
         "local_disks": disks,
     })
 }

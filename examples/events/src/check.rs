@@ -88,7 +88,7 @@ fn replicas(object: &ObjectDescription) -> Vec<Replica> {
     let complete = |status| status == ReplicaStatus::Complete;
     let memory = object.replicas.iter().filter(|replica| complete(replica.status));
     let memory = memory.map(|replica| (Medium::Memory, replica.endpoint.as_str()));
-    let disk = object.disk.filter(|status| complete(*status)).map(|_| (Medium::Disk, ""));
+    let disk = object.file.filter(|status| complete(*status)).map(|_| (Medium::SharedFile, ""));
     let local = object.local_disks.iter().map(|disk| (Medium::LocalDisk, disk.endpoint.as_str()));
     memory
         .chain(disk)

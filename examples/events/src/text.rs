@@ -28,7 +28,7 @@ pub(crate) fn replicas(replicas: &[Replica]) -> String {
 fn replica(replica: &Replica) -> String {
     let kind = match replica.medium {
         Medium::Memory => "memory",
-        Medium::Disk => "disk",
+        Medium::SharedFile => "disk",
         Medium::LocalDisk => "local_disk",
         _ => "other",
     };

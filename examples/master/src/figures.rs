@@ -41,7 +41,7 @@ pub(crate) fn prometheus(report: &MasterReport) -> MetricsText {
         text.sample(name, &[], value);
     }
     // A tier without a limit has no number.
-    if let Some(capacity) = report.disk_capacity {
+    if let Some(capacity) = report.files_capacity {
         let name = "master_total_file_capacity_bytes";
         metric(&mut text, name, Gauge, "Bytes that the shared tier has room for");
         text.sample(name, &[], capacity);
@@ -308,12 +308,12 @@ fn storage(report: &MasterReport) -> String {
     )
 }
 
-/// Bytes on the shared tier and on clients' own disks, and room for them.
+/// Bytes on the shared tier and on clients' local disks, and room for them.
 fn below_memory(report: &MasterReport) -> String {
     let disks = &report.local_disks;
-    let used = report.totals.disk_used + disks.iter().map(|disk| disk.usage.used).sum::<u64>();
+    let used = report.totals.files_used + disks.iter().map(|disk| disk.usage.used).sum::<u64>();
     let room = disks.iter().map(|disk| disk.usage.capacity).sum::<u64>();
-    let room = match report.disk_capacity {
+    let room = match report.files_capacity {
         None => "infinite".to_owned(),
         Some(limit) => ByteSize::bytes(room.saturating_add(limit)).to_string(),
     };
@@ -422,14 +422,14 @@ mod tests {
             line.map(str::to_owned)
         };
         assert_eq!(capacity(&report), None);
-        report.disk_capacity = Some(4096);
+        report.files_capacity = Some(4096);
         assert_eq!(capacity(&report).unwrap(), "master_total_file_capacity_bytes 4096");
     }
 
     #[test]
     fn no_metric_is_told_twice() {
         let mut report = report_of_segment("a");
-        report.disk_capacity = Some(1);
+        report.files_capacity = Some(1);
         let mut text = prometheus(&report);
         rpc(&mut text, &ServerMetrics::default());
         let text = text.into_string();

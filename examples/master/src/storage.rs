@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
-use mc_meta::{DiskConfig, LocalDiskConfig, MasterConfig, OffloadFilter, PromotionConfig};
+use mc_meta::{LocalDiskConfig, MasterConfig, OffloadFilter, PromotionConfig, SharedTierConfig};
 use mc_rpc::StorageSettings;
 use mc_store::{InvalidPlace, SharedPlace};
 use mc_types::ByteSize;
@@ -50,7 +50,7 @@ pub(crate) struct StorageArgs {
         action = ArgAction::Set
     )]
     pack_files: bool,
-    /// Let clients keep objects on their own disks, too; they offer a disk with --enable_ssd_offload.
+    /// Let clients keep objects on their local disks, too; they offer a disk with --enable_ssd_offload.
     #[arg(
         long = "enable_offload",
         default_value_t = false,
@@ -182,9 +182,10 @@ impl StorageArgs {
         });
         let capacity = bytes.min();
         if self.has_files() {
-            let mut disk = capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity);
+            let mut disk =
+                capacity.map_or_else(SharedTierConfig::default, SharedTierConfig::with_capacity);
             disk.packs = self.pack_files;
-            config.disk = Some(disk);
+            config.shared_tier = Some(disk);
         }
         let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
         if self.offload {
@@ -379,8 +380,8 @@ mod tests {
         let settings = parse(&[&flag, "--enable_disk_eviction=false"]).settings(Some("c")).unwrap();
         let expected = StorageSettings::in_object_store(url).cluster_id("c").evicts(false);
         assert_eq!(settings, expected);
-        assert_eq!(config(&[&flag, "--quota_bytes=2KB"]).disk.unwrap().capacity, Some(2048));
-        assert_eq!(config(&[&flag]).disk.unwrap().capacity, None);
+        assert_eq!(config(&[&flag, "--quota_bytes=2KB"]).shared_tier.unwrap().capacity, Some(2048));
+        assert_eq!(config(&[&flag]).shared_tier.unwrap().capacity, None);
         let refused = parse(&[&flag]).settings(Some("a/b")).unwrap_err();
         assert!(matches!(refused, StorageError::ClusterId { .. }), "{refused}");
         for bad in
@@ -397,7 +398,7 @@ mod tests {
     fn the_smaller_limit_counts() {
         let capacity = |flags: &[&str]| {
             let flags: Vec<&str> = [&["--root_fs_dir=x"], flags].concat();
-            config(&flags).disk.unwrap().capacity
+            config(&flags).shared_tier.unwrap().capacity
         };
         assert_eq!(capacity(&[]), None);
         assert_eq!(capacity(&["--global_file_segment_size=1048576"]), Some(1 << 20));
@@ -405,7 +406,7 @@ mod tests {
         assert_eq!(capacity(&["--global_file_segment_size=9223372036854775807"]), None);
         assert_eq!(capacity(&["--quota_bytes=2KB"]), Some(2048));
         assert_eq!(capacity(&["--quota_bytes=2KB", "--global_file_segment_size=1KB"]), Some(1024));
-        assert_eq!(config(&["--quota_bytes=2KB"]).disk, None);
+        assert_eq!(config(&["--quota_bytes=2KB"]).shared_tier, None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::tier::{Tier, TierKind};
 /// The largest block, which is the largest transfer a node accepts by default.
 const MAX_BLOCK: ByteSize = ByteSize::gib(1);
 
-/// The largest block that a node's own disk takes; see `DiskOptions::size`.
+/// The largest block that a node's local disk takes; see `LocalDiskOptions::size`.
 const MAX_DISK_BLOCK: ByteSize = ByteSize::mib(128);
 
 /// Bytes that a block takes on a disk beside its content, at most.

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mc_store::{
-    Client, ClientBuilder, ClusterReport, DiskOptions, Master, MasterBuilder, MasterConfig,
+    Client, ClientBuilder, ClusterReport, LocalDiskOptions, Master, MasterBuilder, MasterConfig,
     NodeConfig, StorageSettings,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -81,7 +81,7 @@ impl Cluster {
     pub(crate) fn disk_use(&self) -> TierUse {
         let mut all = TierUse::default();
         for node in &self.nodes {
-            all += TierUse::of(node.client.metrics().own_disk.as_ref());
+            all += TierUse::of(node.client.metrics().local_disk.as_ref());
         }
         all
     }
@@ -151,7 +151,9 @@ fn start_node(
         .node(node.clone());
     let builder = match tier.filter(|tier| tier.kind() == TierKind::Ssd) {
         None => builder,
-        Some(tier) => builder.own_disk(DiskOptions::new(tier.of_node(number)).size(plan.disk)),
+        Some(tier) => {
+            builder.local_disk(LocalDiskOptions::new(tier.of_node(number)).size(plan.disk))
+        }
     };
     let (member, client) = Member::start(format!("node {number}"), async move |ready, stop| {
         match builder.connect().await {

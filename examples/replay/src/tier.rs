@@ -108,7 +108,7 @@ impl TierDirectory {
         &self.path
     }
 
-    /// The directory of a node's own disk.
+    /// The directory of a node's local disk.
     pub(crate) fn of_node(&self, number: u32) -> PathBuf {
         self.directory.path().join(format!("node-{number}"))
     }

@@ -18,7 +18,8 @@ use mc_ha::election::memory::{MemoryCluster, MemoryElection};
 use mc_ha::encoding::BatchBuilder;
 use mc_ha::{Identity, MetadataJournal, Position};
 use mc_meta::{
-    DiskConfig, ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
+    ExportCursor, LocalDiskConfig, MasterConfig, MasterReport, PromotionConfig, Record,
+    SharedTierConfig,
 };
 use mc_rpc::HaReport;
 use mc_store::{ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master};
@@ -139,7 +140,7 @@ impl Shared {
         config.put_start_release_timeout = Duration::from_secs(60);
         config.client_ttl = Duration::from_secs(10);
         config.client_return_timeout = self.return_timeout;
-        config.disk = self.has_files.then(|| DiskConfig::with_capacity(FILES));
+        config.shared_tier = self.has_files.then(|| SharedTierConfig::with_capacity(FILES));
         if self.has_disks {
             let mut disks = LocalDiskConfig::default();
             disks.return_timeout = 2 * self.return_timeout;

@@ -17,7 +17,7 @@ use mc_store::{ByteSize, Client, HotCacheConfig, NodeConfig, OwnTier, SegmentOpt
 use mc_tier::{
     BackendFaults, Faults, FaultyBackend, FaultyTier, LogSettings, LogTier, MemoryTier, TierError,
 };
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
@@ -90,7 +90,7 @@ fn own_tier(number: u32, disk: &Arc<Disk>) -> Result<OwnTier, TierError> {
     let mut settings = LogSettings::default();
     settings.segment_len = DISK_SEGMENT;
     let log = LogTier::open(Arc::clone(disk), settings)?;
-    Ok(OwnTier::new(Arc::new(log), DISK_SIZE, DiskId::from_u128(1 + u128::from(number))))
+    Ok(OwnTier::new(Arc::new(log), DISK_SIZE, LocalDiskId::from_u128(1 + u128::from(number))))
 }
 
 fn node_host(node: u32) -> Ipv4Addr {

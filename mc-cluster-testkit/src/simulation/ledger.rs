@@ -290,7 +290,7 @@ impl Ledger {
         for object in objects {
             let (key, generation) = (object.key.as_str(), object.generation);
             // A file is readable as soon as it is written: when the end of its put was undone, before that.
-            if object.complete || object.disk == Some(ReplicaStatus::Complete) {
+            if object.complete || object.file == Some(ReplicaStatus::Complete) {
                 readable.insert(key);
                 if state.readable.get(key).is_none_or(|it| it.generation != generation) {
                     state.violates(format_args!("no effect told of {key} {generation:?}"));

@@ -205,7 +205,7 @@ impl<'a> Unpacker<'a> {
             let fields = self.array_of_at_least(2)?;
             let (kind, location) = (self.str()?, self.str()?);
             self.skip(fields - 2)?;
-            let media = [Medium::Memory, Medium::Disk, Medium::LocalDisk];
+            let media = [Medium::Memory, Medium::SharedFile, Medium::LocalDisk];
             if let Some(medium) = media.into_iter().find(|medium| medium.kind() == kind) {
                 replicas.push(Replica { medium, location: location.into() });
             }
@@ -288,7 +288,7 @@ mod tests {
     use crate::pack::Packer;
 
     fn event() -> impl Strategy<Value = Event> {
-        let media = [Medium::Memory, Medium::Disk, Medium::LocalDisk].map(Just);
+        let media = [Medium::Memory, Medium::SharedFile, Medium::LocalDisk].map(Just);
         let [memory, disk, local] = media;
         let replica = (prop_oneof![memory, disk, local], ".{0,40}")
             .prop_map(|(medium, location)| Replica { medium, location });
@@ -345,7 +345,10 @@ mod tests {
         packer.float(1.0).uint(0);
         let events = decode_batch(&payload).unwrap();
         let [Event::Update(update)] = &events[..] else { panic!("{events:?}") };
-        assert_eq!(update.replicas, [Replica { medium: Medium::Disk, location: "path".into() }]);
+        assert_eq!(
+            update.replicas,
+            [Replica { medium: Medium::SharedFile, location: "path".into() }]
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Model {
         let mut objects = self.0.lock().unwrap();
         let key = format!("key-{}", random.below(200));
         let replica = |at: usize| Replica {
-            medium: [Medium::Memory, Medium::Disk, Medium::LocalDisk][at % 3],
+            medium: [Medium::Memory, Medium::SharedFile, Medium::LocalDisk][at % 3],
             // Large, so that the system's buffers are full soon.
             location: format!("{at}-{:-<20000}", ""),
         };

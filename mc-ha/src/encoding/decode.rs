@@ -5,11 +5,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    DiskIds, Location, Locations, ObjectRecordRef, QuotaMode, Record, RecordRef, ReplicaStatus,
-    SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey, TierQuotas,
+    LocalDiskIds, Location, Locations, ObjectRecordRef, QuotaMode, Record, RecordRef,
+    ReplicaStatus, SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey,
+    TierQuotas,
 };
 use mc_types::{
-    Checksum, ClientId, DiskId, Endpoint, Extent, Generation, KeyRef, MediaType, RemoteKey,
+    Checksum, ClientId, Endpoint, Extent, Generation, KeyRef, LocalDiskId, MediaType, RemoteKey,
     SegmentId,
 };
 
@@ -300,9 +301,9 @@ impl<'a> Fields<'a, '_> {
         Some(Slice { len: len >> 1, checksum })
     }
 
-    fn disks(&mut self) -> Option<DiskIds> {
+    fn disks(&mut self) -> Option<LocalDiskIds> {
         let count = self.reader.count(1)?;
-        (0..count).map(|_| self.id().map(DiskId::from_u128)).collect()
+        (0..count).map(|_| self.id().map(LocalDiskId::from_u128)).collect()
     }
 
     /// Reads an object of this kind of record, and its prefixes beside it.
@@ -343,11 +344,11 @@ impl<'a> Fields<'a, '_> {
             prefixes = (0..count).map(|_| self.checksum()).collect::<Option<_>>()?;
         }
         let reserved = if has(RESERVED) { self.places(None)? } else { Locations::new() };
-        let local_disks = if self.reader.is_empty() { DiskIds::new() } else { self.disks()? };
+        let local_disks = if self.reader.is_empty() { LocalDiskIds::new() } else { self.disks()? };
         let mut object = ObjectRecordRef::new(key, generation, owner, slices);
         object.complete = has(COMPLETE);
         object.replicas = replicas;
-        object.disk = disk;
+        object.file = disk;
         object.local_disks = local_disks;
         object.reserved = reserved;
         object.soft_pin = soft_pin;

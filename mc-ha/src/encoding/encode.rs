@@ -127,7 +127,7 @@ fn object(object: &ObjectRecordRef<'_>, begun: bool, table: &mut Table, out: &mu
     let flags = flag(object.complete && !begun, COMPLETE)
         | flag(object.soft_pin.is_wanted(), SOFT_PIN)
         | flag(object.hard_pin, HARD_PIN)
-        | flag(object.disk.is_some(), FILE)
+        | flag(object.file.is_some(), FILE)
         | flag(object.group.is_some(), GROUP)
         | flag(object.parent.is_some(), PARENT)
         | flag(has_prefixes, PREFIXES)
@@ -153,7 +153,7 @@ fn object(object: &ObjectRecordRef<'_>, begun: bool, table: &mut Table, out: &mu
     }
     places(&object.replicas, false, table, out);
     put(out, millis(object.idle));
-    if let Some(status) = object.disk {
+    if let Some(status) = object.file {
         out.push(status as u8);
     }
     if let Some(group) = object.group {

@@ -12,12 +12,12 @@ use mc_ha::encoding::{
     PageOf, RecordVisitor,
 };
 use mc_meta::{
-    DiskIds, Location, Locations, ObjectRecord, QuotaMode, Record, RecordRef, ReplicaStatus,
+    LocalDiskIds, Location, Locations, ObjectRecord, QuotaMode, Record, RecordRef, ReplicaStatus,
     SegmentSpec, SegmentStatus, Slice, Slices, SoftPin, TenantId, TicketKey, TierQuotas,
 };
 use mc_types::{
-    Checksum, ClientId, DiskId, Endpoint, Epoch, Extent, Generation, KeyRef, MediaType, ObjectKey,
-    RemoteKey, SegmentId, Sequence,
+    Checksum, ClientId, Endpoint, Epoch, Extent, Generation, KeyRef, LocalDiskId, MediaType,
+    ObjectKey, RemoteKey, SegmentId, Sequence,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -63,9 +63,9 @@ fn locations() -> impl Strategy<Value = Locations> {
     vec(location(), 0..4).prop_map(Locations::from_vec)
 }
 
-fn disks() -> impl Strategy<Value = DiskIds> {
+fn disks() -> impl Strategy<Value = LocalDiskIds> {
     let disks = prop_oneof![2 => Just(vec![]), 1 => vec(0u128..4, 1..4)];
-    disks.prop_map(|ids| ids.into_iter().map(|id| DiskId::from_u128(id << 64 | 7)).collect())
+    disks.prop_map(|ids| ids.into_iter().map(|id| LocalDiskId::from_u128(id << 64 | 7)).collect())
 }
 
 fn checksum() -> impl Strategy<Value = Checksum> {
@@ -110,7 +110,7 @@ fn object() -> impl Strategy<Value = Record> {
         let (generation, owner) = (Generation::new(generation), ClientId::from_u128(owner));
         let mut object = ObjectRecord::new(key, generation, owner, slices);
         (object.complete, object.soft_pin, object.hard_pin) = (complete, soft_pin, hard_pin);
-        object.disk = disk.map(|number| ReplicaStatus::from_number(number).unwrap());
+        object.file = disk.map(|number| ReplicaStatus::from_number(number).unwrap());
         object.group = group.map(Into::into);
         object.parent = NonZeroU64::new(if parent % 3 == 0 { 0 } else { parent });
         object.prefixes = prefixes.into();
@@ -463,12 +463,12 @@ fn batches_look_as_documented() {
     object.complete = true;
     object.hard_pin = true;
     object.replicas = Locations::from_vec(vec![place(7, 4096, 203), place(9, 0, 203)]);
-    object.disk = Some(ReplicaStatus::from_number(3).unwrap());
+    object.file = Some(ReplicaStatus::from_number(3).unwrap());
     object.group = Some("gr".into());
     object.parent = NonZeroU64::new(0x0102);
     object.prefixes = [Checksum::from_crc32c(0x0a0b_0c0d)].into();
     object.reserved = Locations::from_vec(vec![place(9, 300, 5)]);
-    object.local_disks = [11, 8].map(DiskId::from_u128).into_iter().collect();
+    object.local_disks = [11, 8].map(LocalDiskId::from_u128).into_iter().collect();
     object.idle = Duration::from_millis(130);
     let endpoint: Endpoint = "tcp://a:1".parse().unwrap();
     let spec = SegmentSpec {
@@ -540,7 +540,7 @@ fn batches_look_as_documented() {
         &[2, 1, 0, 0, 0, 0, 0, 0],    // parent
         &[1, 0x0d, 0x0c, 0x0b, 0x0a], // prefixes
         &[1, 2, 0xac, 2, 5],          // reserved: offset 300, length 5 in the third id
-        &[2, 3, 0],                   // clients' own disks: the fourth id, and the first
+        &[2, 3, 0],                   // clients' local disks: the fourth id, and the first
     ];
     let segment = [
         &[2, 1, 0, 2, 1, 1, 0xac, 2][..],
@@ -597,7 +597,7 @@ fn a_record_of_before_there_were_disks_is_read() {
         seen.records
     };
     assert_eq!(read(bare.clone()), [Record::Object(object.clone())]);
-    object.local_disks = [DiskId::from_u128(8)].into_iter().collect();
+    object.local_disks = [LocalDiskId::from_u128(8)].into_iter().collect();
     assert_eq!(read([&bare[..], &[1, 0]].concat()), [Record::Object(object)]);
 }
 
@@ -729,7 +729,7 @@ fn what_is_announced_is_not_taken_at_its_word() {
         [&[4, 0][..], b"\x01k", &[0, 0], &many].concat(), // slices
         [&[4, 0][..], b"\x01k", &[0, 0, 1, 2], &many].concat(), // replicas
         [&[4, 64][..], b"\x01k", &[0, 0, 1, 2, 0, 0], &many].concat(), // prefixes
-        [&[4, 0][..], b"\x01k", &[0, 0, 1, 2, 0, 0], &many].concat(), // clients' own disks
+        [&[4, 0][..], b"\x01k", &[0, 0, 1, 2, 0, 0], &many].concat(), // clients' local disks
         [&[4, 0][..], b"\x01k", &[0, 0, 1, 2, 0, 0, 1, 1]].concat(), // an unknown disk
         [&[4, 0][..], &many].concat(),                    // key
         [&[5][..], &many].concat(),

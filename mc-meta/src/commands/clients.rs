@@ -332,7 +332,7 @@ impl Master {
                 self.hand_over_tasks(now, client);
             }
             for client in disks_left {
-                self.disk_client_gone(now, client);
+                self.local_disk_client_gone(now, client);
             }
         });
     }

@@ -458,7 +458,7 @@ impl RemoveError {
 /// Why the loss of a replica on a disk is not noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum DiskEvictError {
+pub enum TierEvictError {
     /// No object has this key.
     #[error("no such object")]
     NotFound,
@@ -470,10 +470,10 @@ pub enum DiskEvictError {
     NotReady,
     /// Replicas in memory are the master's to evict.
     #[error("name a kind of disk; what is in memory is evicted by the master")]
-    NotADisk,
+    NotATier,
 }
 
-impl DiskEvictError {
+impl TierEvictError {
     /// The cause's number.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
@@ -481,7 +481,7 @@ impl DiskEvictError {
             Self::NotFound => ErrorCode::ObjectNotFound,
             Self::NoReplica => ErrorCode::ReplicaNotFound,
             Self::NotReady => ErrorCode::ReplicaIsNotReady,
-            Self::NotADisk => ErrorCode::InvalidParams,
+            Self::NotATier => ErrorCode::InvalidParams,
         }
     }
 

@@ -95,16 +95,16 @@ impl Master {
             let old = self.clear_way(shard, key, own, emit)?;
             let label = shard.next_label();
             let (replicas, charge) = self.place_charged(put.key, len, put.config, client, label)?;
-            let disk = self.plan_file(len, charge.slot());
+            let file = self.plan_file(len, charge.slot());
             let grant = PutGrant {
-                handle: self.next_put(now, client, len, disk),
+                handle: self.next_put(now, client, len, file),
                 placements: replicas.placements(),
-                disk,
+                file,
                 time_left: self.config.put_start_release_timeout,
             };
             let generation = grant.handle.generation;
             let mut begun = self.begun(put, shard, generation, replicas, charge);
-            (begun.file, begun.replaces) = (grant.disk, old);
+            (begun.file, begun.replaces) = (grant.file, old);
             shard.begin(key, client, begun, emit);
             self.release_not_before(self.config.grant_time().end(now));
             Ok(grant)
@@ -185,7 +185,7 @@ impl Master {
 
     /// Makes an object readable: its memory is written. Ending the same put twice is
     /// harmless, also when another master answered first. Its file, if it is to have one, ends with
-    /// [`disk_put_end`](Self::disk_put_end). One that was begun by
+    /// [`file_put_end`](Self::file_put_end). One that was begun by
     /// [`upsert_start`](Self::upsert_start) takes the place of the object that could be
     /// read until now.
     ///

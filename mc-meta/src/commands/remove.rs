@@ -119,7 +119,7 @@ impl Master {
     /// Removes every object but unfinished ones, those that are being copied or moved
     /// and, unless forced, those under lease; says how many. Objects put meanwhile may or
     /// may not be among them. By force, clients are told to delete everything on their
-    /// own disks, too; see [`poll_remove_all`](Self::poll_remove_all).
+    /// local disks, too; see [`poll_remove_all`](Self::poll_remove_all).
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
         self.remove_all_counted(now, force).removed
     }

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use mc_types::{ClientId, Generation};
 
-use crate::object::disk::{DiskPlacement, LocalDiskReplica};
+use crate::object::local_disk::{LocalDiskPlacement, LocalDiskReplica};
 use crate::space::replica::{Placement, Placements};
-use crate::vocabulary::kinds::DiskReplica;
+use crate::vocabulary::kinds::SharedFile;
 use crate::vocabulary::request::{PutHandle, Slices, VerifiedSpan};
 use crate::vocabulary::states::{BufferStatus, ReplicaStatus};
 
@@ -20,9 +20,9 @@ pub struct PutGrant {
     pub placements: Placements,
     /// Whether the object is to be written to the shared tier of files as well. Its
     /// writer does so when it finds the time, and says how it went with
-    /// [`disk_put_end`](crate::Master::disk_put_end) or
-    /// [`disk_put_revoke`](crate::Master::disk_put_revoke).
-    pub disk: bool,
+    /// [`file_put_end`](crate::Master::file_put_end) or
+    /// [`file_put_revoke`](crate::Master::file_put_revoke).
+    pub file: bool,
     /// How long from now on the space is the put's own. It may be given to others right
     /// after that, so the writer must have stopped writing by then.
     pub time_left: Duration,
@@ -40,9 +40,9 @@ pub struct ReplicaList {
     /// How many of those, the last ones, are in segments that clients could not reach lately.
     pub suspects: usize,
     /// Its file on the shared tier, if that can be read.
-    pub disk: Option<DiskReplica>,
-    /// The clients' own disks that it is on.
-    pub local_disks: Vec<DiskPlacement>,
+    pub file: Option<SharedFile>,
+    /// The clients' local disks that it is on.
+    pub local_disks: Vec<LocalDiskPlacement>,
     /// How long the master promises to keep these replicas for the reader from now on: the
     /// [lease](crate::MasterConfig::lease_ttl), and no longer than
     /// [`LONGEST_READ`](mc_lease::LONGEST_READ).
@@ -93,8 +93,8 @@ pub struct ObjectInfo {
     /// Its memory replicas in every state.
     pub replicas: Vec<ReplicaInfo>,
     /// The state of its file on the shared tier, if it has one.
-    pub disk: Option<ReplicaStatus>,
-    /// The clients' own disks that it is on.
+    pub file: Option<ReplicaStatus>,
+    /// The clients' local disks that it is on.
     pub local_disks: Vec<LocalDiskReplica>,
     /// The remaining time of its lease; zero when none is active.
     pub lease: Duration,

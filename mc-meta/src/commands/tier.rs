@@ -1,4 +1,4 @@
-//! Replicas below memory: files on the shared tier and objects on the clients' own disks, the ways there
+//! Replicas below memory: files on the shared tier and objects on the clients' local disks, the ways there
 //! ([`offload`], [`files`]) and back ([`promote`]), and what was found there after a restart ([`adopt`]).
 
 pub(crate) mod adopt;

@@ -3,7 +3,7 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::object::Object;
-use crate::object::disk::LocalDiskReplica;
+use crate::object::local_disk::LocalDiskReplica;
 use crate::side_tables::promotion::Promotion;
 use crate::side_tables::transfer::{Transfer, TransferInfo};
 use crate::space::replica::{Placements, Replica, Replicas};
@@ -84,11 +84,11 @@ impl<'a> ObjectView<'a> {
 
     /// The state of its file on the shared tier, if it has one.
     #[must_use]
-    pub fn disk(&self) -> Option<ReplicaStatus> {
+    pub fn file(&self) -> Option<ReplicaStatus> {
         self.object.file().status()
     }
 
-    /// Its replicas on clients' own disks.
+    /// Its replicas on clients' local disks.
     #[must_use]
     pub fn local_disks(&self) -> Vec<LocalDiskReplica> {
         self.object.local_disk_replicas()

@@ -39,7 +39,9 @@ impl List {
             Queue::Pinned => Some(Self::Pinned),
             Queue::Timed => Some(Self::Timed),
             Queue::Lapsed => Some(Self::Lapsed),
-            Queue::None | Queue::Aside | Queue::Held | Queue::OnDisk | Queue::Offloading => None,
+            Queue::None | Queue::Aside | Queue::Held | Queue::OnLocalDisk | Queue::Offloading => {
+                None
+            }
         }
     }
 }

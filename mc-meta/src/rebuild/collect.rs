@@ -139,7 +139,7 @@ fn places(
     segments: &[Mounted],
     layout: &Layout,
 ) -> Verdict {
-    // One that never had any was on clients' own disks, or had a file, and there are none of those
+    // One that never had any was on clients' local disks, or had a file, and there are none of those
     // any more.
     let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
     for place in claims.replicas() {

@@ -11,8 +11,8 @@ use mc_types::{Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
 use crate::eviction::common::CommonOrder;
-use crate::object::disk::LocalDisk;
 use crate::object::group::Groups;
+use crate::object::local_disk::LocalDisk;
 use crate::object::objects::Objects;
 use crate::object::spans::checkpoints;
 use crate::object::{Object, PendingPut};
@@ -349,7 +349,7 @@ impl Shard {
     /// Takes room for the file of an object, and finds the disks that it is on.
     fn below(&self, record: &ObjectRecordRef<'_>) -> Below {
         let books = &self.config().books;
-        let mut file = FileState::from_status(record.disk);
+        let mut file = FileState::from_status(record.file);
         let len = record.slices.total_len();
         if file != FileState::None && !books.files.bytes.take_anyway(len) {
             file = FileState::None;

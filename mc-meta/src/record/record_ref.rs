@@ -8,7 +8,7 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::effect::Effect;
 use crate::effect::view::ObjectView;
-use crate::object::disk::DiskIds;
+use crate::object::local_disk::LocalDiskIds;
 use crate::record::{Locations, ObjectRecord, Record, located};
 use crate::space::segment::{Purpose, Segment, SegmentSpec};
 use crate::tenant::below::TierQuotas;
@@ -116,10 +116,10 @@ pub struct ObjectRecordRef<'a> {
     pub prefixes: &'a [Checksum],
     /// See [`ObjectRecord::replicas`].
     pub replicas: Locations,
-    /// See [`ObjectRecord::disk`].
-    pub disk: Option<ReplicaStatus>,
+    /// See [`ObjectRecord::file`].
+    pub file: Option<ReplicaStatus>,
     /// See [`ObjectRecord::local_disks`].
-    pub local_disks: DiskIds,
+    pub local_disks: LocalDiskIds,
     /// See [`ObjectRecord::reserved`].
     pub reserved: Locations,
     /// See [`ObjectRecord::soft_pin`].
@@ -146,8 +146,8 @@ impl<'a> ObjectRecordRef<'a> {
             slices,
             prefixes: &[],
             replicas: Locations::new(),
-            disk: None,
-            local_disks: DiskIds::new(),
+            file: None,
+            local_disks: LocalDiskIds::new(),
             reserved: Locations::new(),
             soft_pin: SoftPin::NONE,
             hard_pin: false,
@@ -160,7 +160,7 @@ impl<'a> ObjectRecordRef<'a> {
     /// Returns an owned copy.
     #[must_use]
     pub fn to_record(&self) -> ObjectRecord {
-        let Self { key, generation, owner, complete, prefixes, disk, .. } = *self;
+        let Self { key, generation, owner, complete, prefixes, file, .. } = *self;
         let Self { soft_pin, hard_pin, group, parent, idle, .. } = *self;
         ObjectRecord {
             key: key.to_owned(),
@@ -170,7 +170,7 @@ impl<'a> ObjectRecordRef<'a> {
             slices: self.slices.clone(),
             prefixes: prefixes.into(),
             replicas: self.replicas.clone(),
-            disk,
+            file,
             local_disks: self.local_disks.clone(),
             reserved: self.reserved.clone(),
             soft_pin,
@@ -303,7 +303,7 @@ impl ObjectRecord {
     /// Returns the record with its texts and checksums borrowed.
     #[must_use]
     pub fn as_ref(&self) -> ObjectRecordRef<'_> {
-        let Self { generation, owner, complete, disk, .. } = *self;
+        let Self { generation, owner, complete, file, .. } = *self;
         let Self { soft_pin, hard_pin, parent, idle, .. } = *self;
         ObjectRecordRef {
             key: self.key.as_ref(),
@@ -313,7 +313,7 @@ impl ObjectRecord {
             slices: self.slices.clone(),
             prefixes: &self.prefixes,
             replicas: self.replicas.clone(),
-            disk,
+            file,
             local_disks: self.local_disks.clone(),
             reserved: self.reserved.clone(),
             soft_pin,
@@ -344,8 +344,8 @@ impl<'a> ObjectView<'a> {
             slices: object.slices(),
             prefixes: object.prefixes(),
             replicas: located(object.replicas()),
-            disk: self.disk(),
-            local_disks: object.disk_ids(),
+            file: self.file(),
+            local_disks: object.local_disk_ids(),
             reserved: self.reserved(),
             soft_pin: object.protection().soft_pin(),
             hard_pin: object.is_hard_pinned(),

@@ -54,7 +54,7 @@ impl Shard {
         }
         if object.is_complete() {
             self.stay_on_disk(slot);
-        } else if object.is_on_disk() {
+        } else if object.is_in_tier() {
             self.end_without_memory(slot, now);
         }
     }

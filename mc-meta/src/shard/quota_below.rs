@@ -7,7 +7,7 @@
 use mc_types::ClientId;
 
 use crate::effect::emit::Emit;
-use crate::object::disk::OnDisk;
+use crate::object::local_disk::OnLocalDisk;
 use crate::shard::Shard;
 use crate::tenant::below::TierBelow;
 use crate::tenant::ledger::TenantSlot;
@@ -63,7 +63,7 @@ impl Shard {
                 self.remove(slot, Removal::DiskLost, emit);
             }
             (TierBelow::Disks, FileState::Persisted, true) => {
-                let clients = object.local_disks().iter().filter_map(OnDisk::client);
+                let clients = object.local_disks().iter().filter_map(OnLocalDisk::client);
                 let clients: Vec<ClientId> = clients.collect();
                 let (key, object) = (self.key(slot), self.get(slot));
                 let mut book = self.config().books.local.book.lock();
@@ -79,7 +79,7 @@ impl Shard {
                 self.emit_changed(slot, emit);
             }
         }
-        self.totals_mut().disk_evictions += 1;
+        self.totals_mut().tier_evictions += 1;
         true
     }
 }

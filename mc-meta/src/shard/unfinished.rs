@@ -21,7 +21,7 @@ impl Shard {
         until: Option<Time>,
         emit: Emit<'_>,
     ) -> bool {
-        let persisted = self.get_mut(slot).is_on_disk();
+        let persisted = self.get_mut(slot).is_in_tier();
         if persisted {
             self.revoke_memory(slot, until, emit);
             return false;
@@ -38,7 +38,7 @@ impl Shard {
             self.remove(slot, Removal::Requested, emit);
             return;
         }
-        let finished = object.is_on_disk();
+        let finished = object.is_in_tier();
         let memory = object.take_replicas();
         if finished {
             self.end_without_memory(slot, emit.now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mc_types::KeyRef;
 
 use crate::object::Object;
-use crate::object::disk::OnDisk;
+use crate::object::local_disk::OnLocalDisk;
 use crate::side_tables::files::Files;
 use crate::side_tables::local_disk::LocalDisks;
 use crate::tenant::quota::Quotas;
@@ -16,7 +16,7 @@ use crate::vocabulary::kinds::FileState;
 pub(crate) struct Books {
     /// Room and work on the shared tier of files.
     pub(crate) files: Arc<Files>,
-    /// The clients' own disks.
+    /// The clients' local disks.
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) quotas: Arc<Quotas>,
 }
@@ -27,7 +27,7 @@ impl Books {
         if object.file() == FileState::Persisted {
             self.files.delete(key, object.generation, object.len());
         }
-        for client in object.local_disks().iter().filter_map(OnDisk::client) {
+        for client in object.local_disks().iter().filter_map(OnLocalDisk::client) {
             self.local.book.lock().delete(client, key, object);
         }
     }

@@ -53,7 +53,7 @@ pub enum ReplicaPlace {
     },
     /// In a file of the shared tier.
     File,
-    /// On the own disk of this client.
+    /// On the local disk of this client.
     LocalDisk(ClientId),
 }
 
@@ -87,7 +87,7 @@ pub enum ReportOutcome {
 pub struct ReplicaCheck {
     /// Names the question.
     pub id: u64,
-    /// The segment; `None` for a replica on the client's own disk.
+    /// The segment; `None` for a replica on the client's local disk.
     pub segment: Option<SegmentId>,
     /// The range inside it, or inside the disk's region.
     pub extent: Extent,

@@ -10,9 +10,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use mc_types::{ClientId, DiskId, Generation, KeyRef, Time};
+use mc_types::{ClientId, Generation, KeyRef, LocalDiskId, Time};
 
-use crate::side_tables::offload_queue::DiskJob;
+use crate::side_tables::offload_queue::TierJob;
 use crate::vocabulary::lock::{Mutex, rank};
 
 /// Most deleted objects whose files wait to be deleted. More are found by a comparison.
@@ -46,17 +46,17 @@ const COUNT_EVERY: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub struct FileJobs {
     /// Objects whose files are to be deleted: the objects were removed.
-    pub delete: Vec<DiskJob>,
+    pub delete: Vec<TierJob>,
     /// Whether to report all files with [`report_files`](crate::Master::report_files).
     pub compare: bool,
     /// Whether to delete the oldest files until there is room, and to report them with
-    /// [`batch_evict_disk_replica`](crate::Master::batch_evict_disk_replica).
+    /// [`batch_evict_from_tier`](crate::Master::batch_evict_from_tier).
     pub evict: bool,
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same.
     pub renews: bool,
     /// The file system that the files are on: that of the most clients, or else the older one.
-    pub storage: Option<DiskId>,
+    pub storage: Option<LocalDiskId>,
 }
 
 /// The state of the shared tier as a client reports it when it asks for work.
@@ -77,7 +77,7 @@ pub struct FileSystemState {
     /// Whether all files are deleted that it was handed last; `None` of a client that never says.
     pub has_deleted: Option<bool>,
     /// The id that the client has found there; `None` of a client that knows none.
-    pub storage: Option<DiskId>,
+    pub storage: Option<LocalDiskId>,
 }
 
 impl FileSystemState {
@@ -109,7 +109,7 @@ impl FileSystemState {
 
     /// The state of the file system with this id.
     #[must_use]
-    pub const fn on(self, storage: Option<DiskId>) -> Self {
+    pub const fn on(self, storage: Option<LocalDiskId>) -> Self {
         Self { storage, ..self }
     }
 
@@ -143,15 +143,15 @@ pub(crate) struct Files {
 
 #[derive(Debug)]
 struct Upkeep {
-    dead: VecDeque<DiskJob>,
+    dead: VecDeque<TierJob>,
     /// The file systems that clients have found, and when they reported it last.
-    found: BTreeMap<ClientId, (DiskId, Time)>,
+    found: BTreeMap<ClientId, (LocalDiskId, Time)>,
     /// When they are counted again, if none has found another one before.
     count_at: Time,
     /// The file system that the files are on.
-    storage: Option<DiskId>,
+    storage: Option<LocalDiskId>,
     /// The deletions handed to clients that report their end, with the time until which they have to.
-    handed: BTreeMap<ClientId, (Time, Vec<DiskJob>)>,
+    handed: BTreeMap<ClientId, (Time, Vec<TierJob>)>,
     /// Whether files that were not seen in this round have been looked for.
     is_settled: bool,
     /// When the next comparison is due.
@@ -232,7 +232,7 @@ impl Upkeep {
     /// Notes which file system a client has found. That of the most clients counts, or else the older one, which
     /// has the smaller id: a client that starts where the file system is not mounted may have marked another
     /// one just then.
-    fn note_storage(&mut self, client: ClientId, found: DiskId, now: Time) {
+    fn note_storage(&mut self, client: ClientId, found: LocalDiskId, now: Time) {
         if self.found.len() >= MAX_FOUND && !self.found.contains_key(&client) && now < self.count_at
         {
             return;
@@ -247,7 +247,7 @@ impl Upkeep {
         self.found.values().for_each(|(id, _)| *clients.entry(*id).or_insert(0) += 1);
         let most = clients
             .into_iter()
-            .min_by_key(|(id, clients): &(DiskId, usize)| (core::cmp::Reverse(*clients), *id));
+            .min_by_key(|(id, clients): &(LocalDiskId, usize)| (core::cmp::Reverse(*clients), *id));
         self.storage = most.map(|(id, _)| id).or(self.storage);
     }
 
@@ -271,7 +271,7 @@ impl Upkeep {
         if state.has_deleted == Some(true) {
             self.handed.remove(&client);
         }
-        let late = |(who, (until, _)): (&ClientId, &(Time, Vec<DiskJob>))| {
+        let late = |(who, (until, _)): (&ClientId, &(Time, Vec<TierJob>))| {
             (*who == client || *until <= now).then_some(*who)
         };
         let late: Vec<ClientId> = self.handed.iter().filter_map(late).collect();
@@ -336,14 +336,14 @@ impl Files {
     pub(crate) fn delete(&self, key: KeyRef<'_>, generation: Generation, len: u64) {
         let mut upkeep = self.upkeep.lock();
         if upkeep.undeleted() < MAX_DEAD {
-            upkeep.dead.push_back(DiskJob { key: key.to_owned(), generation, len });
+            upkeep.dead.push_back(TierJob { key: key.to_owned(), generation, len });
         } else {
             upkeep.compare_at = Time::ORIGIN;
         }
     }
 
     /// The id of the file system that most clients have found.
-    pub(crate) fn storage(&self) -> Option<DiskId> {
+    pub(crate) fn storage(&self) -> Option<LocalDiskId> {
         self.upkeep.lock().storage
     }
 

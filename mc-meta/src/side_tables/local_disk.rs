@@ -1,16 +1,16 @@
-//! The clients' own disks, and the books of what goes to them and comes back.
+//! The clients' local disks, and the books of what goes to them and comes back.
 
 use core::str::FromStr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use mc_types::{ClientId, DiskId, Endpoint, KeyRef, Time};
+use mc_types::{ClientId, Endpoint, KeyRef, LocalDiskId, Time};
 use thiserror::Error;
 
 use crate::object::Object;
-use crate::object::disk::{LocalDisk, LocalDiskSpec};
-use crate::side_tables::offload_queue::{DiskJob, DiskUsage, OffloadConfig, Offloads};
+use crate::object::local_disk::{LocalDisk, LocalDiskSpec};
+use crate::side_tables::offload_queue::{LocalDiskUsage, OffloadConfig, Offloads, TierJob};
 use crate::side_tables::promotion_queue::{PromotionConfig, Promotions};
 use crate::tenant::quota::Quotas;
 use crate::vocabulary::lock::{Mutex, rank};
@@ -21,7 +21,7 @@ pub const MAX_DISK_OBJECTS: usize = 10_000_000;
 /// Most removed objects that are remembered for one disk.
 const MAX_DEAD: usize = 1 << 16;
 
-/// Which objects are written to the clients' own disks.
+/// Which objects are written to the clients' local disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OffloadFilter {
@@ -67,7 +67,7 @@ impl FromStr for OffloadFilter {
     }
 }
 
-/// How objects come to the clients' own disks.
+/// How objects come to the clients' local disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalDiskConfig {
@@ -111,15 +111,15 @@ pub struct LocalDiskInfo {
     /// Objects on it.
     pub objects: u64,
     /// Its capacity, usage and queue.
-    pub usage: DiskUsage,
+    pub usage: LocalDiskUsage,
 }
 
 /// Objects that a client is to delete from its disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DiskDeletions {
+pub struct LocalDiskDeletions {
     /// Objects that were removed.
-    pub objects: Vec<DiskJob>,
+    pub objects: Vec<TierJob>,
     /// Whether to report everything on the disk, because more were removed than are remembered; the
     /// client deletes what is refused.
     pub report_all: bool,
@@ -130,7 +130,7 @@ pub struct DiskDeletions {
 /// Removed objects on one client's disk.
 #[derive(Debug, Default)]
 struct Dead {
-    objects: VecDeque<DiskJob>,
+    objects: VecDeque<TierJob>,
     is_incomplete: bool,
 }
 
@@ -147,10 +147,10 @@ pub(crate) struct LocalDisks {
 #[derive(Debug)]
 pub(crate) struct Book {
     /// Disks that are not gone.
-    known: BTreeMap<DiskId, Arc<LocalDisk>>,
+    known: BTreeMap<LocalDiskId, Arc<LocalDisk>>,
     mounted: BTreeMap<ClientId, Arc<LocalDisk>>,
     /// When those that are away are forgotten.
-    forgotten_at: BTreeSet<(Time, DiskId)>,
+    forgotten_at: BTreeSet<(Time, LocalDiskId)>,
     /// Objects that were removed and lie on disks that are mounted.
     dead: BTreeMap<ClientId, Dead>,
     /// Objects on a disk are charged to tenants.
@@ -254,7 +254,7 @@ impl Book {
     }
 
     /// The disk with this id, which is away if it was not known.
-    pub(crate) fn away(&mut self, id: DiskId) -> &Arc<LocalDisk> {
+    pub(crate) fn away(&mut self, id: LocalDiskId) -> &Arc<LocalDisk> {
         let quotas = &self.quotas;
         let away = || Arc::new(LocalDisk::away(id, Arc::clone(quotas)));
         self.known.entry(id).or_insert_with(away)
@@ -295,7 +295,7 @@ impl Book {
         any
     }
 
-    fn forget(&mut self, id: DiskId) {
+    fn forget(&mut self, id: LocalDiskId) {
         if let Some(disk) = self.known.remove(&id) {
             disk.forget();
         }
@@ -306,17 +306,17 @@ impl Book {
         let dead = self.dead.entry(client).or_default();
         if dead.objects.len() < MAX_DEAD {
             let (generation, len) = (object.generation, object.len());
-            dead.objects.push_back(DiskJob { key: key.to_owned(), generation, len });
+            dead.objects.push_back(TierJob { key: key.to_owned(), generation, len });
         } else {
             dead.is_incomplete = true;
         }
     }
 
     /// Hands a client the objects to delete from its disk, at most `max`.
-    pub(crate) fn take_dead(&mut self, client: ClientId, max: usize) -> DiskDeletions {
+    pub(crate) fn take_dead(&mut self, client: ClientId, max: usize) -> LocalDiskDeletions {
         let remove_all = self.offloads.take_wipe(client);
         let Some(dead) = self.dead.get_mut(&client) else {
-            return DiskDeletions { remove_all, ..DiskDeletions::default() };
+            return LocalDiskDeletions { remove_all, ..LocalDiskDeletions::default() };
         };
         let count = dead.objects.len().min(max);
         let objects = dead.objects.drain(..count).collect();
@@ -324,7 +324,7 @@ impl Book {
         if dead.objects.is_empty() {
             self.dead.remove(&client);
         }
-        DiskDeletions { objects, report_all, remove_all }
+        LocalDiskDeletions { objects, report_all, remove_all }
     }
 
     /// Returns whether a client's disk has something to do, or has to be mounted again, or will soon have

@@ -52,7 +52,7 @@ impl Default for OffloadConfig {
 
 /// An object to move between a client's memory and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskJob {
+pub struct TierJob {
     /// The object's key, as it is stored.
     pub key: ObjectKey,
     /// The put that the object came from. Names the job: a later put of the key is
@@ -64,7 +64,7 @@ pub struct DiskJob {
 
 /// The capacity, usage and queue of a client's disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskUsage {
+pub struct LocalDiskUsage {
     /// Whether the client takes objects to write.
     pub enabled: bool,
     /// Bytes of the objects written to it and not dropped since.
@@ -117,7 +117,7 @@ struct Disk {
 
 #[derive(Debug)]
 struct Pending {
-    job: DiskJob,
+    job: TierJob,
     /// Its place in the queue, until it is fetched.
     turn: Option<u64>,
     deadline: TimerKey,
@@ -187,7 +187,7 @@ impl Offloads {
         &mut self,
         client: ClientId,
         enabled: bool,
-    ) -> Result<Vec<DiskJob>, OffloadError> {
+    ) -> Result<Vec<TierJob>, OffloadError> {
         if !self.disks.contains_key(&client) && self.disks.len() == MAX_DISKS {
             return Err(OffloadError::TooManyDisks);
         }
@@ -204,7 +204,7 @@ impl Offloads {
         &mut self,
         client: ClientId,
         enabled: bool,
-    ) -> Result<Vec<DiskJob>, OffloadError> {
+    ) -> Result<Vec<TierJob>, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
         disk.enabled = enabled;
         let dropped: Vec<Generation> =
@@ -214,7 +214,7 @@ impl Offloads {
 
     /// Forgets a client's disk: it is unmounted, or the client has gone. What was to be
     /// written to it is handed back.
-    pub(crate) fn unmount(&mut self, client: ClientId) -> Vec<DiskJob> {
+    pub(crate) fn unmount(&mut self, client: ClientId) -> Vec<TierJob> {
         let Some(disk) = self.disks.remove(&client) else { return Vec::new() };
         self.totals.offload_given_up += disk.pending.len() as u64;
         self.promised -= disk.promised;
@@ -239,8 +239,8 @@ impl Offloads {
     }
 
     /// Returns the usage of a client's disk, without the bytes of the objects on it.
-    pub(crate) fn usage(&self, client: ClientId) -> Option<DiskUsage> {
-        self.disks.get(&client).map(|disk| DiskUsage {
+    pub(crate) fn usage(&self, client: ClientId) -> Option<LocalDiskUsage> {
+        self.disks.get(&client).map(|disk| LocalDiskUsage {
             enabled: disk.enabled,
             used: 0,
             capacity: disk.capacity,
@@ -289,7 +289,7 @@ impl Offloads {
         self.turns += 1;
         let deadline =
             self.deadlines.schedule(now + self.config.task_timeout, (client, generation));
-        let job = DiskJob { key: key.to_owned(), generation, len };
+        let job = TierJob { key: key.to_owned(), generation, len };
         disk.owing.get_or_insert(now);
         let pending = Pending { job, turn: Some(turn), deadline, since: now, promised: 0 };
         disk.pending.insert(generation, pending);
@@ -320,7 +320,7 @@ impl Offloads {
         now: Time,
         client: ClientId,
         max: usize,
-    ) -> Result<Vec<DiskJob>, OffloadError> {
+    ) -> Result<Vec<TierJob>, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
         disk.heard(now);
         let (mut jobs, mut bytes) = (Vec::with_capacity(max.min(disk.queue.len())), 0_u64);
@@ -350,7 +350,7 @@ impl Offloads {
         now: Time,
         client: ClientId,
         generation: Generation,
-    ) -> Result<DiskJob, OffloadError> {
+    ) -> Result<TierJob, OffloadError> {
         let job = self.end(now, client, generation)?;
         self.totals.offload_written += 1;
         self.totals.offload_written_bytes =
@@ -419,7 +419,7 @@ impl Offloads {
 
     /// Objects that were to be written before their memory goes, on disks that do not keep up: for so
     /// many bytes, at most `max`, those that have waited for longest first.
-    pub(crate) fn late(&self, now: Time, bytes: u64, max: usize) -> Vec<DiskJob> {
+    pub(crate) fn late(&self, now: Time, bytes: u64, max: usize) -> Vec<TierJob> {
         if self.promised == 0 {
             return Vec::new();
         }
@@ -438,7 +438,7 @@ impl Offloads {
     }
 
     /// Gives an object up that is not written yet, because it has gone.
-    pub(crate) fn cancel(&mut self, client: ClientId, generation: Generation) -> Option<DiskJob> {
+    pub(crate) fn cancel(&mut self, client: ClientId, generation: Generation) -> Option<TierJob> {
         let pending = self.disks.get_mut(&client)?.take(generation)?;
         self.promised -= pending.promised;
         self.deadlines.cancel(pending.deadline);
@@ -447,7 +447,7 @@ impl Offloads {
     }
 
     /// Hands back up to `limit` objects whose time is up.
-    pub(crate) fn expire(&mut self, now: Time, limit: usize) -> Vec<(ClientId, DiskJob)> {
+    pub(crate) fn expire(&mut self, now: Time, limit: usize) -> Vec<(ClientId, TierJob)> {
         let mut expired = Vec::new();
         while expired.len() < limit
             && let Some((_, (client, generation))) = self.deadlines.pop_due(now)
@@ -458,7 +458,7 @@ impl Offloads {
     }
 
     /// Gives everything up that is not written yet, and has every client wipe its disk.
-    pub(crate) fn clear(&mut self) -> Vec<(ClientId, DiskJob)> {
+    pub(crate) fn clear(&mut self) -> Vec<(ClientId, TierJob)> {
         let mut dropped = Vec::new();
         self.promised = 0;
         for (client, disk) in &mut self.disks {
@@ -485,7 +485,7 @@ impl Offloads {
         now: Time,
         client: ClientId,
         generation: Generation,
-    ) -> Result<DiskJob, OffloadError> {
+    ) -> Result<TierJob, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
         // No client can have written what no client has fetched.
         let is_fetched = disk.pending.get(&generation).is_some_and(|it| it.turn.is_none());

@@ -88,7 +88,7 @@ impl SideTable for OpenPromotions {
         let Leaving { slot, object, tenant, books } = leaving;
         let promotion = self.end(slot);
         // One that was read on a disk may be about to come back.
-        if books.local.promotes && (promotion.is_some() || object.queue() == Queue::OnDisk) {
+        if books.local.promotes && (promotion.is_some() || object.queue() == Queue::OnLocalDisk) {
             books.local.book.lock().promotions.cancel(object.generation);
         }
         kept.extend(promotion.map(|promotion| promotion.linger(tenant)));

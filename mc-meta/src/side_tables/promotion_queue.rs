@@ -13,7 +13,7 @@ use mc_lease::{TimerKey, TimerWheel};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time};
 use thiserror::Error;
 
-use crate::side_tables::offload_queue::DiskJob;
+use crate::side_tables::offload_queue::TierJob;
 use crate::vocabulary::hash::mix;
 use crate::vocabulary::metrics::Totals;
 
@@ -70,7 +70,7 @@ impl Default for PromotionConfig {
 
 /// A read of an object that is on a disk only.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DiskHit<'a> {
+pub(crate) struct TierHit<'a> {
     /// The client whose disk it is on.
     pub(crate) owner: ClientId,
     /// Its key, as it is stored.
@@ -103,7 +103,7 @@ pub(crate) enum Admission {
 /// An object that is on its way no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndedPromotion {
-    pub(crate) job: DiskJob,
+    pub(crate) job: TierJob,
     owner: ClientId,
     /// Whether it was given memory, which is to be taken back.
     pub(crate) begun: bool,
@@ -150,7 +150,7 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Promotion {
-    job: DiskJob,
+    job: TierJob,
     owner: ClientId,
     /// The time when a candidate is tried again, or a task expires.
     timer: TimerKey,
@@ -208,7 +208,7 @@ impl Promotions {
 
     /// Counts a read, and queues the object if it is worth it. `room` says whether
     /// memory is below its watermark.
-    pub(crate) fn hit(&mut self, now: Time, hit: &DiskHit<'_>, room: bool) -> Admission {
+    pub(crate) fn hit(&mut self, now: Time, hit: &TierHit<'_>, room: bool) -> Admission {
         self.totals.promotion_hits += 1;
         if self.sketch.touch(mix(hit.hash ^ self.seed)) < self.config.admission_threshold {
             self.totals.promotion_cold += 1;
@@ -217,7 +217,7 @@ impl Promotions {
         if self.known.contains_key(&hit.generation) {
             return Admission::Known;
         }
-        let job = || DiskJob { key: hit.key.to_owned(), generation: hit.generation, len: hit.len };
+        let job = || TierJob { key: hit.key.to_owned(), generation: hit.generation, len: hit.len };
         if !self.asks(hit.owner, now) {
             self.totals.promotion_dropped += 1;
             return Admission::Silent;
@@ -307,7 +307,7 @@ impl Promotions {
 
     /// Hands a client the next objects to bring back from its disk, oldest first. Each
     /// is handed out once.
-    pub(crate) fn drain(&mut self, now: Time, owner: ClientId) -> Vec<DiskJob> {
+    pub(crate) fn drain(&mut self, now: Time, owner: ClientId) -> Vec<TierJob> {
         self.silent.remove(&owner);
         let turns: Vec<u64> = self
             .queues
@@ -338,7 +338,7 @@ impl Promotions {
         client: ClientId,
         generation: Generation,
         len: u64,
-    ) -> Result<&DiskJob, PromotionError> {
+    ) -> Result<&TierJob, PromotionError> {
         let task = self.task(client, generation)?;
         match task.stage {
             Stage::PendingPut => return Err(PromotionError::AlreadyBegun),
@@ -359,7 +359,7 @@ impl Promotions {
         &mut self,
         client: ClientId,
         generation: Generation,
-    ) -> Result<DiskJob, PromotionError> {
+    ) -> Result<TierJob, PromotionError> {
         if self.task(client, generation)?.stage != Stage::PendingPut {
             return Err(PromotionError::NoTask);
         }
@@ -448,7 +448,7 @@ impl Promotions {
         }
     }
 
-    fn enqueue(&mut self, now: Time, owner: ClientId, job: DiskJob) {
+    fn enqueue(&mut self, now: Time, owner: ClientId, job: TierJob) {
         let (generation, turn) = (job.generation, self.turns);
         self.turns += 1;
         let timer = self.deadlines.schedule(now + self.config.task_timeout, generation);

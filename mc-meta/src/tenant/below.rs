@@ -1,4 +1,4 @@
-//! Quotas of tenants below memory and their usage: on the clients' own disks, and in files of the
+//! Quotas of tenants below memory and their usage: on the clients' local disks, and in files of the
 //! shared tier.
 //!
 //! These quotas refuse no put: what is beyond one is not written there. So they are not scaled to
@@ -12,7 +12,7 @@ use crate::tenant::quota::{Quotas, UNLIMITED};
 /// Bytes that a tenant may have below memory; `None` where it has no quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierQuotas {
-    /// On the clients' own disks, an object on two of them counted twice.
+    /// On the clients' local disks, an object on two of them counted twice.
     pub disks: Option<u64>,
     /// In files of the shared tier.
     pub files: Option<u64>,
@@ -54,7 +54,7 @@ impl Default for TierUsage {
 /// A tier below memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TierBelow {
-    /// The clients' own disks.
+    /// The clients' local disks.
     Disks,
     /// Files of the shared tier.
     Files,

@@ -475,7 +475,7 @@ struct Account {
     evicted_bytes: AtomicU64,
     /// Bytes of objects that go as soon as they are on a disk.
     leaving: AtomicU64,
-    /// On the clients' own disks.
+    /// On the clients' local disks.
     disks: TierAccount,
     /// In files of the shared tier.
     files: TierAccount,

@@ -379,7 +379,7 @@ pub struct TenantUsage {
     pub rejected: u64,
     /// Bytes evicted.
     pub evicted_bytes: u64,
-    /// On the clients' own disks.
+    /// On the clients' local disks.
     pub disks: TierUsage,
     /// In files of the shared tier.
     pub files: TierUsage,

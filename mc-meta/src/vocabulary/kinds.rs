@@ -13,8 +13,8 @@ pub enum ReplicaKind {
     /// it is follows from the key and the put's generation, so the master keeps only its
     /// state. Not from the key alone: a writer that comes late must not touch the file of
     /// a later put.
-    Disk = 1,
-    /// One client's own disk, which others read through that client.
+    SharedFile = 1,
+    /// One client's local disk, which others read through that client.
     LocalDisk = 2,
 }
 
@@ -24,7 +24,7 @@ impl ReplicaKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
-            Self::Disk => "disk",
+            Self::SharedFile => "disk",
             Self::LocalDisk => "local_disk",
         }
     }
@@ -38,7 +38,8 @@ impl ReplicaKinds {
     /// No kind.
     pub const NONE: Self = Self(0);
 
-    const ALL: [ReplicaKind; 3] = [ReplicaKind::Memory, ReplicaKind::Disk, ReplicaKind::LocalDisk];
+    const ALL: [ReplicaKind; 3] =
+        [ReplicaKind::Memory, ReplicaKind::SharedFile, ReplicaKind::LocalDisk];
 
     /// The set with this kind, too.
     #[must_use]
@@ -74,7 +75,7 @@ impl ReplicaKinds {
 /// The tier of files that every client reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DiskConfig {
+pub struct SharedTierConfig {
     /// Bytes of all files together; `None` is as many as there are. A put that finds no
     /// room among them is planned without a file.
     pub capacity: Option<u64>,
@@ -84,7 +85,7 @@ pub struct DiskConfig {
     pub packs: bool,
 }
 
-impl DiskConfig {
+impl SharedTierConfig {
     /// A tier of this many bytes.
     #[must_use]
     pub const fn with_capacity(bytes: u64) -> Self {
@@ -92,7 +93,7 @@ impl DiskConfig {
     }
 }
 
-impl Default for DiskConfig {
+impl Default for SharedTierConfig {
     fn default() -> Self {
         Self { capacity: None, packs: true }
     }
@@ -100,7 +101,7 @@ impl Default for DiskConfig {
 
 /// The file of an object on the shared tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskReplica {
+pub struct SharedFile {
     /// Its length in bytes: the object's.
     pub len: u64,
 }

@@ -24,7 +24,7 @@ pub(crate) mod rank {
     pub(crate) const GROUP: u8 = 9;
     pub(crate) const HOPELESS: u8 = 10;
     pub(crate) const TASKS: u8 = 11;
-    /// The clients' own disks.
+    /// The clients' local disks.
     pub(crate) const DISKS: u8 = 12;
     /// The work for the shared tier.
     pub(crate) const FILES: u8 = 13;
@@ -38,7 +38,7 @@ pub(crate) mod rank {
     pub(crate) const READERS: u8 = 17;
     /// The puts that share files.
     pub(crate) const RUNS: u8 = 18;
-    /// How one client's own disk can be reached.
+    /// How one client's local disk can be reached.
     pub(crate) const MOUNT: u8 = 19;
     /// A piece of a rebuild, while a thread takes it or puts its result back.
     pub(crate) const PIECE: u8 = 20;

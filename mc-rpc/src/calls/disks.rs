@@ -1,12 +1,12 @@
-//! The clients' own disks, and the objects that are written to them.
+//! The clients' local disks, and the objects that are written to them.
 
 use bytes::BytesMut;
 use mc_meta::{
-    DiskUsage, FoundOnDisk, LocalDiskInfo, LocalDiskSpec, Location, MAX_SLICES, MAX_TENANT_LEN,
-    OffloadOutcome, Slices, TenantId, TicketKey, unscoped,
+    FoundInTier, LocalDiskInfo, LocalDiskSpec, LocalDiskUsage, Location, MAX_SLICES,
+    MAX_TENANT_LEN, OffloadOutcome, Slices, TenantId, TicketKey, unscoped,
 };
 use mc_types::{
-    ClientId, DiskId, Generation, KeyRef, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey, RemoteKey,
+    ClientId, Generation, KeyRef, LocalDiskId, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey, RemoteKey,
     SegmentId,
 };
 
@@ -33,7 +33,7 @@ const DISK_CEILING: usize = MAX_ENDPOINT_LEN + 100;
 
 /// An object to move between a client's memory and a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskJob {
+pub struct TierJob {
     /// The tenant of the object.
     pub tenant: TenantId,
     /// The object's key, as its tenant knows it.
@@ -45,7 +45,7 @@ pub struct DiskJob {
     pub len: u64,
 }
 
-impl DiskJob {
+impl TierJob {
     /// The object, as the calls name it that say how it went.
     #[must_use]
     pub fn object(&self) -> TenantKey<'_> {
@@ -53,7 +53,7 @@ impl DiskJob {
     }
 }
 
-/// A page of the clients' own disks.
+/// A page of the clients' local disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LocalDisks {
@@ -66,16 +66,16 @@ pub struct LocalDisks {
 /// Objects to delete from a client's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DiskDeletions {
+pub struct LocalDiskDeletions {
     /// Objects that were removed.
-    pub objects: Vec<DiskJob>,
+    pub objects: Vec<TierJob>,
     /// Whether to report everything on the disk, and to delete what is refused.
     pub report_all: bool,
     /// Whether to delete everything on the disk.
     pub remove_all: bool,
 }
 
-impl DiskDeletions {
+impl LocalDiskDeletions {
     fn from_proto(answer: &proto::FetchDiskDeletionsResponse) -> Result<Self, BadField> {
         let objects = disk_jobs(&answer.objects)?;
         Ok(Self { objects, report_all: answer.report_all, remove_all: answer.remove_all })
@@ -85,7 +85,7 @@ impl DiskDeletions {
 /// One object of [`MasterClient::notify_offload`](crate::MasterClient::notify_offload).
 #[derive(Clone, Debug)]
 pub struct OffloadItem<'a> {
-    /// The object, as [`DiskJob::object`] says.
+    /// The object, as [`TierJob::object`] says.
     pub object: TenantKey<'a>,
     /// The put that it came from, as the job said.
     pub generation: Generation,
@@ -112,7 +112,7 @@ pub struct FoundItem<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadJob {
     /// The object.
-    pub job: DiskJob,
+    pub job: TierJob,
     /// Its slices, with their checksums.
     pub slices: Slices,
     /// Where it is in the client's own memory; see [`mc_meta::OffloadJob::source`].
@@ -120,7 +120,7 @@ pub struct OffloadJob {
 }
 
 calls! {
-    /// Makes a client's own disk known. From then on the client [pings](Self::ping), and fetches what
+    /// Makes a client's local disk known. From then on the client [pings](Self::ping), and fetches what
     /// to write with [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`.
     fn mount_local_disk(&self, client: ClientId, disk: &LocalDiskSpec, enabled: bool) -> () {
         MountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
@@ -135,7 +135,7 @@ calls! {
         read_done,
     }
 
-    /// Takes a client's own disk back; with `keep`, the objects on it are remembered for its return.
+    /// Takes a client's local disk back; with `keep`, the objects on it are remembered for its return.
     fn unmount_local_disk(&self, client: ClientId, keep: bool) -> () {
         UnmountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
         message(proto::UnmountLocalDiskRequest { client_id: client.to_bytes().into(), keep }),
@@ -196,14 +196,14 @@ calls! {
 
     /// Returns up to `max` objects to delete from the client's disk, or as many as one call fetches,
     /// [`MAX_PAGE`](crate::MAX_PAGE), when that is 0.
-    fn fetch_disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
+    fn fetch_disk_deletions(&self, client: ClientId, max: usize) -> LocalDiskDeletions {
         FetchDiskDeletions
             "When the answer is lost, the objects stay on the disk until its next report.",
         message(proto::FetchDiskDeletionsRequest {
             client_id: client.to_bytes().into(),
             max_objects: count(max),
         }),
-        reply(DiskDeletions::from_proto),
+        reply(LocalDiskDeletions::from_proto),
     }
 
     /// Returns whether a client is to delete everything on its disk, because everything was
@@ -233,8 +233,8 @@ impl CallContext<'_> {
     ) -> Result<(), Refusal> {
         let client = client_id(&request.client_id)?;
         let disk = LocalDiskSpec {
-            id: optional_id(&request.disk_id, "disk_id", DiskId::from_bytes)?
-                .unwrap_or(DiskId::from_bytes(client.to_bytes())),
+            id: optional_id(&request.disk_id, "disk_id", LocalDiskId::from_bytes)?
+                .unwrap_or(LocalDiskId::from_bytes(client.to_bytes())),
             endpoint: endpoint(&request.endpoint)?,
             remote_key: id(&request.remote_key, "remote_key", RemoteKey::from_bytes)?,
             ticket_key: optional_id(&request.ticket_key, "ticket_key", TicketKey::from_bytes)?,
@@ -315,7 +315,7 @@ impl CallContext<'_> {
     ) -> Result<proto::FetchDiskDeletionsResponse, Refusal> {
         let client = client_id(&request.client_id)?;
         let max = self.jobs_to_hand_out(request.max_objects, MAX_PAGE, DISK_JOB_CEILING);
-        let deletions = self.master.disk_deletions(client, max);
+        let deletions = self.master.local_disk_deletions(client, max);
         Ok(proto::FetchDiskDeletionsResponse {
             objects: deletions.objects.iter().map(job_to_proto).collect(),
             report_all: deletions.report_all,
@@ -355,10 +355,10 @@ impl CallContext<'_> {
 pub(super) fn found<'k>(
     key: KeyRef<'k>,
     item: &proto::FoundOnDisk,
-) -> Result<FoundOnDisk<'k>, BadField> {
+) -> Result<FoundInTier<'k>, BadField> {
     let generation = Generation::new(item.generation);
     let (slices, address) = (slices(&item.slices)?, item.offset);
-    Ok(FoundOnDisk { key, generation, slices, address })
+    Ok(FoundInTier { key, generation, slices, address })
 }
 
 /// The answer about the one item of a batch.
@@ -369,7 +369,7 @@ where
     answers.into_iter().try_for_each(|answer| answer.map_err(Refusal::from))
 }
 
-pub(super) fn job_to_proto(job: &mc_meta::DiskJob) -> proto::DiskJob {
+pub(super) fn job_to_proto(job: &mc_meta::TierJob) -> proto::DiskJob {
     let (tenant, key) = unscoped(job.key.as_ref());
     proto::DiskJob {
         key: key.into(),
@@ -400,13 +400,13 @@ fn offload_jobs(answer: &proto::OffloadHeartbeatResponse) -> Result<Vec<OffloadJ
     answer.jobs.iter().map(job).collect()
 }
 
-pub(super) fn disk_jobs(jobs: &[proto::DiskJob]) -> Result<Vec<DiskJob>, BadField> {
+pub(super) fn disk_jobs(jobs: &[proto::DiskJob]) -> Result<Vec<TierJob>, BadField> {
     at_most(jobs, MAX_PAGE, "jobs")?;
     jobs.iter().map(disk_job).collect()
 }
 
-fn disk_job(job: &proto::DiskJob) -> Result<DiskJob, BadField> {
-    Ok(DiskJob {
+fn disk_job(job: &proto::DiskJob) -> Result<TierJob, BadField> {
+    Ok(TierJob {
         tenant: tenant(&job.tenant_id)?,
         key: object_key(&job.key)?,
         generation: Generation::new(job.generation),
@@ -454,7 +454,7 @@ fn to_proto(disk: &LocalDiskInfo) -> proto::LocalDiskReport {
 
 fn local_disk(report: &proto::LocalDiskReport) -> Result<LocalDiskInfo, BadField> {
     let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
-    let usage = DiskUsage {
+    let usage = LocalDiskUsage {
         enabled: report.enabled,
         used: report.used,
         capacity: report.capacity,

@@ -12,9 +12,9 @@ use crate::reply::BatchReply;
 use crate::request::{PutFinishRequest, TenantKey};
 
 /// One object of
-/// [`MasterClient::batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
+/// [`MasterClient::batch_evict_from_tier`](crate::MasterClient::batch_evict_from_tier).
 #[derive(Clone, Debug)]
-pub struct EvictDiskItem<'a> {
+pub struct TierEviction<'a> {
     /// The object.
     pub object: TenantKey<'a>,
     /// The object that was deleted; `None` for any.
@@ -24,7 +24,7 @@ pub struct EvictDiskItem<'a> {
 calls! {
     /// Reports that the file of an object on the shared tier is written; before or after
     /// [`put_end`](Self::put_end). The object can be read from it then.
-    fn disk_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
+    fn file_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
         DiskPutEnd
             "Refused with the codes of [`mc_meta::PutFinishError`]: the writer of the file \
              deletes it then.",
@@ -33,7 +33,7 @@ calls! {
     }
 
     /// Reports that the file of an object on the shared tier will not be written.
-    fn disk_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
+    fn file_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
         DiskPutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
         read_done,
@@ -48,8 +48,8 @@ calls! {
     }
 
     /// Reports that a client has deleted an object from a disk to make room there.
-    fn evict_disk_replica(&self, client: ClientId, object: &TenantKey<'_>, generation: Option<Generation>, kind: ReplicaKind) -> () {
-        EvictDiskReplica "Refused with the codes of [`mc_meta::DiskEvictError`].",
+    fn evict_from_tier(&self, client: ClientId, object: &TenantKey<'_>, generation: Option<Generation>, kind: ReplicaKind) -> () {
+        EvictDiskReplica "Refused with the codes of [`mc_meta::TierEvictError`].",
         message(proto::EvictDiskReplicaRequest {
             key: object.key.as_str().into(),
             client_id: client.to_bytes().into(),
@@ -60,8 +60,8 @@ calls! {
         read_done,
     }
 
-    /// [`evict_disk_replica`](Self::evict_disk_replica) of many objects.
-    fn batch_evict_disk_replica(&self, client: ClientId, items: &[EvictDiskItem<'_>], kind: ReplicaKind) -> Vec<Result<(), Refusal>> {
+    /// [`evict_from_tier`](Self::evict_from_tier) of many objects.
+    fn batch_evict_from_tier(&self, client: ClientId, items: &[TierEviction<'_>], kind: ReplicaKind) -> Vec<Result<(), Refusal>> {
         BatchEvictDiskReplica "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         message(proto::BatchEvictDiskReplicaRequest {
             client_id: client.to_bytes().into(),
@@ -72,8 +72,8 @@ calls! {
     }
 }
 
-impl From<&EvictDiskItem<'_>> for proto::EvictDiskItem {
-    fn from(item: &EvictDiskItem<'_>) -> Self {
+impl From<&TierEviction<'_>> for proto::EvictDiskItem {
+    fn from(item: &TierEviction<'_>) -> Self {
         Self {
             key: item.object.key.as_str().into(),
             generation: item.generation.map(Generation::as_u64),
@@ -87,15 +87,15 @@ type FinishPart =
     fn(&Master, Time, ClientId, KeyRef<'_>, PutHandle, LateWrites) -> Result<(), PutFinishError>;
 
 impl CallContext<'_> {
-    pub(crate) fn disk_put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
+    pub(crate) fn file_put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
         self.finish_part(|master, now, client, key, handle, _| {
-            master.disk_put_end(now, client, key, handle)
+            master.file_put_end(now, client, key, handle)
         })
     }
 
-    pub(crate) fn disk_put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
+    pub(crate) fn file_put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
         self.finish_part(|master, now, client, key, handle, _| {
-            master.disk_put_revoke(now, client, key, handle)
+            master.file_put_revoke(now, client, key, handle)
         })
     }
 
@@ -110,7 +110,7 @@ impl CallContext<'_> {
         Ok(finish(self.master, self.now, client, key.as_ref(), handle, late)?)
     }
 
-    pub(crate) fn evict_disk_replica(
+    pub(crate) fn evict_from_tier(
         self,
         request: &proto::EvictDiskReplicaRequest,
     ) -> Result<(), Refusal> {
@@ -119,7 +119,7 @@ impl CallContext<'_> {
         self.note_evicted(client, kind, &object, request.generation)
     }
 
-    pub(crate) fn batch_evict_disk_replica(
+    pub(crate) fn batch_evict_from_tier(
         self,
         request: &proto::BatchEvictDiskReplicaRequest,
         out: &mut BytesMut,
@@ -142,14 +142,14 @@ impl CallContext<'_> {
     ) -> Result<(), Refusal> {
         let (key, generation) = (self.scoped_of(object)?, generation.map(Generation::new));
         let (master, now, key) = (self.master, self.now, key.as_ref());
-        Ok(master.evict_disk_replica(now, client, key, generation, kind)?)
+        Ok(master.evict_from_tier(now, client, key, generation, kind)?)
     }
 }
 
 fn kind(number: i32) -> Result<ReplicaKind, Refusal> {
     match Kind::try_from(number) {
         Ok(Kind::Memory) => Ok(ReplicaKind::Memory),
-        Ok(Kind::Disk) => Ok(ReplicaKind::Disk),
+        Ok(Kind::Disk) => Ok(ReplicaKind::SharedFile),
         Ok(Kind::LocalDisk) => Ok(ReplicaKind::LocalDisk),
         Err(_) => Err(Refusal::invalid(format!("kind is {number}; name DISK or LOCAL_DISK"))),
     }

@@ -61,8 +61,8 @@ pub struct ObjectDescription {
     /// Its replicas in memory, in every state.
     pub replicas: Vec<ReplicaDescription>,
     /// The state of its file on the shared tier, if it has one.
-    pub disk: Option<ReplicaStatus>,
-    /// Clients' own disks that it is on, at most as many as there can be replicas.
+    pub file: Option<ReplicaStatus>,
+    /// Clients' local disks that it is on, at most as many as there can be replicas.
     pub local_disks: Vec<LocalDiskReplica>,
     /// The remaining time of its lease; zero when none is active.
     pub lease: Duration,
@@ -190,7 +190,7 @@ fn to_proto(info: &ObjectInfo) -> proto::DescribeObjectResponse {
         client_id: info.owner.to_bytes().into(),
         soft_pinned: info.soft_pinned,
         idle_ms: millis(info.idle),
-        disk: info.disk.map(|status| proto::DiskReplica {
+        disk: info.file.map(|status| proto::DiskReplica {
             length: info.slices.total_len(),
             status: status as i32,
         }),
@@ -212,7 +212,7 @@ impl ObjectDescription {
             owner: client_id(&answer.client_id)?,
             slices: slices(&answer.slices)?,
             replicas: answer.replica_list.iter().map(replica).collect::<Result<_, _>>()?,
-            disk: answer.disk.as_ref().map(|disk| replica_status(disk.status)).transpose()?,
+            file: answer.disk.as_ref().map(|disk| replica_status(disk.status)).transpose()?,
             local_disks: local_disks.collect::<Result<_, _>>()?,
             lease: Duration::from_millis(answer.lease_ttl_ms),
             soft_pinned: answer.soft_pinned,

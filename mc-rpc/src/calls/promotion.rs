@@ -11,7 +11,7 @@ use mc_types::{ClientId, Generation, TransferId};
 use super::disks::{DISK_JOB_CEILING, disk_jobs, job_to_proto};
 use super::objects::location;
 use super::{
-    BadField, CallContext, DiskJob, calls, client_id, message, millis, missing, reply,
+    BadField, CallContext, TierJob, calls, client_id, message, millis, missing, reply,
     segment_names, tenant_name, texts,
 };
 use crate::answer::{ReplicaLocation, read_done};
@@ -35,7 +35,7 @@ pub struct PromotionGrant {
 
 calls! {
     /// Returns the next objects that a client is to bring back from a disk into memory.
-    fn promotion_heartbeat(&self, client: ClientId) -> Vec<DiskJob> {
+    fn promotion_heartbeat(&self, client: ClientId) -> Vec<TierJob> {
         PromotionHeartbeat "When the answer is lost the objects wait until their time is up.",
         message(proto::PromotionHeartbeatRequest { client_id: client.to_bytes().into() }),
         reply(|answer: &proto::PromotionHeartbeatResponse| disk_jobs(&answer.jobs)),

@@ -57,7 +57,7 @@ pub struct ClusterReport {
     pub segments: Vec<SegmentReport>,
     /// Bytes that there is room for on the shared tier; zero without one, `None` when it
     /// has no limit.
-    pub disk_capacity: Option<u64>,
+    pub files_capacity: Option<u64>,
 }
 
 calls! {
@@ -82,7 +82,7 @@ fn report_to_proto(report: &MasterReport) -> proto::ClusterReportResponse {
     let totals = report.totals.values();
     proto::ClusterReportResponse {
         segments: report.segments.iter().map(to_proto).collect(),
-        disk_capacity: report.disk_capacity,
+        disk_capacity: report.files_capacity,
         totals: totals.map(|(it, value)| proto::Total { name: it.name.into(), value }).collect(),
         ..fields_of(&report.totals)
     }
@@ -91,10 +91,11 @@ fn report_to_proto(report: &MasterReport) -> proto::ClusterReportResponse {
 /// The totals that have fields of their own in the message, which clients of older versions and other languages
 /// read. A total that is new has none.
 macro_rules! fields {
-    ($($field:ident)* $(, $group:ident: $message:ident { $($part:ident = $total:ident)* })*) => {
+    ($($field:ident)*, renamed: { $($old:ident = $new:ident)* } $(, $group:ident: $message:ident { $($part:ident = $total:ident)* })*) => {
         fn fields_of(totals: &Totals) -> proto::ClusterReportResponse {
             proto::ClusterReportResponse {
                 $($field: totals.$field,)*
+                $($old: totals.$new,)*
                 $($group: Some(proto::$message { $($part: totals.$total,)* }),)*
                 ..Default::default()
             }
@@ -104,6 +105,7 @@ macro_rules! fields {
         fn totals_of(answer: &proto::ClusterReportResponse) -> Totals {
             let mut totals = Totals::default();
             $(totals.$field = answer.$field;)*
+            $(totals.$new = answer.$old;)*
             $(if let Some(group) = &answer.$group {
                 $(totals.$total = group.$part;)*
             })*
@@ -116,9 +118,13 @@ fields! {
     objects processing soft_pinned used capacity clients evicted_objects evicted_bytes
     put_starts put_ends put_revokes put_start_no_room puts_discarded get_hits get_misses
     removed_objects expired_clients transfers drain_jobs tasks_pending tasks_processing
-    tasks_finished key_bytes eviction_offers expired_objects disk_used disk_only_objects
-    disk_processing disk_put_ends disk_no_room disk_evictions promotions_pending
+    tasks_finished key_bytes eviction_offers expired_objects promotions_pending
     promotion_candidates exist_hits exist_misses put_start_retries,
+    renamed: {
+        disk_used = files_used disk_only_objects = tier_only_objects
+        disk_processing = files_unfinished disk_put_ends = files_written
+        disk_no_room = files_no_room disk_evictions = tier_evictions
+    },
     offload: OffloadTotals {
         queued = offload_queued refused = offload_refused written = offload_written
         written_bytes = offload_written_bytes failed = offload_failed
@@ -190,7 +196,7 @@ impl ClusterReport {
         Ok(Self {
             totals,
             segments: segments.collect::<Result<_, _>>()?,
-            disk_capacity: answer.disk_capacity,
+            files_capacity: answer.disk_capacity,
         })
     }
 }

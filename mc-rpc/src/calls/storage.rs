@@ -2,9 +2,9 @@
 
 use bytes::BytesMut;
 use mc_meta::{FileSystemState, PutHandle, PutToken, TenantId};
-use mc_types::{ClientId, DiskId, Generation, KeyRef};
+use mc_types::{ClientId, Generation, KeyRef, LocalDiskId};
 
-use super::disks::{DISK_JOB_CEILING, DiskJob, FoundItem, disk_jobs, found, job_to_proto, only};
+use super::disks::{DISK_JOB_CEILING, FoundItem, TierJob, disk_jobs, found, job_to_proto, only};
 use super::{
     BadField, CallContext, MAX_BATCH, at_most, calls, client_id, count, key, message, optional_id,
     reply, tenant,
@@ -29,10 +29,10 @@ pub struct StorageConfig {
     /// Whether the master does not keep tenants apart, whatever tenant callers name.
     pub tenants_are_together: bool,
     /// The id of the file system that the files are on; `None` when the master knows none.
-    pub storage: Option<DiskId>,
+    pub storage: Option<LocalDiskId>,
 }
 
-/// One object of [`MasterClient::batch_disk_put_end`](crate::MasterClient::batch_disk_put_end).
+/// One object of [`MasterClient::batch_file_put_end`](crate::MasterClient::batch_file_put_end).
 #[derive(Clone, Debug)]
 pub struct FileOutcome<'a> {
     /// The object's key.
@@ -48,19 +48,19 @@ pub struct FileOutcome<'a> {
 #[non_exhaustive]
 pub struct FileJobs {
     /// Objects that were removed, whose files are to be deleted.
-    pub delete: Vec<DiskJob>,
+    pub delete: Vec<TierJob>,
     /// Whether to report all files with
     /// [`report_files`](crate::MasterClient::report_files).
     pub compare: bool,
     /// Whether to delete the oldest files until there is room, and to report them with
-    /// [`batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
+    /// [`batch_evict_from_tier`](crate::MasterClient::batch_evict_from_tier).
     pub evict: bool,
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same. Masters that do not say it hand things out instead.
     pub renews: bool,
     /// The id of the file system that the files are on; `None` when the master knows none. A client that
     /// has found another id has another file system.
-    pub storage: Option<DiskId>,
+    pub storage: Option<LocalDiskId>,
 }
 
 calls! {
@@ -72,9 +72,9 @@ calls! {
         reply(StorageConfig::from_proto),
     }
 
-    /// Reports how the writing of files went: [`disk_put_end`](Self::disk_put_end) of those that
-    /// are written, [`disk_put_revoke`](Self::disk_put_revoke) of the others.
-    fn batch_disk_put_end(&self, client: ClientId, outcomes: &[FileOutcome<'_>]) -> Vec<Result<(), Refusal>> {
+    /// Reports how the writing of files went: [`file_put_end`](Self::file_put_end) of those that
+    /// are written, [`file_put_revoke`](Self::file_put_revoke) of the others.
+    fn batch_file_put_end(&self, client: ClientId, outcomes: &[FileOutcome<'_>]) -> Vec<Result<(), Refusal>> {
         BatchDiskPutEnd
             "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes a file \
              that is refused.",
@@ -126,7 +126,7 @@ impl CallContext<'_> {
         _: &proto::GetStorageConfigRequest,
     ) -> Result<proto::GetStorageConfigResponse, Refusal> {
         let StorageSettings { root, shared_tier, cluster_id, evicts } = self.storage;
-        let disk = self.master.config().disk;
+        let disk = self.master.config().shared_tier;
         Ok(proto::GetStorageConfigResponse {
             fsdir: root.as_deref().filter(|_| disk.is_some()).unwrap_or_default().into(),
             shared_tier: shared_tier
@@ -144,7 +144,7 @@ impl CallContext<'_> {
         })
     }
 
-    pub(crate) fn batch_disk_put_end(
+    pub(crate) fn batch_file_put_end(
         self,
         request: &proto::BatchDiskPutEndRequest,
         out: &mut BytesMut,
@@ -157,8 +157,8 @@ impl CallContext<'_> {
             let handle = PutHandle { generation, token: PutToken::from_u64(item.put_token) };
             let (master, now, key) = (self.master, self.now, key.as_ref());
             let finished = match item.written {
-                true => master.disk_put_end(now, client, key, handle),
-                false => master.disk_put_revoke(now, client, key, handle),
+                true => master.file_put_end(now, client, key, handle),
+                false => master.file_put_revoke(now, client, key, handle),
             };
             Ok(finished?)
         });
@@ -172,7 +172,7 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let max = self.jobs_to_hand_out(request.max_jobs, MAX_PAGE, DISK_JOB_CEILING);
         let state = FileSystemState::default();
-        let storage = optional_id(&request.storage_id, "storage_id", DiskId::from_bytes)?;
+        let storage = optional_id(&request.storage_id, "storage_id", LocalDiskId::from_bytes)?;
         let state = state.on(storage);
         let mut state = state.compared(request.is_compared).full(request.is_full);
         state = state.whole(request.is_whole).in_vain(request.is_vain).busy(request.is_busy);
@@ -216,7 +216,7 @@ impl StorageConfig {
         let quota = Some(answer.quota_bytes).filter(|bytes| *bytes > 0);
         let (tenant, tenants_are_together) =
             (tenant(&answer.tenant_id)?, answer.tenants_are_together);
-        let storage = optional_id(&answer.storage_id, "storage_id", DiskId::from_bytes)?;
+        let storage = optional_id(&answer.storage_id, "storage_id", LocalDiskId::from_bytes)?;
         Ok(Self { settings, tenant, quota, tenants_are_together, storage })
     }
 }
@@ -224,13 +224,13 @@ impl StorageConfig {
 impl FileJobs {
     fn from_proto(answer: &proto::FetchFileJobsResponse) -> Result<Self, BadField> {
         let delete = disk_jobs(&answer.delete)?;
-        let storage = optional_id(&answer.storage_id, "storage_id", DiskId::from_bytes)?;
+        let storage = optional_id(&answer.storage_id, "storage_id", LocalDiskId::from_bytes)?;
         let proto::FetchFileJobsResponse { compare, evict, renews, .. } = *answer;
         Ok(Self { delete, compare, evict, renews, storage })
     }
 }
 
-fn id_bytes(storage: Option<DiskId>) -> Vec<u8> {
+fn id_bytes(storage: Option<LocalDiskId>) -> Vec<u8> {
     storage.map(|id| id.to_bytes().into()).unwrap_or_default()
 }
 

@@ -1,10 +1,10 @@
-//! Where an object is: in memory, in a file, on clients' own disks.
+//! Where an object is: in memory, in a file, on clients' local disks.
 
 use mc_meta::{
-    DiskConfig, FoundOnDisk, LocalDiskConfig, LocalDiskSpec, MasterConfig, Slice, Slices,
+    FoundInTier, LocalDiskConfig, LocalDiskSpec, MasterConfig, SharedTierConfig, Slice, Slices,
 };
 use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
-use mc_types::{ClientId, DiskId, Extent, Generation, RemoteKey, SegmentId};
+use mc_types::{ClientId, Extent, Generation, LocalDiskId, RemoteKey, SegmentId};
 use prost::Message;
 
 use super::{Clock, ME, MasterService, Still, call, key, me, put, put_named, service_with};
@@ -15,7 +15,7 @@ const DISK_OWNER: ClientId = ClientId::from_u128(77);
 /// A master with a tier of files, and with a disk of [`DISK_OWNER`].
 fn with_disks() -> MasterService<Still> {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::with_capacity(1 << 20));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(1 << 20));
     config.local_disk = Some(LocalDiskConfig::default());
     let service = service_with(config);
     service.master().mount_local_disk(Still.now(), DISK_OWNER, disk(None), true).unwrap();
@@ -24,7 +24,7 @@ fn with_disks() -> MasterService<Still> {
 
 fn disk(ticket_key: Option<TicketKey>) -> LocalDiskSpec {
     LocalDiskSpec {
-        id: DiskId::from_u128(5),
+        id: LocalDiskId::from_u128(5),
         endpoint: "tcp://10.0.0.9:7".parse().unwrap(),
         remote_key: RemoteKey::from_bytes([6; 16]),
         ticket_key,
@@ -35,7 +35,7 @@ fn disk(ticket_key: Option<TicketKey>) -> LocalDiskSpec {
 fn find(service: &MasterService<Still>, text: &str, put: u64, address: u64) {
     let slices = Slices::One(Slice { len: 64, checksum: None });
     let generation = Generation::new(put);
-    let found = FoundOnDisk { key: key(text), generation, slices, address };
+    let found = FoundInTier { key: key(text), generation, slices, address };
     service.master().report_local_disk(Still.now(), DISK_OWNER, &[found]).remove(0).unwrap();
 }
 
@@ -67,7 +67,7 @@ fn an_object_is_told_wherever_it_is() {
     assert_eq!(get(&service, "k").disk, None, "a file that is being written is not read");
 
     let (master, now) = (service.master(), Still.now());
-    master.disk_put_end(now, ME, key("k"), handle).unwrap();
+    master.file_put_end(now, ME, key("k"), handle).unwrap();
     find(&service, "k", handle.generation.as_u64(), 4096);
     let complete = proto::DiskReplica {
         length: 64,
@@ -82,7 +82,7 @@ fn an_object_is_told_wherever_it_is() {
     assert_eq!((list.replica_list.len(), list.disk), (0, Some(complete)));
     let read = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
     assert!(read.replicas.is_empty());
-    assert_eq!(read.disk.unwrap().len, 64);
+    assert_eq!(read.file.unwrap().len, 64);
     let place = &read.local_disks[0];
     assert_eq!((place.client, read.local_disks.len()), (DISK_OWNER, 1));
     assert_eq!((place.extent.offset(), place.extent.len()), (4096, 64));
@@ -185,7 +185,7 @@ fn a_grant_asks_for_a_file_where_there_is_room_for_one() {
         let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
         assert_eq!(grant.disk, disk, "{text}");
         let read = answer::read_grant(&grant.encode_to_vec(), value_length as u64);
-        assert_eq!(read.unwrap().unwrap().disk, disk);
+        assert_eq!(read.unwrap().unwrap().file, disk);
     }
 }
 

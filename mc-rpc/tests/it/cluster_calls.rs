@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_meta::{
-    DiskConfig, FileSystemState, JobStatus, LateWrites, LocalDiskConfig, LocalDiskSpec, Master,
-    MasterConfig, PromotionConfig, PutEnd, PutStart, QuotaMode, ReplicaKind, ReplicateConfig,
-    SegmentStatus, Slice, Slices, TaskKind, TaskStatus, TenantId, TierQuotas,
+    FileSystemState, JobStatus, LateWrites, LocalDiskConfig, LocalDiskSpec, Master, MasterConfig,
+    PromotionConfig, PutEnd, PutStart, QuotaMode, ReplicaKind, ReplicateConfig, SegmentStatus,
+    SharedTierConfig, Slice, Slices, TaskKind, TaskStatus, TenantId, TierQuotas,
 };
 use mc_rpc::{
-    Clock, EvictDiskItem, FileOutcome, FoundItem, MasterClient, MasterService, OffloadItem, Server,
-    ServerConfig, ServerHandle, StorageSettings, TenantKey,
+    Clock, FileOutcome, FoundItem, MasterClient, MasterService, OffloadItem, Server, ServerConfig,
+    ServerHandle, StorageSettings, TenantKey, TierEviction,
 };
-use mc_types::{ClientId, DiskId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, Time};
+use mc_types::{ClientId, Endpoint, ErrorCode, Generation, KeyRef, LocalDiskId, RemoteKey, Time};
 
 use crate::common::{ME, connect, key, master, segment, serve};
 
@@ -262,7 +262,7 @@ async fn objects_go_to_disks_and_come_back() {
     let client = connect(&server).await;
     client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
     let disk = LocalDiskSpec {
-        id: DiskId::from_u128(5),
+        id: LocalDiskId::from_u128(5),
         endpoint: Endpoint::new("tcp", "10.0.0.1:7").unwrap(),
         remote_key: RemoteKey::from_bytes([6; 16]),
         ticket_key: None,
@@ -328,10 +328,10 @@ async fn objects_go_to_disks_and_come_back() {
     client.notify_promotion_failure(ME, &object, generation, Some(handle), late).await.unwrap();
     assert_eq!(holders(&client, key("foreign")).await, ["node-1"]);
 
-    let evicted = EvictDiskItem { object, generation: Some(generation) };
-    let absent = EvictDiskItem { object: key("c").into(), generation: None };
+    let evicted = TierEviction { object, generation: Some(generation) };
+    let absent = TierEviction { object: key("c").into(), generation: None };
     let items = [evicted, absent];
-    let noted = client.batch_evict_disk_replica(ME, &items, ReplicaKind::LocalDisk).await.unwrap();
+    let noted = client.batch_evict_from_tier(ME, &items, ReplicaKind::LocalDisk).await.unwrap();
     assert_eq!(noted[0], Ok(()));
     assert_eq!(noted[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
     client.unmount_local_disk(ME, false).await.unwrap();
@@ -342,7 +342,7 @@ async fn objects_go_to_disks_and_come_back() {
 #[tokio::test]
 async fn files_outlive_memory() {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::with_capacity(MIB));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(MIB));
     let master = Arc::new(Master::new(config, 11).unwrap());
     let server = serve(&master, ServerConfig::default()).await;
     let client = connect(&server).await;
@@ -352,17 +352,17 @@ async fn files_outlive_memory() {
         let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
         let handle = client.put_start(ME, &start).await.unwrap().handle;
         if kept {
-            client.disk_put_end(ME, key(text), handle).await.unwrap();
+            client.file_put_end(ME, key(text), handle).await.unwrap();
         } else {
-            client.disk_put_revoke(ME, key(text), handle).await.unwrap();
+            client.file_put_revoke(ME, key(text), handle).await.unwrap();
         }
         let late = LateWrites::Impossible;
         client.memory_put_revoke(ME, key(text), handle, late).await.unwrap();
         assert_eq!(client.exist(key(text)).await.unwrap(), kept);
     }
-    assert_eq!(client.cluster_report().await.unwrap().totals.disk_used, 64);
+    assert_eq!(client.cluster_report().await.unwrap().totals.files_used, 64);
     let object = TenantKey::from(key("kept"));
-    client.evict_disk_replica(ME, &object, None, ReplicaKind::Disk).await.unwrap();
+    client.evict_from_tier(ME, &object, None, ReplicaKind::SharedFile).await.unwrap();
     assert!(!client.exist(key("kept")).await.unwrap());
     server.shutdown().await;
 }
@@ -370,7 +370,7 @@ async fn files_outlive_memory() {
 #[tokio::test]
 async fn files_are_kept_in_step_with_the_objects() {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::with_capacity(MIB));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(MIB));
     let master = Arc::new(Master::new(config, 11).unwrap());
     let service = MasterService::new(Arc::clone(&master), Hand::default())
         .with_storage(StorageSettings::in_directory("/mnt/kv").cluster_id("c1"));
@@ -392,12 +392,12 @@ async fn files_are_kept_in_step_with_the_objects() {
     }
     let absent = FileOutcome { key: key("absent"), ..outcomes[0].clone() };
     outcomes.push(absent);
-    let ended = client.batch_disk_put_end(ME, &outcomes).await.unwrap();
+    let ended = client.batch_file_put_end(ME, &outcomes).await.unwrap();
     assert_eq!(ended[..2], [Ok(()), Ok(())]);
     assert_eq!(ended[2].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
     for FileOutcome { key, written, .. } in &outcomes[..2] {
         let list = client.get_replica_list(*key).await.unwrap();
-        assert_eq!(list.disk.is_some(), *written, "{key}");
+        assert_eq!(list.file.is_some(), *written, "{key}");
     }
 
     client.remove(key("written"), true).await.unwrap();
@@ -417,7 +417,7 @@ async fn files_are_kept_in_step_with_the_objects() {
     let noted = client.report_files(ME, &found).await.unwrap();
     assert_eq!(noted[0].as_ref().unwrap_err().code, ErrorCode::ObjectAlreadyExists);
     assert_eq!(noted[1], Ok(()));
-    assert!(client.get_replica_list(key("foreign")).await.unwrap().disk.is_some());
+    assert!(client.get_replica_list(key("foreign")).await.unwrap().file.is_some());
     let jobs = client.fetch_file_jobs(ME, state.compared(true).full(true), 0).await.unwrap();
     assert_eq!((jobs.delete.len(), jobs.compare, jobs.evict), (0, false, true));
     server.shutdown().await;

@@ -28,7 +28,7 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{BelowMemory, Pulse, Settings};
-use super::tiers::own_disk::{DiskOptions, DiskSlot, OwnPlace, OwnTier};
+use super::tiers::local_disk::{LocalDiskOptions, LocalDiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
 use super::tiers::{PeerDisks, Sealing, TierReads};
 use crate::environment::{Environment, System};
@@ -293,26 +293,26 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a read from this client's [own disk](Self::own_disk) may take; less than a millisecond is
+    /// How long a read from this client's [local disk](Self::local_disk) may take; less than a millisecond is
     /// one. An object that is nowhere else counts as missing after that, with
     /// [`GetError::TierTimedOut`](crate::GetError::TierTimedOut), and the rest of a batch is returned. A
     /// read of more than 8 MiB has this time for each 8 MiB. The default is 1.5 seconds.
     ///
     /// A disk that three reads in a row got no answer from is left alone for a second, and for up to half
     /// a minute when it goes on; then one read finds out whether it answers again.
-    pub fn own_disk_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.below_memory.own_disk = timeout.max(Duration::from_millis(1));
+    pub fn local_disk_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.below_memory.local_disk = timeout.max(Duration::from_millis(1));
         self
     }
 
-    /// As [`own_disk_timeout`](Self::own_disk_timeout), for reads from disks of peers, each of which is left
+    /// As [`local_disk_timeout`](Self::local_disk_timeout), for reads from disks of peers, each of which is left
     /// alone by itself.
     pub fn peer_disk_timeout(mut self, timeout: Duration) -> Self {
         self.settings.below_memory.peer_disk = timeout.max(Duration::from_millis(1));
         self
     }
 
-    /// As [`own_disk_timeout`](Self::own_disk_timeout), for reads from the shared tier.
+    /// As [`local_disk_timeout`](Self::local_disk_timeout), for reads from the shared tier.
     pub fn shared_tier_timeout(mut self, timeout: Duration) -> Self {
         self.settings.below_memory.shared_tier = timeout.max(Duration::from_millis(1));
         self
@@ -427,12 +427,12 @@ impl ClientBuilder {
     /// ([`MasterConfig::local_disk`](mc_meta::MasterConfig::local_disk)). Peers read them from this
     /// client, which must [listen](Self::listen). They outlast the client: its next one on the same
     /// directory has them again.
-    pub fn own_disk(mut self, options: DiskOptions) -> Self {
+    pub fn local_disk(mut self, options: LocalDiskOptions) -> Self {
         self.own_place = Some(OwnPlace::Directory(options));
         self
     }
 
-    /// As [`own_disk`](Self::own_disk), on a tier of the application's own, such as a log on a raw
+    /// As [`local_disk`](Self::local_disk), on a tier of the application's own, such as a log on a raw
     /// device, in place of a log in a directory.
     ///
     /// ```no_run
@@ -441,9 +441,9 @@ impl ClientBuilder {
     ///
     /// use mc_store::{ByteSize, Client, OwnTier};
     /// use mc_tier::{FileBackend, LogSettings, LogTier};
-    /// use mc_types::DiskId;
+    /// use mc_types::LocalDiskId;
     ///
-    /// # async fn f(id: DiskId) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn f(id: LocalDiskId) -> Result<(), Box<dyn std::error::Error>> {
     /// let size = ByteSize::gib(100);
     /// let log = LogTier::open(FileBackend::open(Path::new("/ssd"), size)?, LogSettings::default())?;
     /// let tier = OwnTier::new(Arc::new(log), size, id);
@@ -626,13 +626,13 @@ impl ClientBuilder {
             settings.tickets,
             self.host_name.map(String::into_boxed_str),
         ));
-        let (own_disk, later_disk) = match self.own_place {
+        let (local_disk, later_disk) = match self.own_place {
             Some(place) => {
                 let cluster_id = &storage.settings.cluster_id;
-                DiskSlot::open(place, cluster_id, &transport, &segments, &environment, sealing)
+                LocalDiskSlot::open(place, cluster_id, &transport, &segments, &environment, sealing)
                     .await?
             }
-            None => (DiskSlot::default(), None),
+            None => (LocalDiskSlot::default(), None),
         };
         let core = Arc::new(Core {
             id,
@@ -647,8 +647,8 @@ impl ClientBuilder {
             pool,
             hot,
             shared_tier,
-            own_disk,
-            own_disk_reads: TierReads::new("the own disk", settings.below_memory.own_disk),
+            local_disk,
+            local_disk_reads: TierReads::new("the local disk", settings.below_memory.local_disk),
             peer_disk_reads: PeerDisks::new(settings.below_memory.peer_disk),
             shared_tier_reads: TierReads::new("the shared tier", settings.below_memory.shared_tier),
             tenant: storage.tenant,
@@ -689,10 +689,10 @@ impl ClientBuilder {
         core.log_figures();
         core.send_reports();
         core.start_shared_tier(later_tier.flatten());
-        if core.own_disk.get().is_some() || later_disk.is_some() {
+        if core.local_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }
-        core.start_own_disk(later_disk).await;
+        core.start_local_disk(later_disk).await;
         #[cfg(feature = "c2c")]
         core.convert_objects();
         #[cfg(feature = "http")]

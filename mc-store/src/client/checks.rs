@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::checksums::match_checksums;
 use super::segments::{Held, Segments};
-use super::tiers::DiskLook;
+use super::tiers::LocalDiskLook;
 use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
@@ -97,7 +97,7 @@ struct Look {
 
 enum At {
     Memory(Held),
-    Disk(DiskLook, Extent),
+    Disk(LocalDiskLook, Extent),
 }
 
 impl Look {

@@ -24,7 +24,7 @@ use super::put_keys::PutKeys;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
-use super::tiers::own_disk::DiskSlot;
+use super::tiers::local_disk::LocalDiskSlot;
 use super::tiers::shared::SharedTier;
 use super::tiers::{PeerDisks, TierReads};
 use crate::error::Unusable;
@@ -52,10 +52,10 @@ pub(super) struct Core {
     pub(super) hot: Option<HotCache>,
     /// Files of objects, where the master plans any.
     pub(super) shared_tier: Option<SharedTier>,
-    /// Objects on the client's own disk.
-    pub(super) own_disk: DiskSlot,
-    /// The bounds of reads from its own disk, disks of peers, and the shared tier.
-    pub(super) own_disk_reads: TierReads,
+    /// Objects on the client's local disk.
+    pub(super) local_disk: LocalDiskSlot,
+    /// The bounds of reads from its local disk, disks of peers, and the shared tier.
+    pub(super) local_disk_reads: TierReads,
     pub(super) peer_disk_reads: PeerDisks,
     pub(super) shared_tier_reads: TierReads,
     /// The tenant that the client acts for.

@@ -53,12 +53,12 @@ impl Core {
             }),
             is_shared_tier_missing: (self.shared_tier.as_ref())
                 .is_some_and(|shared| shared.tier().is_none()),
-            own_disk: self.own_disk.get().map(|disk| {
+            local_disk: self.local_disk.get().map(|disk| {
                 let mut metrics = disk.metrics();
-                self.own_disk_reads.count(&mut metrics);
+                self.local_disk_reads.count(&mut metrics);
                 metrics
             }),
-            is_own_disk_missing: self.own_disk.is_missing(),
+            is_local_disk_missing: self.local_disk.is_missing(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }

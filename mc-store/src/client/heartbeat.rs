@@ -32,7 +32,7 @@ pub(super) struct Heard {
     origin: BootTime,
     /// Milliseconds since then.
     last: AtomicU64,
-    /// Whether there is something to do for the own disk, or else to bring back from files, if it says
+    /// Whether there is something to do for the local disk, or else to bring back from files, if it says
     /// that.
     disk_work: watch::Sender<Option<bool>>,
     /// Whether the client has no disk of its own and brings files back.
@@ -56,7 +56,7 @@ impl Heard {
         self.promotes.store(promotes, Ordering::Relaxed);
     }
 
-    /// Whether the master says that there is something to do for the own disk, or of a client that
+    /// Whether the master says that there is something to do for the local disk, or of a client that
     /// [promotes](Self::set_promotes) to bring back from files; `None` as long as it does not say it.
     pub(super) fn disk_work(&self) -> watch::Receiver<Option<bool>> {
         self.disk_work.subscribe()

@@ -66,7 +66,7 @@ pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 pub use tiers::TierMetrics;
-pub use tiers::own_disk::{DiskError, DiskOptions, OwnTier};
+pub use tiers::local_disk::{LocalDiskOpenError, LocalDiskOptions, OwnTier};
 pub use vram::{VramError, VramStage};
 
 use self::core::Core;
@@ -222,7 +222,7 @@ impl Client {
                     }
                     let mut background = std::mem::take(&mut *core.background.lock());
                     background.shutdown().await;
-                    core.leave_own_disk().await;
+                    core.leave_local_disk().await;
                     if let Some(shared) = shared {
                         shared.leave().await;
                     }

@@ -61,8 +61,8 @@ impl Settings {
 /// How long a read below memory may take, after which the object counts as missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BelowMemory {
-    /// From the client's own disk.
-    pub(super) own_disk: Duration,
+    /// From the client's local disk.
+    pub(super) local_disk: Duration,
     /// From a disk of a peer.
     pub(super) peer_disk: Duration,
     /// From the shared tier.
@@ -74,7 +74,7 @@ impl Default for BelowMemory {
     /// would have saved.
     fn default() -> Self {
         let limit = Duration::from_millis(1500);
-        Self { own_disk: limit, peer_disk: limit, shared_tier: limit }
+        Self { local_disk: limit, peer_disk: limit, shared_tier: limit }
     }
 }
 

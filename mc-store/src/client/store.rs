@@ -373,7 +373,7 @@ impl Core {
             } else if outcome.is_ok() && !items[at].add_up() {
                 outcome = Err(Unfinished::Changed);
             }
-            let first = grant.replicas.first().filter(|_| grant.disk || self.has_unlisted());
+            let first = grant.replicas.first().filter(|_| grant.file || self.has_unlisted());
             let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
             written.push(Written { at, handle: grant.handle, until, outcome, file_of, late });
         }

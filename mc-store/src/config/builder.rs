@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError, Protocol};
 use crate::blocking;
-use crate::client::{Client, ClientBuilder, DiskOptions, HotCacheConfig};
+use crate::client::{Client, ClientBuilder, HotCacheConfig, LocalDiskOptions};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
 
@@ -82,7 +82,7 @@ impl ClientBuilder {
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
             put_timeout => put_timeout,
-            own_disk_timeout => own_disk_timeout,
+            local_disk_timeout => local_disk_timeout,
             peer_disk_timeout => peer_disk_timeout,
             shared_tier_timeout => shared_tier_timeout,
             local_memcpy => local_copy,
@@ -93,7 +93,7 @@ impl ClientBuilder {
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }
-        builder = own_disk(config, builder)?;
+        builder = local_disk(config, builder)?;
         builder = pages(config, builder)?;
         builder = builder.hot_cache(hot_cache(config));
         if let Some(cluster) = &config.cluster_id {
@@ -159,12 +159,12 @@ impl blocking::Client {
 }
 
 /// The disk that objects go to when memory has no room for them.
-fn own_disk(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+fn local_disk(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
     let path = config.ssd_offload_path.as_ref().filter(|path| !path.as_os_str().is_empty());
     match (config.enable_ssd_offload, path) {
         (Some(true), Some(path)) => {
-            let disk = DiskOptions::new(path);
-            Ok(builder.own_disk(match config.ssd_offload_size {
+            let disk = LocalDiskOptions::new(path);
+            Ok(builder.local_disk(match config.ssd_offload_size {
                 Some(size) if size.as_u64() > 0 => disk.size(size),
                 _ => disk,
             }))

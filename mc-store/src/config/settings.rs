@@ -221,8 +221,8 @@ settings! {
     put_wait: Duration = "put_wait_ms", "MC_STORE_PUT_WAIT_MS", value::wait_ms;
     /// How long a put may take beside that.
     put_timeout: Duration = "put_timeout_ms", "MC_STORE_PUT_TIMEOUT_MS", value::time_ms;
-    /// How long a read from the client's own disk may take.
-    own_disk_timeout: Duration = "own_disk_timeout_ms", "MC_STORE_OWN_DISK_TIMEOUT_MS", value::time_ms;
+    /// How long a read from the client's local disk may take.
+    local_disk_timeout: Duration = "own_disk_timeout_ms", "MC_STORE_OWN_DISK_TIMEOUT_MS", value::time_ms;
     /// How long a read from a peer's disk may take.
     peer_disk_timeout: Duration = "peer_disk_timeout_ms", "MC_STORE_PEER_DISK_TIMEOUT_MS",
         value::time_ms;

@@ -196,7 +196,7 @@ const fn reason(cause: Removal) -> Option<RemovalReason> {
 const fn medium(kind: ReplicaKind) -> Medium {
     match kind {
         ReplicaKind::Memory => Medium::Memory,
-        ReplicaKind::Disk => Medium::Disk,
+        ReplicaKind::SharedFile => Medium::SharedFile,
         ReplicaKind::LocalDisk => Medium::LocalDisk,
     }
 }
@@ -215,8 +215,8 @@ fn replicas(object: &ObjectView<'_>) -> Vec<Replica> {
             location: segment.spec().endpoint.as_str().into(),
         }));
     }
-    if kinds.contains(ReplicaKind::Disk) {
-        replicas.push(Replica { medium: Medium::Disk, location: String::new() });
+    if kinds.contains(ReplicaKind::SharedFile) {
+        replicas.push(Replica { medium: Medium::SharedFile, location: String::new() });
     }
     if kinds.contains(ReplicaKind::LocalDisk) {
         replicas.extend(object.local_disks().into_iter().map(|disk| Replica {

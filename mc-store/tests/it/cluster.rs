@@ -85,7 +85,7 @@ async fn what_is_on_a_disk_that_nobody_serves_cannot_be_read() {
     let (state, now) = (cluster.master.state(), mc_types::Time::ORIGIN);
     let (owner, key) = (ClientId::from_u128(9), KeyRef::new("k").unwrap());
     let disk = mc_meta::LocalDiskSpec {
-        id: mc_types::DiskId::from_u128(9),
+        id: mc_types::LocalDiskId::from_u128(9),
         endpoint: "tcp://127.0.0.1:9".parse().unwrap(),
         remote_key: mc_types::RemoteKey::from_bytes([9; 16]),
         ticket_key: None,
@@ -93,7 +93,7 @@ async fn what_is_on_a_disk_that_nobody_serves_cannot_be_read() {
     state.mount_local_disk(now, owner, disk, true).unwrap();
     let generation = app.describe("k").await.unwrap().generation;
     let slices = mc_meta::Slices::One(mc_meta::Slice { len: 5, checksum: None });
-    let found = mc_meta::FoundOnDisk { key, generation, slices, address: 0 };
+    let found = mc_meta::FoundInTier { key, generation, slices, address: 0 };
     state.report_local_disk(now, owner, &[found]).remove(0).unwrap();
     cluster.nodes.remove(0).shutdown().await;
     assert!(app.exist("k").await.unwrap());

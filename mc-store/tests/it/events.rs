@@ -14,8 +14,8 @@ use mc_events::{
     SocketBusy, SocketStats, StoreEventInfo,
 };
 use mc_meta::{
-    DiskConfig, Effect, EffectSink, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle,
-    PutStart, Rebuild, SegmentSpec,
+    Effect, EffectSink, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle, PutStart,
+    Rebuild, SegmentSpec, SharedTierConfig,
 };
 use mc_store::{ClientId, EventPublisher, Master, ReplicateConfig, SegmentId};
 use mc_testkit::{Random, eventually_async};
@@ -201,7 +201,7 @@ fn mooncake() -> Encoding {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_change_is_told_in_the_form_of_each_encoding() {
     let mut config = settings();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let (master, kept) = master(state(config), &[Encoding::S4, mooncake(), Encoding::Vllm]).await;
     let (state, now) = (master.state(), Time::ORIGIN);
     published(&master).await;
@@ -232,7 +232,7 @@ async fn each_change_is_told_in_the_form_of_each_encoding() {
     );
     assert!(take(&kept[1]).is_empty() && take(&kept[2]).is_empty(), "it was in memory before");
 
-    state.disk_put_end(now, WRITER, key("a"), handle).unwrap();
+    state.file_put_end(now, WRITER, key("a"), handle).unwrap();
     published(&master).await;
     assert_eq!(
         take(&kept[0]),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::DiskConfig;
+use mc_meta::SharedTierConfig;
 use mc_store::{ByteSize, Client, Master, MasterConfig, StorageSettings};
 use mc_testkit::{eventually_async, role};
 use mc_tier::{
@@ -70,7 +70,7 @@ fn on_a_file_system_that_others_have_filled() {
         eventually_async(DEADLINE, "room to be made", async || evicted() > 0).await;
         let has_room = async || {
             put_with_file(app, "next").await;
-            let has_file = app.describe("next").await.unwrap().disk.is_some();
+            let has_file = app.describe("next").await.unwrap().file.is_some();
             app.remove("next", true).await.unwrap();
             has_file
         };
@@ -138,7 +138,7 @@ async fn where_evicting_makes_no_room_files_stay_and_no_more_are_written_until_t
         are_gone: AtomicBool::new(false),
     });
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let cluster = Cluster::start_with(config, &[]).await;
     let node = |name| cluster.node().segment_name(name).segment_size(ByteSize::mib(16));
     let node = async |name| node(name).shared_tier(tier.clone()).connect().await.unwrap();
@@ -161,14 +161,14 @@ async fn where_evicting_makes_no_room_files_stay_and_no_more_are_written_until_t
     };
     put_with_file(writer, "no-room").await;
     assert_eq!(metrics(writer).no_room, 1);
-    assert!(other.describe("no-room").await.unwrap().disk.is_none());
+    assert!(other.describe("no-room").await.unwrap().file.is_none());
     tier.are_gone.store(true, Ordering::Relaxed);
     let mut n = 0;
     let is_written = async || {
         n += 1;
         let key = format!("later-{n}");
         put_with_file(writer, &key).await;
-        writer.describe(&key).await.unwrap().disk.is_some()
+        writer.describe(&key).await.unwrap().file.is_some()
     };
     eventually_async(DEADLINE, "files to be written again", is_written).await;
 }
@@ -200,7 +200,7 @@ fn where_a_file_system_is_not_mounted() {
             0,
             "nothing is written where none reads it"
         );
-        assert!(app.describe("of-late").await.unwrap().disk.is_none());
+        assert!(app.describe("of-late").await.unwrap().file.is_none());
         cluster.nodes.remove(0).shutdown().await;
         assert!(late.get("k").await.is_err());
         let mut bind = Command::new("mount");
@@ -235,7 +235,7 @@ async fn a_client_that_has_marked_a_directory_that_is_not_the_cluster_s_leaves_i
         let (lost, kept) = (format!("lost-{n}"), format!("kept-{n}"));
         put_with_file(&astray, &lost).await;
         put_with_file(&right, &kept).await;
-        let has_file = async |key: &str| right.describe(key).await.unwrap().disk.is_some();
+        let has_file = async |key: &str| right.describe(key).await.unwrap().file.is_some();
         !has_file(&lost).await && has_file(&kept).await
     };
     eventually_async(DEADLINE, "the wrong directory to be left", is_left).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mc_cluster_testkit::Cluster;
 use mc_meta::LocalDiskConfig;
-use mc_store::{ByteSize, DiskOptions, Generation, MasterConfig};
+use mc_store::{ByteSize, Generation, LocalDiskOptions, MasterConfig};
 use mc_testkit::{eventually_async, preload, role};
 
 use crate::apart::{in_a_runtime, until_done};
@@ -99,8 +99,8 @@ fn where_a_client_leaves_while_it_writes() {
         config.local_disk = Some(LocalDiskConfig::default());
         let cluster = Cluster::start_with(config, &[]).await;
         let node = |name| {
-            let disk = DiskOptions::new(&medium).size(ByteSize::mib(64));
-            cluster.node().segment_name(name).segment_size(ByteSize::mib(16)).own_disk(disk)
+            let disk = LocalDiskOptions::new(&medium).size(ByteSize::mib(64));
+            cluster.node().segment_name(name).segment_size(ByteSize::mib(16)).local_disk(disk)
         };
         // Objects that are put before are not written to it.
         let has_disk = async || cluster.master.report().local_disks.len() == 1;

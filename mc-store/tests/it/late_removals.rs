@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::DiskConfig;
+use mc_meta::SharedTierConfig;
 use mc_store::{ByteSize, Master, MasterConfig};
 use mc_testkit::eventually_async;
 use mc_tier::{
@@ -70,7 +70,7 @@ impl Tier for Hanging {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_removed_after_another_master_has_listed_it_is_not_listed_any_more() {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let first = Cluster::start_with(config.clone(), &[]).await;
     let address = first.master.local_addr();
     let medium = Arc::new(MemoryTier::new());

@@ -33,6 +33,7 @@ mod late_removals;
 #[cfg(feature = "config")]
 mod leaders;
 mod lifecycle;
+mod local_disk;
 mod lost_answers;
 mod metrics;
 #[cfg(target_os = "linux")]
@@ -40,7 +41,6 @@ mod object_store;
 mod one_put;
 #[cfg(unix)]
 mod own_address;
-mod own_disk;
 mod promoted_files;
 mod reused_space;
 #[cfg(feature = "encryption")]

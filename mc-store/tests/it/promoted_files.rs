@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::{DiskConfig, PromotionConfig};
+use mc_meta::{PromotionConfig, SharedTierConfig};
 use mc_store::{ByteSize, Client, Master, MasterConfig, StorageSettings};
 use mc_testkit::eventually_async;
 
@@ -26,7 +26,7 @@ async fn start(root: &Path) -> Cluster {
     let mut promotion = PromotionConfig::default();
     promotion.queue_limit = 8;
     config.promotion = Some(promotion);
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     Cluster::of(Master::builder().config(config).storage(settings), &[]).await
 }
 

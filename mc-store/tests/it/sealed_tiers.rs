@@ -10,7 +10,7 @@ use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
 use mc_meta::LocalDiskConfig;
 use mc_store::{
-    ByteSize, Client, ClientBuilder, DiskOptions, GetError, KeySource, KeysError, Master,
+    ByteSize, Client, ClientBuilder, GetError, KeySource, KeysError, LocalDiskOptions, Master,
     MasterConfig, StartError, StorageSettings,
 };
 use mc_testkit::eventually_async;
@@ -102,8 +102,8 @@ async fn files_are_read_by_those_who_have_the_key_and_deleted_by_all() {
 }
 
 fn node(cluster: &Cluster, directory: &Path) -> ClientBuilder {
-    let disk = DiskOptions::new(directory).size(ByteSize::mib(64));
-    cluster.node().segment_size(ByteSize::mib(16)).segment_name("node").own_disk(disk)
+    let disk = LocalDiskOptions::new(directory).size(ByteSize::mib(64));
+    cluster.node().segment_size(ByteSize::mib(16)).segment_name("node").local_disk(disk)
 }
 
 /// The peers of a disk need no keys; its next node needs those that objects were sealed with.

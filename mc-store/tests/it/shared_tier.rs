@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::DiskConfig;
+use mc_meta::SharedTierConfig;
 use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterBuilder, MasterConfig, Memory,
     Put, PutOutcome, ReplicateConfig, StorageSettings,
@@ -81,7 +81,7 @@ async fn objects_are_read_from_files_when_their_memory_is_gone() {
     writer.put_parts("parts", parts.clone(), &ReplicateConfig::default()).await.unwrap();
     flush(&writer).await;
     assert_eq!(stored(root.path()), 5);
-    assert_eq!(cluster.master.report().totals.disk_put_ends, 5);
+    assert_eq!(cluster.master.report().totals.files_written, 5);
     lose_memory(&mut cluster).await;
     for len in [1, 4096, 65_537, 3_000_001] {
         let found = reader.get(&format!("value-{len}")).await.unwrap();
@@ -133,7 +133,7 @@ async fn objects_that_are_put_together_share_a_file() {
     assert_eq!(stored(root.path()), COUNT as u64 + 1);
     // As many as a busy machine takes seconds for its puts, and not more than one for each batch.
     assert!(files(root.path()).len() <= 4, "{:?}", files(root.path()));
-    assert_eq!(cluster.master.report().totals.disk_put_ends, COUNT as u64 + 1);
+    assert_eq!(cluster.master.report().totals.files_written, COUNT as u64 + 1);
     // Of removed objects nothing is left when half of a file's are.
     for n in 0..COUNT / 3 {
         writer.remove(&name(n), true).await.unwrap();
@@ -166,9 +166,9 @@ async fn objects_that_are_put_together_share_a_file() {
 async fn a_master_may_want_a_file_for_each_object() {
     let root = root();
     let mut config = MasterConfig::default();
-    let mut disk = DiskConfig::default();
+    let mut disk = SharedTierConfig::default();
     disk.packs = false;
-    config.disk = Some(disk);
+    config.shared_tier = Some(disk);
     let cluster = Cluster::of(master(root.path()).config(config), &[ByteSize::mib(8)]).await;
     let app = cluster.app().await;
     for n in 0..20 {
@@ -193,7 +193,7 @@ async fn more_than_memory_holds_stays_readable() {
         let key = format!("k{n}");
         assert_eq!(app.get(&key).await.unwrap(), content(&key, MIB), "{key}");
     }
-    assert!(cluster.master.report().totals.disk_only_objects >= 30);
+    assert!(cluster.master.report().totals.tier_only_objects >= 30);
 }
 
 /// The caller's memory changes after each put, and that of the cluster is given up before the file is
@@ -261,31 +261,31 @@ async fn files_go_with_their_objects() {
     assert_eq!(app.get("replaced").await.unwrap(), "another");
     app.remove_all(true).await.unwrap();
     eventually_async(DEADLINE, "no file", async || stored(root.path()) == 0).await;
-    assert_eq!(cluster.master.report().totals.disk_used, 0);
+    assert_eq!(cluster.master.report().totals.files_used, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_files_make_room_for_new_ones() {
     let root = root();
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::with_capacity(10 * MIB as u64));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(10 * MIB as u64));
     let cluster = Cluster::of(master(root.path()).config(config), &[ByteSize::mib(64)]).await;
     let app = cluster.app().await;
     for n in 0..20 {
         app.put(&format!("k{n}"), content(&format!("k{n}"), MIB)).await.unwrap();
         flush(&app).await;
-        let has_room = async || cluster.master.report().totals.disk_used <= 9 * MIB as u64;
+        let has_room = async || cluster.master.report().totals.files_used <= 9 * MIB as u64;
         eventually_async(DEADLINE, "room for the next file", has_room).await;
     }
     // The master hears of evicted files while others are evicted.
     let knows_all =
-        async || stored(root.path()) * MIB as u64 == cluster.master.report().totals.disk_used;
+        async || stored(root.path()) * MIB as u64 == cluster.master.report().totals.files_used;
     eventually_async(DEADLINE, "the master to know which files are left", knows_all).await;
     let report = cluster.master.report();
-    assert!(report.totals.disk_evictions >= 10, "{report:?}");
-    assert_eq!(report.totals.disk_no_room, 0);
+    assert!(report.totals.tier_evictions >= 10, "{report:?}");
+    assert_eq!(report.totals.files_no_room, 0);
     let described = app.describe("k0").await.unwrap();
-    assert!(described.disk.is_none() && app.describe("k19").await.unwrap().disk.is_some());
+    assert!(described.file.is_none() && app.describe("k19").await.unwrap().file.is_some());
 }
 
 /// Six seconds of work for a master that waits for three.
@@ -298,7 +298,7 @@ async fn what_cannot_be_written_in_time_is_not_written_and_the_rest_is_told_of_a
     let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 7));
     tier.set(faults);
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     config.put_start_discard_timeout = Duration::from_secs(3);
     config.put_start_release_timeout = Duration::from_secs(3);
     let cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
@@ -306,7 +306,7 @@ async fn what_cannot_be_written_in_time_is_not_written_and_the_rest_is_told_of_a
     for n in 0..OBJECTS {
         app.put(&format!("k{n}"), content(&format!("k{n}"), 1000)).await.unwrap();
     }
-    let told = async || cluster.master.report().totals.disk_put_ends > 0;
+    let told = async || cluster.master.report().totals.files_written > 0;
     eventually_async(DEADLINE, "the master to hear of the first files", told).await;
     let waiting = app.metrics().shared_tier.unwrap().waiting;
     assert!(waiting > 0, "the master hears of files while others wait");
@@ -315,9 +315,9 @@ async fn what_cannot_be_written_in_time_is_not_written_and_the_rest_is_told_of_a
     assert_eq!(metrics.writes.count() + metrics.late, OBJECTS, "{metrics:?}");
     assert!(metrics.late > 160 && metrics.writes.count() > 32, "{metrics:?}");
     // What was written counts, but for what a busy machine has delayed.
-    let (stored, written) = (cluster.master.report().totals.disk_put_ends, metrics.writes.count());
+    let (stored, written) = (cluster.master.report().totals.files_written, metrics.writes.count());
     assert!(stored * 4 >= written * 3, "{stored} of {written} are stored");
-    assert_eq!(cluster.master.report().totals.disk_processing, 0);
+    assert_eq!(cluster.master.report().totals.files_unfinished, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -384,7 +384,7 @@ async fn a_client_without_the_directory_works_without_files() {
     let app = cluster.app().await;
     app.put("k", "value").await.unwrap();
     assert_eq!(app.get("k").await.unwrap(), "value");
-    let is_given_up = async || cluster.master.report().totals.disk_processing == 0;
+    let is_given_up = async || cluster.master.report().totals.files_unfinished == 0;
     eventually_async(DEADLINE, "the master to hear that there is no file", is_given_up).await;
     assert!(!absent.exists());
 }
@@ -420,7 +420,7 @@ async fn a_client_that_cannot_open_the_bucket_works_without_files() {
         assert!(app.metrics().is_shared_tier_missing && app.metrics().shared_tier.is_some());
         app.put("k", "value").await.unwrap();
         assert_eq!(app.get("k").await.unwrap(), "value");
-        let is_given_up = async || cluster.master.report().totals.disk_processing == 0;
+        let is_given_up = async || cluster.master.report().totals.files_unfinished == 0;
         eventually_async(DEADLINE, "the master to hear that there is no file", is_given_up).await;
     }
 }
@@ -433,7 +433,7 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 7));
     tier.set(faults);
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let mut cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
     let app = cluster.client().shared_tier(tier.clone()).connect().await.unwrap();
     for n in 0..200 {
@@ -441,8 +441,8 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     }
     flush(&app).await;
     let report = cluster.master.report();
-    assert_eq!(report.totals.disk_processing, 0);
-    assert!((20..180).contains(&report.totals.disk_put_ends), "{report:?}");
+    assert_eq!(report.totals.files_unfinished, 0);
+    assert!((20..180).contains(&report.totals.files_written), "{report:?}");
     lose_memory(&mut cluster).await;
     let (mut read, mut failed) = (0, 0);
     for n in 0..200 {
@@ -463,7 +463,7 @@ async fn a_failing_tier_costs_files_and_nothing_else() {
     // Some of the writes that failed have left a file all the same. The comparison, whenever it runs, adds
     // it to those that were written.
     let (written, there) =
-        (cluster.master.report().totals.disk_put_ends, tier.usage().unwrap().objects);
+        (cluster.master.report().totals.files_written, tier.usage().unwrap().objects);
     assert!(
         (written..=there).contains(&(read + failed)),
         "{read} read, {failed} failed, of {written} written and {there} there"
@@ -491,7 +491,7 @@ async fn a_full_disk_and_flipped_bits_cost_files_and_no_wrong_byte() {
     let tier = Arc::new(FaultyTier::new(MemoryTier::default(), 11));
     tier.set(faults);
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let mut cluster = Cluster::start_with(config, &[ByteSize::mib(32)]).await;
     let app = cluster.client().shared_tier(tier).connect().await.unwrap();
     let keys: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
@@ -499,7 +499,7 @@ async fn a_full_disk_and_flipped_bits_cost_files_and_no_wrong_byte() {
         app.put(key, content(key, 1000)).await.unwrap();
     }
     flush(&app).await;
-    let written = cluster.master.report().totals.disk_put_ends;
+    let written = cluster.master.report().totals.files_written;
     assert!((20..100).contains(&written), "{written}");
     for key in &keys {
         assert_eq!(app.get(key).await.unwrap(), content(key, 1000), "in memory");
@@ -541,7 +541,7 @@ async fn a_directory_that_vanishes_for_a_while_costs_files_and_nothing_else() {
     fs::rename(&away, &here).unwrap();
     app.put("after", "value").await.unwrap();
     flush(&app).await;
-    assert_eq!(cluster.master.report().totals.disk_put_ends, 2);
+    assert_eq!(cluster.master.report().totals.files_written, 2);
     lose_memory(&mut cluster).await;
     for (key, there) in [("before", true), ("meanwhile", false), ("after", true)] {
         match app.get(key).await {
@@ -627,7 +627,7 @@ async fn use_files(root: &Path) {
     flush(&app).await;
     let rate = |since: Instant| (COUNT * LEN) as f64 / 1e6 / since.elapsed().as_secs_f64();
     let written = rate(begun);
-    assert_eq!(cluster.master.report().totals.disk_put_ends, COUNT as u64);
+    assert_eq!(cluster.master.report().totals.files_written, COUNT as u64);
     lose_memory(&mut cluster).await;
     let begun = Instant::now();
     for part in keys.chunks(500) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::{DiskConfig, LocalDiskConfig, ReplicaPlace};
+use mc_meta::{LocalDiskConfig, ReplicaPlace, SharedTierConfig};
 use mc_rpc::Failure;
 use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, NodeConfig,
@@ -23,7 +23,7 @@ use mc_tier::{
     ScanCursor, ScanPage, SliceBytes, StorageBackend, Tier, TierError, TierUsage,
 };
 use mc_transport::tcp::TcpConfig;
-use mc_types::{ClientId, DiskId, KeyRef};
+use mc_types::{ClientId, KeyRef, LocalDiskId};
 use parking_lot::{Condvar, Mutex};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -117,7 +117,7 @@ impl<T: Tier> Tier for Braked<T> {
 /// A cluster whose clients keep files, and disks where they have any.
 async fn start() -> Cluster {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     config.local_disk = Some(LocalDiskConfig::default());
     Cluster::start_with(config, &[]).await
 }
@@ -134,7 +134,7 @@ fn disk(id: u128) -> (OwnTier, Arc<Brake>) {
     settings.segment_len = ByteSize::mib(4);
     let inner = LogTier::open(MemoryBackend::new(size), settings).unwrap();
     let tier = Braked { inner, brake: Arc::clone(&brake) };
-    (OwnTier::new(Arc::new(tier), size, DiskId::from_u128(id)), brake)
+    (OwnTier::new(Arc::new(tier), size, LocalDiskId::from_u128(id)), brake)
 }
 
 /// Puts objects, and takes the node that has them in memory away.
@@ -228,7 +228,7 @@ async fn no_tier_waits_for_another_that_hangs_and_one_that_answers_again_is_read
     let hanging: Vec<_> = hanging.collect();
     let outcomes = async {
         for key in &near {
-            assert_eq!(node.get(key).await.unwrap(), content(key, 1000), "from the own disk");
+            assert_eq!(node.get(key).await.unwrap(), content(key, 1000), "from the local disk");
         }
     };
     tokio::time::timeout(DEADLINE, outcomes).await.unwrap();
@@ -345,11 +345,11 @@ async fn a_disk_that_hangs_holds_up_no_look_at_memory() {
     let written = async || on_disks(&cluster.master) == 2;
     eventually_async(DEADLINE, "all on the disk", written).await;
     let hang = brake.hang("far");
-    for (key, is_on_disk) in [("far", true), ("near", false)] {
+    for (key, is_in_tier) in [("far", true), ("near", false)] {
         let key = KeyRef::new(key).unwrap();
         let list = app.master().get_replica_list(key).await.unwrap();
         let replica = &list.replicas[0];
-        let place = match is_on_disk {
+        let place = match is_in_tier {
             true => ReplicaPlace::LocalDisk(list.local_disks[0].client),
             false => ReplicaPlace::Memory { segment: replica.segment.id, extent: replica.extent },
         };
@@ -378,7 +378,7 @@ async fn a_layer_of_a_long_object_on_the_own_disk_reads_that_layer() {
     let mut settings = LogSettings::default();
     settings.segment_len = ByteSize::mib(128);
     let log = LogTier::open(Arc::clone(&backend), settings).unwrap();
-    let own = OwnTier::new(Arc::new(log), size, DiskId::from_u128(9));
+    let own = OwnTier::new(Arc::new(log), size, LocalDiskId::from_u128(9));
     let node =
         cluster.node().segment_size(ByteSize::mib(96)).own_tier(own).connect().await.unwrap();
     let value = content("long", LEN);

@@ -50,7 +50,7 @@ async fn objects_that_the_master_does_not_have_are_read_from_files() {
     let parts = [10, 100_000, 7].map(|len| content("parts", len)).to_vec();
     writer.put_parts("parts", parts.clone(), &ReplicateConfig::default()).await.unwrap();
     assert!(writer.flush_files(DEADLINE).await);
-    assert_eq!(cluster.master.report().totals.disk_put_ends, 0, "the master knows of no file");
+    assert_eq!(cluster.master.report().totals.files_written, 0, "the master knows of no file");
     assert!(root.path().join("mooncake_cluster").is_dir());
     let generation = reader.stat("a").await.unwrap().generation;
     lose_memory(&mut cluster).await;
@@ -181,7 +181,7 @@ async fn a_file_system_may_be_mounted_elsewhere_than_the_master_says() {
     let (writer, reader) =
         (client(&cluster, root.path()).await, client(&cluster, root.path()).await);
     put(&writer, &["a"]).await;
-    assert_eq!(cluster.master.report().totals.disk_put_ends, 1, "the master knows of the file");
+    assert_eq!(cluster.master.report().totals.files_written, 1, "the master knows of the file");
     let generation = writer.stat("a").await.unwrap().generation;
     let path = writer.file_path("a", generation).unwrap();
     assert!(path.starts_with(root.path().join("cluster")) && path.is_file());

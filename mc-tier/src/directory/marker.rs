@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 use tracing::warn;
 
 use super::{DirectorySettings, DirectoryTier};
@@ -40,9 +40,9 @@ impl DirectoryTier {
         root: impl AsRef<Path>,
         cluster_id: &str,
         settings: impl Into<DirectorySettings>,
-        known: Option<DiskId>,
+        known: Option<LocalDiskId>,
         or_older: bool,
-    ) -> Result<(Self, Option<DiskId>), TierError> {
+    ) -> Result<(Self, Option<LocalDiskId>), TierError> {
         let root = root.as_ref();
         let path = marker_path(root, cluster_id)?;
         if let Some(known) = known {
@@ -78,10 +78,10 @@ impl DirectoryTier {
     }
 
     /// Makes the marker, unless another client does. Returns its id.
-    fn make_marker(&self, path: &Path, cluster_id: &str) -> Result<DiskId, TierError> {
+    fn make_marker(&self, path: &Path, cluster_id: &str) -> Result<LocalDiskId, TierError> {
         let failed = |action, source| TierError::from_io(action, path, source);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let id = DiskId::from_u128(now.as_millis() << 64 | u128::from(self.writer));
+        let id = LocalDiskId::from_u128(now.as_millis() << 64 | u128::from(self.writer));
         let unfinished = path.with_file_name(format!(".mc-store-{:016x}.tmp", self.writer));
         let text = format!(
             "This marks the file system of the shared tier; clients do not use another one.\n{ID}{id}\n\
@@ -123,7 +123,7 @@ fn marker_path(root: &Path, cluster_id: &str) -> Result<Option<PathBuf>, TierErr
 }
 
 /// The id of a marker; `None` when there is none. Waits for a client that is writing it.
-fn read(path: &Path) -> Result<Option<DiskId>, TierError> {
+fn read(path: &Path) -> Result<Option<LocalDiskId>, TierError> {
     for look in 1.. {
         let mut text = String::new();
         let file = File::open(path);

@@ -101,7 +101,7 @@ reports! {
         size: it.slices.total_len(),
         slices: PyTuple::new(py, it.slices.as_slice().iter().map(|slice| slice.len))?,
         replicas: tuple(py, it.replicas)?,
-        disk: it.disk.map(replica_status),
+        disk: it.file.map(replica_status),
         local_disks: tuple(py, it.local_disks)?,
         lease: it.lease.as_secs_f64(),
         soft_pinned: it.soft_pinned,

@@ -139,7 +139,7 @@ impl ReplicaDescriptor {
     /// The replicas of an object: in memory, in its file, on disks of nodes.
     fn all(object: ObjectDescription, file_path: impl FnOnce() -> Option<PathBuf>) -> Vec<Self> {
         let on_disk = Self { status: ReplicaStatus::COMPLETE, medium: Medium::LocalDisk };
-        let file = object.disk.map(|status| {
+        let file = object.file.map(|status| {
             let file_path = file_path().unwrap_or_default().to_string_lossy().into_owned();
             let object_size = object.slices.total_len();
             let medium = Medium::File(DiskDescriptor { file_path, object_size });

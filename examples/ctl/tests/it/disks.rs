@@ -165,7 +165,7 @@ fn a_disk_has_what_was_used_again_when_the_master_says_so() {
     eventually_blocking(DEADLINE, "it is written", || {
         (of("master_offload_written_total") == 1).then_some(())
     });
-    let is_on_disk = |key| !runtime.block_on(client.describe(key)).unwrap().local_disks.is_empty();
-    assert!(is_on_disk("used") && !is_on_disk("unused"));
+    let is_in_tier = |key| !runtime.block_on(client.describe(key)).unwrap().local_disks.is_empty();
+    assert!(is_in_tier("used") && !is_in_tier("unused"));
     runtime.block_on(client.shutdown());
 }

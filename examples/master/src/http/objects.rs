@@ -119,7 +119,7 @@ fn describe(asked: &Asked<'_>, key: &str) -> Result<ObjectInfo, Failure> {
             }
             error => Failure::new(ErrorCode::ReplicaIsNotReady, error.to_string()),
         })?;
-    let on_disk = object.disk == Some(ReplicaStatus::Complete) || !object.local_disks.is_empty();
+    let on_disk = object.file == Some(ReplicaStatus::Complete) || !object.local_disks.is_empty();
     if on_disk || buffers(&object).next().is_some() {
         return Ok(object);
     }
@@ -147,7 +147,7 @@ fn buffers(object: &ObjectInfo) -> impl Iterator<Item = Value> {
 fn replicas(object: &ObjectInfo) -> Value {
     let mut found = json!({ "ok": true, "values": buffers(object).collect::<Vec<_>>() });
     let size = object.slices.total_len();
-    if object.disk == Some(ReplicaStatus::Complete) {
+    if object.file == Some(ReplicaStatus::Complete) {
         // Clients know the path of a file; the master does not.
         found["disk_values"] = json!([{ "file_path": "", "object_size": size }]);
     }

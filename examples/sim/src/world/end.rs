@@ -97,7 +97,7 @@ impl World {
         let mut names = self.masters.objects();
         names.truncate(READ);
         for look in 1..=LOOKS {
-            // Of its own disk a node finds out alone. Of a file several readers have to say the same.
+            // Of its local disk a node finds out alone. Of a file several readers have to say the same.
             let reader = if self.plan.has_files { look as usize % self.nodes.len() } else { 0 };
             let Some(client) = self.nodes[reader].client() else { return };
             let mut unread = Vec::new();

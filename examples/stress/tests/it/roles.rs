@@ -55,7 +55,7 @@ fn values_are_written_to_the_bucket_of_the_cluster() {
         Program::start(DEADLINE, &mut command, Input::None)
     };
     let prefill = start("prefill");
-    let are_written = || master.report().totals.disk_put_ends == 40;
+    let are_written = || master.report().totals.files_written == 40;
     eventually_blocking(DEADLINE, "the values in the bucket", are_written);
     let decode = line(&start("decode").finish());
     assert!(decode.contains(": 0 wrong, 0 missing; "), "{decode}");

@@ -184,7 +184,7 @@ impl State {
                     if object.complete {
                         let mut readable = Readable::new(object.generation, virtual_time());
                         readable.has_files =
-                            object.disk.is_some() || !object.local_disks.is_empty();
+                            object.file.is_some() || !object.local_disks.is_empty();
                         self.readable.insert(object.key.as_str().to_owned(), readable);
                     }
                 }

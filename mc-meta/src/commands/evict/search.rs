@@ -368,7 +368,7 @@ impl Shard {
         let is_listed = match object.queue() {
             Queue::Main | Queue::Lapsed | Queue::Aside | Queue::Held => true,
             Queue::Pinned | Queue::Timed => class == Class::SoftPinned,
-            Queue::None | Queue::OnDisk | Queue::Offloading => false,
+            Queue::None | Queue::OnLocalDisk | Queue::Offloading => false,
         };
         let may_go = lies_here
             && is_listed

@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::effect::emit::Emit;
 use crate::master::Master;
 use crate::object::Object;
-use crate::object::disk::OnDisk;
+use crate::object::local_disk::OnLocalDisk;
 use crate::shard::{Retired, Shard};
 use crate::side_tables::damage::{
     AGAIN, Check, Damage, DamageReport, Dropped, FORGOTTEN, MAX_CHECKS, MAX_HANDED_BYTES,
@@ -257,7 +257,7 @@ impl Object {
             }
             ReplicaPlace::File => (self.file() == FileState::Persisted).then_some(None),
             ReplicaPlace::LocalDisk(client) => {
-                let mut there = self.local_disks().iter().filter_map(OnDisk::placement);
+                let mut there = self.local_disks().iter().filter_map(OnLocalDisk::placement);
                 let there = there.find(|there| there.client == client)?;
                 Some(Some(Owner { client, extent: there.extent }))
             }

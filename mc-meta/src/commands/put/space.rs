@@ -145,11 +145,11 @@ impl Master {
 
     /// Takes room for a file, if there is a tier of files and it has some, and its tenant's quota, too.
     pub(crate) fn plan_file(&self, len: u64, tenant: TenantSlot) -> bool {
-        if self.config.disk.is_none() {
+        if self.config.shared_tier.is_none() {
             return false;
         }
         if !self.files.bytes.take(len) {
-            count(&self.counters.disk_no_room, 1);
+            count(&self.counters.files_no_room, 1);
             return false;
         }
         let is_within = self.quotas.take_below(TierBelow::Files, tenant, len);
@@ -169,7 +169,7 @@ impl Master {
         len: u64,
         emit: Emit<'_>,
     ) {
-        if self.config.disk.is_some()
+        if self.config.shared_tier.is_some()
             && self.quotas.limits_below()
             && let Some(tenant) = self.quotas.owner_slot(key)
         {

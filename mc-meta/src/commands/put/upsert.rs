@@ -175,7 +175,7 @@ impl Master {
     ) -> Result<Option<ObjectSlot>, PutStartError> {
         while let Some((slot, object)) = shard.find_live(key, emit) {
             if let Some(begun) = object.begun_at() {
-                if object.is_on_disk() {
+                if object.is_in_tier() {
                     let until = self.config.grant_time().end(begun);
                     shard.leave_to_disk(slot, until, emit);
                     self.release_not_before(until);
@@ -226,8 +226,8 @@ impl Master {
         emit: Emit<'_>,
     ) -> PutGrant {
         let len = put.slice_lengths.iter().sum();
-        let disk = self.plan_file(len, space.charge.slot());
-        let handle = self.next_put(emit.now, client, len, disk);
+        let file = self.plan_file(len, space.charge.slot());
+        let handle = self.next_put(emit.now, client, len, file);
         let generation = handle.generation;
         let mut begun = self.begun(put, shard, generation, space.replicas, space.charge);
         if let Some(old) = old {
@@ -238,11 +238,11 @@ impl Master {
                 begun.replaces = Some(old);
             }
         }
-        begun.file = disk;
+        begun.file = file;
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);
         self.release_not_before(self.config.grant_time().end(emit.now));
-        PutGrant { handle, placements, disk, time_left: self.config.put_start_release_timeout }
+        PutGrant { handle, placements, file, time_left: self.config.put_start_release_timeout }
     }
 }
 

@@ -44,7 +44,7 @@ impl Master {
             owner: shard.client(object),
             slices: object.slices(),
             replicas: replicas.collect(),
-            disk: object.file().status(),
+            file: object.file().status(),
             local_disks: object.local_disk_replicas(),
             lease: object.protection().lease_remaining(&self.terms, now),
             soft_pinned: object.protection().is_soft_pinned(&self.terms, now),
@@ -127,8 +127,8 @@ impl Master {
             totals.key_bytes += shard.key_bytes();
             totals.processing += census.open_puts as u64;
             totals.transfers += census.transfers as u64;
-            totals.disk_only_objects += census.on_disk as u64;
-            totals.disk_processing += census.open_files as u64;
+            totals.tier_only_objects += census.on_disk as u64;
+            totals.files_unfinished += census.open_files as u64;
         }
         for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
             totals.used = totals.used.saturating_add(segment.used);
@@ -150,14 +150,14 @@ impl Master {
         };
         totals.add(&self.suspicion.lock().totals());
         totals.add(&self.damage.lock().totals());
-        totals.disk_used = self.files.bytes.used();
+        totals.files_used = self.files.bytes.used();
         let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         totals.put_start_no_room = counted(&self.counters.put_start_no_room);
         totals.put_start_retries = counted(&self.counters.put_start_retries);
-        totals.disk_no_room = counted(&self.counters.disk_no_room);
+        totals.files_no_room = counted(&self.counters.files_no_room);
         totals.expired_clients = counted(&self.counters.expired_clients);
-        let disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
-        MasterReport { totals, segments, disk_capacity, local_disks }
+        let files_capacity = self.config.shared_tier.map_or(Some(0), |tier| tier.capacity);
+        MasterReport { totals, segments, files_capacity, local_disks }
     }
 }
 

@@ -114,7 +114,8 @@ impl Shard {
         if self.offload(slot).is_some() {
             reasons.push(EvictionBlocker::Offload);
         }
-        let is_offered = !matches!(object.queue(), Queue::None | Queue::OnDisk | Queue::Offloading);
+        let is_offered =
+            !matches!(object.queue(), Queue::None | Queue::OnLocalDisk | Queue::Offloading);
         if object.is_complete() && is_offered && !object.frees_room() {
             reasons.push(EvictionBlocker::NoRoomToGain);
         }

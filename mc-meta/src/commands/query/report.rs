@@ -14,7 +14,7 @@ pub struct MasterReport {
     pub segments: Vec<SegmentInfo>,
     /// Bytes that there is room for on the shared tier; zero without one, `None` when it
     /// has no limit.
-    pub disk_capacity: Option<u64>,
-    /// The clients' own disks.
+    pub files_capacity: Option<u64>,
+    /// The clients' local disks.
     pub local_disks: Vec<LocalDiskInfo>,
 }

@@ -127,7 +127,7 @@ impl Reading<'_> {
         {
             shard.used_below(slot);
             if master.local.promotes {
-                master.count_disk_hit(now, shard, slot, list);
+                master.count_tier_hit(now, shard, slot, list);
             }
         }
         if list.is_ok()
@@ -309,8 +309,8 @@ impl Shard {
             slices: object.slices(),
             placements,
             suspects,
-            disk: object.disk_replica(),
-            local_disks: object.disk_placements(),
+            file: object.shared_file(),
+            local_disks: object.local_disk_placements(),
             lease,
         })
     }

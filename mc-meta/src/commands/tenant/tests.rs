@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 
 use mc_ticket::PutToken;
 use mc_types::{
-    ClientId, DiskId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
+    ClientId, Generation, KeyRef, LocalDiskId, ObjectKey, RemoteKey, SegmentId, Time, TransferId,
 };
 use proptest::prelude::*;
 
-use crate::commands::tier::adopt::FoundOnDisk;
+use crate::commands::tier::adopt::FoundInTier;
 use crate::commands::tier::offload::OffloadOutcome;
 use crate::config::MasterConfig;
 use crate::master::Master;
-use crate::object::disk::LocalDiskSpec;
+use crate::object::local_disk::LocalDiskSpec;
 use crate::rebuild::Rebuild;
 use crate::rebuild::page::ExportCursor;
 use crate::side_tables::local_disk::LocalDiskConfig;
-use crate::side_tables::offload_queue::DiskJob;
+use crate::side_tables::offload_queue::TierJob;
 use crate::side_tables::promotion_queue::PromotionConfig;
 use crate::space::replica::Replica;
 use crate::space::segment::SegmentSpec;
 use crate::tenant::below::TierQuotas;
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::QuotaMode;
-use crate::vocabulary::kinds::{DiskConfig, FileState, ReplicaKind};
+use crate::vocabulary::kinds::{FileState, ReplicaKind, SharedTierConfig};
 use crate::vocabulary::request::{
     LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, Slice, Slices, TransferHandle,
 };
@@ -167,8 +167,8 @@ struct Cluster {
     opened: BTreeMap<usize, PutHandle>,
     transfers: BTreeMap<usize, TransferHandle>,
     /// The objects that clients have written to their disks, and to files.
-    written: Vec<(ClientId, DiskJob)>,
-    files: Vec<DiskJob>,
+    written: Vec<(ClientId, TierJob)>,
+    files: Vec<TierJob>,
 }
 
 impl Cluster {
@@ -178,7 +178,7 @@ impl Cluster {
             multi_tenant: true,
             client_ttl: Duration::from_secs(60),
             client_return_timeout: Duration::from_secs(120),
-            disk: (kind & 1 > 0).then(DiskConfig::default),
+            shared_tier: (kind & 1 > 0).then(SharedTierConfig::default),
             local_disk: (kind & 2 > 0).then(|| LocalDiskConfig {
                 on_evict: kind & 4 > 0,
                 force_evict: kind & 8 > 0,
@@ -237,7 +237,7 @@ impl Cluster {
             }
             Op::MountDisk(number) => {
                 let spec = LocalDiskSpec {
-                    id: DiskId::from_u128(number),
+                    id: LocalDiskId::from_u128(number),
                     endpoint: format!("mem://disk-{number}").parse().unwrap(),
                     remote_key: RemoteKey::from_bytes([1; 16]),
                     ticket_key: None,
@@ -297,7 +297,7 @@ impl Cluster {
     fn offload(&mut self, client: ClientId, written: bool) {
         let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
         for job in jobs.into_iter().map(|job| job.job) {
-            let DiskJob { ref key, generation, .. } = job;
+            let TierJob { ref key, generation, .. } = job;
             let outcome = OffloadOutcome {
                 key: key.as_ref(),
                 generation,
@@ -326,7 +326,7 @@ impl Cluster {
 
     fn promote(&self, client: ClientId, how: u8) {
         let (master, now) = (&self.master, self.now);
-        for DiskJob { key, generation, len } in master.promotion_heartbeat(now, client) {
+        for TierJob { key, generation, len } in master.promotion_heartbeat(now, client) {
             let key = key.as_ref();
             let granted = master.promotion_alloc_start(now, client, key, generation, len, &[]);
             let _ = match (granted, how) {
@@ -364,23 +364,23 @@ impl Cluster {
             Op::FileEnd(key) => {
                 let (key, handle) = named(key);
                 let generation = handle.generation;
-                if master.disk_put_end(now, WRITER, key.as_ref(), handle).is_ok() {
+                if master.file_put_end(now, WRITER, key.as_ref(), handle).is_ok() {
                     let len =
                         master.describe(now, key.as_ref()).map_or(1, |it| it.slices.total_len());
-                    self.files.push(DiskJob { key, generation, len });
+                    self.files.push(TierJob { key, generation, len });
                 }
             }
             Op::FileRevoke(key) => {
                 let (key, handle) = named(key);
-                let _ = master.disk_put_revoke(now, WRITER, key.as_ref(), handle);
+                let _ = master.file_put_revoke(now, WRITER, key.as_ref(), handle);
             }
             Op::FileGone(key) => {
-                let (key, kind) = (stored(key), ReplicaKind::Disk);
-                let _ = master.evict_disk_replica(now, WRITER, key.as_ref(), None, kind);
+                let (key, kind) = (stored(key), ReplicaKind::SharedFile);
+                let _ = master.evict_from_tier(now, WRITER, key.as_ref(), None, kind);
             }
             Op::DiskGone(number, key) => {
                 let (key, kind) = (stored(key), ReplicaKind::LocalDisk);
-                let _ = master.evict_disk_replica(now, node(number), key.as_ref(), None, kind);
+                let _ = master.evict_from_tier(now, node(number), key.as_ref(), None, kind);
             }
             Op::Read(key) => {
                 let _ = master.get_replica_list(now, stored(key).as_ref());
@@ -465,9 +465,9 @@ impl Cluster {
 }
 
 /// The objects that a client finds on its disk.
-fn found(job: &DiskJob) -> FoundOnDisk<'_> {
+fn found(job: &TierJob) -> FoundInTier<'_> {
     let slices = Slices::One(Slice { len: job.len, checksum: None });
-    FoundOnDisk { key: job.key.as_ref(), generation: job.generation, slices, address: 0 }
+    FoundInTier { key: job.key.as_ref(), generation: job.generation, slices, address: 0 }
 }
 
 /// The key of this number as it is stored.

@@ -1,4 +1,4 @@
-//! Objects that clients find: on their own disks, and on the shared tier.
+//! Objects that clients find: on their local disks, and on the shared tier.
 //!
 //! Found objects outlast a master without a journal, and a disk that comes back brings its objects
 //! along. Those that were removed or replaced in the meantime stay removed.
@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::effect::emit::Emit;
 use crate::master::Master;
 use crate::object::PendingPut;
-use crate::object::disk::OnDisk;
+use crate::object::local_disk::OnLocalDisk;
 use crate::shard::Shard;
 use crate::space::replica::Replicas;
 use crate::tenant::quota::Charge;
@@ -27,7 +27,7 @@ const GENERATIONS: u64 = 1 << 52;
 
 /// An object that a client has found on its disk or on the shared tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundOnDisk<'a> {
+pub struct FoundInTier<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
     /// The put that it came from.
@@ -94,7 +94,7 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        found: &[FoundOnDisk<'_>],
+        found: &[FoundInTier<'_>],
     ) -> Vec<Result<(), FoundError>> {
         found.iter().map(|found| self.adopt_from_disk(now, client, found)).collect()
     }
@@ -123,7 +123,7 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        found: &[FoundOnDisk<'_>],
+        found: &[FoundInTier<'_>],
     ) -> Vec<Result<(), FoundError>> {
         self.files.comparing(client, now);
         found.iter().map(|found| self.adopt_file(now, client, found)).collect()
@@ -133,7 +133,7 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        found: &FoundOnDisk<'_>,
+        found: &FoundInTier<'_>,
     ) -> Result<(), FoundError> {
         let len = self.check_found(found)?;
         let key = self.hashed(found.key);
@@ -162,7 +162,7 @@ impl Master {
                 return Err(FoundError::TooManyObjects);
             }
             let owner = known.map_or_else(|| tenant.slot(), |(slot, ..)| shard.tenant(slot));
-            OnDisk::new(Arc::clone(disk), extent, owner)
+            OnLocalDisk::new(Arc::clone(disk), extent, owner)
         };
         match known {
             Some((slot, ..)) => {
@@ -182,7 +182,7 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        found: &FoundOnDisk<'_>,
+        found: &FoundInTier<'_>,
     ) -> Result<(), FoundError> {
         let len = self.check_found(found)?;
         let key = self.hashed(found.key);
@@ -221,7 +221,7 @@ impl Master {
     }
 
     /// Checks what was found, and returns its length.
-    fn check_found(&self, found: &FoundOnDisk<'_>) -> Result<u64, FoundError> {
+    fn check_found(&self, found: &FoundInTier<'_>) -> Result<u64, FoundError> {
         let lengths = found.slices.as_slice().iter().map(|slice| slice.len);
         let len = lengths.fold(0, u64::saturating_add);
         if len == 0 || len > i64::MAX as u64 || found.slices.as_slice().len() > crate::MAX_SLICES {
@@ -238,7 +238,7 @@ impl Master {
         self.files.bytes.take_anyway(len).then_some(()).ok_or(FoundError::NoSharedTier)
     }
 
-    fn owner_of(&self, found: &FoundOnDisk<'_>) -> Result<Charge<'_>, FoundError> {
+    fn owner_of(&self, found: &FoundInTier<'_>) -> Result<Charge<'_>, FoundError> {
         self.quotas.charge_owner(found.key, 0).map_err(|_| FoundError::NotRegistered)
     }
 
@@ -258,7 +258,7 @@ impl Master {
 
 impl PendingPut {
     /// An object without memory.
-    fn found(found: &FoundOnDisk<'_>, owner: Charge<'_>) -> Self {
+    fn found(found: &FoundInTier<'_>, owner: Charge<'_>) -> Self {
         Self {
             generation: found.generation,
             slices: found.slices.clone(),

@@ -2,7 +2,7 @@
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
-use crate::commands::error::{DiskEvictError, PutFinishError};
+use crate::commands::error::{PutFinishError, TierEvictError};
 use crate::commands::put::PutPart;
 use crate::effect::emit::Emit;
 use crate::master::Master;
@@ -21,7 +21,7 @@ impl Master {
     /// # Errors
     /// [`PutFinishError`] when no file is expected from this client. A client that wrote one
     /// deletes it.
-    pub fn disk_put_end(
+    pub fn file_put_end(
         &self,
         now: Time,
         client: ClientId,
@@ -51,7 +51,7 @@ impl Master {
     ///
     /// # Errors
     /// [`PutFinishError`] when no file is expected from this client.
-    pub fn disk_put_revoke(
+    pub fn file_put_revoke(
         &self,
         now: Time,
         client: ClientId,
@@ -87,54 +87,54 @@ impl Master {
     }
 
     /// Notes that a client has deleted the file of an object, or the object from its
-    /// own disk, to make room there. `generation` is what was deleted; `None` is
+    /// local disk, to make room there. `generation` is what was deleted; `None` is
     /// whatever there is.
     ///
     /// # Errors
-    /// [`DiskEvictError`] when there is no such replica.
-    pub fn evict_disk_replica(
+    /// [`TierEvictError`] when there is no such replica.
+    pub fn evict_from_tier(
         &self,
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
         generation: Option<Generation>,
         kind: ReplicaKind,
-    ) -> Result<(), DiskEvictError> {
+    ) -> Result<(), TierEvictError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, object) = shard.find_live(key, emit).ok_or(DiskEvictError::NotFound)?;
+        let (slot, object) = shard.find_live(key, emit).ok_or(TierEvictError::NotFound)?;
         if generation.is_some_and(|generation| generation != object.generation) {
-            return Err(DiskEvictError::NoReplica);
+            return Err(TierEvictError::NoReplica);
         }
         match kind {
-            ReplicaKind::Memory => return Err(DiskEvictError::NotADisk),
-            ReplicaKind::Disk => match object.file() {
-                FileState::None => return Err(DiskEvictError::NoReplica),
-                FileState::Writing => return Err(DiskEvictError::NotReady),
+            ReplicaKind::Memory => return Err(TierEvictError::NotATier),
+            ReplicaKind::SharedFile => match object.file() {
+                FileState::None => return Err(TierEvictError::NoReplica),
+                FileState::Writing => return Err(TierEvictError::NotReady),
                 FileState::Persisted => shard.drop_file(slot),
             },
             ReplicaKind::LocalDisk => {
                 if !object.local_disks().iter().any(|disk| disk.client() == Some(client)) {
-                    return Err(DiskEvictError::NoReplica);
+                    return Err(TierEvictError::NoReplica);
                 }
                 shard.leave_disk_of(slot, client);
             }
         }
-        shard.totals_mut().disk_evictions += 1;
+        shard.totals_mut().tier_evictions += 1;
         shard.lost_from_disk(slot, Removal::DiskLost, emit);
         Ok(())
     }
 
-    /// [`evict_disk_replica`](Self::evict_disk_replica) for each of `items`.
-    pub fn batch_evict_disk_replica(
+    /// [`evict_from_tier`](Self::evict_from_tier) for each of `items`.
+    pub fn batch_evict_from_tier(
         &self,
         now: Time,
         client: ClientId,
         items: &[(KeyRef<'_>, Option<Generation>)],
         kind: ReplicaKind,
-    ) -> Vec<Result<(), DiskEvictError>> {
-        let evict = |&(key, gen_): &_| self.evict_disk_replica(now, client, key, gen_, kind);
+    ) -> Vec<Result<(), TierEvictError>> {
+        let evict = |&(key, gen_): &_| self.evict_from_tier(now, client, key, gen_, kind);
         items.iter().map(evict).collect()
     }
 }
@@ -149,7 +149,7 @@ impl Shard {
         let (generation, over) = (object.generation, object.is_complete());
         let without_memory = !object.has_memory();
         self.close_file(generation);
-        self.totals_mut().disk_put_ends += 1;
+        self.totals_mut().files_written += 1;
         if without_memory && !over {
             self.end_without_memory(slot, emit.now);
         }

@@ -1,4 +1,4 @@
-//! Objects on the clients' own disks: how they come there and what becomes of them.
+//! Objects on the clients' local disks: how they come there and what becomes of them.
 //!
 //! A client writes only what it holds in memory. An object that is to be written keeps
 //! that memory until the client says how it went, or its time is up: it is not evicted,
@@ -13,13 +13,13 @@ use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
 
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
-use crate::object::disk::{LocalDiskSpec, OnDisk};
+use crate::object::local_disk::{LocalDiskSpec, OnLocalDisk};
 use crate::object::{Object, Queue};
 use crate::record::Location;
 use crate::shard::Shard;
-use crate::side_tables::local_disk::{Book, DiskDeletions, LocalDiskConfig, LocalDiskInfo};
+use crate::side_tables::local_disk::{Book, LocalDiskConfig, LocalDiskDeletions, LocalDiskInfo};
 use crate::side_tables::offload::Offload;
-use crate::side_tables::offload_queue::{DiskJob, OffloadError};
+use crate::side_tables::offload_queue::{OffloadError, TierJob};
 use crate::space::replica::Replica;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::request::Slices;
@@ -35,7 +35,7 @@ const TICK_JOBS: usize = 512;
 pub struct OffloadOutcome<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
-    /// The put that it came from, as [`DiskJob::generation`] said.
+    /// The put that it came from, as [`TierJob::generation`] said.
     pub generation: Generation,
     /// Whether it is on the disk now.
     pub written: bool,
@@ -49,7 +49,7 @@ pub struct OffloadOutcome<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadJob {
     /// The object.
-    pub job: DiskJob,
+    pub job: TierJob,
     /// Its slices, with their checksums.
     pub slices: Slices,
     /// Where it is in the client's own memory, until the client says how the job went. A command that
@@ -68,7 +68,7 @@ pub(crate) enum OffloadDecision {
 }
 
 impl Master {
-    /// Makes a client's own disk known. From then on the client must
+    /// Makes a client's local disk known. From then on the client must
     /// [`ping`](Self::ping) more often than the client TTL, and fetch what to write with
     /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`. Mounting it
     /// again as it is mounted changes only that. What was known of a disk that was away can be read
@@ -175,7 +175,7 @@ impl Master {
 
     /// Returns the place of a job's object in the client's memory. Ends the job when it is not there
     /// any more.
-    fn offload_job(&self, now: Time, client: ClientId, job: DiskJob) -> Option<OffloadJob> {
+    fn offload_job(&self, now: Time, client: ClientId, job: TierJob) -> Option<OffloadJob> {
         let key = self.hashed(job.key.as_ref());
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
@@ -240,7 +240,7 @@ impl Master {
         }
         let len = book.offloads.written(now, client, outcome.generation)?.len;
         let place = Extent::new(outcome.address, len)
-            .map(|extent| OnDisk::new(disk, extent, shard.tenant(slot)));
+            .map(|extent| OnLocalDisk::new(disk, extent, shard.tenant(slot)));
         drop(book);
         let Some(place) = place else {
             shard.not_written(slot, false, emit);
@@ -252,7 +252,7 @@ impl Master {
     }
 
     /// Hands a client the objects to delete from its disk, at most `max`, each once.
-    pub fn disk_deletions(&self, client: ClientId, max: usize) -> DiskDeletions {
+    pub fn local_disk_deletions(&self, client: ClientId, max: usize) -> LocalDiskDeletions {
         let deletions = self.local.book.lock().take_dead(client, max);
         if deletions.report_all || deletions.remove_all || !deletions.objects.is_empty() {
             // The objects are back without their replicas if their removal is undone.
@@ -271,7 +271,7 @@ impl Master {
         wipes
     }
 
-    /// The clients' own disks.
+    /// The clients' local disks.
     #[must_use]
     pub fn local_disks(&self) -> Vec<LocalDiskInfo> {
         self.local.book.lock().infos()
@@ -307,7 +307,7 @@ impl Master {
     }
 
     /// A client with a disk is silent, or has left.
-    pub(crate) fn disk_client_gone(&self, now: Time, client: ClientId) {
+    pub(crate) fn local_disk_client_gone(&self, now: Time, client: ClientId) {
         if let Some(config) = self.local.config {
             self.suspend_local_disk(now, client, now + config.return_timeout);
         }
@@ -352,9 +352,9 @@ impl Master {
 
     /// Tells the objects of these jobs that they are not written. Takes no lock before
     /// those of their shards.
-    fn stop_offloads(&self, now: Time, jobs: Vec<DiskJob>) {
+    fn stop_offloads(&self, now: Time, jobs: Vec<TierJob>) {
         let emit = self.emit(now);
-        let stop = |job: DiskJob| {
+        let stop = |job: TierJob| {
             let key = self.hashed(job.key.as_ref());
             let mut shard = self.shard_of(key);
             if let Some(slot) = shard.find_of_put(key, job.generation, emit) {

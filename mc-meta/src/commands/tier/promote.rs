@@ -6,9 +6,9 @@ use crate::commands::reply::ReplicaList;
 use crate::effect::emit::{Emit, unseen};
 use crate::master::Master;
 use crate::shard::Shard;
-use crate::side_tables::offload_queue::DiskJob;
+use crate::side_tables::offload_queue::TierJob;
 use crate::side_tables::promotion::{Promotion, PromotionGrant, PromotionStartError, TICK_JOBS};
-use crate::side_tables::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
+use crate::side_tables::promotion_queue::{EndedPromotion, PromotionError, TierHit};
 use crate::space::replica::{Replica, Replicas};
 use crate::vocabulary::request::{LateWrites, ReplicateConfig, TransferHandle};
 use crate::vocabulary::slot::ObjectSlot;
@@ -18,7 +18,7 @@ const CONTRIBUTORS: usize = 16;
 
 impl Master {
     /// Counts a read of an object that has nothing in memory.
-    pub(crate) fn count_disk_hit(
+    pub(crate) fn count_tier_hit(
         &self,
         now: Time,
         shard: &Shard,
@@ -37,12 +37,12 @@ impl Master {
         // Another client has no disk, and may have no files, or be an older one, which never asks.
         let Some(owner) = local.or_else(|| book.promoter(&contributors, now)) else { return };
         let (generation, len) = (list.generation, list.slices.total_len());
-        let hit = DiskHit { owner, key, hash, generation, len };
+        let hit = TierHit { owner, key, hash, generation, len };
         book.promotions.hit(now, &hit, room);
     }
 
     /// Hands a client the next objects to bring back from a disk into memory.
-    pub fn promotion_heartbeat(&self, now: Time, client: ClientId) -> Vec<DiskJob> {
+    pub fn promotion_heartbeat(&self, now: Time, client: ClientId) -> Vec<TierJob> {
         self.local.book.lock().promotions.drain(now, client)
     }
 

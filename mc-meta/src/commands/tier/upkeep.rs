@@ -1,6 +1,6 @@
 //! Work for the shared tier that clients are handed.
 
-use mc_types::{ClientId, DiskId, Time};
+use mc_types::{ClientId, LocalDiskId, Time};
 
 use crate::master::Master;
 use crate::side_tables::files::{FileJobs, FileSystemState};
@@ -8,7 +8,7 @@ use crate::side_tables::files::{FileJobs, FileSystemState};
 impl Master {
     /// The id of the file system that the files are on, as far as clients have reported it.
     #[must_use]
-    pub fn storage_id(&self) -> Option<DiskId> {
+    pub fn storage_id(&self) -> Option<LocalDiskId> {
         self.files.storage()
     }
 
@@ -23,7 +23,7 @@ impl Master {
         state: FileSystemState,
         max: usize,
     ) -> FileJobs {
-        if self.config.disk.is_none() {
+        if self.config.shared_tier.is_none() {
             return FileJobs::default();
         }
         let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());

@@ -13,8 +13,8 @@ fn key(number: u64) -> ObjectKey {
     ObjectKey::new(format!("k{number}")).unwrap()
 }
 
-fn job(number: u64) -> DiskJob {
-    DiskJob { key: key(number), generation: Generation::new(number), len: number }
+fn job(number: u64) -> TierJob {
+    TierJob { key: key(number), generation: Generation::new(number), len: number }
 }
 
 fn book(queue_limit: usize) -> Offloads {
@@ -147,7 +147,7 @@ fn a_client_that_says_nothing_is_given_nothing_and_not_waited_for() {
     assert_eq!(promised(&book, 1500), (false, 7), "a put waits no longer");
     assert!(!book.promises_soon(at(1000), 8));
     assert_eq!(book.late(at(1499), 7, 9), []);
-    let first = DiskJob { len: 7, ..job(1) };
+    let first = TierJob { len: 7, ..job(1) };
     assert_eq!(book.late(at(1500), 7, 9), [first]);
     assert_eq!(promised(&book, 4000), (false, 0));
     let later = |book: &mut Offloads, number, now| {
@@ -285,7 +285,7 @@ impl Model {
         }
     }
 
-    fn drain(&mut self, client: ClientId, max: usize) -> Result<Vec<DiskJob>, OffloadError> {
+    fn drain(&mut self, client: ClientId, max: usize) -> Result<Vec<TierJob>, OffloadError> {
         self.has(client)?;
         self.heard(client);
         let mut jobs = Vec::new();
@@ -300,7 +300,7 @@ impl Model {
         Ok(jobs)
     }
 
-    fn end(&mut self, client: ClientId, number: u64) -> Result<DiskJob, OffloadError> {
+    fn end(&mut self, client: ClientId, number: u64) -> Result<TierJob, OffloadError> {
         self.has(client)?;
         let ended =
             self.remove(|entry| entry.client == client && entry.number == number && entry.fetched);
@@ -308,7 +308,7 @@ impl Model {
         ended.first().map(|entry| job(entry.number)).ok_or(OffloadError::NotPending)
     }
 
-    fn expire(&mut self, limit: usize) -> Vec<(ClientId, DiskJob)> {
+    fn expire(&mut self, limit: usize) -> Vec<(ClientId, TierJob)> {
         let mut due: Vec<Entry> = self.entries.clone();
         due.retain(|entry| entry.due.0 <= self.now);
         due.sort_by_key(|entry| entry.due);
@@ -319,12 +319,12 @@ impl Model {
 }
 
 /// In an order in which lists can be compared whose order does not matter.
-fn sorted(mut jobs: Vec<DiskJob>) -> Vec<DiskJob> {
+fn sorted(mut jobs: Vec<TierJob>) -> Vec<TierJob> {
     jobs.sort_by_key(|job| job.generation);
     jobs
 }
 
-fn jobs(entries: &[Entry]) -> Vec<DiskJob> {
+fn jobs(entries: &[Entry]) -> Vec<TierJob> {
     entries.iter().map(|entry| job(entry.number)).collect()
 }
 
@@ -392,7 +392,7 @@ fn check(book: &Offloads, model: &Model) {
         let usage = model.disks.get(&client).map(|enabled| {
             let of_client = model.entries.iter().filter(|entry| entry.client == client);
             let (writing, queued): (Vec<_>, Vec<_>) = of_client.partition(|entry| entry.fetched);
-            DiskUsage {
+            LocalDiskUsage {
                 enabled: *enabled,
                 used: 0,
                 capacity: 0,

@@ -10,9 +10,9 @@ fn at(millis: u64) -> Time {
     Time::from_millis(millis)
 }
 
-fn job(number: u64) -> DiskJob {
+fn job(number: u64) -> TierJob {
     let key = ObjectKey::new(format!("k{number}")).unwrap();
-    DiskJob { key, generation: Generation::new(number), len: number }
+    TierJob { key, generation: Generation::new(number), len: number }
 }
 
 fn limits(admission_threshold: u8, limit: usize) -> PromotionConfig {
@@ -30,8 +30,8 @@ fn book(admission_threshold: u8, limit: usize) -> Promotions {
 }
 
 fn hit(book: &mut Promotions, now: u64, owner: ClientId, number: u64, room: bool) -> Admission {
-    let DiskJob { key, generation, len } = job(number);
-    let hit = DiskHit { owner, key: key.as_ref(), hash: number, generation, len };
+    let TierJob { key, generation, len } = job(number);
+    let hit = TierHit { owner, key: key.as_ref(), hash: number, generation, len };
     book.hit(at(now), &hit, room)
 }
 
@@ -384,7 +384,7 @@ impl Model {
         due
     }
 
-    fn drain(&mut self, owner: ClientId) -> Vec<DiskJob> {
+    fn drain(&mut self, owner: ClientId) -> Vec<TierJob> {
         let mut jobs = Vec::new();
         for place in 0..self.entries.len() {
             let entry = self.entries[place];
@@ -413,7 +413,7 @@ impl Model {
         client: ClientId,
         number: u64,
         right: bool,
-    ) -> Result<DiskJob, PromotionError> {
+    ) -> Result<TierJob, PromotionError> {
         let place = self.task(client, number)?;
         match self.entries[place].step {
             Step::PendingPut => Err(PromotionError::AlreadyBegun),
@@ -427,7 +427,7 @@ impl Model {
         }
     }
 
-    fn finish(&mut self, client: ClientId, number: u64) -> Result<DiskJob, PromotionError> {
+    fn finish(&mut self, client: ClientId, number: u64) -> Result<TierJob, PromotionError> {
         let place = self.task(client, number)?;
         if self.entries[place].step != Step::PendingPut {
             return Err(PromotionError::NoTask);

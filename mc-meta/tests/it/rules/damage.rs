@@ -1,7 +1,8 @@
 //! Replicas that readers report as damaged.
 
 use mc_meta::{
-    DamageReport, DiskConfig, KeyEventKind, ReplicaCheck, ReplicaPlace, ReportOutcome, Verdict,
+    DamageReport, KeyEventKind, ReplicaCheck, ReplicaPlace, ReportOutcome, SharedTierConfig,
+    Verdict,
 };
 use mc_types::{Checksum, Extent};
 
@@ -194,17 +195,17 @@ fn where_the_owner_does_not_answer_a_second_source_counts() {
 fn a_damaged_file_goes_when_two_sources_say_so() {
     let removals = Recorder::default();
     let mut config = settings();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let master = master_with(config, &[100]).with_sink(removals.clone());
     let grant = put_summed(&master, at(0), "a", &ReplicateConfig::default());
     let generation = grant.handle.generation;
-    master.disk_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
+    master.file_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     let file = ReplicaPlace::File;
     assert_eq!(report(&master, at(0), READER, "a", generation, file), ReportOutcome::Noted);
     assert!(master.checks_for(at(0), NODE).is_empty(), "no client has it");
     assert_eq!(report(&master, at(0), OTHER, "a", generation, file), ReportOutcome::Confirmed);
     let list = master.get_replica_list(at(0), key("a")).unwrap();
-    assert_eq!((list.placements.len(), list.disk), (1, None));
+    assert_eq!((list.placements.len(), list.file), (1, None));
     report(&master, at(0), READER, "a", generation, place_of(&grant, 0));
     master.checked(at(0), NODE, asked(&master, at(0)).id, Verdict::Damaged);
     assert_eq!(removals.removals(Removal::Damaged), ["a"]);

@@ -1,6 +1,6 @@
 //! Objects that go some time after they were first read.
 
-use mc_meta::{DiskConfig, GetError, ListCursor, Pattern};
+use mc_meta::{GetError, ListCursor, Pattern, SharedTierConfig};
 
 use super::*;
 
@@ -201,11 +201,11 @@ fn a_clock_at_the_end_of_time_breaks_nothing() {
 #[test]
 fn a_file_goes_with_the_rest_and_is_read_like_it() {
     let mut config = once(1000);
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let removals = Recorder::default();
     let master = master_with(config, &[100]).with_sink(removals.clone());
     let grant = start(&master, at(0), "a", 60).unwrap();
-    master.disk_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
+    master.file_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     // Its memory is still being written, so nothing of it goes for being read.
     get(&master, at(0), "a").unwrap();
     master.tick(secs(10));

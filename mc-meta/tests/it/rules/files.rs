@@ -1,7 +1,7 @@
 //! Files on the shared tier that belong to no object any more, and objects that are found there.
 
-use mc_meta::{DiskConfig, FileJobs, FileSystemState, FoundError, FoundOnDisk, Master};
-use mc_types::{DiskId, Generation};
+use mc_meta::{FileJobs, FileSystemState, FoundError, FoundInTier, Master, SharedTierConfig};
+use mc_types::{Generation, LocalDiskId};
 
 use super::*;
 
@@ -10,14 +10,15 @@ const MINUTE: u64 = 60_000;
 
 fn with_files(capacity: Option<u64>) -> MasterConfig {
     let mut config = settings();
-    config.disk = Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
+    config.shared_tier =
+        Some(capacity.map_or_else(SharedTierConfig::default, SharedTierConfig::with_capacity));
     config
 }
 
 /// Puts an object with its file.
 fn put_with_file(master: &Master, name: &str, len: u64) -> Generation {
     let grant = put(master, at(0), name, len).unwrap();
-    master.disk_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
+    master.file_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
     grant.handle.generation
 }
 
@@ -34,12 +35,12 @@ fn names(jobs: &FileJobs) -> Vec<&str> {
 }
 
 fn report(master: &Master, name: &str, put: Generation, len: u64) -> Result<(), FoundError> {
-    let found = FoundOnDisk { key: key(name), generation: put, slices: one_slice(len), address: 0 };
+    let found = FoundInTier { key: key(name), generation: put, slices: one_slice(len), address: 0 };
     master.report_files(at(0), NODE, &[found]).remove(0)
 }
 
 fn is_in_file(master: &Master, name: &str) -> bool {
-    master.get_replica_list(at(0), key(name)).is_ok_and(|list| list.disk.is_some())
+    master.get_replica_list(at(0), key(name)).is_ok_and(|list| list.file.is_some())
 }
 
 #[test]
@@ -109,7 +110,8 @@ fn the_oldest_files_go_above_the_watermark_or_on_a_full_file_system() {
     put_with_file(&master, "b", 40);
     assert!(ask(&master, 0, NODE).evict && !ask(&master, 0, OTHER).evict);
     let item = (key("a"), None);
-    let evicted = master.batch_evict_disk_replica(at(0), NODE, &[item], mc_meta::ReplicaKind::Disk);
+    let evicted =
+        master.batch_evict_from_tier(at(0), NODE, &[item], mc_meta::ReplicaKind::SharedFile);
     assert_eq!(evicted, [Ok(())]);
     assert!(!ask(&master, 0, NODE).evict);
     assert!(names(&ask(&master, 0, NODE)).is_empty(), "its client has deleted it");
@@ -190,26 +192,26 @@ fn files_to_delete_are_kept_by_a_client_that_goes_on_with_them() {
 #[test]
 fn clients_on_another_file_system_are_told_so_and_handed_nothing() {
     let master = master_with(with_files(None), &[100]);
-    let on = |id| FileSystemState::default().on(Some(DiskId::from_u128(id)));
+    let on = |id| FileSystemState::default().on(Some(LocalDiskId::from_u128(id)));
     assert_eq!(master.storage_id(), None);
     put_with_file(&master, "a", 10);
     master.remove(at(0), key("a"), true).unwrap();
     // This one has marked its own just now.
     let jobs = master.file_jobs(at(0), OTHER, on(9).full(true), 0);
-    assert_eq!((jobs.compare, jobs.storage), (true, Some(DiskId::from_u128(9))));
+    assert_eq!((jobs.compare, jobs.storage), (true, Some(LocalDiskId::from_u128(9))));
     let jobs = master.file_jobs(at(1000), NODE, on(7), 9);
-    assert_eq!(jobs.storage, Some(DiskId::from_u128(7)), "the older one");
+    assert_eq!(jobs.storage, Some(LocalDiskId::from_u128(7)), "the older one");
     assert_eq!(names(&jobs), ["a"]);
     let jobs = master.file_jobs(at(2000), OTHER, on(9).full(true).compared(true), 9);
     assert_eq!((jobs.compare, jobs.evict, jobs.storage), (false, false, master.storage_id()));
     // Many do not follow one, which may have an old marker of its own.
     let third = ClientId::from_u128(300);
     let jobs = master.file_jobs(at(3000), third, on(9), 9);
-    assert_eq!(jobs.storage, Some(DiskId::from_u128(9)));
+    assert_eq!(jobs.storage, Some(LocalDiskId::from_u128(9)));
     assert_eq!(master.file_jobs(at(3000), NODE, on(7), 9).storage, jobs.storage);
     // Of those that are gone nothing is heard.
     let jobs = master.file_jobs(at(2000 + MINUTE), NODE, on(7), 9);
-    assert_eq!(jobs.storage, Some(DiskId::from_u128(7)), "one of each");
+    assert_eq!(jobs.storage, Some(LocalDiskId::from_u128(7)), "one of each");
     // Clients that know no ids are as they were.
     assert!(ask(&master, 3 * MINUTE, OTHER).compare);
 }
@@ -246,7 +248,7 @@ fn files_that_a_whole_comparison_has_not_found_are_gone() {
     assert!(is_in_file(&master, "later"), "it was written since the comparison began");
     assert!(!is_in_file(&master, "memory only"), "it was not reported");
     assert!(master.exist(at(0), key("memory only")));
-    assert_eq!(master.report().totals.disk_used, 110);
+    assert_eq!(master.report().totals.files_used, 110);
 
     // An object that has nothing else goes with its file.
     assert!(ask(&master, 244 * MINUTE, NODE).compare);
@@ -303,7 +305,7 @@ fn files_of_known_objects_stay_and_those_of_removed_ones_go() {
     let grant = put(&master, at(0), "late", 10).unwrap();
     assert_eq!(report(&master, "late", grant.handle.generation, 10), Ok(()));
     assert!(!is_in_file(&master, "late"), "its writer says when it is written");
-    master.disk_put_revoke(at(0), WRITER, key("late"), grant.handle).unwrap();
+    master.file_put_revoke(at(0), WRITER, key("late"), grant.handle).unwrap();
     assert_eq!(report(&master, "late", grant.handle.generation, 10), Ok(()));
     assert!(is_in_file(&master, "late"));
 
@@ -335,7 +337,7 @@ fn files_of_another_master_are_objects_here() {
     );
     assert_eq!(report(&master, "b", theirs, 60), Ok(()), "above the quota; it is evicted");
     assert!(is_in_file(&master, "a") && is_in_file(&master, "b"));
-    assert_eq!(master.report().totals.disk_used, 120);
+    assert_eq!(master.report().totals.files_used, 120);
     assert!(ask(&master, 0, NODE).evict);
     let without = self::master(&[1000]);
     assert_eq!(report(&without, "a", theirs, 60), Err(FoundError::NoSharedTier));

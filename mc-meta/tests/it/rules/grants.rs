@@ -110,14 +110,14 @@ fn what_everybody_can_see_of_a_put_does_not_end_it() {
 #[test]
 fn a_stranger_makes_no_unwritten_file_readable() {
     let mut config = settings();
-    config.disk = Some(mc_meta::DiskConfig::default());
+    config.shared_tier = Some(mc_meta::SharedTierConfig::default());
     let master = master_with(config, &[100]);
     let put = put(&master, at(0), "a", 60).unwrap().handle;
     let refused = Err(PutFinishError::IllegalClient);
-    assert_eq!(master.disk_put_end(at(1), WRITER, key("a"), guessed(put)), refused);
-    assert_eq!(master.disk_put_revoke(at(1), WRITER, key("a"), guessed(put)), refused);
-    assert!(master.get_replica_list(at(1), key("a")).unwrap().disk.is_none());
-    master.disk_put_end(at(1), WRITER, key("a"), put).unwrap();
+    assert_eq!(master.file_put_end(at(1), WRITER, key("a"), guessed(put)), refused);
+    assert_eq!(master.file_put_revoke(at(1), WRITER, key("a"), guessed(put)), refused);
+    assert!(master.get_replica_list(at(1), key("a")).unwrap().file.is_none());
+    master.file_put_end(at(1), WRITER, key("a"), put).unwrap();
 }
 
 #[test]

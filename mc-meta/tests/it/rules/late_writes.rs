@@ -123,7 +123,7 @@ fn copies_and_moves_that_may_still_be_written_keep_their_targets() {
 #[test]
 fn the_memory_of_a_put_with_a_file_is_kept_as_well() {
     let mut config = settings();
-    config.disk = Some(mc_meta::DiskConfig::default());
+    config.shared_tier = Some(mc_meta::SharedTierConfig::default());
     let master = master_with(config, &[100]);
     let put = start(&master, at(0), "a", 60).unwrap().handle;
     let revoke = |late| master.memory_put_revoke(at(0), WRITER, key("a"), put, late);
@@ -131,10 +131,10 @@ fn the_memory_of_a_put_with_a_file_is_kept_as_well() {
     assert_eq!((used(&master), master.report().totals.objects), (60, 1));
     revoke(IMPOSSIBLE).unwrap();
     assert_eq!((used(&master), master.report().totals.objects), (0, 1));
-    master.disk_put_end(at(1), WRITER, key("a"), put).unwrap();
+    master.file_put_end(at(1), WRITER, key("a"), put).unwrap();
     // One whose file is written already stays, without its memory.
     let put = start(&master, at(2), "b", 60).unwrap().handle;
-    master.disk_put_end(at(2), WRITER, key("b"), put).unwrap();
+    master.file_put_end(at(2), WRITER, key("b"), put).unwrap();
     master.put_revoke(at(2), WRITER, key("b"), put, POSSIBLE).unwrap();
     assert!(has(&master, "b"));
     assert_eq!(used(&master), 60);

@@ -4,7 +4,6 @@ mod batches;
 mod clearing;
 mod clients;
 mod damage;
-mod disk;
 mod drains;
 mod eviction;
 mod expiring;
@@ -26,6 +25,7 @@ mod receipts;
 mod recovery;
 mod renewals;
 mod room;
+mod shared_files;
 mod slabs;
 mod strategies;
 mod suspicion;
@@ -196,7 +196,7 @@ fn put(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, Put
 fn has(master: &Master, name: &str) -> bool {
     master.describe(at(0), key(name)).is_ok_and(|object| {
         object.replicas.iter().any(|replica| replica.buffer == BufferStatus::Complete)
-            || object.disk == Some(ReplicaStatus::Complete)
+            || object.file == Some(ReplicaStatus::Complete)
             || !object.local_disks.is_empty()
     })
 }

@@ -1,11 +1,11 @@
-//! The clients' own disks: what goes there, and what becomes of it.
+//! The clients' local disks: what goes there, and what becomes of it.
 
 use mc_meta::{
-    ClientStatus, DiskEvictError, DiskJob, FoundError, FoundOnDisk, GetError, LocalDiskConfig,
-    LocalDiskError, LocalDiskSpec, Master, OffloadError, OffloadOutcome, PutStartError,
-    RemoveError, ReplicaKind, TransferError,
+    ClientStatus, FoundError, FoundInTier, GetError, LocalDiskConfig, LocalDiskError,
+    LocalDiskSpec, Master, OffloadError, OffloadOutcome, PutStartError, RemoveError, ReplicaKind,
+    TierEvictError, TierJob, TransferError,
 };
-use mc_types::{DiskId, Endpoint, ErrorCode, Generation, RemoteKey, SegmentId, Time};
+use mc_types::{Endpoint, ErrorCode, Generation, LocalDiskId, RemoteKey, SegmentId, Time};
 
 use super::*;
 
@@ -18,7 +18,7 @@ pub(crate) fn endpoint(client: ClientId) -> Endpoint {
 /// The disk that a client mounts first.
 pub(crate) fn disk(client: ClientId) -> LocalDiskSpec {
     LocalDiskSpec {
-        id: DiskId::from_u128(client.as_u128()),
+        id: LocalDiskId::from_u128(client.as_u128()),
         endpoint: endpoint(client),
         remote_key: RemoteKey::from_bytes([9; 16]),
         ticket_key: None,
@@ -41,12 +41,12 @@ pub(crate) fn with_disk(config: MasterConfig, size: u64) -> Master {
     master
 }
 
-pub(crate) fn fetch(master: &Master, now: Time) -> Vec<DiskJob> {
+pub(crate) fn fetch(master: &Master, now: Time) -> Vec<TierJob> {
     let jobs = master.offload_heartbeat(now, NODE, true, usize::MAX).unwrap();
     jobs.into_iter().map(|job| job.job).collect()
 }
 
-pub(crate) fn names(jobs: &[DiskJob]) -> Vec<&str> {
+pub(crate) fn names(jobs: &[TierJob]) -> Vec<&str> {
     jobs.iter().map(|job| job.key.as_str()).collect()
 }
 
@@ -84,7 +84,7 @@ fn a_disk_has_no_more_objects_than_it_may() {
 pub(crate) fn notify(
     master: &Master,
     now: Time,
-    jobs: &[DiskJob],
+    jobs: &[TierJob],
     written: bool,
 ) -> Vec<Result<(), OffloadError>> {
     notify_as(master, now, NODE, jobs, written)
@@ -94,10 +94,10 @@ fn notify_as(
     master: &Master,
     now: Time,
     client: ClientId,
-    jobs: &[DiskJob],
+    jobs: &[TierJob],
     written: bool,
 ) -> Vec<Result<(), OffloadError>> {
-    let outcome = |job: &'_ DiskJob| (job.key.clone(), job.generation);
+    let outcome = |job: &'_ TierJob| (job.key.clone(), job.generation);
     let jobs: Vec<_> = jobs.iter().map(outcome).collect();
     let outcomes: Vec<_> = jobs
         .iter()
@@ -126,7 +126,7 @@ fn found(
     len: u64,
 ) -> Result<(), FoundError> {
     let found =
-        FoundOnDisk { key: key(name), generation: put, slices: one_slice(len), address: 8192 };
+        FoundInTier { key: key(name), generation: put, slices: one_slice(len), address: 8192 };
     master.report_local_disk(at(0), client, &[found]).remove(0)
 }
 
@@ -160,7 +160,7 @@ fn an_object_is_written_when_its_put_ends() {
     end(&master, at(0), "a", grant.handle.generation).unwrap();
     let jobs = fetch(&master, at(0));
     let key = key("a").to_owned();
-    assert_eq!(jobs, [DiskJob { key, generation: grant.handle.generation, len: 10 }]);
+    assert_eq!(jobs, [TierJob { key, generation: grant.handle.generation, len: 10 }]);
     assert!(fetch(&master, at(0)).is_empty(), "handed out once");
     assert_eq!(read(&master, at(0), "a"), Ok((true, 0)));
     assert_eq!(notify(&master, at(0), &jobs, true), [Ok(())]);
@@ -179,7 +179,7 @@ fn a_heartbeat_hands_out_no_more_than_it_asks_for_and_oldest_first() {
     for name in ["a", "b", "c"] {
         put(&master, at(0), name, 10).unwrap();
     }
-    let some = |max| -> Vec<DiskJob> {
+    let some = |max| -> Vec<TierJob> {
         let jobs = master.offload_heartbeat(at(0), NODE, true, max).unwrap();
         jobs.into_iter().map(|job| job.job).collect()
     };
@@ -197,17 +197,17 @@ fn what_is_on_its_way_to_a_disk_is_not_evicted() {
     notify(&master, at(1), &jobs, true)[0].unwrap();
     put(&master, secs(10), "b", 1).unwrap();
     assert_eq!(read(&master, secs(10), "a"), Ok((false, 1)));
-    assert_eq!(master.report().totals.disk_only_objects, 1);
+    assert_eq!(master.report().totals.tier_only_objects, 1);
 }
 
 #[test]
 fn what_is_not_written_stays_in_memory_and_can_be_evicted() {
     for give_up in [
-        |master: &Master, jobs: &[DiskJob]| {
+        |master: &Master, jobs: &[TierJob]| {
             assert_eq!(notify(master, at(1), jobs, false), [Ok(())]);
         },
-        |master: &Master, _: &[DiskJob]| while master.tick(secs(601)) {},
-        |master: &Master, _: &[DiskJob]| master.unmount_local_disk(at(1), NODE, false).unwrap(),
+        |master: &Master, _: &[TierJob]| while master.tick(secs(601)) {},
+        |master: &Master, _: &[TierJob]| master.unmount_local_disk(at(1), NODE, false).unwrap(),
     ] {
         let master = with_disk(with_disks(false), 1000);
         put(&master, at(0), "a", 900).unwrap();
@@ -311,7 +311,7 @@ fn above_the_watermark_a_tick_has_written_what_it_would_evict() {
     let jobs = fetch(&master, secs(3));
     assert_eq!(names(&jobs), ["0", "1", "2", "3", "4", "5"]);
     notify(&master, secs(3), &jobs, true);
-    assert_eq!((master.report().totals.used, master.report().totals.disk_only_objects), (40, 6));
+    assert_eq!((master.report().totals.used, master.report().totals.tier_only_objects), (40, 6));
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn a_ping_says_when_there_is_work_for_a_disk() {
     assert!(!has_work(4));
     master.remove(at(5), key("a"), true).unwrap();
     assert!(has_work(5) && has_work(6));
-    assert_eq!(master.disk_deletions(NODE, 9).objects.len(), 1);
+    assert_eq!(master.local_disk_deletions(NODE, 9).objects.len(), 1);
     assert!(!has_work(7));
     // Where there are puts there will be work soon.
     start(&master, at(8), "b", 10).unwrap();
@@ -384,7 +384,7 @@ fn a_ping_says_when_there_is_work_for_a_disk() {
 }
 
 /// Two clients with disks, of which this one has fetched what to write and says nothing more.
-fn with_a_hung_disk() -> (Master, Vec<DiskJob>) {
+fn with_a_hung_disk() -> (Master, Vec<TierJob>) {
     let master = with_disk(with_disks(true), 100);
     master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
     master.mount_local_disk(at(0), OTHER, disk(OTHER), true).unwrap();
@@ -767,7 +767,7 @@ fn a_disk_at_another_endpoint_is_read_when_its_content_is_reported() {
     assert_eq!(read(&master, at(0), "a"), Ok((true, 1)));
     assert_eq!(used(&master), 30);
     // Another disk instead.
-    let other = LocalDiskSpec { id: DiskId::from_u128(7), ..disk(NODE) };
+    let other = LocalDiskSpec { id: LocalDiskId::from_u128(7), ..disk(NODE) };
     master.mount_local_disk(at(0), NODE, other, true).unwrap();
     assert_eq!((read(&master, at(0), "a"), used(&master)), (Ok((true, 0)), 0));
     assert_eq!(found(&master, NODE, "a", put, 30), Ok(()));
@@ -786,9 +786,9 @@ fn what_leaves_a_disk_gives_its_room_back() {
     master.remove(at(0), key("removed"), false).unwrap();
     assert_eq!(used(&master), 30);
     let evict = |client| {
-        master.evict_disk_replica(at(0), client, key("evicted"), None, ReplicaKind::LocalDisk)
+        master.evict_from_tier(at(0), client, key("evicted"), None, ReplicaKind::LocalDisk)
     };
-    assert_eq!(evict(OTHER), Err(DiskEvictError::NoReplica));
+    assert_eq!(evict(OTHER), Err(TierEvictError::NoReplica));
     assert_eq!(evict(NODE), Ok(()));
     assert_eq!((used(&master), read(&master, at(0), "evicted")), (0, Ok((true, 0))));
 }

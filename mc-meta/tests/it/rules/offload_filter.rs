@@ -1,4 +1,4 @@
-//! The objects that are written to the clients' own disks.
+//! The objects that are written to the clients' local disks.
 
 use mc_meta::{GetError, OffloadFilter};
 

@@ -1,8 +1,8 @@
 //! Objects that come back from disks into memory.
 
 use mc_meta::{
-    Beat, DiskConfig, DiskJob, Effect, EffectSink, Master, PromotionConfig, PromotionError,
-    PromotionGrant, PromotionStartError, Record,
+    Beat, Effect, EffectSink, Master, PromotionConfig, PromotionError, PromotionGrant,
+    PromotionStartError, Record, SharedTierConfig, TierJob,
 };
 use mc_types::{Generation, SegmentId, Sequence, Time};
 
@@ -32,7 +32,7 @@ pub(crate) fn with_one_on_disk(config: MasterConfig) -> (Master, Generation) {
     (master, generation)
 }
 
-fn fetch(master: &Master, now: Time) -> Vec<DiskJob> {
+fn fetch(master: &Master, now: Time) -> Vec<TierJob> {
     master.promotion_heartbeat(now, NODE)
 }
 
@@ -76,7 +76,7 @@ fn an_object_read_often_enough_comes_back_and_is_evicted_again() {
     ended(&master, at(4), generation).unwrap();
     let list = master.get_replica_list(at(4), key("a")).unwrap();
     assert_eq!((list.placements[0].extent, list.generation), (space.extent, generation));
-    assert_eq!(master.report().totals.disk_only_objects, 0);
+    assert_eq!(master.report().totals.tier_only_objects, 0);
     assert_eq!(ended(&master, at(4), generation), Err(PromotionError::NoTask));
     // It is a victim like any other.
     put(&master, secs(10), "d", 100).unwrap();
@@ -234,12 +234,12 @@ fn space_that_went_with_its_segment_is_of_no_use() {
 #[test]
 fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
     let mut config = settings();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     config.promotion = Some(PromotionConfig::default());
     let master = master_with(config, &[100]);
     for name in ["a", "b"] {
         let grant = put(&master, at(0), name, 60).unwrap();
-        master.disk_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
+        master.file_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
     }
     master.remove(at(0), key("b"), true).unwrap();
     (0..2).for_each(|_| assert!(read(&master, at(1), "a").is_ok()));
@@ -256,7 +256,7 @@ fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
     begin(&master, at(1), jobs[0].generation, 60).unwrap();
     ended(&master, at(1), jobs[0].generation).unwrap();
     let list = master.get_replica_list(at(1), key("a")).unwrap();
-    assert_eq!((list.placements.len(), list.disk.is_some()), (1, true));
+    assert_eq!((list.placements.len(), list.file.is_some()), (1, true));
 }
 
 /// Keeps what is reserved for objects.
@@ -276,7 +276,7 @@ impl EffectSink for Reserved {
 #[test]
 fn a_journal_knows_of_the_space_that_is_written_to() {
     let mut config = promoting();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let told = Reserved::default();
     let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();

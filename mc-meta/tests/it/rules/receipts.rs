@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::thread;
 
-use mc_meta::{DiskConfig, FileSystemState, ListCursor, Pattern, RangeRead};
+use mc_meta::{FileSystemState, ListCursor, Pattern, RangeRead, SharedTierConfig};
 
 use super::recovery::rebuild_with;
 use super::*;
@@ -255,11 +255,11 @@ fn a_command_without_keys_waits_for_no_object() {
 #[test]
 fn files_are_handed_out_for_deletion_with_the_number_of_the_removal() {
     let mut config = settings();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let (master, _journal) = journaled(config);
     master.mount_segment(at(0), NODE, segment(1, 4096)).unwrap();
     let grant = put(&master, at(0), "a", 10).unwrap();
-    master.disk_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
+    master.file_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     let jobs = |m: &Master| m.file_jobs(at(1), NODE, FileSystemState::default(), 10).delete.len();
     assert_eq!(seen(&master, jobs), None);
     let removed = master.receipt(|m| m.remove(at(1), key("a"), true).unwrap());

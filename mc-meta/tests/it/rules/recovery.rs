@@ -145,7 +145,7 @@ fn state(master: &Master, now: Time) -> State {
                 if object.replicas.is_empty() {
                     // An object that lost its memory is noticed at the next look.
                     object.group = None;
-                    object.complete |= object.disk == Some(ReplicaStatus::Complete);
+                    object.complete |= object.file == Some(ReplicaStatus::Complete);
                 }
                 state.objects.push(object);
             }
@@ -718,27 +718,27 @@ fn pins_are_kept() {
 #[test]
 fn files_outlast_a_restart() {
     let mut config = settings();
-    config.disk = Some(mc_meta::DiskConfig::with_capacity(100));
+    config.shared_tier = Some(mc_meta::SharedTierConfig::with_capacity(100));
     let former = master_with(config.clone(), &[1000]);
     let written = put(&former, at(0), "written", 40).unwrap();
-    former.disk_put_end(at(0), WRITER, key("written"), written.handle).unwrap();
+    former.file_put_end(at(0), WRITER, key("written"), written.handle).unwrap();
     let open = put(&former, at(0), "open", 50).unwrap();
     former.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
     // Less room than there is in use gives nothing up.
-    config.disk = Some(mc_meta::DiskConfig::with_capacity(95));
+    config.shared_tier = Some(mc_meta::SharedTierConfig::with_capacity(95));
     let (master, report) = rebuild_with(config.clone(), &export(&former, LATER), LATER);
     assert_eq!((report.objects, report.segments, report.lost), (2, 0, 0));
     let list = master.get_replica_list(LATER, key("written")).unwrap();
-    assert_eq!((list.placements.len(), list.disk.map(|disk| disk.len)), (0, Some(40)));
+    assert_eq!((list.placements.len(), list.file.map(|disk| disk.len)), (0, Some(40)));
     let not_yet = master.get_replica_list(LATER, key("open"));
     assert!(matches!(not_yet, Err(GetError::NotReady)));
-    master.disk_put_end(LATER, WRITER, key("open"), open.handle).unwrap();
+    master.file_put_end(LATER, WRITER, key("open"), open.handle).unwrap();
     master.get_replica_list(LATER, key("open")).unwrap();
     let due = LATER + config.put_start_release_timeout;
     while master.tick(due) {}
     assert_eq!(master.report().totals.objects, 2);
     // Without a tier there are no files.
-    config.disk = None;
+    config.shared_tier = None;
     let (master, report) = rebuild_with(config, &export(&former, LATER), LATER);
     assert_eq!((master.report().totals.objects, report.lost, report.dropped.total()), (0, 2, 0));
 }

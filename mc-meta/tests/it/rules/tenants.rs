@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use mc_meta::{
-    ConfigError, DefaultQuota, DiskConfig, ListCursor, Pattern, PolicyError, PromotionConfig,
-    PromotionStartError, QuotaError, QuotaMode, TenantId, TenantUsage, TransferError, unscoped,
+    ConfigError, DefaultQuota, ListCursor, Pattern, PolicyError, PromotionConfig,
+    PromotionStartError, QuotaError, QuotaMode, SharedTierConfig, TenantId, TenantUsage,
+    TransferError, unscoped,
 };
 use mc_types::ErrorCode;
 
@@ -552,12 +553,12 @@ fn clearing_replicas_refunds_them() {
 #[test]
 fn what_lies_on_a_disk_only_is_charged_nothing_and_still_there() {
     let mut config = with_tenants();
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     let master = master_with(config, &[1000]);
     master.set_tenant_quota(at(0), &tenant("a"), 100).unwrap();
     let stored = of("a", "k");
     put(&master, at(0), &stored, 100).unwrap();
-    master.disk_put_end(at(1), WRITER, key(&stored), newest_put(&master)).unwrap();
+    master.file_put_end(at(1), WRITER, key(&stored), newest_put(&master)).unwrap();
     put(&master, at(2), &of("a", "l"), 60).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (60, 2));
     assert!(has(&master, &stored), "its file is there");

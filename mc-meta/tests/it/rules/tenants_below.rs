@@ -1,7 +1,8 @@
 //! Quotas of tenants below memory: no put is refused for them, and nothing is counted twice.
 
 use mc_meta::{
-    DiskConfig, FoundOnDisk, GetError, PolicyError, QuotaMode, TenantId, TenantUsage, TierQuotas,
+    FoundInTier, GetError, PolicyError, QuotaMode, SharedTierConfig, TenantId, TenantUsage,
+    TierQuotas,
 };
 
 use super::offload::{disk, fetch, names, with_disks, write_all};
@@ -55,16 +56,16 @@ fn with_disk(on_evict: bool, size: u64) -> Master {
 fn files_config() -> MasterConfig {
     let mut config = settings();
     config.multi_tenant = true;
-    config.disk = Some(DiskConfig::default());
+    config.shared_tier = Some(SharedTierConfig::default());
     config
 }
 
 fn put_file(master: &Master, now: Time, name: &str, len: u64) -> bool {
     let grant = put(master, now, name, len).unwrap();
-    if grant.disk {
-        master.disk_put_end(now, WRITER, key(name), grant.handle).unwrap();
+    if grant.file {
+        master.file_put_end(now, WRITER, key(name), grant.handle).unwrap();
     }
-    grant.disk
+    grant.file
 }
 
 /// The quota of a tenant on disks counts objects that are in memory, too.
@@ -85,7 +86,7 @@ fn a_tenant_fills_no_more_of_the_disks_than_its_quota() {
     master.remove(secs(60), key(&of("a", "1")), false).unwrap();
     assert_eq!(on_disks(&master, "a"), (30, 1));
     let kind = mc_meta::ReplicaKind::LocalDisk;
-    master.evict_disk_replica(secs(60), NODE, key(&of("a", "2")), None, kind).unwrap();
+    master.evict_from_tier(secs(60), NODE, key(&of("a", "2")), None, kind).unwrap();
     assert_eq!(on_disks(&master, "a"), (0, 1));
     master.unmount_local_disk(secs(60), NODE, false).unwrap();
     while master.tick(secs(60)) {}
@@ -133,7 +134,7 @@ fn the_oldest_of_a_tenant_that_are_on_disks_alone_make_room_there() {
             _ => {
                 assert_eq!(there, ["3", "4", "5"]);
                 assert_eq!(on_disks(&master, "a"), (60, 0));
-                let deletions = master.disk_deletions(NODE, 9).objects;
+                let deletions = master.local_disk_deletions(NODE, 9).objects;
                 assert_eq!(names(&deletions), [of("a", "1"), of("a", "2")]);
             }
         }
@@ -150,11 +151,11 @@ fn beyond_the_quota_of_files_a_put_is_planned_without_one() {
     assert!(!put_file(&master, at(0), &of("a", "3"), 1));
     assert!(put_file(&master, at(0), &of("b", "1"), 300));
     assert_eq!((in_files(&master, "a"), in_files(&master, "b")), ((60, 1), (300, 0)));
-    assert_eq!((master.report().totals.disk_used, master.report().totals.disk_no_room), (360, 0));
+    assert_eq!((master.report().totals.files_used, master.report().totals.files_no_room), (360, 0));
     master.remove(at(0), key(&of("a", "1")), false).unwrap();
     assert_eq!(in_files(&master, "a"), (30, 1));
     let grant = start(&master, at(0), &of("a", "4"), 30).unwrap();
-    assert!(grant.disk);
+    assert!(grant.file);
     assert_eq!(in_files(&master, "a"), (60, 1), "a file that is to be written counts");
     let (name, late) = (of("a", "4"), LateWrites::Impossible);
     master.put_revoke(at(0), WRITER, key(&name), grant.handle, late).unwrap();
@@ -177,7 +178,7 @@ fn the_oldest_files_of_a_tenant_make_room_for_its_next() {
     let name = of("a", "5");
     let config = ReplicateConfig::default();
     let put = PutStart { key: key(&name), slice_lengths: &[30], config: &config };
-    assert!(master.upsert_start(secs(70), WRITER, &put).unwrap().disk);
+    assert!(master.upsert_start(secs(70), WRITER, &put).unwrap().file);
     assert_eq!(in_files(&master, "a"), (60, 0));
 }
 
@@ -198,7 +199,7 @@ fn what_is_found_counts_beyond_the_quota() {
     limit(&master, "a", QuotaMode::Evict, DISKS_60);
     for (name, generation) in &puts {
         let (slices, generation) = (one_slice(30), *generation);
-        let found = FoundOnDisk { key: key(name), generation, slices, address: 0 };
+        let found = FoundInTier { key: key(name), generation, slices, address: 0 };
         assert_eq!(master.report_local_disk(at(0), NODE, &[found]), [Ok(())]);
     }
     assert_eq!(on_disks(&master, "a"), (90, 0));
@@ -208,7 +209,7 @@ fn what_is_found_counts_beyond_the_quota() {
 #[test]
 fn quotas_below_memory_and_what_is_charged_outlast_a_restart() {
     let mut config = with_disks(false);
-    (config.multi_tenant, config.disk) = (true, Some(DiskConfig::default()));
+    (config.multi_tenant, config.shared_tier) = (true, Some(SharedTierConfig::default()));
     let journal = Journal::default();
     let former =
         Master::new(config.clone(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());

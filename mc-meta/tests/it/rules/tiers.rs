@@ -1,10 +1,10 @@
 //! Every kind of replica at once, in random order: whatever happens, the books agree.
 
 use mc_meta::{
-    DiskConfig, DiskJob, FoundOnDisk, LocalDiskConfig, LocalDiskSpec, Master, OffloadOutcome,
-    PromotionConfig, ReplicaKind,
+    FoundInTier, LocalDiskConfig, LocalDiskSpec, Master, OffloadOutcome, PromotionConfig,
+    ReplicaKind, SharedTierConfig, TierJob,
 };
-use mc_types::{DiskId, Generation, RemoteKey, SegmentId, Time};
+use mc_types::{Generation, LocalDiskId, RemoteKey, SegmentId, Time};
 
 use super::*;
 
@@ -23,9 +23,9 @@ struct World {
     now: Time,
     /// Puts that may be open, and whose files may be.
     puts: Vec<(String, Generation)>,
-    offloads: Vec<(ClientId, DiskJob)>,
+    offloads: Vec<(ClientId, TierJob)>,
     /// With the space that was granted, if any was.
-    promotions: Vec<(ClientId, DiskJob, Option<TransferHandle>)>,
+    promotions: Vec<(ClientId, TierJob, Option<TransferHandle>)>,
 }
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         config.client_ttl = Duration::from_secs([20, 1 << 40][random.usize(0..2)]);
         config.client_return_timeout = Duration::from_secs(random.u64(0..2) * 60);
         if random.u8(0..4) > 0 {
-            config.disk = Some(DiskConfig::with_capacity(TIER));
+            config.shared_tier = Some(SharedTierConfig::with_capacity(TIER));
         }
         let mut disks = LocalDiskConfig::default();
         (disks.on_evict, disks.force_evict) = (random.bool(), random.bool());
@@ -74,7 +74,7 @@ impl World {
         let number = node.as_u128() - 100;
         let _ = self.master.mount_segment(self.now, node, segment(number, SEGMENT));
         let spec = LocalDiskSpec {
-            id: DiskId::from_u128(node.as_u128()),
+            id: LocalDiskId::from_u128(node.as_u128()),
             endpoint: format!("tcp://10.0.0.{number}:1").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
@@ -111,8 +111,8 @@ impl World {
         let late = self.late_writes();
         let (master, now, key, put) = (&self.master, self.now, key(&name), handle(put));
         let _ = match self.random.u8(0..6) {
-            0 | 1 => master.disk_put_end(now, WRITER, key, put),
-            2 => master.disk_put_revoke(now, WRITER, key, put),
+            0 | 1 => master.file_put_end(now, WRITER, key, put),
+            2 => master.file_put_revoke(now, WRITER, key, put),
             3 => master.put_revoke(now, WRITER, key, put, late),
             4 => master.memory_put_revoke(now, WRITER, key, put, late),
             _ => end(master, now, &name, put.generation),
@@ -183,13 +183,13 @@ impl World {
                 let _ = master.unmount_segment(now, node, id);
             }
             2 => drop(master.remove_all(now, self.random.bool())),
-            3 | 4 => drop(master.evict_disk_replica(now, node, key, None, ReplicaKind::Disk)),
-            5 | 6 => drop(master.evict_disk_replica(now, node, key, None, ReplicaKind::LocalDisk)),
+            3 | 4 => drop(master.evict_from_tier(now, node, key, None, ReplicaKind::SharedFile)),
+            5 | 6 => drop(master.evict_from_tier(now, node, key, None, ReplicaKind::LocalDisk)),
             7 | 8 => {
                 let Some((name, generation)) = put else { return };
                 let key = KeyRef::new(&name).unwrap();
                 let slices = one_slice(self.random.u64(1..=SEGMENT));
-                let found = FoundOnDisk { key, generation, slices, address: 0 };
+                let found = FoundInTier { key, generation, slices, address: 0 };
                 let _ = master.report_local_disk(now, node, &[found]);
             }
             9 => drop(master.batch_replica_clear(now, WRITER, &[key], Some("segment-0"))),
@@ -224,8 +224,8 @@ impl World {
 
     fn check(&self) {
         let report = self.master.report();
-        assert!(report.totals.disk_used <= TIER, "{report:?}");
-        assert!(report.totals.disk_only_objects <= report.totals.objects, "{report:?}");
+        assert!(report.totals.files_used <= TIER, "{report:?}");
+        assert!(report.totals.tier_only_objects <= report.totals.objects, "{report:?}");
         let mut on_disks = 0;
         for number in 0..KEYS {
             let Ok(list) = self.master.describe(self.now, key(&number.to_string())) else {
@@ -254,13 +254,13 @@ impl World {
         while self.master.tick(self.now) {}
         let report = self.master.report();
         assert_eq!(
-            (report.totals.objects, report.totals.used, report.totals.disk_used),
+            (report.totals.objects, report.totals.used, report.totals.files_used),
             (0, 0, 0),
             "{report:?}"
         );
         let left = (
-            report.totals.disk_only_objects,
-            report.totals.disk_processing,
+            report.totals.tier_only_objects,
+            report.totals.files_unfinished,
             report.totals.promotions_pending,
         );
         assert_eq!(left, (0, 0, 0), "{report:?}");
@@ -269,9 +269,9 @@ impl World {
         put(&self.master, self.now, "a", 100).unwrap();
         put(&self.master, self.now, "b", 100).unwrap();
         [
-            report.totals.disk_put_ends,
-            report.totals.disk_no_room,
-            report.totals.disk_evictions,
+            report.totals.files_written,
+            report.totals.files_no_room,
+            report.totals.tier_evictions,
             report.totals.evicted_objects,
             report.totals.offload_written,
             report.totals.offload_failed,

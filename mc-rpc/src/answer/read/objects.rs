@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    DiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead, ReplicaStatus, Slice, Slices,
+    MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead, ReplicaStatus, SharedFile, Slice, Slices,
     VerifiedSpan,
 };
 use mc_ticket::{PutToken, Ticket};
@@ -117,7 +117,7 @@ fn replica_status(number: i32) -> Result<ReplicaStatus, MalformedReply> {
     known.ok_or(problem("status", "is unknown"))
 }
 
-/// `DiskReplica`: its length and its state.
+/// `SharedFile`: its length and its state.
 fn read_disk(message: &[u8]) -> Result<(u64, ReplicaStatus), MalformedReply> {
     let (mut fields, mut len, mut status) = (Fields::new(message), 0, 0);
     while let Some(field) = fields.next()? {
@@ -264,7 +264,7 @@ impl ListParts {
             slices,
             suspects: (self.suspects as usize).min(self.replicas.len()),
             replicas: self.replicas,
-            disk: self.disk.map(|(len, _)| DiskReplica { len }),
+            file: self.disk.map(|(len, _)| SharedFile { len }),
             local_disks: self
                 .local_disks
                 .into_iter()
@@ -365,13 +365,13 @@ pub(crate) fn read_replica_list(message: &[u8]) -> Answer<ReplicaList> {
 
 fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -> Answer<PutGrant> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut disk, mut time_left) = (Vec::new(), false, 0);
+    let (mut replicas, mut file, mut time_left) = (Vec::new(), false, 0);
     let (mut generation, mut token) = (0, 0);
     while let Some(field) = fields.next()? {
         match field.number {
             2 => push_replica(&mut replicas, field.bytes()?, table)?,
             3 => generation = field.u64()?,
-            4 => disk = field.bool()?,
+            4 => file = field.bool()?,
             5 => time_left = field.u64()?,
             6 => token = field.fixed64()?,
             _ => status.read(field)?,
@@ -386,7 +386,7 @@ fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -
         }
         let (generation, token) = (Generation::new(generation), PutToken::from_u64(token));
         let time_left = Duration::from_millis(time_left);
-        Ok(PutGrant { handle: PutHandle { generation, token }, replicas, disk, time_left })
+        Ok(PutGrant { handle: PutHandle { generation, token }, replicas, file, time_left })
     })
 }
 

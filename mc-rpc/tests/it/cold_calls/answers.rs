@@ -581,12 +581,12 @@ fn call_all(client: &MasterClient) {
     let _ = client.fetch_file_jobs(ME, FileSystemState::default(), 0);
     let _ = client.storage_config();
     let _ = client.report_files(ME, &[]);
-    let _ = client.batch_disk_put_end(ME, &[]);
+    let _ = client.batch_file_put_end(ME, &[]);
     let _ = client.local_disks(None, 0);
     let _ = client.poll_remove_all(ME);
     let _ = client.promotion_alloc_start(ME, &object, generation, 1, &[]);
     let _ = client.notify_promotion_failure(ME, &object, generation, None, LateWrites::Possible);
-    let _ = client.evict_disk_replica(ME, &object, None, ReplicaKind::Disk);
+    let _ = client.evict_from_tier(ME, &object, None, ReplicaKind::SharedFile);
     let _ = client.report_failures(ME, &[]);
 }
 

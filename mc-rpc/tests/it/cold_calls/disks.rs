@@ -158,7 +158,7 @@ fn the_causes_of_refusals_keep_their_numbers() {
 #[test]
 fn a_disk_moves_to_another_client() {
     let mut config = config();
-    config.disk = None;
+    config.shared_tier = None;
     let service = service_with(config);
     mount_disk(&service);
     let generation = put(&service, &TenantId::DEFAULT, "k").as_u64();

@@ -1,7 +1,7 @@
 //! Answers to callers that accept short ones.
 
-use mc_meta::{FoundOnDisk, LocalDiskSpec, Slice, Slices};
-use mc_types::DiskId;
+use mc_meta::{FoundInTier, LocalDiskSpec, Slice, Slices};
+use mc_types::LocalDiskId;
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn pages_fit_into_the_answer() {
     for i in 0..300 {
         let client = ClientId::from_u128(u128::MAX - i);
         let disk = LocalDiskSpec {
-            id: DiskId::from_bytes(client.to_bytes()),
+            id: LocalDiskId::from_bytes(client.to_bytes()),
             endpoint: served.clone(),
             remote_key: RemoteKey::from_bytes([6; 16]),
             ticket_key: None,
@@ -103,7 +103,7 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
     let mut promotion = PromotionConfig::default();
     promotion.max_per_heartbeat = 1000;
     config.promotion = Some(promotion);
-    config.disk = None;
+    config.shared_tier = None;
     let service = service_with(config);
     mount_disk(&service);
     let master = service.master();
@@ -111,7 +111,7 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
         let name = format!("k{i}");
         let slices = Slices::One(Slice { len: 300, checksum: None });
         let generation = Generation::new(FOREIGN.as_u64() + i);
-        let found = FoundOnDisk { key: key(&name), generation, slices, address: 0 };
+        let found = FoundInTier { key: key(&name), generation, slices, address: 0 };
         master.report_local_disk(NOW, ME, &[found])[0].unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();
         master.get_replica_list(NOW, key(&name)).unwrap();

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use mc_meta::{
-    DefaultQuota, DiskConfig, LocalDiskConfig, Master, MasterConfig, PromotionConfig, PutEnd,
-    PutStart, ReplicateConfig, SegmentSpec, TenantId,
+    DefaultQuota, LocalDiskConfig, Master, MasterConfig, PromotionConfig, PutEnd, PutStart,
+    ReplicateConfig, SegmentSpec, SharedTierConfig, TenantId,
 };
 use mc_rpc::{Call, Caller, Clock, MasterService, Method, Refusal, Role, Service, proto};
 use mc_types::{
@@ -52,7 +52,7 @@ impl Clock for Still {
 /// A master with all kinds of disks, and three segments of a mebibyte.
 fn config() -> MasterConfig {
     let mut config = MasterConfig::default();
-    config.disk = Some(DiskConfig::with_capacity(1 << 20));
+    config.shared_tier = Some(SharedTierConfig::with_capacity(1 << 20));
     config.local_disk = Some(LocalDiskConfig::default());
     config.promotion = Some(PromotionConfig::default());
     config

@@ -27,14 +27,14 @@ fn put_file(service: &MasterService<Still>, tenant: &TenantId, text: &str) -> Ge
     let key = service.master().scoped(tenant, key(text)).unwrap();
     let end = PutEnd::new(key.as_ref(), handle);
     service.master().put_end(NOW, ME, &end).unwrap();
-    service.master().disk_put_end(NOW, ME, key.as_ref(), handle).unwrap();
+    service.master().file_put_end(NOW, ME, key.as_ref(), handle).unwrap();
     handle.generation
 }
 
 fn is_in_file(service: &MasterService<Still>, tenant: &TenantId, text: &str) -> bool {
     let key = service.master().scoped(tenant, key(text)).unwrap();
     let list = service.master().get_replica_list(NOW, key.as_ref());
-    list.is_ok_and(|list| list.disk.is_some())
+    list.is_ok_and(|list| list.file.is_some())
 }
 
 fn codes(items: &[proto::DiskItemResponse]) -> Vec<i32> {
@@ -55,9 +55,9 @@ fn a_client_is_told_where_the_files_of_its_tenant_are() {
     assert_eq!((&*told.fsdir, &*told.cluster_id), ("", "mooncake_cluster"));
     assert!(told.enable_disk_eviction);
     // Without a quota, and on a master that plans no files.
-    for (disk, fsdir) in [(Some(DiskConfig::default()), "/mnt/kv"), (None, "")] {
+    for (disk, fsdir) in [(Some(SharedTierConfig::default()), "/mnt/kv"), (None, "")] {
         let mut config = config();
-        config.disk = disk;
+        config.shared_tier = disk;
         let service = service_with(config).with_storage(settings());
         let told = storage_config(&service, &Caller::ANYBODY);
         assert_eq!((&*told.fsdir, told.quota_bytes), (fsdir, 0));
@@ -81,8 +81,8 @@ fn many_files_are_reported_at_once() {
     let blue_tenant = tenant("blue");
     let names = ["written", "not", "guessed", "foreign"];
     let grants = names.map(|text| start(&service, &blue_tenant, text));
-    assert!(grants.iter().all(|grant| grant.disk));
-    assert_eq!(service.master().report().totals.disk_processing, 4);
+    assert!(grants.iter().all(|grant| grant.file));
+    assert_eq!(service.master().report().totals.files_unfinished, 4);
     let outcome = |at: usize, written| proto::FileOutcome {
         key: names[at].into(),
         generation: grants[at].handle.generation.as_u64(),
@@ -124,7 +124,7 @@ fn many_files_are_reported_at_once() {
     }
     let report = service.master().report();
     assert_eq!(
-        (report.totals.disk_used, report.totals.disk_processing, report.totals.disk_put_ends),
+        (report.totals.files_used, report.totals.files_unfinished, report.totals.files_written),
         (900, 2, 1)
     );
 }

@@ -324,10 +324,10 @@ pub struct ClientMetrics {
     pub shared_tier: Option<TierMetrics>,
     /// Whether there is to be a shared tier that is not open: it cannot be opened, or takes long.
     pub is_shared_tier_missing: bool,
-    /// The client's own disk; `None` without one.
-    pub own_disk: Option<TierMetrics>,
+    /// The client's local disk; `None` without one.
+    pub local_disk: Option<TierMetrics>,
     /// Whether the client is to have a disk of its own that is not open: it cannot be opened, or takes long.
-    pub is_own_disk_missing: bool,
+    pub is_local_disk_missing: bool,
     /// Reads of peers' disks that got no answer in time.
     pub peer_disk_timed_out_reads: u64,
     /// Reads of peers' disks that were not tried because the disk gave others no answer.

@@ -32,7 +32,7 @@ impl ClientMetrics {
         if let Some(shared) = &self.shared_tier {
             tier(&mut page, "shared_tier", shared);
         }
-        if let Some(disk) = &self.own_disk {
+        if let Some(disk) = &self.local_disk {
             tier(&mut page, "own_disk", disk);
         }
         self.tiers_missing(&mut page);
@@ -215,8 +215,8 @@ impl ClientMetrics {
         page.metric(name, Gauge, "1 while this client cannot open the shared tier");
         page.sample(name, &[], u64::from(self.is_shared_tier_missing));
         let name = "mooncake_client_is_own_disk_missing";
-        page.metric(name, Gauge, "1 while this client's own disk cannot be opened or takes long");
-        page.sample(name, &[], u64::from(self.is_own_disk_missing));
+        page.metric(name, Gauge, "1 while this client's local disk cannot be opened or takes long");
+        page.sample(name, &[], u64::from(self.is_local_disk_missing));
     }
 
     #[cfg(feature = "c2c")]
@@ -440,7 +440,7 @@ mod tests {
     fn the_document_lists_every_metric() {
         let mut metrics = counted();
         metrics.shared_tier = Some(TierMetrics::default());
-        metrics.own_disk = Some(TierMetrics::default());
+        metrics.local_disk = Some(TierMetrics::default());
         #[cfg(feature = "c2c")]
         {
             metrics.c2c = Some(super::super::super::c2c::C2cMetrics {

@@ -1,4 +1,4 @@
-//! Reading what memory does not have: from clients' own disks, and from files on the shared tier.
+//! Reading what memory does not have: from clients' local disks, and from files on the shared tier.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,35 +57,35 @@ impl Core {
     /// Returns whether the client can read the object from a file.
     pub(super) fn has_file(&self, list: &ReplicaList) -> bool {
         let shared = self.shared_tier.as_ref();
-        list.disk.is_some() && shared.is_some_and(|shared| shared.tier().is_some())
+        list.file.is_some() && shared.is_some_and(|shared| shared.tier().is_some())
     }
 
-    /// The client's own disk, if the object is there.
-    fn own_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
-        let disk = self.own_disk.get()?;
+    /// The client's local disk, if the object is there.
+    fn local_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
+        let disk = self.local_disk.get()?;
         let is_there = list.local_disks.iter().any(|there| there.client == self.id);
         let tier = disk.tier().filter(|_| is_there)?;
         let place = ReplicaPlace::LocalDisk(self.id);
         let id = self.object_id(key, list.generation).ok()?;
-        let (reads, counters) = (&self.own_disk_reads, &*disk.counters);
+        let (reads, counters) = (&self.local_disk_reads, &*disk.counters);
         Some(TierSource { tier, reads, counters, place, id })
     }
 
     /// The shared tier, if the object has a file.
     fn file_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
-        let shared = self.shared_tier.as_ref().filter(|_| list.disk.is_some())?;
+        let shared = self.shared_tier.as_ref().filter(|_| list.file.is_some())?;
         let (tier, counters) = (shared.tier()?, &shared.counters);
         let id = self.file_id(shared, key, list.generation).ok()?;
         let reads = &self.shared_tier_reads;
         Some(TierSource { tier, reads, counters, place: ReplicaPlace::File, id })
     }
 
-    /// Reads the parts that no replica in memory gave from the client's own disk, and then from the
+    /// Reads the parts that no replica in memory gave from the client's local disk, and then from the
     /// disks of others.
     pub(super) async fn read_disks(&self, reads: &mut [Read], objects: &[Object<'_>]) {
         let own = reads.iter_mut().filter(|read| read.is_open()).filter_map(|read| {
             let key = objects[read.object].key;
-            Some(self.read_tier(self.own_disk_of(key, &read.list)?, key, read))
+            Some(self.read_tier(self.local_disk_of(key, &read.list)?, key, read))
         });
         join_all(own).await;
         let mut turn = 0;

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use super::MountedSegment;
 use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
 use super::memory::{Held, SegmentMemory};
-use crate::client::tiers::DiskLook;
+use crate::client::tiers::LocalDiskLook;
 use crate::environment::Environment;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
@@ -53,8 +53,8 @@ pub(in crate::client) struct Segments {
     /// By the node's own check peers do not reach them.
     cut_off: AtomicBool,
     unproven: AtomicBool,
-    /// The reader of objects on the own disk, while there is one.
-    disk: RwLock<Option<DiskLook>>,
+    /// The reader of objects on the local disk, while there is one.
+    disk: RwLock<Option<LocalDiskLook>>,
 }
 
 #[derive(Debug)]
@@ -230,13 +230,13 @@ impl Segments {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Returns the reader of objects on the own disk.
-    pub(in crate::client) fn disk(&self) -> Option<DiskLook> {
+    /// Returns the reader of objects on the local disk.
+    pub(in crate::client) fn disk(&self) -> Option<LocalDiskLook> {
         self.disk.read().clone()
     }
 
-    /// The own disk is there, or has gone.
-    pub(in crate::client) fn set_disk(&self, disk: Option<DiskLook>) {
+    /// The local disk is there, or has gone.
+    pub(in crate::client) fn set_disk(&self, disk: Option<LocalDiskLook>) {
         *self.disk.write() = disk;
     }
 

@@ -1,7 +1,7 @@
 //! Objects of the store as objects of a tier, and back.
 
 use bytes::Bytes;
-use mc_rpc::DiskJob;
+use mc_rpc::TierJob;
 use mc_tier::{InvalidObject, ObjectBytes, ObjectId, SliceBytes};
 use mc_types::Checksum;
 
@@ -27,11 +27,11 @@ pub(super) fn verified(
 }
 
 /// The object of a job.
-pub(super) fn id_of(job: &DiskJob) -> Result<ObjectId, InvalidObject> {
+pub(super) fn id_of(job: &TierJob) -> Result<ObjectId, InvalidObject> {
     ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation)
 }
 
 /// The objects of jobs.
-pub(super) fn ids_of(jobs: &[DiskJob]) -> Vec<ObjectId> {
+pub(super) fn ids_of(jobs: &[TierJob]) -> Vec<ObjectId> {
     jobs.iter().filter_map(|job| id_of(job).ok()).collect()
 }

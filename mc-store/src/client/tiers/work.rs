@@ -1,7 +1,7 @@
 //! Work on a tier, and what the master is told of it.
 
 use mc_meta::{ReplicaKind, Slice, Slices, TenantId};
-use mc_rpc::{EvictDiskItem, FoundItem, Refusal, RpcError, TenantKey};
+use mc_rpc::{FoundItem, Refusal, RpcError, TenantKey, TierEviction};
 use mc_tier::{ObjectId, StoredObject, TierError};
 use mc_types::ErrorCode;
 
@@ -66,12 +66,12 @@ impl Core {
     async fn tell_evicted(&self, ids: &[ObjectId], kind: ReplicaKind) -> Result<(), RpcError> {
         for part in ids.chunks(DELETIONS) {
             let part = with_tenants(part, |id| id);
-            let items = part.iter().map(|(tenant, id)| EvictDiskItem {
+            let items = part.iter().map(|(tenant, id)| TierEviction {
                 object: TenantKey::of(tenant, id.key().as_ref()),
                 generation: Some(id.generation()),
             });
-            let items: Vec<EvictDiskItem<'_>> = items.collect();
-            self.master.batch_evict_disk_replica(self.id, &items, kind).await?;
+            let items: Vec<TierEviction<'_>> = items.collect();
+            self.master.batch_evict_from_tier(self.id, &items, kind).await?;
         }
         Ok(())
     }

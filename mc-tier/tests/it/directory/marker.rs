@@ -5,17 +5,20 @@ use std::sync::Barrier;
 use std::thread;
 
 use mc_tier::{DirectoryTier, SyncPolicy, TierError};
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 
-fn open(root: &std::path::Path, known: Option<DiskId>) -> Result<Option<DiskId>, TierError> {
+fn open(
+    root: &std::path::Path,
+    known: Option<LocalDiskId>,
+) -> Result<Option<LocalDiskId>, TierError> {
     open_or_older(root, known, false)
 }
 
 fn open_or_older(
     root: &std::path::Path,
-    known: Option<DiskId>,
+    known: Option<LocalDiskId>,
     or_older: bool,
-) -> Result<Option<DiskId>, TierError> {
+) -> Result<Option<LocalDiskId>, TierError> {
     DirectoryTier::open_marked(root, "cluster", SyncPolicy::None, known, or_older).map(|(_, id)| id)
 }
 
@@ -28,7 +31,7 @@ fn first_clients_agree_on_one_marker() {
             begin.wait();
             open(root.path(), None).unwrap().unwrap()
         };
-        let ids: Vec<DiskId> = thread::scope(|scope| {
+        let ids: Vec<LocalDiskId> = thread::scope(|scope| {
             let clients: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
             clients.into_iter().map(|client| client.join().unwrap()).collect()
         });

@@ -31,7 +31,7 @@ fn a_cluster_id_does_not_lead_out_of_the_root() {
     assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
 }
 
-/// A directory made below a missing mount would fill the host's own disk.
+/// A directory made below a missing mount would fill the host's local disk.
 #[test]
 fn a_root_that_is_missing_is_not_made() {
     let root = tempfile::tempdir().unwrap();

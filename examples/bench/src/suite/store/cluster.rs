@@ -9,7 +9,7 @@ use mc_events::PublisherConfig;
 use mc_ha::{DirectoryJournal, Durability};
 use mc_meta::LocalDiskConfig;
 use mc_store::{
-    ByteSize, C2cSettings, Client, ClientBuilder, DiskOptions, EventPublisher, JournalConfig,
+    ByteSize, C2cSettings, Client, ClientBuilder, EventPublisher, JournalConfig, LocalDiskOptions,
     Master, MasterConfig, NodeConfig, StorageSettings,
 };
 use mc_transport::TcpConfig;
@@ -73,7 +73,7 @@ pub(crate) struct MasterTask {
     /// Where its clients keep a file of each object, if they do.
     shared_tier: Option<String>,
     /// Whether objects are written to the disks of its nodes when their puts end.
-    own_disks: bool,
+    local_disks: bool,
 }
 
 impl Task for MasterTask {
@@ -102,7 +102,7 @@ impl MasterTask {
             c2c: None,
             kept: None,
             shared_tier: None,
-            own_disks: false,
+            local_disks: false,
         }
     }
 
@@ -135,7 +135,7 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     let raw = raw::serve()?;
     let mut config = MasterConfig::default();
     config.lease_ttl = task.lease.unwrap_or(config.lease_ttl);
-    config.local_disk = task.own_disks.then(LocalDiskConfig::default);
+    config.local_disk = task.local_disks.then(LocalDiskConfig::default);
     let mut builder = Master::builder().config(config);
     if let Some(directory) = &task.shared_tier {
         builder = builder.storage(StorageSettings::in_directory(directory.as_str()));
@@ -201,8 +201,8 @@ pub(in crate::suite) struct DiskPlan {
 }
 
 impl DiskPlan {
-    pub(in crate::suite) fn options(&self) -> DiskOptions {
-        DiskOptions::new(&self.directory).size(ByteSize::bytes(self.size))
+    pub(in crate::suite) fn options(&self) -> LocalDiskOptions {
+        LocalDiskOptions::new(&self.directory).size(ByteSize::bytes(self.size))
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn serve_node(task: &NodeTask) -> Result<(), BenchError> {
         builder = builder.advertise(address);
     }
     if let Some(disk) = &task.disk {
-        builder = builder.own_disk(disk.options());
+        builder = builder.local_disk(disk.options());
     }
     let node = runtime
         .block_on(builder.connect())
@@ -318,7 +318,7 @@ impl Plan {
             c2c: self.c2c.clone(),
             kept: self.kept.clone(),
             shared_tier: self.shared_tier.clone(),
-            own_disks: self.disk.is_some(),
+            local_disks: self.disk.is_some(),
         }
     }
 

@@ -26,7 +26,7 @@ const SIZE: usize = 1 << 20;
 /// Objects of a batch: as many as a client reads from tiers at a time.
 const BATCH: usize = 32;
 
-/// The segment of the client that reads its own disk.
+/// The segment of the client that reads its local disk.
 const OWN: &str = "own";
 
 /// Time limit for objects to be written below memory, and to leave memory.
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Prints how long reads take, and the rate of batches: from memory of a node, from its disk, from the client's
-/// own disk, and from the shared tier.
+/// local disk, and from the shared tier.
 pub(super) fn run<W: Write>(
     scale: Scale,
     options: &TierOptions,
@@ -84,8 +84,8 @@ enum Place {
     Memory,
     /// On the disk of a node, over TCP.
     NodeDisk,
-    /// On the client's own disk.
-    OwnDisk,
+    /// On the client's local disk.
+    LocalDisk,
     /// In files, which the page cache has.
     CachedFiles,
     /// In files that the page cache does not have.
@@ -97,7 +97,7 @@ impl Place {
         match self {
             Self::Memory => "memory",
             Self::NodeDisk => "node_disk",
-            Self::OwnDisk => "own_disk",
+            Self::LocalDisk => "own_disk",
             Self::CachedFiles | Self::Files => "shared_tier",
         }
     }
@@ -107,7 +107,7 @@ impl Place {
         let figure = figure.with("from", self.name()).with("size", SIZE);
         match self {
             Self::CachedFiles | Self::Files => figure.with("page_cache", self == Self::CachedFiles),
-            Self::Memory | Self::NodeDisk | Self::OwnDisk => figure,
+            Self::Memory | Self::NodeDisk | Self::LocalDisk => figure,
         }
     }
 
@@ -117,7 +117,7 @@ impl Place {
         let metrics = client.metrics();
         let tier = match self {
             Self::Memory | Self::NodeDisk => None,
-            Self::OwnDisk => metrics.own_disk,
+            Self::LocalDisk => metrics.local_disk,
             Self::CachedFiles | Self::Files => metrics.shared_tier,
         };
         tier.map(|tier| tier.reads.count() - tier.failed_reads - tier.missing)
@@ -137,7 +137,7 @@ async fn from_shared_tier(cluster: &Cluster, amounts: Amounts) -> Result<Vec<Fig
     let mut figures = put("memory").await?.read(Place::Memory).await?;
     // Others: those that were read stay in memory until their leases end.
     let objects = put("files").await?;
-    objects.leave_memory(|object| object.disk.is_some()).await?;
+    objects.leave_memory(|object| object.file.is_some()).await?;
     figures.extend(objects.read(Place::CachedFiles).await?);
     figures.extend(objects.read(Place::Files).await?);
     client.shutdown().await;
@@ -149,22 +149,22 @@ async fn from_disks(
     own: &DiskPlan,
     amounts: Amounts,
 ) -> Result<Vec<Figure>, BenchError> {
-    let is_on_disk = |object: &ObjectDescription| !object.local_disks.is_empty();
+    let is_in_tier = |object: &ObjectDescription| !object.local_disks.is_empty();
     let client = cluster.client().await?;
     let objects = Objects::put(client, "node", amounts, &ReplicateConfig::default()).await?;
     objects.wait_for_disks(amounts.objects).await?;
-    objects.leave_memory(is_on_disk).await?;
+    objects.leave_memory(is_in_tier).await?;
     let mut figures = objects.read(Place::NodeDisk).await?;
     objects.client.shutdown().await;
 
     let builder = cluster.builder().listen((std::net::Ipv4Addr::LOCALHOST, 0).into());
     let builder = builder.segment_size(ByteSize::bytes(amounts.segment as u64)).segment_name(OWN);
-    let client = connect(builder.own_disk(own.options())).await?;
+    let client = connect(builder.local_disk(own.options())).await?;
     let objects =
         Objects::put(client, OWN, amounts, &ReplicateConfig::default().prefer(OWN)).await?;
     objects.wait_for_disks(2 * amounts.objects).await?;
-    objects.leave_memory(is_on_disk).await?;
-    figures.extend(objects.read(Place::OwnDisk).await?);
+    objects.leave_memory(is_in_tier).await?;
+    figures.extend(objects.read(Place::LocalDisk).await?);
     objects.client.shutdown().await;
     Ok(figures)
 }

@@ -1,4 +1,4 @@
-//! Why a client's own disk is refused.
+//! Why a client's local disk is refused.
 
 use mc_types::ErrorCode;
 use thiserror::Error;

@@ -1,7 +1,7 @@
-//! Objects on clients' own disks, after a restart of the master.
+//! Objects on clients' local disks, after a restart of the master.
 
-use mc_meta::{FoundError, FoundOnDisk, LocalDiskSpec};
-use mc_types::DiskId;
+use mc_meta::{FoundError, FoundInTier, LocalDiskSpec};
+use mc_types::LocalDiskId;
 
 use super::*;
 use crate::rules::offload::{OTHER, disk, read, with_disks, write_all};
@@ -43,7 +43,7 @@ fn generation(records: &[Record], name: &str) -> Generation {
 
 fn found(master: &Master, name: &str, generation: Generation) -> Result<(), FoundError> {
     let (slices, address) = (one_slice(20), 64);
-    let found = FoundOnDisk { key: key(name), generation, slices, address };
+    let found = FoundInTier { key: key(name), generation, slices, address };
     master.report_local_disk(LATER, OTHER, &[found]).remove(0)
 }
 
@@ -129,7 +129,7 @@ fn records_say_on_which_disks_an_object_is() {
         };
         records.iter().rev().find_map(of_key).unwrap()
     };
-    let (first, second) = (disk(NODE).id, DiskId::from_u128(7));
+    let (first, second) = (disk(NODE).id, LocalDiskId::from_u128(7));
     for name in ["both", "only"] {
         assert_eq!(ids(&journal.records(), name), [first]);
     }

@@ -300,8 +300,8 @@ impl World {
                 let name = name(number);
                 let name = key(&name);
                 let _ = match fate {
-                    0 => master.disk_put_end(now, WRITER, name, put_of(number)),
-                    1 => master.disk_put_revoke(now, WRITER, name, put_of(number)),
+                    0 => master.file_put_end(now, WRITER, name, put_of(number)),
+                    1 => master.file_put_revoke(now, WRITER, name, put_of(number)),
                     2 => master.memory_put_revoke(
                         now,
                         WRITER,
@@ -310,8 +310,8 @@ impl World {
                         LateWrites::Impossible,
                     ),
                     _ => {
-                        let kind = mc_meta::ReplicaKind::Disk;
-                        let _ = master.evict_disk_replica(now, WRITER, name, None, kind);
+                        let kind = mc_meta::ReplicaKind::SharedFile;
+                        let _ = master.evict_from_tier(now, WRITER, name, None, kind);
                         Ok(())
                     }
                 };
@@ -522,7 +522,7 @@ proptest! {
         let (mut config, mut size) = (small(), 1000);
         match kind {
             0 => (config.memory_allocator, size) = (mc_meta::MemoryAllocator::Slab, 8 << 20),
-            1 => config.disk = Some(mc_meta::DiskConfig::with_capacity(2000)),
+            1 => config.shared_tier = Some(mc_meta::SharedTierConfig::with_capacity(2000)),
             _ => {}
         }
         let mut world = World::new(config, size);
@@ -581,7 +581,7 @@ proptest! {
         let (mut config, mut size) = (small(), 1000);
         match kind {
             0 => (config.memory_allocator, size) = (mc_meta::MemoryAllocator::Slab, 8 << 20),
-            1 => config.disk = Some(mc_meta::DiskConfig::with_capacity(2000)),
+            1 => config.shared_tier = Some(mc_meta::SharedTierConfig::with_capacity(2000)),
             _ => {}
         }
         let mut world = World::new(config.clone(), size);

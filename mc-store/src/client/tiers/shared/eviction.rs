@@ -110,7 +110,8 @@ impl Core {
             let mut part = Vec::new();
             while told.recv_many(&mut part, DELETIONS).await > 0 {
                 shared.note_untold(&mut part);
-                if let Err(error) = self.tell_untold(&shared.untold, ReplicaKind::Disk).await {
+                if let Err(error) = self.tell_untold(&shared.untold, ReplicaKind::SharedFile).await
+                {
                     debug!(%error, "the master is told later of files that were evicted");
                 }
             }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
 use mc_tier::{DirectoryTier, Tier};
-use mc_types::{ByteSize, DiskId, ErrorCode};
+use mc_types::{ByteSize, ErrorCode, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
@@ -137,7 +137,7 @@ impl SharedTier {
     }
 
     /// The id of the file system that the files are on, if it has one.
-    fn storage(&self) -> Option<DiskId> {
+    fn storage(&self) -> Option<LocalDiskId> {
         self.opened.read().as_ref()?.storage
     }
 

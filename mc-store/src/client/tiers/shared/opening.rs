@@ -12,7 +12,7 @@ use mc_tier::{
 };
 #[cfg(feature = "s3")]
 use mc_tier::{ObjectStoreSettings, ObjectStoreTier, ProfileError, S3Variables};
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 use thiserror::Error;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -30,7 +30,7 @@ pub(super) struct Opened {
     /// The same, if it is a directory.
     pub(super) directory: Option<Arc<DirectoryTier>>,
     /// The id of its file system, if it has one.
-    pub(super) storage: Option<DiskId>,
+    pub(super) storage: Option<LocalDiskId>,
 }
 
 impl Opened {
@@ -158,7 +158,7 @@ impl Place {
     }
 
     /// Opens it. Blocks; a bucket for a minute or so at most.
-    fn open(self, known: Option<DiskId>, or_older: bool) -> Result<Opened, OpenError> {
+    fn open(self, known: Option<LocalDiskId>, or_older: bool) -> Result<Opened, OpenError> {
         match self {
             Self::Directory(directory) => Ok(directory.open(known, or_older)?),
             #[cfg(feature = "s3")]
@@ -170,7 +170,7 @@ impl Place {
 }
 
 impl DirectoryPlace {
-    fn open(self, known: Option<DiskId>, or_older: bool) -> Result<Opened, TierError> {
+    fn open(self, known: Option<LocalDiskId>, or_older: bool) -> Result<Opened, TierError> {
         let Self { root, cluster, is_marked, settings } = self;
         let (tier, storage) = match is_marked {
             true => DirectoryTier::open_marked(root, &cluster, settings, known, or_older)?,
@@ -229,7 +229,7 @@ impl LaterTier {
     /// the client ends.
     pub(super) async fn attempt(
         &mut self,
-        known: Option<DiskId>,
+        known: Option<LocalDiskId>,
     ) -> Option<Result<Opened, OpenError>> {
         let opening = self.opening.get_or_insert_with(|| {
             let (place, environment) = (self.place.clone(), Arc::clone(&self.environment));
@@ -243,7 +243,7 @@ impl LaterTier {
     }
 
     /// Opens the tier if that takes no long time.
-    pub(super) async fn first(&mut self, known: Option<DiskId>) -> Option<Opened> {
+    pub(super) async fn first(&mut self, known: Option<LocalDiskId>) -> Option<Opened> {
         match timeout(OPENING, self.attempt(known)).await {
             Ok(opened) => self.outcome(opened?),
             Err(_) => {

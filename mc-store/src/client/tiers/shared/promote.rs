@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use mc_rpc::{DiskJob, RpcError};
+use mc_rpc::{RpcError, TierJob};
 use mc_types::ErrorCode;
 use tracing::debug;
 
@@ -68,7 +68,7 @@ impl Core {
     async fn promote_once(&self) -> Result<bool, RpcError> {
         let jobs = self.master.promotion_heartbeat(self.id).await?;
         let has_worked = !jobs.is_empty();
-        let promote = |job: DiskJob| async move { self.promote(&job).await };
+        let promote = |job: TierJob| async move { self.promote(&job).await };
         stream::iter(jobs).for_each_concurrent(WIDTH, promote).await;
         Ok(has_worked)
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
@@ -85,7 +85,7 @@ impl SharedTier {
     }
 
     /// Closes the directory if it is on another file system than this.
-    pub(super) fn leave_other(&self, storage: Option<DiskId>) {
+    pub(super) fn leave_other(&self, storage: Option<LocalDiskId>) {
         let mut opened = self.opened.write();
         let own = opened.as_ref().and_then(|opened| opened.storage);
         if let (Some(own), Some(storage)) = (own, storage)

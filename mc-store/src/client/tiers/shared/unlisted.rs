@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use mc_meta::{DiskReplica, Pattern};
+use mc_meta::{Pattern, SharedFile};
 use mc_rpc::{Refusal, ReplicaList};
 use mc_tier::{DirectoryTier, InvalidObject, ObjectId, StoredObject, Tier as _, TierError};
 use mc_types::{ErrorCode, Generation, KeyRef};
@@ -80,7 +80,7 @@ impl Core {
                 slices: slices_of(&object),
                 replicas: Vec::new(),
                 suspects: 0,
-                disk: Some(DiskReplica { len: object.object_len() }),
+                file: Some(SharedFile { len: object.object_len() }),
                 local_disks: Vec::new(),
                 lease: NO_LEASE,
             });

@@ -99,7 +99,7 @@ impl Core {
     }
 
     fn has_no_disk(&self) -> bool {
-        self.own_disk.get().is_none() && !self.own_disk.is_missing()
+        self.local_disk.get().is_none() && !self.local_disk.is_missing()
     }
 }
 
@@ -117,7 +117,7 @@ async fn keep(core: Weak<Core>) {
         let opened = core.open_tier();
         core.heard.set_promotes(opened.is_some() && core.has_no_disk());
         let Some((shared, tier)) = opened else { continue };
-        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::Disk).await {
+        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::SharedFile).await {
             debug!(%error, "the master was not told of files that are gone");
         }
         if begun.elapsed() < GROWN_UP && core.segments.is_empty() {

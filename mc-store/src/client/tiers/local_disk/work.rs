@@ -1,4 +1,4 @@
-//! Work on the own disk that the master asks for.
+//! Work on the local disk that the master asks for.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_meta::{MAX_DISK_OBJECTS, ReplicaKind};
-use mc_rpc::{DiskJob, OffloadItem, OffloadJob, Refusal};
+use mc_rpc::{OffloadItem, OffloadJob, Refusal, TierJob};
 use mc_tier::{ObjectId, TierError};
 use mc_types::ErrorCode;
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use super::report::Report;
-use super::{LaterDisk, OwnDisk};
+use super::{LaterLocalDisk, LocalDisk};
 use crate::client::core::Core;
 use crate::client::tiers::breaker::{Breaker, Turn};
 use crate::client::tiers::leaving::wait_until_unused;
@@ -42,10 +42,13 @@ const JOBS: usize = 64;
 const WIDTH: usize = 4;
 
 impl Core {
-    /// Starts what writes to the own disk and reads from it for the master. Waits for the master to know of a
+    /// Starts what writes to the local disk and reads from it for the master. Waits for the master to know of a
     /// disk that is open, for [`FIRST_MOUNT`] at most: what is put from then on is written to it.
-    pub(in crate::client) async fn start_own_disk(self: &Arc<Self>, later: Option<LaterDisk>) {
-        let is_open = self.own_disk.get().is_some();
+    pub(in crate::client) async fn start_local_disk(
+        self: &Arc<Self>,
+        later: Option<LaterLocalDisk>,
+    ) {
+        let is_open = self.local_disk.get().is_some();
         if later.is_none() && !is_open {
             return;
         }
@@ -58,10 +61,10 @@ impl Core {
 
     /// Takes the disk back, for its return with the node's next client, which gets the directory when what
     /// is under way has ended: that is waited for, for five seconds.
-    pub(in crate::client) async fn leave_own_disk(&self) {
-        let Some(disk) = self.own_disk.get() else { return };
+    pub(in crate::client) async fn leave_local_disk(&self) {
+        let Some(disk) = self.local_disk.get() else { return };
         if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
-            debug!(%error, "the master was not told that the own disk is away");
+            debug!(%error, "the master was not told that the local disk is away");
         }
         let region = disk.region.lock().take();
         if let Some(region) = region {
@@ -75,7 +78,7 @@ impl Core {
             drop(tier);
             if !wait_until_unused(unused).await {
                 warn!(
-                    "the own disk has not ended a write or a read; its directory is not free yet"
+                    "the local disk has not ended a write or a read; its directory is not free yet"
                 );
             }
         }
@@ -84,7 +87,7 @@ impl Core {
 
 /// Asks the master for work and does it, until the client has gone. `tried` is dropped when the disk was to be
 /// mounted for the first time, whatever came of it.
-async fn work(core: Weak<Core>, later: Option<LaterDisk>, tried: oneshot::Sender<()>) {
+async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::Sender<()>) {
     if let Some(later) = later
         && !later.open(&core).await
     {
@@ -94,15 +97,15 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>, tried: oneshot::Sender
     let (mut breaker, mut report, mut tried) = (Breaker::default(), None, Some(tried));
     loop {
         let Some(core) = core.upgrade() else { return };
-        let Some(disk) = core.own_disk.get() else { return };
+        let Some(disk) = core.local_disk.get() else { return };
         let tried = tried.take();
         let done = async {
             if !is_mounted {
                 // What is beyond the limit would not be taken note of. A disk that cannot be written is read.
                 if let Err(error) = core.evict_beyond(disk).await {
-                    debug!(%error, "nothing is evicted from the own disk before it is used");
+                    debug!(%error, "nothing is evicted from the local disk before it is used");
                 }
-                core.mount_own_disk(disk).await?;
+                core.mount_local_disk(disk).await?;
                 drop(tried);
                 // Another master may have another limit.
                 disk.most_objects.store(MAX_DISK_OBJECTS as u64, Relaxed);
@@ -126,13 +129,13 @@ async fn work(core: Weak<Core>, later: Option<LaterDisk>, tried: oneshot::Sender
                     pause = SHORTEST_PAUSE;
                 }
                 Some(ErrorCode::UnableOffload | ErrorCode::NotSupported) => {
-                    warn!(%error, "the own disk is not used");
+                    warn!(%error, "the local disk is not used");
                     return;
                 }
                 _ => {
                     failures += 1;
                     if failures.is_power_of_two() {
-                        warn!(%error, failures, "work on the own disk failed; trying on");
+                        warn!(%error, failures, "work on the local disk failed; trying on");
                     }
                     pause = FAILURE_PAUSE;
                 }
@@ -153,7 +156,7 @@ impl Core {
     /// Does what there is to do now. Returns whether there was anything.
     async fn work_once(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         breaker: &mut Breaker,
         report: &mut Option<Report>,
     ) -> Result<bool, WorkError> {
@@ -180,7 +183,7 @@ impl Core {
         self.offload(disk, jobs, turn, breaker).await?;
         let promotions = self.master.promotion_heartbeat(self.id).await?;
         has_worked |= !promotions.is_empty();
-        let promote = |job: DiskJob| async move { self.promote(&job).await };
+        let promote = |job: TierJob| async move { self.promote(&job).await };
         stream::iter(promotions).for_each_concurrent(WIDTH, promote).await;
         self.evict_above_watermark(disk).await?;
         Ok(has_worked)
@@ -189,7 +192,7 @@ impl Core {
     /// Writes objects to the disk, and tells the master of each as it ends: its memory is wanted.
     async fn offload(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         jobs: Vec<OffloadJob>,
         mut turn: Turn,
         breaker: &mut Breaker,
@@ -206,7 +209,7 @@ impl Core {
                     Written::At(_) => {
                         turn = Turn::Usual;
                         if breaker.answered() {
-                            info!("the own disk takes objects again");
+                            info!("the local disk takes objects again");
                         }
                     }
                     Written::Failed(error) => {
@@ -214,7 +217,7 @@ impl Core {
                             warn!(
                                 error,
                                 ?rest,
-                                "the own disk fails; it is left alone, and objects are evicted without it"
+                                "the local disk fails; it is left alone, and objects are evicted without it"
                             );
                         }
                     }
@@ -230,7 +233,7 @@ impl Core {
     /// Tells the master what was written, and deletes what it has no use for.
     async fn tell_written(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         written: &[(OffloadJob, Written)],
     ) -> Result<(), WorkError> {
         let outcomes = written.iter().map(|(job, written)| OffloadItem {
@@ -258,7 +261,7 @@ impl Core {
     }
 
     /// Writes an object to the disk.
-    async fn write_to_disk(&self, disk: &OwnDisk, job: &OffloadJob) -> Written {
+    async fn write_to_disk(&self, disk: &LocalDisk, job: &OffloadJob) -> Written {
         let begun = Instant::now();
         let written = self.try_write(disk, job).await;
         let problem: &str = match &written {
@@ -276,13 +279,13 @@ impl Core {
         disk.counters.complain(|failures| {
             warn!(
                 key = %job.job.key, error = problem, failures,
-                "an object could not be written to the own disk"
+                "an object could not be written to the local disk"
             );
         });
         written
     }
 
-    async fn try_write(&self, disk: &OwnDisk, job: &OffloadJob) -> Written {
+    async fn try_write(&self, disk: &LocalDisk, job: &OffloadJob) -> Written {
         let Some(tier) = disk.tier() else { return Written::Gone };
         if job.job.len > tier.max_object_len() {
             return Written::TooLong;
@@ -315,27 +318,27 @@ impl Core {
     }
 
     /// Notes objects that were deleted to make room.
-    pub(super) async fn evicted(&self, disk: &OwnDisk, ids: Vec<ObjectId>) {
+    pub(super) async fn evicted(&self, disk: &LocalDisk, ids: Vec<ObjectId>) {
         if ids.is_empty() {
             return;
         }
-        info!(objects = ids.len(), "evicted from the own disk");
+        info!(objects = ids.len(), "evicted from the local disk");
         disk.counters.evicted(ids.len() as u64);
         ids.iter().for_each(|id| disk.places.remove(id));
         disk.untold.note(ids.into_iter());
         self.tell_of_evicted(disk).await;
     }
 
-    async fn tell_of_evicted(&self, disk: &OwnDisk) {
+    async fn tell_of_evicted(&self, disk: &LocalDisk) {
         if let Err(error) = self.tell_untold(&disk.untold, ReplicaKind::LocalDisk).await {
-            debug!(%error, "the master is told later of objects evicted from the own disk");
+            debug!(%error, "the master is told later of objects evicted from the local disk");
         }
     }
 
     /// Deletes objects from the disk.
     pub(super) async fn delete_from_disk(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         ids: Vec<ObjectId>,
     ) -> Result<(), WorkError> {
         for part in ids.chunks(DELETIONS) {
@@ -350,7 +353,7 @@ impl Core {
     }
 
     /// Deletes everything from the disk.
-    async fn empty_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+    async fn empty_disk(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         let page = std::num::NonZeroUsize::new(DELETIONS).expect("it is not zero");
         loop {
             let tier = disk.tier().ok_or(WorkError::Ended)?;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    DiskConfig, DiskEvictError, DiskReplica, Effect, EffectSink, GetError, ListCursor, Master,
-    PutFinishError, PutStartError, RemoveError, ReplicaKind, ReplicaStatus, ReplicateConfig,
+    Effect, EffectSink, GetError, ListCursor, Master, PutFinishError, PutStartError, RemoveError,
+    ReplicaKind, ReplicaStatus, ReplicateConfig, SharedFile, SharedTierConfig, TierEvictError,
 };
 use mc_types::{Generation, SegmentId, Sequence, Time};
 
@@ -15,7 +15,8 @@ const ROOM: u64 = 1000;
 
 fn with_disk(capacity: Option<u64>) -> MasterConfig {
     let mut config = settings();
-    config.disk = Some(capacity.map_or_else(DiskConfig::default, DiskConfig::with_capacity));
+    config.shared_tier =
+        Some(capacity.map_or_else(SharedTierConfig::default, SharedTierConfig::with_capacity));
     config
 }
 
@@ -41,7 +42,7 @@ impl EffectSink for Story {
             Effect::Removed { object, cause, .. } => (format!("removed {cause:?}"), object),
             _ => return,
         };
-        let disk = object.disk().map_or("-".into(), |status| format!("{status:?}"));
+        let disk = object.file().map_or("-".into(), |status| format!("{status:?}"));
         let line = format!("{what} {} memory {:?} disk {disk}", object.key(), object.memory());
         self.0.lock().unwrap().push(line);
     }
@@ -60,13 +61,13 @@ fn disk_end(
     name: &str,
     generation: Generation,
 ) -> Result<(), PutFinishError> {
-    master.disk_put_end(now, WRITER, key(name), handle(generation))
+    master.file_put_end(now, WRITER, key(name), handle(generation))
 }
 
 /// Puts an object with its file.
 fn put_both(master: &Master, now: Time, name: &str, len: u64) -> Generation {
     let grant = put(master, now, name, len).unwrap();
-    assert!(grant.disk);
+    assert!(grant.file);
     disk_end(master, now, name, grant.handle.generation).unwrap();
     grant.handle.generation
 }
@@ -74,50 +75,50 @@ fn put_both(master: &Master, now: Time, name: &str, len: u64) -> Generation {
 /// Whether it is read from memory, and whether from a file.
 fn read(master: &Master, now: Time, name: &str) -> Result<(bool, bool), GetError> {
     let list = master.get_replica_list(now, key(name))?;
-    Ok((!list.placements.is_empty(), list.disk.is_some()))
+    Ok((!list.placements.is_empty(), list.file.is_some()))
 }
 
-fn disk_used(master: &Master) -> u64 {
-    master.report().totals.disk_used
+fn files_used(master: &Master) -> u64 {
+    master.report().totals.files_used
 }
 
 #[test]
 fn without_a_tier_no_put_plans_a_file() {
     let master = master(&[100]);
     let grant = put(&master, at(0), "a", 10).unwrap();
-    assert!(!grant.disk);
+    assert!(!grant.file);
     assert_eq!(
         disk_end(&master, at(0), "a", grant.handle.generation),
         Err(PutFinishError::NotOpen)
     );
-    assert_eq!((disk_used(&master), master.report().disk_capacity), (0, Some(0)));
+    assert_eq!((files_used(&master), master.report().files_capacity), (0, Some(0)));
 }
 
 #[test]
 fn each_put_plans_a_file_while_the_tier_has_room() {
     let master = master_with(with_disk(Some(100)), &[ROOM]);
-    assert!(put(&master, at(0), "a", 60).unwrap().disk);
-    assert!(!put(&master, at(0), "too-long", 41).unwrap().disk);
-    assert!(put(&master, at(0), "b", 40).unwrap().disk);
+    assert!(put(&master, at(0), "a", 60).unwrap().file);
+    assert!(!put(&master, at(0), "too-long", 41).unwrap().file);
+    assert!(put(&master, at(0), "b", 40).unwrap().file);
     let report = master.report();
-    assert_eq!((report.totals.disk_used, report.disk_capacity), (100, Some(100)));
-    assert_eq!((report.totals.disk_no_room, report.totals.disk_processing), (1, 2));
+    assert_eq!((report.totals.files_used, report.files_capacity), (100, Some(100)));
+    assert_eq!((report.totals.files_no_room, report.totals.files_unfinished), (1, 2));
     master.remove(at(0), key("a"), false).unwrap();
-    assert!(put(&master, at(0), "c", 60).unwrap().disk);
+    assert!(put(&master, at(0), "c", 60).unwrap().file);
 }
 
 #[test]
 fn a_tier_without_a_limit_takes_everything() {
     let master = master_with(with_disk(None), &[ROOM]);
-    assert!(put(&master, at(0), "a", ROOM).unwrap().disk);
-    assert_eq!(master.report().disk_capacity, None);
+    assert!(put(&master, at(0), "a", ROOM).unwrap().file);
+    assert_eq!(master.report().files_capacity, None);
 }
 
 #[test]
 fn a_put_that_finds_no_memory_takes_no_room_on_the_tier() {
     let master = master_with(with_disk(None), &[10]);
     assert!(start(&master, at(0), "a", 11).is_err());
-    assert_eq!(disk_used(&master), 0);
+    assert_eq!(files_used(&master), 0);
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn memory_and_file_end_in_any_order() {
     end(&master, at(0), "b", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(0), "b"), Ok((true, true)));
     let list = master.get_replica_list(at(0), key("b")).unwrap();
-    assert_eq!(list.disk, Some(DiskReplica { len: 10 }));
+    assert_eq!(list.file, Some(SharedFile { len: 10 }));
 
     let lines = [
         "began a memory Processing disk Processing",
@@ -156,21 +157,21 @@ fn only_its_writer_ends_a_file_and_only_that_of_its_put() {
     let master = master_with(with_disk(None), &[ROOM]);
     let grant = put(&master, at(0), "a", 10).unwrap();
     let (a, put) = (key("a"), grant.handle);
-    assert_eq!(master.disk_put_end(at(0), STRANGER, a, put), Err(PutFinishError::IllegalClient));
+    assert_eq!(master.file_put_end(at(0), STRANGER, a, put), Err(PutFinishError::IllegalClient));
     let other = Generation::new(grant.handle.generation.as_u64() + 1);
     assert_eq!(disk_end(&master, at(0), "a", other), Err(PutFinishError::NotOpen));
     assert_eq!(disk_end(&master, at(0), "b", other), Err(PutFinishError::NotFound));
     let guessed = PutHandle { token: PutToken::from_u64(put.token.as_u64() ^ 1), ..put };
-    for end in [Master::disk_put_end, Master::disk_put_revoke] {
+    for end in [Master::file_put_end, Master::file_put_revoke] {
         let refused = end(&master, at(0), WRITER, a, guessed);
         assert_eq!(refused, Err(PutFinishError::IllegalClient));
     }
-    master.disk_put_end(at(0), WRITER, a, put).unwrap();
+    master.file_put_end(at(0), WRITER, a, put).unwrap();
     // Twice is harmless.
     assert_eq!(disk_end(&master, at(0), "a", grant.handle.generation), Ok(()));
-    let revoked = master.disk_put_revoke(at(0), WRITER, a, put);
+    let revoked = master.file_put_revoke(at(0), WRITER, a, put);
     assert_eq!(revoked, Err(PutFinishError::NotOpen));
-    assert_eq!(master.report().totals.disk_put_ends, 1);
+    assert_eq!(master.report().totals.files_written, 1);
 }
 
 #[test]
@@ -185,11 +186,11 @@ fn eviction_takes_the_memory_and_leaves_the_file() {
     assert_eq!(story.take()[0], "changed a memory Removed disk Complete");
     let report = master.report();
     assert_eq!(
-        (report.totals.used, report.totals.objects, report.totals.disk_only_objects),
+        (report.totals.used, report.totals.objects, report.totals.tier_only_objects),
         (100, 2, 1)
     );
     assert_eq!(
-        (report.totals.evicted_objects, report.totals.evicted_bytes, report.totals.disk_used),
+        (report.totals.evicted_objects, report.totals.evicted_bytes, report.totals.files_used),
         (1, 100, 200)
     );
     assert_eq!(start(&master, at(2), "a", 1).unwrap_err(), PutStartError::AlreadyExists);
@@ -205,11 +206,11 @@ fn what_is_on_disk_only_costs_eviction_nothing() {
         master.tick(secs(n * 10));
     }
     let report = master.report();
-    assert_eq!(report.totals.disk_only_objects + report.totals.used / 10, 1000);
+    assert_eq!(report.totals.tier_only_objects + report.totals.used / 10, 1000);
     assert!(report.totals.eviction_offers <= 2 * report.totals.evicted_objects, "{report:?}");
     // Nothing in memory is left to evict but these ten.
     put(&master, secs(100_000), "all", 100).unwrap();
-    assert_eq!(master.report().totals.disk_only_objects, 1000);
+    assert_eq!(master.report().totals.tier_only_objects, 1000);
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn a_file_that_never_comes_is_given_up_after_the_release_time_out() {
     put_both(&master, secs(2), "new", 60);
     story.take();
     master.tick(at(600_999));
-    assert_eq!((story.take().len(), disk_used(&master)), (0, 150));
+    assert_eq!((story.take().len(), files_used(&master)), (0, 150));
     master.tick(secs(601));
     let lines =
         ["changed stays memory Complete disk -", "removed DiskLost evicted memory Removed disk -"];
@@ -245,7 +246,7 @@ fn a_file_that_never_comes_is_given_up_after_the_release_time_out() {
     assert_eq!(read(&master, secs(601), "evicted"), Err(GetError::NotFound));
     let late = disk_end(&master, secs(601), "evicted", gone.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
-    assert_eq!((disk_used(&master), master.report().totals.disk_processing), (60, 0));
+    assert_eq!((files_used(&master), master.report().totals.files_unfinished), (60, 0));
 }
 
 #[test]
@@ -261,7 +262,7 @@ fn a_new_put_takes_the_place_of_one_that_waits_for_its_file_too_long() {
     end(&master, secs(30), "a", new.handle.generation).unwrap();
     disk_end(&master, secs(30), "a", new.handle.generation).unwrap();
     // That of the one, and that of the object which made room for it.
-    assert_eq!(disk_used(&master), 50 + 100);
+    assert_eq!(files_used(&master), 50 + 100);
 }
 
 #[test]
@@ -279,7 +280,7 @@ fn an_unfinished_put_with_its_file_written_is_over_at_the_time_out_and_stays() {
     assert_eq!(story.take(), ["changed a memory Removed disk Complete"]);
     let report = master.report();
     assert_eq!(
-        (report.totals.used, report.totals.processing, report.totals.disk_only_objects),
+        (report.totals.used, report.totals.processing, report.totals.tier_only_objects),
         (0, 0, 1)
     );
     assert_eq!(read(&master, secs(600), "a"), Ok((false, true)));
@@ -295,7 +296,7 @@ fn a_revoked_put_goes_with_its_pending_file() {
     let grant = start(&master, at(0), "a", 100).unwrap();
     master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!(
-        (master.report().totals.used, disk_used(&master), master.report().totals.objects),
+        (master.report().totals.used, files_used(&master), master.report().totals.objects),
         (0, 0, 0)
     );
     assert_eq!(
@@ -327,14 +328,14 @@ fn memory_alone_is_revoked_and_the_file_may_follow() {
     let grant = start(&master, at(0), "a", 100).unwrap();
     let put = grant.handle;
     master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible).unwrap();
-    assert_eq!((master.report().totals.used, disk_used(&master)), (0, 100));
+    assert_eq!((master.report().totals.used, files_used(&master)), (0, 100));
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotReady));
     assert_eq!(end(&master, at(0), "a", grant.handle.generation), Err(PutFinishError::NotOpen));
     let again = master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
     disk_end(&master, at(1), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(1), "a"), Ok((false, true)));
-    assert_eq!(master.report().totals.disk_only_objects, 1);
+    assert_eq!(master.report().totals.tier_only_objects, 1);
 }
 
 #[test]
@@ -342,11 +343,11 @@ fn both_parts_revoked_leave_nothing() {
     let master = master_with(with_disk(None), &[100]);
     let put = start(&master, at(0), "a", 100).unwrap().handle;
     master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible).unwrap();
-    master.disk_put_revoke(at(0), WRITER, key("a"), put).unwrap();
+    master.file_put_revoke(at(0), WRITER, key("a"), put).unwrap();
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotFound));
     let report = master.report();
     assert_eq!(
-        (report.totals.objects, report.totals.disk_used, report.totals.disk_processing),
+        (report.totals.objects, report.totals.files_used, report.totals.files_unfinished),
         (0, 0, 0)
     );
 }
@@ -356,10 +357,10 @@ fn a_revoked_file_leaves_the_memory() {
     let (master, story) = told(with_disk(None), 100);
     let put = put(&master, at(0), "a", 100).unwrap().handle;
     story.take();
-    master.disk_put_revoke(at(0), WRITER, key("a"), put).unwrap();
+    master.file_put_revoke(at(0), WRITER, key("a"), put).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, false)));
     assert_eq!(story.take(), ["changed a memory Complete disk -"]);
-    assert_eq!(disk_used(&master), 0);
+    assert_eq!(files_used(&master), 0);
 }
 
 #[test]
@@ -380,7 +381,7 @@ fn removal_takes_every_kind_and_says_what_there_was() {
         "removed Requested disk-only memory Removed disk Complete",
     ];
     assert_eq!(story.take(), lines);
-    assert_eq!((disk_used(&master), master.report().totals.disk_only_objects), (80, 0));
+    assert_eq!((files_used(&master), master.report().totals.tier_only_objects), (80, 0));
     // Its writer is told to delete what it wrote.
     let late = disk_end(&master, secs(10), "pending", pending.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
@@ -419,13 +420,13 @@ fn a_file_outlives_the_segment_of_its_object() {
         master.put_revoke(at(0), WRITER, key("unwritten"), revoked, LateWrites::Impossible);
     assert_eq!(revoked, Ok(()));
     assert_eq!(
-        (master.report().totals.disk_only_objects, master.report().totals.processing),
+        (master.report().totals.tier_only_objects, master.report().totals.processing),
         (3, 0)
     );
     assert_eq!(master.remove(at(0), key("written"), true), Ok(()));
     master.tick(secs(600));
-    assert_eq!((master.report().totals.disk_only_objects, master.report().totals.objects), (1, 1));
-    assert_eq!(disk_used(&master), 10);
+    assert_eq!((master.report().totals.tier_only_objects, master.report().totals.objects), (1, 1));
+    assert_eq!(files_used(&master), 10);
 }
 
 #[test]
@@ -437,9 +438,9 @@ fn a_file_outlives_a_group_and_leaves_it() {
         let revoke = name == "b";
         let (name, put) = (key(name), grant.handle);
         if revoke {
-            master.disk_put_revoke(at(0), WRITER, name, put).unwrap();
+            master.file_put_revoke(at(0), WRITER, name, put).unwrap();
         } else {
-            master.disk_put_end(at(0), WRITER, name, put).unwrap();
+            master.file_put_end(at(0), WRITER, name, put).unwrap();
         }
     }
     put(&master, at(1), "c", 30).unwrap();
@@ -451,36 +452,35 @@ fn a_file_outlives_a_group_and_leaves_it() {
 #[test]
 fn a_deleted_file_is_noted_and_the_object_goes_with_its_last() {
     let (master, story) = told(with_disk(None), 100);
-    let disk = ReplicaKind::Disk;
+    let disk = ReplicaKind::SharedFile;
     let both = put_both(&master, at(0), "both", 10);
     put_both(&master, at(0), "disk-only", 90);
     master.exist(at(0), key("both"));
     put(&master, at(0), "new", 90).unwrap();
     story.take();
-    let evict =
-        |name, put, kind| master.evict_disk_replica(secs(9), STRANGER, key(name), put, kind);
-    assert_eq!(evict("none", None, disk), Err(DiskEvictError::NotFound));
-    assert_eq!(evict("new", None, disk), Err(DiskEvictError::NotReady));
-    assert_eq!(evict("both", None, ReplicaKind::Memory), Err(DiskEvictError::NotADisk));
-    assert_eq!(evict("both", None, ReplicaKind::LocalDisk), Err(DiskEvictError::NoReplica));
+    let evict = |name, put, kind| master.evict_from_tier(secs(9), STRANGER, key(name), put, kind);
+    assert_eq!(evict("none", None, disk), Err(TierEvictError::NotFound));
+    assert_eq!(evict("new", None, disk), Err(TierEvictError::NotReady));
+    assert_eq!(evict("both", None, ReplicaKind::Memory), Err(TierEvictError::NotATier));
+    assert_eq!(evict("both", None, ReplicaKind::LocalDisk), Err(TierEvictError::NoReplica));
     let other = Some(Generation::new(both.as_u64() + 1));
-    assert_eq!(evict("both", other, disk), Err(DiskEvictError::NoReplica));
+    assert_eq!(evict("both", other, disk), Err(TierEvictError::NoReplica));
     assert_eq!(evict("both", Some(both), disk), Ok(()));
-    assert_eq!(evict("both", Some(both), disk), Err(DiskEvictError::NoReplica));
+    assert_eq!(evict("both", Some(both), disk), Err(TierEvictError::NoReplica));
     let items = [(key("disk-only"), None), (key("disk-only"), None)];
-    let batch = master.batch_evict_disk_replica(secs(9), STRANGER, &items, disk);
-    assert_eq!(batch, [Ok(()), Err(DiskEvictError::NotFound)]);
+    let batch = master.batch_evict_from_tier(secs(9), STRANGER, &items, disk);
+    assert_eq!(batch, [Ok(()), Err(TierEvictError::NotFound)]);
     let lines =
         ["changed both memory Complete disk -", "removed DiskLost disk-only memory Removed disk -"];
     assert_eq!(story.take(), lines);
-    assert_eq!((disk_used(&master), master.report().totals.disk_evictions), (90, 2));
+    assert_eq!((files_used(&master), master.report().totals.tier_evictions), (90, 2));
 }
 
 #[test]
 fn describing_shows_the_state_of_the_file() {
     let master = master_with(with_disk(None), &[100]);
     let grant = start(&master, at(0), "a", 10).unwrap();
-    let disk = || master.describe(at(0), key("a")).unwrap().disk;
+    let disk = || master.describe(at(0), key("a")).unwrap().file;
     assert_eq!(disk(), Some(ReplicaStatus::Processing));
     disk_end(&master, at(0), "a", grant.handle.generation).unwrap();
     assert_eq!(disk(), Some(ReplicaStatus::Complete));
@@ -499,17 +499,17 @@ fn a_clock_that_leaps_leaves_the_books_right() {
         let _ = start(&master, now, "open", 30);
         let _ = read(&master, now, "a");
         master.tick(now);
-        assert!(disk_used(&master) <= 150);
+        assert!(files_used(&master) <= 150);
     }
     while master.tick(at(u64::MAX)) {}
     master.remove_all(at(u64::MAX), true);
     let report = master.report();
     assert_eq!(
-        (report.totals.objects, report.totals.used, report.totals.disk_used),
+        (report.totals.objects, report.totals.used, report.totals.files_used),
         (0, 0, 0),
         "{report:?}"
     );
-    assert_eq!(report.totals.disk_only_objects, 0);
+    assert_eq!(report.totals.tier_only_objects, 0);
 }
 
 fn upsert(master: &Master, now: Time, name: &str, len: u64) -> PutGrant {
@@ -523,11 +523,11 @@ fn a_new_value_has_a_file_of_its_own_and_the_old_one_goes_with_the_old_value() {
     let (master, story) = told(with_disk(None), 100);
     put_both(&master, at(0), "a", 10);
     let grant = upsert(&master, at(1), "a", 20);
-    assert!(grant.disk);
-    assert_eq!((read(&master, secs(1), "a"), disk_used(&master)), (Ok((true, true)), 30));
+    assert!(grant.file);
+    assert_eq!((read(&master, secs(1), "a"), files_used(&master)), (Ok((true, true)), 30));
     story.take();
     end(&master, secs(10), "a", grant.handle.generation).unwrap();
-    assert_eq!((read(&master, secs(10), "a"), disk_used(&master)), (Ok((true, false)), 20));
+    assert_eq!((read(&master, secs(10), "a"), files_used(&master)), (Ok((true, false)), 20));
     disk_end(&master, secs(10), "a", grant.handle.generation).unwrap();
     let lines = [
         "removed Replaced a memory Complete disk Complete",
@@ -545,7 +545,7 @@ fn a_new_value_takes_the_place_of_the_old_when_its_file_is_written() {
     assert_eq!(disk_end(&master, at(2), "a", old), Ok(()), "the old one has its file already");
     disk_end(&master, at(2), "a", new).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
-    assert_eq!((list.generation, list.placements.len(), list.disk.is_some()), (new, 0, true));
+    assert_eq!((list.generation, list.placements.len(), list.file.is_some()), (new, 0, true));
     // The next one leaves it readable, and its memory alone: that may still be written.
     let next = upsert(&master, at(3), "a", 30).handle.generation;
     assert_eq!(read(&master, at(3), "a"), Ok((false, true)));
@@ -553,7 +553,7 @@ fn a_new_value_takes_the_place_of_the_old_when_its_file_is_written() {
     end(&master, at(4), "a", next).unwrap();
     assert_eq!(master.get_replica_list(at(4), key("a")).unwrap().generation, next);
     master.tick(secs(601));
-    assert_eq!((master.report().totals.used, disk_used(&master)), (30, 0));
+    assert_eq!((master.report().totals.used, files_used(&master)), (30, 0));
 }
 
 #[test]
@@ -581,5 +581,5 @@ fn clearing_a_segment_leaves_the_file_and_clearing_all_does_not() {
     assert_eq!(clear(Some("segment-0")).len(), 0);
     assert_eq!(clear(None).len(), 0, "under lease");
     let clear = master.batch_replica_clear(secs(9), WRITER, &[key("a")], None);
-    assert_eq!((clear.len(), disk_used(&master), master.report().totals.objects), (1, 0, 0));
+    assert_eq!((clear.len(), files_used(&master), master.report().totals.objects), (1, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! Room on the own disk: for bytes, and for objects.
+//! Room on the local disk: for bytes, and for objects.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,7 +6,7 @@ use mc_tier::{TierUsage, Watermarks};
 use mc_types::ByteSize;
 use tracing::warn;
 
-use super::OwnDisk;
+use super::LocalDisk;
 use crate::client::core::Core;
 use crate::client::tiers::work::WorkError;
 
@@ -19,7 +19,7 @@ impl Core {
     /// refused.
     pub(super) async fn note_most_objects(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         refused: u64,
     ) -> Result<(), WorkError> {
         let tier = disk.tier().ok_or(WorkError::Ended)?;
@@ -28,7 +28,7 @@ impl Core {
         if disk.most_objects.fetch_min(most, Relaxed) > most {
             warn!(
                 objects = most,
-                "the own disk has as many objects as it may; the oldest make room"
+                "the local disk has as many objects as it may; the oldest make room"
             );
         }
         Ok(())
@@ -36,13 +36,13 @@ impl Core {
 
     /// Makes room when the disk is nearly full, of bytes or of objects, and tells the master how much it can
     /// hold.
-    pub(super) async fn evict_above_watermark(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+    pub(super) async fn evict_above_watermark(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         self.evict_beyond(disk).await?;
         self.tell_capacity(disk).await
     }
 
     /// Makes room when the disk is nearly full, of bytes or of objects.
-    pub(super) async fn evict_beyond(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+    pub(super) async fn evict_beyond(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         let part = |percent| ByteSize::bytes(disk.capacity().as_u64() / 100 * percent);
         let watermarks = Watermarks { high: part(HIGH_PERCENT), low: part(LOW_PERCENT) };
         let most = disk.most_objects.load(Relaxed);

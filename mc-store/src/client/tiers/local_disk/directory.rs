@@ -1,4 +1,4 @@
-//! The directory of a client's own disk, which several processes of a host may have been given.
+//! The directory of a client's local disk, which several processes of a host may have been given.
 //!
 //! Engines pass one path to all their ranks. Each process takes a directory of its own: the path itself or
 //! `rank-N` in it, whichever it finds free. A process that is started again finds one of them, and the
@@ -87,7 +87,7 @@ pub(super) fn warn_of_sum(root: &Path) {
             disks,
             together = %ByteSize::bytes(len),
             room = %ByteSize::bytes(room),
-            "the own disks of this path may grow beyond their file system; set ssd_offload_size to at \
+            "the local disks of this path may grow beyond their file system; set ssd_offload_size to at \
              most {} for each",
             ByteSize::bytes(room / disks.max(1))
         );

@@ -9,14 +9,14 @@ use tracing::warn;
 
 use super::places::Places;
 
-/// Looks at objects on the own disk for the master.
+/// Looks at objects on the local disk for the master.
 #[derive(Clone, Debug)]
-pub(in crate::client) struct DiskLook {
+pub(in crate::client) struct LocalDiskLook {
     pub(super) tier: Arc<dyn Tier>,
     pub(super) places: Arc<Places>,
 }
 
-impl DiskLook {
+impl LocalDiskLook {
     /// Whether the object at a place of the disk's region has these bytes. One that has not, or cannot
     /// be read, is deleted: it would be reported as found after the next start. Blocks.
     pub(in crate::client) fn look(&self, extent: Extent, slices: &Slices) -> Verdict {
@@ -28,7 +28,7 @@ impl DiskLook {
             Ok(None) => "it is missing".to_owned(),
             Err(error) => error.to_string(),
         };
-        warn!(key = %id.key(), problem, "an object on the own disk cannot be read; it is deleted");
+        warn!(key = %id.key(), problem, "an object on the local disk cannot be read; it is deleted");
         self.places.remove(&id);
         if let Err(error) = self.tier.remove(&id) {
             warn!(key = %id.key(), %error, "a damaged object could not be deleted");

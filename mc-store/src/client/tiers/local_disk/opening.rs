@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use mc_tier::TierError;
 use mc_transport::{Node, Transport as _};
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::options::{DiskError, DiskOptions, OwnPlace, OwnTier};
-use super::{OwnDisk, directory, open_log};
+use super::options::{LocalDiskOpenError, LocalDiskOptions, OwnPlace, OwnTier};
+use super::{LocalDisk, directory, open_log};
 use crate::client::core::Core;
 use crate::client::segments::Segments;
 use crate::client::tiers::Sealing;
@@ -26,18 +26,18 @@ const OPENING: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The client's own disk, once it is open.
+/// The client's local disk, once it is open.
 #[derive(Debug, Default)]
-pub(in crate::client) struct DiskSlot {
-    disk: OnceLock<OwnDisk>,
+pub(in crate::client) struct LocalDiskSlot {
+    disk: OnceLock<LocalDisk>,
     is_missing: AtomicBool,
 }
 
-impl DiskSlot {
+impl LocalDiskSlot {
     /// Opens a disk; what is left to be done where it is not open in time, or cannot be opened now.
     ///
     /// # Errors
-    /// [`DiskError`] where no later attempt would succeed.
+    /// [`LocalDiskOpenError`] where no later attempt would succeed.
     pub(in crate::client) async fn open(
         place: OwnPlace,
         cluster_id: &str,
@@ -45,15 +45,15 @@ impl DiskSlot {
         segments: &Segments,
         environment: &Arc<dyn Environment>,
         sealing: &Sealing,
-    ) -> Result<(Self, Option<LaterDisk>), DiskError> {
+    ) -> Result<(Self, Option<LaterLocalDisk>), LocalDiskOpenError> {
         // No attempt is of use.
-        node.endpoint().ok_or(DiskError::NotReachable)?;
+        node.endpoint().ok_or(LocalDiskOpenError::NotReachable)?;
         let slot = Self::default();
         let is_own_log = matches!(place, OwnPlace::Directory(_));
         let (tier, later) = match place {
             OwnPlace::Tier(tier) => (Some(tier), None),
             OwnPlace::Directory(options) => {
-                let mut later = LaterDisk {
+                let mut later = LaterLocalDisk {
                     options,
                     cluster_id: cluster_id.into(),
                     environment: Arc::clone(environment),
@@ -63,13 +63,13 @@ impl DiskSlot {
                     Ok(Ok(tier)) => (Some(tier), None),
                     Ok(Err(error)) if !is_temporary(&error) => return Err(error),
                     Ok(Err(error)) => {
-                        warn!(%error, "the own disk cannot be opened; starting without it, and trying on");
+                        warn!(%error, "the local disk cannot be opened; starting without it, and trying on");
                         (None, Some(later))
                     }
                     Err(_) => {
                         warn!(
                             path = %later.options.path.display(),
-                            "the own disk is not open after {OPENING:?}; starting without it meanwhile"
+                            "the local disk is not open after {OPENING:?}; starting without it meanwhile"
                         );
                         (None, Some(later))
                     }
@@ -77,7 +77,7 @@ impl DiskSlot {
             }
         };
         if let Some(tier) = tier {
-            let disk = OwnDisk::new(tier, is_own_log, node, segments, sealing)?;
+            let disk = LocalDisk::new(tier, is_own_log, node, segments, sealing)?;
             slot.disk.set(disk).expect("nobody else has the slot yet");
         }
         slot.is_missing.store(later.is_some(), Relaxed);
@@ -85,7 +85,7 @@ impl DiskSlot {
     }
 
     /// The disk; `None` without one, and while it is not open.
-    pub(in crate::client) fn get(&self) -> Option<&OwnDisk> {
+    pub(in crate::client) fn get(&self) -> Option<&LocalDisk> {
         self.disk.get()
     }
 
@@ -95,20 +95,20 @@ impl DiskSlot {
     }
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<OwnTier, DiskError>> + Send>>;
+type Opening = Pin<Box<dyn Future<Output = Result<OwnTier, LocalDiskOpenError>> + Send>>;
 
 /// A disk that is not open yet.
-pub(in crate::client) struct LaterDisk {
-    options: DiskOptions,
+pub(in crate::client) struct LaterLocalDisk {
+    options: LocalDiskOptions,
     cluster_id: Box<str>,
     environment: Arc<dyn Environment>,
     /// The attempt that is under way. It is not begun again: each that hangs has a thread.
     opening: Option<Opening>,
 }
 
-impl LaterDisk {
+impl LaterLocalDisk {
     /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped.
-    async fn attempt(&mut self) -> Result<OwnTier, DiskError> {
+    async fn attempt(&mut self) -> Result<OwnTier, LocalDiskOpenError> {
         let opening = self.opening.get_or_insert_with(|| {
             let (options, environment) = (self.options.clone(), Arc::clone(&self.environment));
             Box::pin(open(options, self.cluster_id.clone(), environment))
@@ -126,21 +126,21 @@ impl LaterDisk {
             let Some(core) = core.upgrade() else { return false };
             let sealing = &core.settings.sealing;
             let opened = opened.and_then(|tier| {
-                OwnDisk::new(tier, true, &core.transport, &core.segments, sealing)
+                LocalDisk::new(tier, true, &core.transport, &core.segments, sealing)
             });
             match opened {
                 Ok(disk) => {
-                    let slot = &core.own_disk;
+                    let slot = &core.local_disk;
                     slot.disk.set(disk).expect("this task alone sets it");
                     slot.is_missing.store(false, Relaxed);
-                    info!("the own disk is used from now on");
+                    info!("the local disk is used from now on");
                     return true;
                 }
-                Err(DiskError::Ending) => return false,
+                Err(LocalDiskOpenError::Ending) => return false,
                 Err(error) => {
                     failures += 1;
                     if failures.is_power_of_two() {
-                        warn!(%error, failures, "the own disk cannot be opened; trying on");
+                        warn!(%error, failures, "the local disk cannot be opened; trying on");
                     }
                 }
             }
@@ -152,9 +152,9 @@ impl LaterDisk {
 }
 
 /// Returns whether the disk itself is at fault, and may be well again: not the settings, nor another process.
-fn is_temporary(error: &DiskError) -> bool {
+fn is_temporary(error: &LocalDiskOpenError) -> bool {
     match error {
-        DiskError::Tier(error) => matches!(
+        LocalDiskOpenError::Tier(error) => matches!(
             error,
             TierError::Full { .. }
                 | TierError::ReadOnly { .. }
@@ -163,27 +163,29 @@ fn is_temporary(error: &DiskError) -> bool {
                 | TierError::Newer { .. }
                 | TierError::Truncated { .. }
         ),
-        DiskError::File { source, .. } => source.kind() != std::io::ErrorKind::PermissionDenied,
+        LocalDiskOpenError::File { source, .. } => {
+            source.kind() != std::io::ErrorKind::PermissionDenied
+        }
         _ => false,
     }
 }
 
 /// Opens the log of the first directory that is free.
 async fn open(
-    options: DiskOptions,
+    options: LocalDiskOptions,
     cluster_id: Box<str>,
     environment: Arc<dyn Environment>,
-) -> Result<OwnTier, DiskError> {
+) -> Result<OwnTier, LocalDiskOpenError> {
     let root = options.path.join(&*cluster_id);
-    let fresh = environment.random_u128().map_err(DiskError::NoRandomness)?;
-    let fresh = DiskId::from_u128(fresh);
+    let fresh = environment.random_u128().map_err(LocalDiskOpenError::NoRandomness)?;
+    let fresh = LocalDiskId::from_u128(fresh);
     let deadline = Instant::now() + directory::WAIT;
     loop {
         let (root, size) = (root.clone(), options.size);
         let may_wait = Instant::now() < deadline;
         let opening = move || open_log(&root, size, fresh, may_wait);
         let opened = environment.blocking(opening).await.and_then(Result::ok);
-        match opened.ok_or(DiskError::Ending)?? {
+        match opened.ok_or(LocalDiskOpenError::Ending)?? {
             Some(opened) => return Ok(opened),
             None => sleep(directory::LOOK_AGAIN).await,
         }

@@ -1,10 +1,10 @@
-//! One client's own disk, as the objects on it know it.
+//! One client's local disk, as the objects on it know it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mc_ticket::TicketKey;
-use mc_types::{ClientId, DiskId, Endpoint, Extent, RemoteKey};
+use mc_types::{ClientId, Endpoint, Extent, LocalDiskId, RemoteKey};
 use smallvec::SmallVec;
 
 use crate::tenant::below::TierBelow;
@@ -12,14 +12,14 @@ use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 use crate::vocabulary::lock::{RwLock, rank};
 
-/// The ids of clients' own disks; no heap for a single one.
-pub type DiskIds = SmallVec<[DiskId; 1]>;
+/// The ids of clients' local disks; no heap for a single one.
+pub type LocalDiskIds = SmallVec<[LocalDiskId; 1]>;
 
 /// The description of a disk that its client gives when it mounts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalDiskSpec {
     /// Names the disk, also when another client mounts it: the same node after a restart.
-    pub id: DiskId,
+    pub id: LocalDiskId,
     /// Where the client serves the objects on it.
     pub endpoint: Endpoint,
     /// The key of the region whose bytes the objects are.
@@ -30,7 +30,7 @@ pub struct LocalDiskSpec {
 
 /// An object on a client's disk, for readers.
 #[derive(Clone, Debug)]
-pub struct DiskPlacement {
+pub struct LocalDiskPlacement {
     /// The client that serves it.
     pub client: ClientId,
     /// The disk.
@@ -48,8 +48,8 @@ pub struct LocalDiskReplica {
     pub endpoint: Endpoint,
 }
 
-impl From<DiskPlacement> for LocalDiskReplica {
-    fn from(placement: DiskPlacement) -> Self {
+impl From<LocalDiskPlacement> for LocalDiskReplica {
+    fn from(placement: LocalDiskPlacement) -> Self {
         Self { client: placement.client, endpoint: placement.disk.endpoint.clone() }
     }
 }
@@ -57,11 +57,11 @@ impl From<DiskPlacement> for LocalDiskReplica {
 /// One client's disk until it is unmounted, or was away for too long.
 #[derive(Debug)]
 pub(crate) struct LocalDisk {
-    id: DiskId,
+    id: LocalDiskId,
     mount: RwLock<Mount, { rank::MOUNT }>,
     /// Objects found before this mount and not since are not on it any more.
     settled: AtomicU32,
-    /// [`OnDisk`]s there are, and their bytes.
+    /// [`OnLocalDisk`]s there are, and their bytes.
     objects: AtomicU64,
     bytes: AtomicU64,
     /// The accounts of the objects' tenants.
@@ -86,13 +86,13 @@ enum Presence {
 
 impl LocalDisk {
     /// A disk that is away, and has never been mounted.
-    pub(crate) fn away(id: DiskId, quotas: Arc<Quotas>) -> Self {
+    pub(crate) fn away(id: LocalDiskId, quotas: Arc<Quotas>) -> Self {
         let mount = RwLock::new(Mount { number: 0, presence: Presence::Away });
         let [objects, bytes] = [const { AtomicU64::new(0) }; 2];
         Self { id, mount, settled: AtomicU32::new(0), objects, bytes, quotas }
     }
 
-    pub(crate) const fn id(&self) -> DiskId {
+    pub(crate) const fn id(&self) -> LocalDiskId {
         self.id
     }
 
@@ -145,7 +145,7 @@ impl LocalDisk {
 
 /// Notes that an object is on a disk, which counts it until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OnDisk {
+pub(crate) struct OnLocalDisk {
     disk: Arc<LocalDisk>,
     /// The mount in which the object is at this place.
     mount: u32,
@@ -154,9 +154,9 @@ pub(crate) struct OnDisk {
     extent: Extent,
 }
 
-const _: () = assert!(size_of::<OnDisk>() == 32, "kept once per object on a disk");
+const _: () = assert!(size_of::<OnLocalDisk>() == 32, "kept once per object on a disk");
 
-impl OnDisk {
+impl OnLocalDisk {
     /// An object that is at `extent` of a disk's region, as the disk is mounted now: the caller holds
     /// the book of the disks, so that it is mounted still as it was when the place was told. Its tenant
     /// is charged for it, beyond the quota if need be.
@@ -203,13 +203,13 @@ impl OnDisk {
     }
 
     /// The place for readers; `None` when it cannot be read now.
-    pub(crate) fn placement(&self) -> Option<DiskPlacement> {
+    pub(crate) fn placement(&self) -> Option<LocalDiskPlacement> {
         let (client, disk) = self.disk.spec().filter(|_| self.is_readable())?;
-        Some(DiskPlacement { client, disk, extent: self.extent })
+        Some(LocalDiskPlacement { client, disk, extent: self.extent })
     }
 }
 
-impl Drop for OnDisk {
+impl Drop for OnLocalDisk {
     fn drop(&mut self) {
         self.disk.objects.fetch_sub(1, Ordering::Relaxed);
         self.disk.bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);

@@ -12,13 +12,13 @@ use crate::client::tiers::TierCounters;
 
 /// The disk's objects at their [places](Places). A reader compares the checksums: it was told them with
 /// the object's place.
-pub(super) struct DiskRegion {
+pub(super) struct LocalDiskRegion {
     tier: Arc<dyn Tier>,
     places: Arc<Places>,
     counters: Arc<TierCounters>,
 }
 
-impl DiskRegion {
+impl LocalDiskRegion {
     pub(super) fn new(
         tier: Arc<dyn Tier>,
         places: Arc<Places>,
@@ -28,7 +28,7 @@ impl DiskRegion {
     }
 }
 
-impl StagedMemory for DiskRegion {
+impl StagedMemory for LocalDiskRegion {
     /// More than there will ever be addresses of objects.
     fn size(&self) -> usize {
         usize::MAX / 2

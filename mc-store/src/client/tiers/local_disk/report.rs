@@ -10,7 +10,7 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::OwnDisk;
+use super::LocalDisk;
 use crate::client::core::Core;
 use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
 
@@ -38,14 +38,14 @@ impl Report {
 
 impl Core {
     /// Mounts the disk. Everything on it is to be reported after that.
-    pub(super) async fn mount_own_disk(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+    pub(super) async fn mount_local_disk(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         self.master.mount_local_disk(self.id, &disk.spec, true).await?;
         disk.told.store(0, Relaxed);
         self.tell_capacity(disk).await
     }
 
     /// Tells the master how much the disk can hold, if that has changed.
-    pub(super) async fn tell_capacity(&self, disk: &OwnDisk) -> Result<(), WorkError> {
+    pub(super) async fn tell_capacity(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         let capacity = disk.capacity().as_u64();
         if disk.told.load(Relaxed) != capacity {
             self.master.report_ssd_capacity(self.id, capacity).await?;
@@ -58,13 +58,13 @@ impl Core {
     /// these were the last.
     pub(super) async fn report_some(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         report: &mut Report,
     ) -> Result<bool, WorkError> {
         let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, report.after.clone());
         let page = self.on_tier(move || tier.scan(from.as_ref(), OBJECTS)).await?;
         for error in &page.unreadable {
-            debug!(%error, "an object on the own disk cannot be read");
+            debug!(%error, "an object on the local disk cannot be read");
         }
         let (objects, is_last) = (&page.objects, page.next.is_none());
         // The call that says so comes behind all others.
@@ -83,7 +83,7 @@ impl Core {
         let Report { begun, kept, deleted, .. } = *report;
         if is_last && kept + deleted > 0 {
             let after = begun.elapsed();
-            info!(kept, deleted, ?after, "the master knows what is on the own disk");
+            info!(kept, deleted, ?after, "the master knows what is on the local disk");
         }
         Ok(is_last)
     }
@@ -91,7 +91,7 @@ impl Core {
     /// Reports objects. Returns those that the master has no use for.
     async fn report_from_disk(
         &self,
-        disk: &OwnDisk,
+        disk: &LocalDisk,
         objects: &[StoredObject],
         is_last: bool,
     ) -> Result<Vec<ObjectId>, WorkError> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use mc_meta::LateWrites;
-use mc_rpc::{DiskJob, PromotionGrant, RpcError};
+use mc_rpc::{PromotionGrant, RpcError, TierJob};
 use mc_tier::{ObjectBytes, Tier};
 use mc_transport::{BootTime, Operation, RemoteSpan, Source};
 use tracing::debug;
 
-use super::OwnDisk;
+use super::LocalDisk;
 use crate::client::core::Core;
 use crate::client::data::{Job, Patience};
 use crate::client::tiers::objects::id_of;
@@ -17,7 +17,7 @@ use crate::client::tiers::shared::SharedTier;
 impl Core {
     /// Reads an object from a disk into memory that the master grants. What goes wrong is logged: the
     /// object stays where it is.
-    pub(in crate::client::tiers) async fn promote(&self, job: &DiskJob) {
+    pub(in crate::client::tiers) async fn promote(&self, job: &TierJob) {
         let Some(object) = self.stored(job).await else {
             let _ = self.give_up_promotion(job, None, LateWrites::Impossible).await;
             return;
@@ -52,7 +52,7 @@ impl Core {
 
     async fn give_up_promotion(
         &self,
-        job: &DiskJob,
+        job: &TierJob,
         handle: Option<mc_meta::TransferHandle>,
         late: LateWrites,
     ) -> Result<(), RpcError> {
@@ -60,10 +60,10 @@ impl Core {
         self.master.notify_promotion_failure(id, &job.object(), generation, handle, late).await
     }
 
-    /// The object of a job: from the own disk, or else from the shared tier.
-    async fn stored(&self, job: &DiskJob) -> Option<ObjectBytes> {
+    /// The object of a job: from the local disk, or else from the shared tier.
+    async fn stored(&self, job: &TierJob) -> Option<ObjectBytes> {
         let id = id_of(job).ok()?;
-        let own = self.own_disk.get().and_then(OwnDisk::tier);
+        let own = self.local_disk.get().and_then(LocalDisk::tier);
         let shared = self.shared_tier.as_ref().and_then(SharedTier::tier);
         let tiers: Vec<Arc<dyn Tier>> = own.into_iter().chain(shared).collect();
         let read = move || {

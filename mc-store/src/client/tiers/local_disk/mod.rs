@@ -1,4 +1,4 @@
-//! The client's own disk: objects of the cluster that do not fit into memory.
+//! The client's local disk: objects of the cluster that do not fit into memory.
 //!
 //! The disk is a log of objects ([`mc_tier::LogTier`]) that peers read like memory: its [`region`] is
 //! staged through memory of the host. What goes to the disk, and comes back, the master decides; the
@@ -23,27 +23,27 @@ use std::sync::atomic::AtomicU64;
 use mc_meta::{LocalDiskSpec, MAX_DISK_OBJECTS};
 use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
-use mc_types::{ByteSize, DiskId};
+use mc_types::{ByteSize, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
 use tracing::info;
 
 use self::places::Places;
-use self::region::DiskRegion;
+use self::region::LocalDiskRegion;
 use super::untold::Untold;
 use super::{Sealing, TierCounters, TierMetrics};
 use crate::client::segments::Segments;
 
-pub(in crate::client) use look::DiskLook;
-pub(in crate::client) use opening::{DiskSlot, LaterDisk};
+pub(in crate::client) use look::LocalDiskLook;
+pub(in crate::client) use opening::{LaterLocalDisk, LocalDiskSlot};
 pub(in crate::client) use options::OwnPlace;
-pub use options::{DiskError, DiskOptions, OwnTier};
+pub use options::{LocalDiskOpenError, LocalDiskOptions, OwnTier};
 
 /// Stages between the disk and peers: as many reads for peers at a time.
 const STAGES: usize = 32;
 const STAGE_LEN: usize = 512 << 10;
 
-/// The client's own disk.
-pub(in crate::client) struct OwnDisk {
+/// The client's local disk.
+pub(in crate::client) struct LocalDisk {
     /// `None` once the client has left: the directory is free for the next one.
     tier: RwLock<Option<Arc<dyn Tier>>>,
     places: Arc<Places>,
@@ -63,38 +63,39 @@ pub(in crate::client) struct OwnDisk {
     pub(in crate::client) counters: Arc<TierCounters>,
 }
 
-impl std::fmt::Debug for OwnDisk {
+impl std::fmt::Debug for LocalDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OwnDisk").field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
-impl OwnDisk {
+impl LocalDisk {
     /// Makes an open disk readable to peers, who hear of it when it is mounted.
     ///
     /// # Errors
-    /// [`DiskError`].
+    /// [`LocalDiskOpenError`].
     fn new(
         opened: OwnTier,
         is_own_log: bool,
         node: &Node,
         segments: &Segments,
         sealing: &Sealing,
-    ) -> Result<Self, DiskError> {
-        let endpoint = node.endpoint().cloned().ok_or(DiskError::NotReachable)?;
+    ) -> Result<Self, LocalDiskOpenError> {
+        let endpoint = node.endpoint().cloned().ok_or(LocalDiskOpenError::NotReachable)?;
         let OwnTier { tier, capacity, id } = opened;
         let tier = sealing.around(tier);
         let (places, counters) = (Arc::new(Places::default()), Arc::new(TierCounters::default()));
-        let device = DiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
+        let device =
+            LocalDiskRegion::new(Arc::clone(&tier), Arc::clone(&places), Arc::clone(&counters));
         let stages: Result<Vec<Memory>, _> =
             std::iter::repeat_with(|| Memory::allocate(STAGE_LEN)).take(STAGES).collect();
         let staging = Staging::new(device, stages?);
-        let tickets = segments.new_tickets().map_err(DiskError::NoRandomness)?;
+        let tickets = segments.new_tickets().map_err(LocalDiskOpenError::NoRandomness)?;
         let ticket_key = tickets.as_ref().map(|tickets| tickets.key);
         let region = node.register_staged(&staging, Access::Read, tickets)?;
         let spec = LocalDiskSpec { id, endpoint, remote_key: region.key(), ticket_key };
-        info!(disk = %id, %capacity, "the own disk is open");
-        let look = DiskLook { tier: Arc::clone(&tier), places: Arc::clone(&places) };
+        info!(disk = %id, %capacity, "the local disk is open");
+        let look = LocalDiskLook { tier: Arc::clone(&tier), places: Arc::clone(&places) };
         segments.set_disk(Some(look));
         let tier = RwLock::new(Some(tier));
         let (region, told) = (Mutex::new(Some(region)), AtomicU64::new(0));
@@ -134,9 +135,9 @@ impl OwnDisk {
 fn open_log(
     root: &Path,
     said: Option<ByteSize>,
-    fresh: DiskId,
+    fresh: LocalDiskId,
     may_wait: bool,
-) -> Result<Option<OwnTier>, DiskError> {
+) -> Result<Option<OwnTier>, LocalDiskOpenError> {
     let size = match said {
         Some(size) => size,
         None => options::default_size(root)?,
@@ -156,7 +157,7 @@ fn open_log(
         let part = done.as_u64().saturating_mul(10).checked_div(all.as_u64()).unwrap_or(10);
         if part > last && part < 10 {
             last = part;
-            info!(%done, %all, "reading what is on the own disk");
+            info!(%done, %all, "reading what is on the local disk");
         }
     })?;
     let recovery = tier.recovery();
@@ -164,7 +165,7 @@ fn open_log(
         tracing::warn!(
             objects = recovery.objects,
             damaged = recovery.damaged,
-            "parts of the own disk are damaged; their objects are lost"
+            "parts of the local disk are damaged; their objects are lost"
         );
     }
     let id = options::identity(&directory, fresh)?;
@@ -174,7 +175,7 @@ fn open_log(
 }
 
 /// Cuts a log that was made for more than `size`. What is behind is lost, as if it had been evicted.
-fn shrink(backend: &mut FileBackend, size: ByteSize) -> Result<(), DiskError> {
+fn shrink(backend: &mut FileBackend, size: ByteSize) -> Result<(), LocalDiskOpenError> {
     let found = ByteSize::bytes(backend.len());
     if found <= size {
         return Ok(());
@@ -184,10 +185,10 @@ fn shrink(backend: &mut FileBackend, size: ByteSize) -> Result<(), DiskError> {
     if size < least {
         tracing::warn!(
             path = %backend.path().display(), was = %found, wanted = %size, now = %least,
-            "the own disk cannot be made as small as it is to be; remove the file to make a new one"
+            "the local disk cannot be made as small as it is to be; remove the file to make a new one"
         );
     } else {
-        info!(path = %backend.path().display(), was = %found, now = %size, "the own disk is made smaller");
+        info!(path = %backend.path().display(), was = %found, now = %size, "the local disk is made smaller");
     }
     Ok(backend.cut(size.max(least))?)
 }

@@ -1,4 +1,4 @@
-//! How a client's own disk is described, and what of it outlasts the client.
+//! How a client's local disk is described, and what of it outlasts the client.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mc_tier::{Tier, TierError};
 use mc_transport::{MemoryError, RegisterError};
-use mc_types::{ByteSize, DiskId};
+use mc_types::{ByteSize, LocalDiskId};
 
 /// The file that names the disk.
 const IDENTITY: &str = "disk_id";
@@ -19,10 +19,10 @@ const BLOCK: u64 = 4096;
 /// The part of the file system's free space that a new log takes, in percent.
 const USABLE_PERCENT: u64 = 90;
 
-/// Describes a client's own disk; see [`ClientBuilder::own_disk`](crate::ClientBuilder::own_disk).
+/// Describes a client's local disk; see [`ClientBuilder::local_disk`](crate::ClientBuilder::local_disk).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DiskOptions {
+pub struct LocalDiskOptions {
     /// The directory; the objects are in `PATH/CLUSTER_ID/`, and those of further clients with the same
     /// path in `PATH/CLUSTER_ID/rank-1/` and so on. A client takes the first one that is free. Made if it
     /// is missing.
@@ -34,7 +34,7 @@ pub struct DiskOptions {
     pub size: Option<ByteSize>,
 }
 
-impl DiskOptions {
+impl LocalDiskOptions {
     /// A disk in this directory.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -58,13 +58,13 @@ pub struct OwnTier {
     /// The bytes that objects may take.
     pub capacity: ByteSize,
     /// The name of the medium: the same whenever it is opened, and no other medium's.
-    pub id: DiskId,
+    pub id: LocalDiskId,
 }
 
 impl OwnTier {
     /// This tier, of the medium with this name.
     #[must_use]
-    pub fn new(tier: Arc<dyn Tier>, capacity: ByteSize, id: DiskId) -> Self {
+    pub fn new(tier: Arc<dyn Tier>, capacity: ByteSize, id: LocalDiskId) -> Self {
         Self { tier, capacity, id }
     }
 }
@@ -78,20 +78,20 @@ impl fmt::Debug for OwnTier {
 /// Where a client keeps objects that memory has no room for.
 #[derive(Clone, Debug)]
 pub(in crate::client) enum OwnPlace {
-    Directory(DiskOptions),
+    Directory(LocalDiskOptions),
     Tier(OwnTier),
 }
 
-/// Why a client's own disk cannot be used.
+/// Why a client's local disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 #[non_exhaustive]
-pub enum DiskError {
+pub enum LocalDiskOpenError {
     /// The log of objects cannot be opened.
     #[error(transparent)]
     Tier(#[from] TierError),
     /// A file beside it cannot be read or written.
-    #[error("cannot {action} {}; check the directory of the own disk", path.display())]
+    #[error("cannot {action} {}; check the directory of the local disk", path.display())]
     File {
         /// The operation that failed.
         action: &'static str,
@@ -103,7 +103,7 @@ pub enum DiskError {
     BadIdentity { path: PathBuf },
     /// Peers could not read the disk.
     #[error(
-        "a client with an own disk must be reachable by peers; give it an address to listen on"
+        "a client with a local disk must be reachable by peers; give it an address to listen on"
     )]
     NotReachable,
     /// No transport of the client can serve a disk.
@@ -113,7 +113,7 @@ pub enum DiskError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// There is no randomness for the disk's name and keys.
-    #[error("no randomness for the name of the own disk")]
+    #[error("no randomness for the name of the local disk")]
     NoRandomness(#[source] io::Error),
     /// The program ends.
     #[error("the program ends")]
@@ -129,9 +129,10 @@ pub(super) fn segment_len(size: ByteSize, said: bool) -> ByteSize {
 }
 
 /// Nine tenths of the free space of a directory's file system.
-pub(super) fn default_size(directory: &Path) -> Result<ByteSize, DiskError> {
-    let failed =
-        |action| move |source| DiskError::File { action, path: directory.to_owned(), source };
+pub(super) fn default_size(directory: &Path) -> Result<ByteSize, LocalDiskOpenError> {
+    let failed = |action| {
+        move |source| LocalDiskOpenError::File { action, path: directory.to_owned(), source }
+    };
     fs::create_dir_all(directory).map_err(failed("make the directory"))?;
     let space = rustix::fs::statvfs(directory)
         .map_err(io::Error::from)
@@ -141,12 +142,16 @@ pub(super) fn default_size(directory: &Path) -> Result<ByteSize, DiskError> {
 }
 
 /// The disk's id; the new one when it has none.
-pub(super) fn identity(directory: &Path, fresh: DiskId) -> Result<DiskId, DiskError> {
+pub(super) fn identity(
+    directory: &Path,
+    fresh: LocalDiskId,
+) -> Result<LocalDiskId, LocalDiskOpenError> {
     let path = directory.join(IDENTITY);
-    let failed =
-        |action| move |source| DiskError::File { action, path: directory.join(IDENTITY), source };
+    let failed = |action| {
+        move |source| LocalDiskOpenError::File { action, path: directory.join(IDENTITY), source }
+    };
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map_err(|_| DiskError::BadIdentity { path }),
+        Ok(text) => text.trim().parse().map_err(|_| LocalDiskOpenError::BadIdentity { path }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let unfinished = directory.join("disk_id.new");
             let write = || {
@@ -170,12 +175,12 @@ mod tests {
     #[test]
     fn a_disk_keeps_its_name() {
         let directory = tempfile::tempdir().unwrap();
-        let [one, two] = [1, 2].map(DiskId::from_u128);
+        let [one, two] = [1, 2].map(LocalDiskId::from_u128);
         assert_eq!(identity(directory.path(), one).unwrap(), one);
         assert_eq!(identity(directory.path(), two).unwrap(), one);
         fs::write(directory.path().join(IDENTITY), "something else").unwrap();
         let error = identity(directory.path(), two).unwrap_err();
-        assert!(matches!(error, DiskError::BadIdentity { .. }), "{error}");
+        assert!(matches!(error, LocalDiskOpenError::BadIdentity { .. }), "{error}");
         assert!(default_size(&directory.path().join("new")).unwrap() > ByteSize::bytes(0));
     }
 }

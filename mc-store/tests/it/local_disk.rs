@@ -1,4 +1,4 @@
-//! Clients' own disks: objects go there when memory has no room, are read from there by everybody, come
+//! Clients' local disks: objects go there when memory has no room, are read from there by everybody, come
 //! back into memory, and outlast their node.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,15 +11,15 @@ use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
 use mc_meta::{LocalDiskConfig, PromotionConfig};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, DiskOptions, GetError, GetInto, Master, MasterConfig, Memory,
-    OwnTier, PutOutcome,
+    ByteSize, Client, ClientBuilder, GetError, GetInto, LocalDiskOptions, Master, MasterConfig,
+    Memory, OwnTier, PutOutcome,
 };
 use mc_testkit::eventually_async;
 use mc_tier::{
     Faults, FaultyTier, FileBackend, LogSettings, LogTier, MemoryTier, ObjectBytes, SliceBytes,
     Tier,
 };
-use mc_types::DiskId;
+use mc_types::LocalDiskId;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -41,8 +41,8 @@ fn config(on_evict: bool) -> MasterConfig {
 
 /// A node with a disk in this directory.
 fn node(cluster: &Cluster, directory: &Path, memory: ByteSize) -> ClientBuilder {
-    let disk = DiskOptions::new(directory).size(ByteSize::mib(256));
-    cluster.node().segment_size(memory).segment_name("node").own_disk(disk)
+    let disk = LocalDiskOptions::new(directory).size(ByteSize::mib(256));
+    cluster.node().segment_size(memory).segment_name("node").local_disk(disk)
 }
 
 async fn start(config: MasterConfig) -> Cluster {
@@ -102,7 +102,7 @@ async fn objects_are_read_from_the_disk_of_a_node_whose_memory_is_gone() {
         assert_eq!(*client.batch_get_into(vec![get]).await[0].as_ref().unwrap(), 100_017);
         assert_eq!(piece(10, 100_014).to_vec(), whole[3..]);
     }
-    let metrics = node.metrics().own_disk.unwrap();
+    let metrics = node.metrics().local_disk.unwrap();
     assert!(metrics.reads.count() >= 20 && metrics.failed_reads == 0, "{metrics:?}");
 }
 
@@ -115,7 +115,7 @@ async fn what_is_evicted_from_memory_is_on_the_disk() {
     put_all(&app, 40, MIB).await;
     get_all(&app, 40, MIB).await;
     let report = cluster.master.report();
-    assert!(report.totals.disk_only_objects >= 30, "{report:?}");
+    assert!(report.totals.tier_only_objects >= 30, "{report:?}");
     // Gone from the disk, too.
     app.remove_all(true).await.unwrap();
     eventually_async(DEADLINE, "an empty disk", async || on_disks(&cluster.master) == 0).await;
@@ -171,7 +171,7 @@ async fn a_disk_outlasts_its_node() {
     app.upsert("replaced", "new").await.unwrap();
 
     let second = node(&cluster, directory.path(), ByteSize::mib(32)).connect().await.unwrap();
-    let deleted = async || second.metrics().own_disk.unwrap().deleted == 2;
+    let deleted = async || second.metrics().local_disk.unwrap().deleted == 2;
     eventually_async(DEADLINE, "the others to be deleted", deleted).await;
     assert_eq!(on_disks(&cluster.master), 20);
     get_all(&app, 20, 100_000).await;
@@ -189,7 +189,7 @@ async fn a_tier_of_the_applications_own_outlasts_its_node() {
         let size = ByteSize::mib(320);
         let file = FileBackend::open(directory.path(), size).unwrap();
         let log = LogTier::open(file, LogSettings::default()).unwrap();
-        let tier = OwnTier::new(Arc::new(log), size, DiskId::from_u128(7));
+        let tier = OwnTier::new(Arc::new(log), size, LocalDiskId::from_u128(7));
         let node = cluster.node().segment_size(ByteSize::mib(32)).segment_name("node");
         node.own_tier(tier).connect()
     };
@@ -212,7 +212,7 @@ async fn a_tier_of_the_applications_own_outlasts_its_node() {
 async fn what_is_missing_or_damaged_on_a_disk_is_not_listed_for_long() {
     let cluster = start(config(true)).await;
     let tier = Arc::new(MemoryTier::new());
-    let own = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), DiskId::from_u128(7));
+    let own = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), LocalDiskId::from_u128(7));
     let node = cluster.node().segment_size(ByteSize::mib(16)).own_tier(own);
     let _node = node.connect().await.unwrap();
     let app = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_disk_that_is_full_keeps_the_newest_objects() {
         }
     }
     let report = cluster.master.report();
-    assert!(report.totals.disk_evictions > 0, "{report:?}");
+    assert!(report.totals.tier_evictions > 0, "{report:?}");
     assert!(on_disks(&cluster.master) >= 20, "{report:?}");
     assert_eq!(app.get("k149").await.unwrap(), content("block", 4 * MIB));
     assert!(matches!(app.get("k0").await, Err(GetError::NotFound)));
@@ -327,8 +327,8 @@ async fn a_disk_that_is_to_be_smaller_is() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = start(config(false)).await;
     let sized = |mib: u64| {
-        let disk = DiskOptions::new(directory.path()).size(ByteSize::mib(mib));
-        cluster.node().segment_size(ByteSize::mib(64)).segment_name("node").own_disk(disk)
+        let disk = LocalDiskOptions::new(directory.path()).size(ByteSize::mib(mib));
+        cluster.node().segment_size(ByteSize::mib(64)).segment_name("node").local_disk(disk)
     };
     let len =
         || FileBackend::file_in(&cluster_directory(directory.path())).metadata().unwrap().len();
@@ -390,7 +390,7 @@ async fn a_node_starts_without_a_disk_that_cannot_be_opened_and_uses_it_later() 
             std::fs::create_dir(spoilt).unwrap();
         }
         let node = start().await.unwrap();
-        assert!(node.metrics().is_own_disk_missing && node.metrics().own_disk.is_none());
+        assert!(node.metrics().is_local_disk_missing && node.metrics().local_disk.is_none());
         assert!(cluster.master.report().local_disks.is_empty());
         let (app, key) = (cluster.app().await, format!("hangs-{hangs}"));
         app.put(&key, content(&key, 100_000)).await.unwrap();
@@ -405,7 +405,7 @@ async fn a_node_starts_without_a_disk_that_cannot_be_opened_and_uses_it_later() 
         }
         let is_open = async || cluster.master.report().local_disks.len() == 1;
         eventually_async(DEADLINE, "the disk to be used", is_open).await;
-        assert!(!node.metrics().is_own_disk_missing);
+        assert!(!node.metrics().is_local_disk_missing);
         let key = format!("{key}-later");
         app.put(&key, content(&key, 100_000)).await.unwrap();
         eventually_async(DEADLINE, "it on disk", async || on_disks(&cluster.master) > 0).await;
@@ -439,7 +439,7 @@ async fn a_disk_with_many_objects_is_known_soon_and_puts_and_gets_go_on_meanwhil
     let cluster = start(config(false)).await;
     let app = cluster.app().await;
     let begun = Instant::now();
-    let disk = OwnTier::new(Arc::new(tier), len, DiskId::from_u128(7));
+    let disk = OwnTier::new(Arc::new(tier), len, LocalDiskId::from_u128(7));
     let node =
         cluster.node().segment_size(ByteSize::mib(64)).own_tier(disk).connect().await.unwrap();
     let (mut meanwhile, mut longest) = (0, Duration::ZERO);
@@ -473,7 +473,7 @@ async fn a_report_that_fails_goes_on_where_it_was() {
     slow.delay = Duration::from_millis(300);
     tier.set(slow);
     let cluster = start(config(false)).await;
-    let disk = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), DiskId::from_u128(7));
+    let disk = OwnTier::new(Arc::clone(&tier) as _, ByteSize::mib(64), LocalDiskId::from_u128(7));
     let node = cluster.node().segment_size(ByteSize::mib(16)).own_tier(disk);
     let node = node.connect().await.unwrap();
     let known = || on_disks(&cluster.master);
@@ -520,13 +520,13 @@ async fn the_oldest_objects_make_room_when_the_disk_has_as_many_as_it_may() {
     };
     eventually_async(DEADLINE, "the newest on disk", has_newest).await;
     assert!(on_disks(&cluster.master) <= 40);
-    let is_on_disk = async |key: &str| !node.describe(key).await.unwrap().local_disks.is_empty();
+    let is_in_tier = async |key: &str| !node.describe(key).await.unwrap().local_disks.is_empty();
     // Several are written at a time, in any order.
     let mut gone = 0;
     for n in 0..10 {
-        gone += usize::from(!is_on_disk(&format!("k{n}")).await);
+        gone += usize::from(!is_in_tier(&format!("k{n}")).await);
     }
     assert!(gone > 0, "the oldest went");
-    assert!(is_on_disk("k39").await);
-    assert!(node.metrics().own_disk.unwrap().evicted > 0);
+    assert!(is_in_tier("k39").await);
+    assert!(node.metrics().local_disk.unwrap().evicted > 0);
 }
