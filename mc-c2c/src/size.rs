@@ -10,7 +10,7 @@ impl Projector {
     /// Bytes of its weights in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let weights = |sizes: Sizes| sizes.matrices + sizes.others;
+        let weights = |sizes: WeightSizes| sizes.matrices + sizes.others;
         size_of::<f32>() * self.parts().map(|(_, _, sizes)| weights(sizes)).sum::<usize>()
     }
 
@@ -65,11 +65,13 @@ impl Projector {
     }
 
     /// The sizes of each module and part.
-    fn parts(&self) -> impl Iterator<Item = (usize, Part, Sizes)> + '_ {
+    fn parts(&self) -> impl Iterator<Item = (usize, Part, WeightSizes)> + '_ {
         let part = move |module: usize, part: Part| {
             let sizes = match self {
-                Self::Simplified(projector) => Sizes::of_network(projector.network(module, part)),
-                Self::Full(fuser) => Sizes::of_module(&fuser.modules[module][part as usize]),
+                Self::Simplified(projector) => {
+                    WeightSizes::of_network(projector.network(module, part))
+                }
+                Self::Full(fuser) => WeightSizes::of_module(&fuser.modules[module][part as usize]),
             };
             (module, part, sizes)
         };
@@ -79,13 +81,13 @@ impl Projector {
 
 /// Weights of one module and part.
 #[derive(Clone, Copy, Default)]
-struct Sizes {
+struct WeightSizes {
     matrices: usize,
     /// Biases, norms and the gate.
     others: usize,
 }
 
-impl Sizes {
+impl WeightSizes {
     fn of_network(network: &Network) -> Self {
         let linears = [&network.input, &network.hidden, &network.output];
         Self { matrices: 0, others: 1 }.with_linears(&linears)

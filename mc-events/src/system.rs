@@ -37,7 +37,7 @@ const RETRY_PAUSES: [Duration; 3] =
 
 /// Publishes events. Dropping it ends the publisher at once and closes the sockets.
 pub struct EventSystem {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     endpoints: Vec<BoundEndpoint>,
     incarnation: u64,
     publisher: Mutex<Option<JoinHandle<()>>>,
@@ -68,7 +68,7 @@ pub struct BoundEndpoint {
 /// Tells the outcome of an event, where it is wanted.
 type Done = Option<oneshot::Sender<bool>>;
 
-struct Shared {
+struct WorkerState {
     queue: Mutex<Queue<Done>>,
     wake: Notify,
     sockets: Mutex<Vec<Arc<dyn EventSocket>>>,
@@ -150,7 +150,7 @@ impl EventSystem {
                 endpoints.push(bound);
                 outputs.push(Output { stream, socket });
             }
-            let shared = Arc::new(Shared {
+            let shared = Arc::new(WorkerState {
                 queue: Mutex::new(Queue::new(limits.queue_events, limits.queue_bytes)),
                 wake: Notify::new(),
                 sockets: Mutex::new(
@@ -312,7 +312,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl Shared {
+impl WorkerState {
     fn count_dropped(&self, events: u64) {
         let before = self.dropped.fetch_add(events, Ordering::Relaxed);
         // One line for each power of two.
@@ -329,7 +329,7 @@ impl Shared {
 
 /// Events that count as dropped when this is dropped.
 struct Unsent<'a> {
-    shared: &'a Shared,
+    shared: &'a WorkerState,
     events: u64,
 }
 
@@ -347,7 +347,7 @@ struct Output {
 
 /// The task that sends what is queued.
 struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     outputs: Vec<Output>,
     max_batch_size: usize,
     send_interval: Duration,

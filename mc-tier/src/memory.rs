@@ -14,10 +14,10 @@ use crate::tier::{ScanCursor, ScanPage, Tier, TierUsage};
 
 /// A tier in this process's memory, for tests. Clones are the same tier.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryTier(Arc<RwLock<Objects>>);
+pub struct MemoryTier(Arc<RwLock<StoredObjects>>);
 
 #[derive(Debug, Default)]
-struct Objects {
+struct StoredObjects {
     /// Objects in the order in which they were put.
     by_number: BTreeMap<u64, (ObjectId, ObjectBytes)>,
     numbers: BTreeMap<ObjectId, u64>,

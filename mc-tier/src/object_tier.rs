@@ -70,7 +70,7 @@ const THREADS: usize = 2;
 #[derive(Clone)]
 pub struct ObjectStoreTier {
     objects: Arc<Objects>,
-    threads: Arc<Threads>,
+    threads: Arc<RequestThreads>,
     packs: Arc<Packs>,
 }
 
@@ -131,7 +131,7 @@ impl ObjectStoreTier {
             .map_err(|source| {
                 TierError::from_io("start threads for", &PathBuf::from(objects.root()), source)
             })?;
-        let threads = Arc::new(Threads(Some(runtime)));
+        let threads = Arc::new(RequestThreads(Some(runtime)));
         let tier = Self { objects: Arc::new(objects), threads, packs: Arc::default() };
         tier.wait(async |objects| objects.check().await)?;
         Ok(tier)
@@ -257,15 +257,15 @@ impl fmt::Debug for ObjectStoreTier {
 }
 
 /// The threads that run the requests.
-struct Threads(Option<Runtime>);
+struct RequestThreads(Option<Runtime>);
 
-impl Threads {
+impl RequestThreads {
     fn runtime(&self) -> &Runtime {
         self.0.as_ref().expect("it is there until the tier is dropped")
     }
 }
 
-impl Drop for Threads {
+impl Drop for RequestThreads {
     fn drop(&mut self) {
         // Otherwise the drop would wait for the threads, which an async thread may not.
         if let Some(runtime) = self.0.take() {

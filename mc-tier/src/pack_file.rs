@@ -179,7 +179,7 @@ impl PackIndex {
     /// # Panics
     /// When there are not as many.
     pub fn object(&self, number: usize) -> Result<PackedObject, HeaderError> {
-        let Entry { at, header, .. } = self.entry(number);
+        let PackEntry { at, header, .. } = self.entry(number);
         let headers = &self.bytes[self.headers..self.removed - CHECKSUM];
         let header = headers.get(header as usize..).ok_or(Damage::Index)?;
         let (object, _) = parse_header(header)?;
@@ -196,14 +196,14 @@ impl PackIndex {
         (self.removed + number) as u64
     }
 
-    fn entry(&self, number: usize) -> Entry {
+    fn entry(&self, number: usize) -> PackEntry {
         let begin = FIXED + PER_ENTRY * number;
         let mut fields = Fields(&self.bytes[begin..begin + PER_ENTRY]);
-        Entry { at: fields.u64(), header: fields.u32(), place: fields.u32() }
+        PackEntry { at: fields.u64(), header: fields.u32(), place: fields.u32() }
     }
 }
 
-struct Entry {
+struct PackEntry {
     at: u64,
     header: u32,
     place: u32,

@@ -172,7 +172,7 @@ impl Known {
 }
 
 /// An object that is there, and where.
-struct Found {
+struct ObjectInPack {
     packed: PackedObject,
     place: String,
     known: Arc<Known>,
@@ -266,7 +266,7 @@ impl Packs {
         medium: &impl PackMedium,
         id: &ObjectId,
         is_anew: bool,
-    ) -> Result<Option<Found>, TierError> {
+    ) -> Result<Option<ObjectInPack>, TierError> {
         let Some(run) = id.generation().run() else { return Ok(None) };
         let Some(known) = self.open(medium, run, is_anew)? else { return Ok(None) };
         let Some(number) = known.index.number_of(id) else { return Ok(None) };
@@ -275,7 +275,7 @@ impl Packs {
         }
         let place = pack_place(run);
         let packed = known.index.object(number).map_err(|error| failure(medium, &place, error))?;
-        Ok(Some(Found { packed, place, known }))
+        Ok(Some(ObjectInPack { packed, place, known }))
     }
 
     /// Where an object is, if it is known to be in a pack.
@@ -347,7 +347,7 @@ impl Packs {
         medium: &impl PackMedium,
         id: &ObjectId,
         wanted: impl Fn(&StoredObject) -> Result<(W, Range<u64>), TierError>,
-    ) -> Result<Option<(Found, W, Bytes)>, TierError> {
+    ) -> Result<Option<(ObjectInPack, W, Bytes)>, TierError> {
         for attempt in 0..ATTEMPTS {
             let Some(found) = self.find(medium, id, attempt > 0)? else { return Ok(None) };
             let (what, range) = wanted(&found.packed.object)?;

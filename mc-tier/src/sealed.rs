@@ -28,7 +28,7 @@ use stream::{HEADER_LEN, Header, overhead, read_header, stored_len};
 /// than the bytes.
 const WITH_HEADER: u64 = 256 << 10;
 
-type Found<T> = Result<Option<T>, TierError>;
+type SealedResult<T> = Result<Option<T>, TierError>;
 
 /// A tier that seals what it puts into another one.
 ///
@@ -84,7 +84,12 @@ impl SealedTier {
         stream::open(&key, &header, stored).map_err(|source| damaged(id, source))
     }
 
-    fn open_range(&self, id: &ObjectId, place: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
+    fn open_range(
+        &self,
+        id: &ObjectId,
+        place: &ObjectId,
+        range: &Range<u64>,
+    ) -> SealedResult<Bytes> {
         let in_one = !range.is_empty() && range.end <= WITH_HEADER;
         // If that is the whole object.
         let first = if in_one { stored_len(range.end) } else { HEADER_LEN };
@@ -115,8 +120,8 @@ impl SealedTier {
         &self,
         id: &ObjectId,
         range: &Range<u64>,
-        in_clear: impl Fn() -> Found<Bytes>,
-    ) -> Found<Bytes> {
+        in_clear: impl Fn() -> SealedResult<Bytes>,
+    ) -> SealedResult<Bytes> {
         for place in self.places(id) {
             let found = match place == *id {
                 true => in_clear(),
@@ -199,7 +204,7 @@ impl Tier for SealedTier {
         }
     }
 
-    fn get(&self, id: &ObjectId) -> Found<ObjectBytes> {
+    fn get(&self, id: &ObjectId) -> SealedResult<ObjectBytes> {
         for place in self.places(id) {
             if let Some(found) = self.inner.get(&place)? {
                 return if place == *id {
@@ -212,7 +217,7 @@ impl Tier for SealedTier {
         Ok(None)
     }
 
-    fn get_many(&self, ids: &[ObjectId]) -> Vec<Found<ObjectBytes>> {
+    fn get_many(&self, ids: &[ObjectId]) -> Vec<SealedResult<ObjectBytes>> {
         let likely: Vec<ObjectId> = ids.iter().map(|id| self.likely(id)).collect();
         let found = self.inner.get_many(&likely).into_iter().zip(ids).zip(&likely);
         let opened = found.map(|((found, id), place)| match found? {
@@ -223,11 +228,11 @@ impl Tier for SealedTier {
         opened.collect()
     }
 
-    fn get_range(&self, id: &ObjectId, range: Range<u64>) -> Found<Bytes> {
+    fn get_range(&self, id: &ObjectId, range: Range<u64>) -> SealedResult<Bytes> {
         self.get_part(id, &range, || self.inner.get_range(id, range.clone()))
     }
 
-    fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> Found<Bytes> {
+    fn get_unverified(&self, id: &ObjectId, range: Range<u64>) -> SealedResult<Bytes> {
         self.get_part(id, &range, || self.inner.get_unverified(id, range.clone()))
     }
 

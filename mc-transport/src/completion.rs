@@ -276,10 +276,10 @@ struct Progress {
     outcomes: Vec<Outcome>,
     /// Places of those that are there, in the order in which they came.
     finished: Vec<usize>,
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingTask>,
 }
 
-struct Waiting {
+struct WaitingTask {
     waker: Waker,
     /// Wake when so many are there.
     at: usize,
@@ -329,7 +329,7 @@ impl Progress {
                 waiting.waker.clone_from(cx.waker());
                 waiting.at = at;
             }
-            none => *none = Some(Waiting { waker: cx.waker().clone(), at }),
+            none => *none = Some(WaitingTask { waker: cx.waker().clone(), at }),
         }
     }
 }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The part of iperf3's report that is used.
 #[derive(Deserialize)]
-struct Answer {
+struct IperfReport {
     end: End,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn measure(server_cpu: usize, duration: Duration) -> Result<Option<Ip
         let mut client = Command::new("iperf3");
         client.args(["--client", "127.0.0.1", "--port", &port, "--json", "--congestion", "cubic"]);
         let output = client.args(["--time", &seconds]).output()?;
-        match serde_json::from_slice::<Answer>(&output.stdout) {
+        match serde_json::from_slice::<IperfReport>(&output.stdout) {
             Ok(answer) => break Ok(answer),
             // The server may not listen yet.
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),

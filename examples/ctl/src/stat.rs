@@ -258,7 +258,7 @@ fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
         .collect();
     let (pool, (disk_used, disk_capacity)) = (Pool::of(report), disk_totals(disks));
     let disks: Vec<Value> = disks.iter().map(disk_json).collect();
-    // By their names, but for those that mean the segments that take objects, and the nodes' local disks.
+    // By their names, but for those that mean the segments that take objects.
     let mut all: Map<String, Value> =
         report.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
     all.remove("processing");
@@ -273,7 +273,6 @@ fn cluster_json(report: &ClusterReport, disks: &[LocalDiskInfo]) -> Value {
         ("disk_used", json!(disk_used)),
         ("disk_capacity", json!(disk_capacity)),
         ("disks", json!(disks)),
-        ("files_used", json!(report.totals.files_used)),
     ] {
         all.insert(name.to_owned(), value);
     }

@@ -90,7 +90,7 @@ impl Arrivals {
     }
 }
 
-struct Part {
+struct DecodePart {
     latencies: Latencies,
     right: u64,
     wrong: u64,
@@ -102,9 +102,9 @@ async fn check_some(
     client: Client,
     workload: Workload,
     shared: Arc<Shared>,
-) -> Result<Part, StressError> {
+) -> Result<DecodePart, StressError> {
     let memory = value_memory(workload)?;
-    let mut part = Part { latencies: Latencies::default(), right: 0, wrong: 0, missing: 0 };
+    let mut part = DecodePart { latencies: Latencies::default(), right: 0, wrong: 0, missing: 0 };
     loop {
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         if number >= workload.requests {

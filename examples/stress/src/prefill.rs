@@ -39,7 +39,7 @@ pub(crate) async fn put_all(client: &Client, workload: Workload) -> Result<Fille
     Ok(Filled { moved, existing })
 }
 
-struct Part {
+struct PrefillPart {
     latencies: Latencies,
     stored: u64,
     existing: u64,
@@ -51,10 +51,10 @@ async fn put_some(
     workload: Workload,
     next: Arc<AtomicU64>,
     progress: Arc<Progress>,
-) -> Result<Part, StressError> {
+) -> Result<PrefillPart, StressError> {
     let memory = value_memory(workload)?;
     let config = ReplicateConfig::default();
-    let mut part = Part { latencies: Latencies::default(), stored: 0, existing: 0 };
+    let mut part = PrefillPart { latencies: Latencies::default(), stored: 0, existing: 0 };
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         if number >= workload.requests {

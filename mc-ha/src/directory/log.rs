@@ -72,7 +72,7 @@ impl Log {
     fn open_or_move_aside(metadata: &Path, path: &Path, mark: Mark) -> Result<Self, JournalError> {
         let damaged = match Self::try_open(path, mark) {
             Ok(log) => return Ok(log),
-            Err(Failure::Error(sled::Error::Io(source))) if !is_of_damage(&source) => {
+            Err(SledFailure::Error(sled::Error::Io(source))) if !is_of_damage(&source) => {
                 return Err(source).at("open", path);
             }
             Err(damaged) => damaged,
@@ -128,7 +128,7 @@ impl Log {
 
     /// Opens a database, and waits for one that this process has closed a moment ago: it is locked until
     /// sled's threads have ended. No other process has it, because the lock of the directory is ours.
-    fn try_open(path: &Path, mark: Mark) -> Result<Self, Failure> {
+    fn try_open(path: &Path, mark: Mark) -> Result<Self, SledFailure> {
         let begun = Instant::now();
         loop {
             match Self::open_once(path, mark) {
@@ -140,7 +140,7 @@ impl Log {
         }
     }
 
-    fn open_once(path: &Path, mark: Mark) -> Result<Self, Failure> {
+    fn open_once(path: &Path, mark: Mark) -> Result<Self, SledFailure> {
         let open = || {
             let config = sled::Config::new()
                 .path(path)
@@ -235,12 +235,12 @@ fn is_of_damage(error: &io::Error) -> bool {
 }
 
 /// Why sled did not do something.
-enum Failure {
+enum SledFailure {
     Error(sled::Error),
     Panic(String),
 }
 
-impl Failure {
+impl SledFailure {
     /// Returns whether the database is open somewhere, which sled says in words only.
     fn is_of_a_lock(&self) -> bool {
         matches!(self, Self::Error(sled::Error::Io(source))
@@ -259,7 +259,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SledFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(error) => error.fmt(f),
@@ -268,13 +268,13 @@ impl fmt::Display for Failure {
     }
 }
 
-fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
+fn guarded<T>(call: impl FnOnce() -> sled::Result<T>) -> Result<T, SledFailure> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(Failure::Error),
+        Ok(result) => result.map_err(SledFailure::Error),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
-            Err(Failure::Panic(text.unwrap_or_else(|| "the database panicked".into())))
+            Err(SledFailure::Panic(text.unwrap_or_else(|| "the database panicked".into())))
         }
     }
 }

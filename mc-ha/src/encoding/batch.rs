@@ -299,12 +299,12 @@ impl Batch {
             };
             let base = self.header.base;
             let decoded = match *record {
-                Found::Damaged(reason) => Err(reason),
-                Found::Completed(_) => Ok(None),
-                Found::Whole(fields) => decode::record(fields, &ids, base, &wants),
-                Found::Completion(ref completion) => {
+                BatchRecord::Damaged(reason) => Err(reason),
+                BatchRecord::Completed(_) => Ok(None),
+                BatchRecord::Whole(fields) => decode::record(fields, &ids, base, &wants),
+                BatchRecord::Completion(ref completion) => {
                     match found[number as usize - completion.distance] {
-                        Found::Completed(fields) => {
+                        BatchRecord::Completed(fields) => {
                             decode::completed(fields, completion, &ids, base, &wants)
                         }
                         _ => Err(COMPLETES_NOTHING),
@@ -334,24 +334,24 @@ impl Batch {
 
     /// Finds its records, and checks their checksums. Behind one whose place is not known there is no
     /// other.
-    fn find<'a>(&'a self, lengths: &[u8], start: usize) -> Vec<Found<'a>> {
+    fn find<'a>(&'a self, lengths: &[u8], start: usize) -> Vec<BatchRecord<'a>> {
         let mut lengths = Reader(lengths);
         let mut records = Reader(&self.bytes[start..]);
         // There is a byte of the tables for each of them.
-        let mut found: Vec<Found<'a>> = Vec::with_capacity(self.len());
+        let mut found: Vec<BatchRecord<'a>> = Vec::with_capacity(self.len());
         for number in 0..self.len() {
             let len = lengths.varint().and_then(|len| usize::try_from(len).ok());
             let record = len.and_then(|len| Some((records.array()?, records.bytes(len)?)));
             let Some((expected, fields)) = record else {
-                found.push(Found::Damaged("is not there"));
+                found.push(BatchRecord::Damaged("is not there"));
                 break;
             };
             if u32::from_le_bytes(expected) != checksum(&[fields]) {
-                found.push(Found::Damaged("has a wrong checksum"));
+                found.push(BatchRecord::Damaged("has a wrong checksum"));
                 continue;
             }
             if !decode::is_completion(fields) {
-                found.push(Found::Whole(fields));
+                found.push(BatchRecord::Whole(fields));
                 continue;
             }
             let completed = Completion::parse(fields).and_then(|completion| {
@@ -360,13 +360,13 @@ impl Batch {
             });
             let this = match completed {
                 Some((completion, object)) => match *object {
-                    Found::Whole(begun) if decode::is_unfinished(begun) => {
-                        *object = Found::Completed(begun);
-                        Found::Completion(completion)
+                    BatchRecord::Whole(begun) if decode::is_unfinished(begun) => {
+                        *object = BatchRecord::Completed(begun);
+                        BatchRecord::Completion(completion)
                     }
-                    _ => Found::Damaged(COMPLETES_NOTHING),
+                    _ => BatchRecord::Damaged(COMPLETES_NOTHING),
                 },
-                None => Found::Damaged(COMPLETES_NOTHING),
+                None => BatchRecord::Damaged(COMPLETES_NOTHING),
             };
             found.push(this);
         }
@@ -378,7 +378,7 @@ const COMPLETES_NOTHING: &str = "completes no object of its batch that can be re
 
 /// A record of a batch.
 #[derive(Clone, Copy, Debug)]
-enum Found<'a> {
+enum BatchRecord<'a> {
     /// Its fields are what was written.
     Whole(&'a [u8]),
     /// An unfinished object that a later record completes.

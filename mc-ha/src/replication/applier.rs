@@ -140,7 +140,7 @@ impl Applier {
         let (told, state) = watch::channel(state);
         let (jobs, waiting) = mpsc::channel(WAITING);
         let schedule = SnapshotSchedule::new(settings.snapshots, newest);
-        let work = Work {
+        let work = ApplierWork {
             journal: Arc::clone(&journal),
             config,
             threads,
@@ -216,7 +216,7 @@ impl Applier {
     }
 }
 
-struct Work {
+struct ApplierWork {
     journal: Arc<dyn MetadataJournal>,
     config: MasterConfig,
     threads: NonZeroUsize,
@@ -231,7 +231,7 @@ struct Work {
     told: watch::Sender<ApplierState>,
 }
 
-impl Work {
+impl ApplierWork {
     async fn run(mut self, mut jobs: mpsc::Receiver<Job>) -> Option<Replica> {
         let journal = Arc::clone(&self.journal);
         let mut snapshot = None;

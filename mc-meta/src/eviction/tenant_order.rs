@@ -37,7 +37,7 @@ const NONE: ObjectSlot = ObjectSlot::NONE;
 
 /// Where an object is.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TenantLink {
     colder: ObjectSlot,
     hotter: ObjectSlot,
     tenant: TenantSlot,
@@ -45,9 +45,10 @@ struct Entry {
     list: Option<TenantList>,
 }
 
-const _: () = assert!(size_of::<Entry>() == 12, "kept once per object");
+const _: () = assert!(size_of::<TenantLink>() == 12, "kept once per object");
 
-const VACANT: Entry = Entry { colder: NONE, hotter: NONE, tenant: TenantSlot::DEFAULT, list: None };
+const VACANT: TenantLink =
+    TenantLink { colder: NONE, hotter: NONE, tenant: TenantSlot::DEFAULT, list: None };
 
 #[derive(Clone, Copy, Debug)]
 struct Ends {
@@ -59,7 +60,7 @@ struct Ends {
 #[derive(Debug, Default)]
 pub(crate) struct TenantOrder {
     /// Entries by slot.
-    entries: Vec<Entry>,
+    entries: Vec<TenantLink>,
     /// The ends of the lists that are not empty.
     lists: BTreeMap<(TenantSlot, TenantList), Ends>,
 }
@@ -72,7 +73,7 @@ impl TenantOrder {
         if self.entries.len() <= at {
             self.entries.resize(at + 1, VACANT);
         }
-        self.entries[at] = Entry { tenant, ..VACANT };
+        self.entries[at] = TenantLink { tenant, ..VACANT };
     }
 
     /// Returns the tenant of the object in a slot; the default tenant when none was assigned.
@@ -111,7 +112,7 @@ impl TenantOrder {
 
     /// An object was used. Without effect when it is in no list.
     pub(crate) fn access(&mut self, slot: ObjectSlot) {
-        if let Entry { list: Some(list), hotter, .. } = self.entry(slot)
+        if let TenantLink { list: Some(list), hotter, .. } = self.entry(slot)
             && hotter != NONE
         {
             self.insert(slot, list);
@@ -120,7 +121,9 @@ impl TenantOrder {
 
     /// Takes an object out of its list, if it is in one.
     pub(crate) fn remove(&mut self, slot: ObjectSlot) {
-        let Entry { colder, hotter, tenant, list: Some(list) } = self.entry(slot) else { return };
+        let TenantLink { colder, hotter, tenant, list: Some(list) } = self.entry(slot) else {
+            return;
+        };
         if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.list = None;
         }
@@ -137,7 +140,7 @@ impl TenantOrder {
         }
     }
 
-    fn entry(&self, slot: ObjectSlot) -> Entry {
+    fn entry(&self, slot: ObjectSlot) -> TenantLink {
         self.entries.get(slot.index()).copied().unwrap_or(VACANT)
     }
 

@@ -13,7 +13,7 @@ use crate::vocabulary::slot::ObjectSlot;
 type Places = SmallVec<[(u32, u64); 2]>;
 
 /// The places of an object, taken together.
-enum Verdict {
+enum PlacesFound {
     Good,
     /// No place is left.
     Lost,
@@ -80,11 +80,11 @@ impl RebuildPart<'_> {
                 let dropped = &mut part.dropped;
                 let places = places(noted, object, fates, segments, layout);
                 let counter = match places {
-                    Verdict::Good => None,
-                    Verdict::Lost if contradictions == Contradictions::Wait => continue,
-                    Verdict::Lost => Some(&mut collected.lost),
-                    Verdict::Unknown => Some(&mut dropped.unknown_segment),
-                    Verdict::OutOfRange => Some(&mut dropped.out_of_range),
+                    PlacesFound::Good => None,
+                    PlacesFound::Lost if contradictions == Contradictions::Wait => continue,
+                    PlacesFound::Lost => Some(&mut collected.lost),
+                    PlacesFound::Unknown => Some(&mut dropped.unknown_segment),
+                    PlacesFound::OutOfRange => Some(&mut dropped.out_of_range),
                 };
                 let Some(counter) = counter else {
                     let holder = Holder::Object { shard: number as u16, slot };
@@ -101,7 +101,7 @@ impl RebuildPart<'_> {
                 };
                 *counter += 1;
                 // That an object is lost the records say, but not that its space is only kept.
-                if has_reserved || !matches!(places, Verdict::Lost) {
+                if has_reserved || !matches!(places, PlacesFound::Lost) {
                     collected.removed.push(shard.name_of(slot));
                 }
                 collected.orphans.extend(reserved);
@@ -123,9 +123,9 @@ impl RebuildPart<'_> {
                     return true;
                 };
                 match places(noted, object, &part.fates, segments, layout) {
-                    Verdict::Good => true,
-                    Verdict::Lost => noted.reserved().is_empty(),
-                    Verdict::Unknown | Verdict::OutOfRange => false,
+                    PlacesFound::Good => true,
+                    PlacesFound::Lost => noted.reserved().is_empty(),
+                    PlacesFound::Unknown | PlacesFound::OutOfRange => false,
                 }
             })
         })
@@ -138,7 +138,7 @@ fn places(
     fates: &[Fate],
     segments: &[Mounted],
     layout: &Layout,
-) -> Verdict {
+) -> PlacesFound {
     // One that never had any was on clients' local disks, or had a file, and there are none of those
     // any more.
     let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
@@ -151,7 +151,7 @@ fn places(
                     object.len(),
                 ) =>
             {
-                return Verdict::OutOfRange;
+                return PlacesFound::OutOfRange;
             }
             Fate::Segment(_) => is_any_good = true,
             Fate::Gone => is_any_gone = true,
@@ -159,9 +159,9 @@ fn places(
         }
     }
     match (is_any_good, is_any_unheard && !is_any_gone) {
-        (true, _) => Verdict::Good,
-        (false, _) if object.outlives_memory() => Verdict::Good,
-        (false, true) => Verdict::Unknown,
-        (false, false) => Verdict::Lost,
+        (true, _) => PlacesFound::Good,
+        (false, _) if object.outlives_memory() => PlacesFound::Good,
+        (false, true) => PlacesFound::Unknown,
+        (false, false) => PlacesFound::Lost,
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn one_by_one(count: usize, task: &(dyn Fn(usize) + Sync)) {
 }
 
 /// A piece of work.
-enum Piece<T, R> {
+enum TaskState<T, R> {
     Waits(T),
     Runs,
     Done(R),
@@ -29,21 +29,21 @@ pub(crate) fn for_each<T: Send, R: Send>(
 ) -> Vec<R> {
     let pieces: Vec<_> = items
         .into_iter()
-        .map(|item| Mutex::<_, { rank::PIECE }>::new(Piece::Waits(item)))
+        .map(|item| Mutex::<_, { rank::PIECE }>::new(TaskState::Waits(item)))
         .collect();
     executor(pieces.len(), &|number| {
         let Some(piece) = pieces.get(number) else { return };
-        let taken = core::mem::replace(&mut *piece.lock(), Piece::Runs);
+        let taken = core::mem::replace(&mut *piece.lock(), TaskState::Runs);
         *piece.lock() = match taken {
-            Piece::Waits(item) => Piece::Done(work(item)),
+            TaskState::Waits(item) => TaskState::Done(work(item)),
             // Twice the same number.
             other => other,
         };
     });
     let done = |piece: Mutex<_, { rank::PIECE }>| match piece.into_inner() {
-        Piece::Waits(item) => work(item),
-        Piece::Done(result) => result,
-        Piece::Runs => panic!("a task of the rebuild has panicked"),
+        TaskState::Waits(item) => work(item),
+        TaskState::Done(result) => result,
+        TaskState::Runs => panic!("a task of the rebuild has panicked"),
     };
     pieces.into_iter().map(done).collect()
 }

@@ -18,14 +18,14 @@ const LEFT_ALONE: usize = 64;
 /// The times at which objects of one shard go.
 #[derive(Debug, Default)]
 pub(crate) struct Expiring {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<ExpiryEntry>,
     due: BTreeMap<ObjectSlot, Time>,
 }
 
 /// Leads nowhere when the object has gone. Another object that has its slot is led to if it goes at the very same
 /// time, and then rightly so.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ExpiryEntry {
     due: Time,
     slot: ObjectSlot,
 }
@@ -48,7 +48,7 @@ impl Expiring {
             Some(last) if last.due > due => self.entries.partition_point(|other| other.due <= due),
             _ => self.entries.len(),
         };
-        self.entries.insert(at, Entry { due, slot });
+        self.entries.insert(at, ExpiryEntry { due, slot });
     }
 
     /// Takes the next entry whose time is over: the slot of its object, unless that went earlier.
@@ -58,7 +58,7 @@ impl Expiring {
         Some(self.leads_somewhere(&entry).then_some(entry.slot))
     }
 
-    fn leads_somewhere(&self, entry: &Entry) -> bool {
+    fn leads_somewhere(&self, entry: &ExpiryEntry) -> bool {
         self.due.get(&entry.slot) == Some(&entry.due)
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Runs(Mutex<Open, { rank::RUNS }>);
 
 #[derive(Debug, Default)]
 struct Open {
-    runs: HashMap<ClientId, Run>,
+    runs: HashMap<ClientId, OpenRun>,
     /// With so many, those that are over are forgotten.
     many: usize,
     /// The run that began last.
@@ -40,14 +40,14 @@ struct Open {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct OpenRun {
     number: u64,
     puts: u32,
     bytes: u64,
     until: Time,
 }
 
-impl Run {
+impl OpenRun {
     /// Takes a put of so many bytes in, if there is room for it.
     fn join(&mut self, now: Time, window: u64, len: u64) -> bool {
         let bytes = self.bytes.saturating_add(len);
@@ -107,7 +107,7 @@ impl Runs {
             open.runs.retain(|_, run| now < run.until);
             open.many = open.runs.len() * 2;
         }
-        open.runs.insert(client, Run { number, puts: 1, bytes: len, until: now + TIME });
+        open.runs.insert(client, OpenRun { number, puts: 1, bytes: len, until: now + TIME });
         Generation::in_run(number, place)
     }
 }

@@ -43,7 +43,7 @@ const fn part_of(tag: u32) -> usize {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct IndexEntry {
     tag: u32,
     slot: ObjectSlot,
     name: KeyName,
@@ -79,18 +79,18 @@ impl Bucket {
         })
     }
 
-    fn entry(&self, way: usize) -> Entry {
-        Entry { tag: self.tags[way], slot: self.slots[way], name: self.names[way] }
+    fn entry(&self, way: usize) -> IndexEntry {
+        IndexEntry { tag: self.tags[way], slot: self.slots[way], name: self.names[way] }
     }
 
-    fn set(&mut self, way: usize, entry: Entry) {
+    fn set(&mut self, way: usize, entry: IndexEntry) {
         self.tags[way] = entry.tag;
         self.slots[way] = entry.slot;
         self.names[way] = entry.name;
     }
 
     /// Takes an entry in, if there is room.
-    fn take(&mut self, entry: Entry) -> bool {
+    fn take(&mut self, entry: IndexEntry) -> bool {
         let free = self.slots.iter().position(|slot| *slot == FREE);
         if let Some(way) = free {
             self.set(way, entry);
@@ -98,7 +98,7 @@ impl Bucket {
         free.is_some()
     }
 
-    fn entries(&self) -> impl Iterator<Item = Entry> {
+    fn entries(&self) -> impl Iterator<Item = IndexEntry> {
         (0..WAYS).map(|way| self.entry(way)).filter(|entry| entry.slot != FREE)
     }
 }
@@ -106,11 +106,11 @@ impl Bucket {
 /// The objects of one shard by the tags of their keys.
 #[derive(Debug)]
 pub(crate) struct Index {
-    parts: [Part; PARTS],
+    parts: [IndexPart; PARTS],
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct IndexPart {
     buckets: Vec<Bucket>,
     len: usize,
     /// Its room is for entries that are expected, and stays until it is given back.
@@ -118,12 +118,12 @@ struct Part {
     /// Entries for which there is no room although the part is far from full: more than
     /// eight keys have the same tag, which only those who know the seed can bring
     /// about.
-    crowd: Vec<Entry>,
+    crowd: Vec<IndexEntry>,
 }
 
 impl Index {
     pub(crate) fn new() -> Self {
-        Self { parts: core::array::from_fn(|_| Part::default()) }
+        Self { parts: core::array::from_fn(|_| IndexPart::default()) }
     }
 
     /// The slot with this tag for which `is_it` says so; it is given the slot and the
@@ -159,7 +159,7 @@ impl Index {
             part.grow(part_of(tag));
         }
         part.len += 1;
-        if let Some(homeless) = part.settle(Entry { tag, slot, name }) {
+        if let Some(homeless) = part.settle(IndexEntry { tag, slot, name }) {
             part.crowd.push(homeless);
             // Not again at the next insertion: that this one found no room is either a
             // rare accident, which growing mends, or keys that no growth tells apart.
@@ -201,7 +201,7 @@ impl Index {
     }
 }
 
-impl Part {
+impl IndexPart {
     /// The two buckets that an entry of this tag can be in.
     fn choices(&self, tag: u32) -> [usize; 2] {
         let bits = spread(tag);
@@ -209,7 +209,11 @@ impl Part {
         [scaled((bits >> 32) as u32, len), scaled(bits as u32, len)]
     }
 
-    fn find(&self, tag: u32, mut is_it: impl FnMut(ObjectSlot, KeyName) -> bool) -> Option<Entry> {
+    fn find(
+        &self,
+        tag: u32,
+        mut is_it: impl FnMut(ObjectSlot, KeyName) -> bool,
+    ) -> Option<IndexEntry> {
         if let Some((at, way)) = self.place_of(tag, &mut is_it) {
             return Some(self.buckets[at].entry(way));
         }
@@ -251,7 +255,7 @@ impl Part {
     }
 
     /// Frees the place of an entry.
-    fn take_out(&mut self, at: usize, way: usize) -> Entry {
+    fn take_out(&mut self, at: usize, way: usize) -> IndexEntry {
         let entry = self.buckets[at].entry(way);
         self.buckets[at].slots[way] = FREE;
         let [first, _] = self.choices(entry.tag);
@@ -268,7 +272,7 @@ impl Part {
 
     /// Puts an entry into one of its buckets, moving others to their other buckets when
     /// both are full; an entry that found no place comes back.
-    fn settle(&mut self, mut entry: Entry) -> Option<Entry> {
+    fn settle(&mut self, mut entry: IndexEntry) -> Option<IndexEntry> {
         let mut from = usize::MAX;
         for turn in 0..MAX_MOVES {
             let [first, second] = self.choices(entry.tag);

@@ -22,19 +22,19 @@ const KEPT_ENTRIES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct OpenPuts<Id = Generation> {
     /// In the order of ids; the first and the last are no holes.
-    entries: VecDeque<Entry<Id>>,
+    entries: VecDeque<OpenPut<Id>>,
     /// Entries that are no holes.
     open: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry<Id> {
+struct OpenPut<Id> {
     id: Id,
     /// `None` in a hole.
     slot: Option<ObjectSlot>,
 }
 
-const _: () = assert!(size_of::<Entry<Generation>>() == 16, "one for each unfinished put");
+const _: () = assert!(size_of::<OpenPut<Generation>>() == 16, "one for each unfinished put");
 
 impl<Id: Copy + Ord> Default for OpenPuts<Id> {
     fn default() -> Self {
@@ -61,7 +61,7 @@ impl<Id: Copy + Ord> OpenPuts<Id> {
     /// Adds a put. O(1) when its id is larger than those before, as in a
     /// shard it is; O(n) otherwise.
     pub(crate) fn begin(&mut self, id: Id, slot: ObjectSlot) {
-        let entry = Entry { id, slot: Some(slot) };
+        let entry = OpenPut { id, slot: Some(slot) };
         self.open += 1;
         match self.entries.back() {
             Some(last) if last.id > id => {

@@ -16,11 +16,11 @@ pub(crate) struct OwnerSlot(u32);
 pub(crate) struct Owners {
     /// Never walked, so the order of its entries decides nothing.
     slots: HashMap<ClientId, u32, FixedState>,
-    owners: Slab<Owner>,
+    owners: Slab<OwnerCount>,
 }
 
 #[derive(Debug)]
-struct Owner {
+struct OwnerCount {
     pub(crate) client: ClientId,
     objects: u32,
 }
@@ -33,7 +33,7 @@ impl Owners {
     /// Counts one more object of `client`.
     pub(crate) fn add(&mut self, client: ClientId) -> OwnerSlot {
         let owners = &mut self.owners;
-        let new = || owners.insert(Owner { client, objects: 0 });
+        let new = || owners.insert(OwnerCount { client, objects: 0 });
         let slot = *self.slots.entry(client).or_insert_with(new);
         if let Some(owner) = self.owners.get_mut(slot) {
             owner.objects += 1;

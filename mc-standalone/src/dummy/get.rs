@@ -176,10 +176,10 @@ impl Shared {
         deadline: Instant,
     ) -> Vec<Result<u64, StoreError>> {
         let mut lengths: Vec<Option<Result<u64, StoreError>>> = vec![None; gets.len()];
-        let mut chunk = Chunk::default();
+        let mut chunk = GetChunk::default();
         for (key, places) in by_key(gets.iter().map(|get| get.key)) {
             let pieces = places.iter().map(|&at| gets[at].into.len()).sum();
-            if !Chunk::default().has_room_for(places.len(), pieces) {
+            if !GetChunk::default().has_room_for(places.len(), pieces) {
                 self.read_long(gets, key, &places, deadline, &mut lengths).await;
                 continue;
             }
@@ -215,7 +215,7 @@ impl Shared {
                     return;
                 }
             };
-            let mut chunk = Chunk::default();
+            let mut chunk = GetChunk::default();
             for &at in places {
                 if !chunk.has_room_for(1, gets[at].into.len()) {
                     self.read_chunk(gets, take(&mut chunk), deadline, lengths).await;
@@ -237,7 +237,7 @@ impl Shared {
     /// has its error.
     fn add<'a>(
         &self,
-        chunk: &mut Chunk<'a>,
+        chunk: &mut GetChunk<'a>,
         at: usize,
         get: &GetInto<'a>,
         generation: Option<Generation>,
@@ -251,7 +251,7 @@ impl Shared {
 
     fn try_add<'a>(
         &self,
-        chunk: &mut Chunk<'a>,
+        chunk: &mut GetChunk<'a>,
         at: usize,
         get: &GetInto<'a>,
         generation: Option<Generation>,
@@ -276,11 +276,11 @@ impl Shared {
     async fn read_chunk(
         &self,
         gets: &[GetInto<'_>],
-        chunk: Chunk<'_>,
+        chunk: GetChunk<'_>,
         deadline: Instant,
         lengths: &mut [Option<Result<u64, StoreError>>],
     ) {
-        let Chunk { places, objects, held, .. } = chunk;
+        let GetChunk { places, objects, held, .. } = chunk;
         if places.is_empty() {
             return;
         }
@@ -301,14 +301,14 @@ impl Shared {
 
 /// Objects that one call names.
 #[derive(Default)]
-struct Chunk<'a> {
+struct GetChunk<'a> {
     places: Vec<usize>,
     objects: Vec<Wanted<'a>>,
     held: Vec<Memory>,
     pieces: usize,
 }
 
-impl Chunk<'_> {
+impl GetChunk<'_> {
     fn has_room_for(&self, objects: usize, pieces: usize) -> bool {
         self.objects.len() + objects <= MAX_OBJECTS && self.pieces + pieces <= MAX_PIECES_OF_CALL
     }

@@ -47,7 +47,7 @@ type Outcomes = [Option<Result<PutOutcome, StoreError>>];
 
 /// Objects that one call stores.
 #[derive(Default)]
-struct Chunk<'a> {
+struct PutChunk<'a> {
     places: Vec<usize>,
     objects: Vec<NewObject<'a>>,
     held: Vec<Memory>,
@@ -64,8 +64,8 @@ impl Shared {
         next: &mut usize,
         deadline: Instant,
         outcomes: &mut Outcomes,
-    ) -> Chunk<'a> {
-        let mut chunk = Chunk::default();
+    ) -> PutChunk<'a> {
+        let mut chunk = PutChunk::default();
         while let Some(put) = puts.get(*next) {
             let info = put.event_info.as_deref();
             let info_bytes = info.map_or(0, |info| EventInfo::from(info).max_len());
@@ -87,7 +87,7 @@ impl Shared {
 
     async fn add_put<'a>(
         &self,
-        chunk: &mut Chunk<'a>,
+        chunk: &mut PutChunk<'a>,
         at: usize,
         put: &'a Put<'_>,
         deadline: Instant,
@@ -141,13 +141,13 @@ impl Shared {
 
     async fn store(
         &self,
-        chunk: Chunk<'_>,
+        chunk: PutChunk<'_>,
         config: &ReplicateConfig,
         mode: PutMode,
         deadline: Instant,
         outcomes: &mut Outcomes,
     ) {
-        let Chunk { places, objects, held, .. } = chunk;
+        let PutChunk { places, objects, held, .. } = chunk;
         if places.is_empty() {
             return;
         }

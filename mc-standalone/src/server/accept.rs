@@ -86,7 +86,7 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
         let served = Arc::clone(&core);
         let place = Arc::clone(seat.place());
         let task = connections.spawn(async move {
-            let _counted = Counted::new(&served.figures.clients);
+            let _counted = CountedConnection::new(&served.figures.clients);
             let end = serve(&served, stream, user, &seat).await;
             debug!(reason = %end, "a thin client's connection ended");
         });
@@ -95,16 +95,16 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
 }
 
 /// Counts a connection for as long as it lives.
-struct Counted<'a>(&'a AtomicUsize);
+struct CountedConnection<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> CountedConnection<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountedConnection<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -36,11 +36,11 @@ pub(super) struct Share {
     budget: Arc<Budget>,
     user: u32,
     /// Locked behind [`Budget::taken`].
-    held: Mutex<Held>,
+    held: Mutex<BytesHeld>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct BytesHeld {
     of_reserve: u64,
     of_pool: u64,
 }

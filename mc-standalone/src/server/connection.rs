@@ -184,7 +184,7 @@ impl Session {
             // A thin client that takes no answers leaves them here, and they can be a
             // thousand times as long as what they answer.
             let room = self.share.take((len + call.answer_len()) as u64).await;
-            let held = Held { _place: place, room };
+            let held = CallShare { _place: place, room };
             let answer = Answer { session: Arc::clone(self), id, held: Some(held) };
             match call {
                 Call::Register { memory, len } => {
@@ -244,11 +244,11 @@ struct Answer {
     session: Arc<Session>,
     id: u64,
     /// The call's share, which is free for another call when the answer is sent.
-    held: Option<Held>,
+    held: Option<CallShare>,
 }
 
 /// A call's share of what calls may take.
-struct Held {
+struct CallShare {
     _place: OwnedSemaphorePermit,
     room: Room,
 }

@@ -23,12 +23,12 @@ pub(super) struct Memories {
 }
 
 /// Bytes counted as mapped, until the mapping is gone.
-struct Counted {
+struct CountedBytes {
     figures: Arc<Figures>,
     len: u64,
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.figures.shared_bytes.fetch_sub(self.len, Ordering::Relaxed);
         self.figures.memories.fetch_sub(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Memories {
         Ok(())
     }
 
-    fn count(&self, len: u64) -> Result<Counted, Failure> {
+    fn count(&self, len: u64) -> Result<CountedBytes, Failure> {
         let add = |sum: u64| sum.checked_add(len).filter(|&sum| sum <= self.max_shared);
         let shared = &self.figures.shared_bytes;
         if shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
@@ -81,7 +81,7 @@ impl Memories {
             return Err(Failure::new(ErrorCode::Overloaded, text, true));
         }
         self.figures.memories.fetch_add(1, Ordering::Relaxed);
-        Ok(Counted { figures: Arc::clone(&self.figures), len })
+        Ok(CountedBytes { figures: Arc::clone(&self.figures), len })
     }
 
     pub(super) fn unregister(&self, number: u32) -> Result<(), Failure> {

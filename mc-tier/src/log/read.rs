@@ -20,7 +20,7 @@ const MAX_WHOLE: u64 = 64 << 10;
 /// Headers of a scan that are read at once.
 const HEADERS: usize = 256;
 
-type Found<T> = Result<Option<T>, TierError>;
+type LogResult<T> = Result<Option<T>, TierError>;
 
 impl LogTier {
     /// The offset of a record, a multiple of a block.
@@ -40,7 +40,11 @@ impl LogTier {
     }
 
     /// Reads an object where it is, and notes that it was read. Reads it again if it has moved in the meantime.
-    fn read<T>(&self, id: &ObjectId, read: impl Fn(&Location) -> Result<T, TierError>) -> Found<T> {
+    fn read<T>(
+        &self,
+        id: &ObjectId,
+        read: impl Fn(&Location) -> Result<T, TierError>,
+    ) -> LogResult<T> {
         let first = self.index.read().find_to_read(id);
         self.read_from(first, id, read)
     }
@@ -51,7 +55,7 @@ impl LogTier {
         first: Option<Location>,
         id: &ObjectId,
         read: impl Fn(&Location) -> Result<T, TierError>,
-    ) -> Found<T> {
+    ) -> LogResult<T> {
         let find = || self.index.read().find(id);
         let mut place = first;
         while let Some(tried) = place {
@@ -67,7 +71,7 @@ impl LogTier {
         Ok(None)
     }
 
-    pub(super) fn read_object(&self, id: &ObjectId) -> Found<ObjectBytes> {
+    pub(super) fn read_object(&self, id: &ObjectId) -> LogResult<ObjectBytes> {
         self.read(id, |place| {
             let read = self.read_whole(place);
             self.parse_object(id, place, read.map_err(|source| self.failure("read", source))?)
@@ -75,7 +79,7 @@ impl LogTier {
     }
 
     /// As [`read_object`](Self::read_object) for each, many at once.
-    pub(super) fn read_objects(&self, ids: &[ObjectId]) -> Vec<Found<ObjectBytes>> {
+    pub(super) fn read_objects(&self, ids: &[ObjectId]) -> Vec<LogResult<ObjectBytes>> {
         let mut results = Vec::with_capacity(ids.len());
         results.resize_with(ids.len(), || Ok(None));
         let whole = Location::len;
@@ -161,7 +165,7 @@ impl LogTier {
         Ok(object)
     }
 
-    pub(super) fn read_object_range(&self, id: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
+    pub(super) fn read_object_range(&self, id: &ObjectId, range: &Range<u64>) -> LogResult<Bytes> {
         self.read(id, |place| {
             let offset = self.offset_of(place);
             let header_len = place.header_len() as u64;
@@ -190,7 +194,7 @@ impl LogTier {
 
     /// Reads a range of an object, without its header and without comparing checksums. What was read is
     /// of this object if its record is still there.
-    pub(super) fn read_unverified(&self, id: &ObjectId, range: &Range<u64>) -> Found<Bytes> {
+    pub(super) fn read_unverified(&self, id: &ObjectId, range: &Range<u64>) -> LogResult<Bytes> {
         self.read(id, |place| {
             let header_len = place.header_len() as u64;
             let len = place.len() - header_len;
@@ -219,9 +223,12 @@ impl LogTier {
 
     /// Describes each of these objects, in this order. Reads the headers of those that the index does not
     /// know whole.
-    pub(super) fn describe(&self, objects: &[(ObjectId, Location)]) -> Vec<Found<StoredObject>> {
+    pub(super) fn describe(
+        &self,
+        objects: &[(ObjectId, Location)],
+    ) -> Vec<LogResult<StoredObject>> {
         let known = objects.iter().map(|(id, place)| Ok(place.layout.object(id)));
-        let mut results: Vec<Found<StoredObject>> = known.collect();
+        let mut results: Vec<LogResult<StoredObject>> = known.collect();
         let is_unknown = |number: &usize| matches!(results[*number], Ok(None));
         let unknown: Vec<_> = (0..objects.len()).filter(is_unknown).collect();
         for numbers in unknown.chunks(HEADERS) {

@@ -37,12 +37,12 @@ const AT_ONCE: usize = 32;
 /// Bytes of a segment between two calls of the progress function.
 const STEP: u64 = 4 << 20;
 
-type Progress<'a> = &'a mut dyn FnMut(ByteSize, ByteSize);
+type ProgressFn<'a> = &'a mut dyn FnMut(ByteSize, ByteSize);
 
 pub(super) fn open(
     backend: Box<dyn StorageBackend>,
     settings: LogSettings,
-    progress: Progress<'_>,
+    progress: ProgressFn<'_>,
 ) -> Result<LogTier, TierError> {
     let pool = BufferPool::default();
     let segment_len = segment_len(&*backend, &pool, settings)?;
@@ -158,7 +158,7 @@ struct Used {
 }
 
 /// The records of a segment.
-struct Found {
+struct SegmentRecords {
     records: Vec<(ObjectId, Location)>,
     /// Where the next one would begin.
     end: u64,
@@ -169,7 +169,7 @@ struct Found {
 struct Bar<'a> {
     done: u64,
     total: u64,
-    progress: Progress<'a>,
+    progress: ProgressFn<'a>,
 }
 
 impl Bar<'_> {
@@ -180,7 +180,7 @@ impl Bar<'_> {
 }
 
 impl LogTier {
-    fn recover(&self, progress: Progress<'_>) -> io::Result<Recovery> {
+    fn recover(&self, progress: ProgressFn<'_>) -> io::Result<Recovery> {
         let mut writer = self.writer.lock();
         let mut used = self.read_tables(&mut writer)?;
         used.sort_unstable_by_key(|used| (used.head.sequence, used.number));
@@ -335,7 +335,7 @@ impl LogTier {
     }
 
     /// The records that a footer lists; `None` when it is none.
-    fn records_of_footer(&self, used: &Used, bytes: &[u8]) -> Option<Found> {
+    fn records_of_footer(&self, used: &Used, bytes: &[u8]) -> Option<SegmentRecords> {
         let place = used.head.footer?;
         let entries = footer::parse(&bytes[..place.len as usize], place.offset)?;
         let record = |entry: footer::Entry| {
@@ -343,14 +343,14 @@ impl LogTier {
             (entry.id, Location::new(used.number, used.head.nonce, block, entry.layout))
         };
         let end = self.begin_of(used.number) + place.offset;
-        Some(Found { records: entries.into_iter().map(record).collect(), end, damaged: 0 })
+        Some(SegmentRecords { records: entries.into_iter().map(record).collect(), end, damaged: 0 })
     }
 
-    fn scan_records(&self, used: &Used, bar: &mut Bar<'_>) -> io::Result<Found> {
+    fn scan_records(&self, used: &Used, bar: &mut Bar<'_>) -> io::Result<SegmentRecords> {
         let (begin, nonce) = (self.begin_of(used.number), used.head.nonce);
         let first = begin + self.table_len();
         let range = (begin, first, begin + self.segment_len);
-        let mut found = Found { records: Vec::new(), end: first, damaged: 0 };
+        let mut found = SegmentRecords { records: Vec::new(), end: first, damaged: 0 };
         let mut records = Records::new(&*self.backend, &self.pool, range, nonce, Some(&used.dead));
         let mut shown = begin;
         while let Some((block, record)) = records.next()? {

@@ -41,7 +41,7 @@ impl SharedSync {
         state.is_running = true;
         state.next = Arc::default();
         drop(state);
-        let running = Running { shared: self, outcome: &mine };
+        let running = SyncUnderWay { shared: self, outcome: &mine };
         let synced = sync();
         let outcome = synced.as_ref().err().map(|error| (error.kind(), error.raw_os_error()));
         // It is set by this thread alone.
@@ -52,12 +52,12 @@ impl SharedSync {
 }
 
 /// Ends a sync, also one that has panicked.
-struct Running<'a> {
+struct SyncUnderWay<'a> {
     shared: &'a SharedSync,
     outcome: &'a OnceLock<Outcome>,
 }
 
-impl Drop for Running<'_> {
+impl Drop for SyncUnderWay<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         let _ = self.outcome.set(Some((io::ErrorKind::Other, None)));

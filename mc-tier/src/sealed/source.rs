@@ -116,7 +116,7 @@ fn run(path: &Path) -> Result<String, SourceError> {
     let failed = |source| SourceError::Program { path: path.into(), source };
     let mut command = Command::new(path);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = Running(command.spawn().map_err(failed)?);
+    let mut child = KeyCommand(command.spawn().map_err(failed)?);
     let output = child.0.stdout.take().expect("it is piped");
     let (done, printed) = mpsc::channel();
     // It ends when the program does, which is killed where it takes too long.
@@ -133,9 +133,9 @@ fn run(path: &Path) -> Result<String, SourceError> {
 }
 
 /// Is killed when it is not needed any more.
-struct Running(Child);
+struct KeyCommand(Child);
 
-impl Drop for Running {
+impl Drop for KeyCommand {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -26,7 +26,7 @@ pub trait Close: Link {
 
 /// Links to every peer that was asked for.
 pub struct ProvenLinks<L> {
-    peers: Mutex<HashMap<Who, Arc<Peer<L>>>>,
+    peers: Mutex<HashMap<Who, Arc<ProvenPeer<L>>>>,
     closed: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ pub struct ProvenLinks<L> {
 type Who = (Endpoint, Option<[u8; 16]>);
 
 /// A peer, and the link to it.
-struct Peer<L> {
+struct ProvenPeer<L> {
     link: Mutex<Option<Arc<L>>>,
     /// A lost link, which the peer may not have ended yet.
     lost: Mutex<Option<LinkId>>,
@@ -42,7 +42,7 @@ struct Peer<L> {
     connecting: tokio::sync::Mutex<()>,
 }
 
-impl<L: Close> Peer<L> {
+impl<L: Close> ProvenPeer<L> {
     fn healthy(&self) -> Option<Arc<L>> {
         let mut link = self.link.lock();
         if let Some(gone) = link.take_if(|link| !link.is_healthy()) {
@@ -117,7 +117,7 @@ impl<L: Close> ProvenLinks<L> {
         &self,
         endpoint: &Endpoint,
         secret: Option<NodeSecret>,
-    ) -> Result<Arc<Peer<L>>, ConnectError> {
+    ) -> Result<Arc<ProvenPeer<L>>, ConnectError> {
         let mut peers = self.peers.lock();
         if self.closed.load(Ordering::SeqCst) {
             return Err(ConnectError::Closed);
@@ -134,7 +134,7 @@ impl<L: Close> ProvenLinks<L> {
             let used = Arc::strong_count(peer) > 1 || peer.healthy().is_some();
             used || (room && peer.lost.lock().is_some())
         });
-        let peer = Arc::new(Peer {
+        let peer = Arc::new(ProvenPeer {
             link: Mutex::new(None),
             lost: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),

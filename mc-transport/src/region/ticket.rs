@@ -33,17 +33,17 @@ const DRIFT: u32 = 4096;
 /// ```
 #[derive(Debug, Default)]
 pub struct MasterClock {
-    reading: RwLock<Option<Reading>>,
+    reading: RwLock<Option<ClockReading>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     asked: BootTime,
     epoch: ClockEpoch,
     time: Time,
 }
 
-impl Reading {
+impl ClockReading {
     /// The latest that the master's clock can show at `now`.
     fn latest(&self, now: BootTime) -> Time {
         let passed = now.since(self.asked);
@@ -67,7 +67,7 @@ impl MasterClock {
     /// Takes note of what the master's clock showed in the answer to a question that was
     /// sent at `asked`.
     pub fn observe(&self, asked: BootTime, epoch: ClockEpoch, time: Time) {
-        let new = Reading { asked, epoch, time };
+        let new = ClockReading { asked, epoch, time };
         let mut reading = self.reading.write();
         // Of two readings of one clock the one with the lower bound is the better one.
         let keep = reading.is_some_and(|old| {

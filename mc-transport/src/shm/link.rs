@@ -187,7 +187,7 @@ impl Run {
     }
 }
 
-type Waiting = (Operation, Completion);
+type PendingOperation = (Operation, Completion);
 
 impl LinkState {
     fn plan(&self, batch: &[Operation]) -> Plan {
@@ -244,9 +244,9 @@ impl LinkState {
     }
 
     /// Opens the regions of operations, and carries those out.
-    async fn explore(&self, operations: Vec<Waiting>) {
+    async fn explore(&self, operations: Vec<PendingOperation>) {
         let mut order: Vec<RemoteKey> = Vec::new();
-        let mut by_key: HashMap<RemoteKey, Vec<Waiting>> = HashMap::new();
+        let mut by_key: HashMap<RemoteKey, Vec<PendingOperation>> = HashMap::new();
         for (operation, completion) in operations {
             if let Err(refused) = self.check(&operation) {
                 complete(operation, completion, Err(refused));

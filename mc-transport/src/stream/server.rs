@@ -145,17 +145,17 @@ struct Ahead {
     id: u32,
     admitted: Arc<AdmittedStaged>,
     /// The task that reads it; `None` where it waits for its turn to take a stage.
-    reading: Option<Reading>,
+    reading: Option<ServedRead>,
 }
 
 /// A read that runs by itself. Ends when it is dropped, but for a copy under way.
-struct Reading {
+struct ServedRead {
     room: JoinHandle<Result<Room, TransferError>>,
     begun: Instant,
     done: Option<Result<Room, TransferError>>,
 }
 
-impl Reading {
+impl ServedRead {
     /// Waits until it is done, for so long since it began. Loses nothing when it is dropped.
     async fn ready(&mut self, limit: Duration) {
         if self.done.is_none() {
@@ -174,14 +174,14 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ServedRead {
     fn drop(&mut self) {
         self.room.abort();
     }
 }
 
 /// A write that ended early.
-struct Refused {
+struct EndedWrite {
     refusal: TransferError,
     /// Bytes of its payload that were not received.
     missing: u64,
@@ -425,7 +425,7 @@ impl Connection {
                         self.regions.count_served(wanted, len);
                         Status::Done
                     }
-                    Err(Refused { refusal, missing }) => {
+                    Err(EndedWrite { refusal, missing }) => {
                         self.discard_payload(missing).await?;
                         Status::of(&refusal)
                     }
@@ -464,7 +464,7 @@ impl Connection {
         &mut self,
         memory: &MemorySlice,
         claim: &Claim,
-    ) -> Result<Result<(), Refused>, End> {
+    ) -> Result<Result<(), EndedWrite>, End> {
         let mut target = Target::new(std::slice::from_ref(memory), memory.len() as u64);
         self.receive_into(&mut target, claim).await
     }
@@ -475,12 +475,12 @@ impl Connection {
         &mut self,
         target: &mut Target<'_>,
         claim: &Claim,
-    ) -> Result<Result<(), Refused>, End> {
+    ) -> Result<Result<(), EndedWrite>, End> {
         let behind = self.expected;
         self.received.drain_to(target);
         while target.missing() > 0 {
             if let Err(refusal) = claim.check() {
-                return Ok(Err(Refused { refusal, missing: target.missing() }));
+                return Ok(Err(EndedWrite { refusal, missing: target.missing() }));
             }
             match self.received.try_receive_payload(&self.stream, target, behind) {
                 Ok(moved) => {
@@ -519,7 +519,7 @@ impl Connection {
             let Some(room) = ahead.admitted.try_read_room(&peer) else { return };
             let admitted = Arc::clone(&ahead.admitted);
             let room = tokio::spawn(async move { admitted.read(first, room).await });
-            ahead.reading = Some(Reading { room, begun: Instant::now(), done: None });
+            ahead.reading = Some(ServedRead { room, begun: Instant::now(), done: None });
         }
     }
 
@@ -640,10 +640,10 @@ impl Connection {
     async fn receive_staged(
         &mut self,
         admitted: &AdmittedStaged,
-    ) -> Result<Result<(), Refused>, End> {
+    ) -> Result<Result<(), EndedWrite>, End> {
         let (peer, end) = (self.stage_peer(), admitted.len());
         let refused =
-            |refusal, missing: usize| Ok(Err(Refused { refusal, missing: missing as u64 }));
+            |refusal, missing: usize| Ok(Err(EndedWrite { refusal, missing: missing as u64 }));
         for part in admitted.parts() {
             let mut at = part.start;
             while at < part.end {
@@ -662,7 +662,7 @@ impl Connection {
                 let missing = usize::try_from(target.missing()).expect("no more than a part");
                 match received {
                     Ok(received) => {
-                        if let Err(Refused { refusal, .. }) = received? {
+                        if let Err(EndedWrite { refusal, .. }) = received? {
                             return refused(refusal, missing + end - part.end);
                         }
                         peer.moved(began.elapsed());

@@ -48,7 +48,7 @@ pub(super) struct Peer {
 struct State {
     /// The links as one; `None` before the first.
     bundle: Option<Arc<Bundle>>,
-    slots: Vec<Slot>,
+    slots: Vec<LinkSlot>,
     /// The peer's last description of itself.
     description: Option<Arc<Description>>,
     breaker: Breaker,
@@ -56,7 +56,7 @@ struct State {
 }
 
 /// Where a link belongs.
-struct Slot {
+struct LinkSlot {
     route: Route,
     link: Option<Arc<StreamLink>>,
     /// The peer's id of the link that was lost here, until the peer has ended it.
@@ -66,7 +66,7 @@ struct Slot {
     reconnecting: bool,
 }
 
-impl Slot {
+impl LinkSlot {
     fn new(route: Route, config: &TcpConfig) -> Self {
         let breaker = Breaker::new(config.breaker);
         Self { route, link: None, lost: None, breaker, reconnecting: false }
@@ -106,14 +106,14 @@ impl Peer {
     fn drop_lost(&self) {
         let mut state = self.state.lock();
         let bundle = state.bundle.take_if(|bundle| !bundle.is_healthy());
-        let links: Vec<_> = state.slots.iter_mut().filter_map(Slot::take_lost).collect();
+        let links: Vec<_> = state.slots.iter_mut().filter_map(LinkSlot::take_lost).collect();
         drop(state);
         drop((bundle, links));
     }
 
     /// Returns whether there is a link.
     pub(super) fn is_linked(&self) -> bool {
-        self.state.lock().slots.iter().any(Slot::is_filled)
+        self.state.lock().slots.iter().any(LinkSlot::is_filled)
     }
 
     /// The peer's description of itself; `None` before there was a link.
@@ -272,8 +272,8 @@ impl Peer {
         // More links than ways share them.
         let wanted = context.config.links_per_peer.get().max(ways.len());
         ways = ways.iter().cycle().take(wanted).cloned().collect();
-        let mut slots: Vec<Slot> =
-            ways.into_iter().map(|route| Slot::new(route, &context.config)).collect();
+        let mut slots: Vec<LinkSlot> =
+            ways.into_iter().map(|route| LinkSlot::new(route, &context.config)).collect();
         let several = slots.iter().any(|slot| slot.route != slots[0].route);
         // The first connection may have used another spelling of one of the ways.
         let first = slots.iter().position(|slot| slot.route == *route).unwrap_or(0);

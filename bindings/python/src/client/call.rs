@@ -38,19 +38,19 @@ enum State {
     /// The call was not awaited yet.
     New(Start),
     /// The event loop has the call's future.
-    Waiting(Waiting),
+    Waiting(WaitingCall),
     /// The call has ended, or the coroutine was closed.
     Over,
 }
 
-struct Waiting {
+struct WaitingCall {
     future: Py<PyAny>,
     queue: Py<CompletionQueue>,
     number: u64,
     work: Work,
 }
 
-impl Waiting {
+impl WaitingCall {
     fn abandon(self) {
         if self.queue.get().is_inherited() {
             // The threads that do the work exist only in the parent; locks that they held at the
@@ -92,7 +92,7 @@ impl Call {
         let number = sender.number();
         let work = go_on(sender).inspect_err(|_| queue.get().forget(number))?;
         let waiting =
-            Waiting { future: future.clone().unbind(), queue: queue.unbind(), number, work };
+            WaitingCall { future: future.clone().unbind(), queue: queue.unbind(), number, work };
         *self.state.lock() = State::Waiting(waiting);
         // A future's own iterator sets this to tell the task that the future is awaited.
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;

@@ -14,10 +14,10 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// Notifies in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Inbox(Mutex<Waiting>);
+pub(super) struct Inbox(Mutex<WaitingNotifies>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingNotifies {
     notifies: VecDeque<Notify>,
     bytes: usize,
 }

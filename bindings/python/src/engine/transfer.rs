@@ -116,7 +116,7 @@ fn cut(pieces: &[MemorySlice], start: usize, len: usize) -> Vec<MemorySlice> {
 }
 
 /// Why an attempt failed, and what may be done about it.
-struct Failure {
+struct TransferFailure {
     error: EngineError,
     /// Whether it may succeed with a newer description of the peer.
     is_repeatable: bool,
@@ -124,7 +124,7 @@ struct Failure {
     late: Option<Vec<LinkId>>,
 }
 
-impl From<EngineError> for Failure {
+impl From<EngineError> for TransferFailure {
     fn from(error: EngineError) -> Self {
         let is_repeatable = matches!(error, EngineError::RemoteNotRegistered { .. });
         Self { error, is_repeatable, late: Some(Vec::new()) }
@@ -184,7 +184,7 @@ impl Transfer<'_> {
         known: &Described,
         work: &Work,
         deadline: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TransferFailure> {
         let cancel = CancelOnDrop(Cancel::new());
         // Before there is a link: the peer is asked again for memory that is not known.
         let operations = work.operations(self.peer, known, &cancel.0)?;
@@ -210,7 +210,7 @@ impl Transfer<'_> {
             let is_late = work.access == Access::Write && outcomes.iter().any(leaves_late_writes);
             if let Some(failure) = self.first_failure(outcomes) {
                 return Err(match is_late {
-                    true => Failure { late: lost(ids, &link.ids()), ..failure },
+                    true => TransferFailure { late: lost(ids, &link.ids()), ..failure },
                     false => failure,
                 });
             }
@@ -218,14 +218,14 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn unconnected(&self, source: ConnectError) -> Failure {
+    fn unconnected(&self, source: ConnectError) -> TransferFailure {
         let session = self.peer.session().into();
         let error = EngineError::Connect { session, source };
-        Failure { error, is_repeatable: true, late: Some(Vec::new()) }
+        TransferFailure { error, is_repeatable: true, late: Some(Vec::new()) }
     }
 
     /// Returns the first failure, if any, and whether all failures may be repeated.
-    fn first_failure(&self, outcomes: Vec<Outcome>) -> Option<Failure> {
+    fn first_failure(&self, outcomes: Vec<Outcome>) -> Option<TransferFailure> {
         let failures: Vec<TransferError> = outcomes.into_iter().filter_map(Result::err).collect();
         let is_repeatable = failures.iter().all(|error| {
             error.is_retryable()
@@ -233,7 +233,7 @@ impl Transfer<'_> {
         });
         let source = failures.into_iter().next()?;
         let error = EngineError::Transfer { session: self.peer.session().into(), source };
-        Some(Failure { error, is_repeatable, late: Some(Vec::new()) })
+        Some(TransferFailure { error, is_repeatable, late: Some(Vec::new()) })
     }
 
     /// Has the peer end lost links, so that nothing that they carried arrives any more. Returns

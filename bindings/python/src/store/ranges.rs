@@ -20,7 +20,7 @@ use crate::memory::copy_out;
 const ATTEMPTS: u32 = 3;
 
 /// The ranges to read of one value into one buffer.
-struct Request<'a> {
+struct RangesRequest<'a> {
     key: &'a str,
     /// The only put that the ranges may come from, if any.
     generation: Option<Generation>,
@@ -102,7 +102,7 @@ impl Store {
             let keys = all_keys[at].as_strs().into_iter().enumerate();
             let wanted = keys.map(|(nth, key)| {
                 let parts = parts(lists.map(|list| &*list[at][nth]));
-                Request { key, generation: None, parts }
+                RangesRequest { key, generation: None, parts }
             });
             (address, wanted.collect())
         });
@@ -137,7 +137,7 @@ impl Store {
         let wanted = keys.as_strs().into_iter().enumerate().map(|(nth, key)| {
             let parts = parts(lists.map(|list| &*list[nth]));
             let generation = generations.as_ref().map(|numbers| Generation::new(numbers[nth]));
-            Request { key, generation, parts }
+            RangesRequest { key, generation, parts }
         });
         // One buffer at address 0: the destination offsets are the addresses.
         let buffers = [(0, wanted.collect())];
@@ -158,9 +158,13 @@ fn parts([to, from, len]: [&[Size]; 3]) -> Result<Vec<Part>, Uneven> {
 }
 
 impl Session {
-    fn read_ranges(&self, buffers: &[(usize, Vec<Request<'_>>)], into: Destination) -> Counts {
+    fn read_ranges(
+        &self,
+        buffers: &[(usize, Vec<RangesRequest<'_>>)],
+        into: Destination,
+    ) -> Counts {
         let refused = i64::from(Failure::INVALID_PARAMS.code());
-        let answer = |wanted: &Request<'_>| match &wanted.parts {
+        let answer = |wanted: &RangesRequest<'_>| match &wanted.parts {
             Ok(parts) => vec![refused; parts.len()],
             Err(Uneven(longest)) => vec![refused; *longest],
         };
@@ -193,14 +197,14 @@ impl Session {
     /// Returns the valid ranges with their targets; sets the count of empty ranges to 0.
     fn pieces<'a>(
         &self,
-        buffers: &[(usize, Vec<Request<'a>>)],
+        buffers: &[(usize, Vec<RangesRequest<'a>>)],
         into: Destination,
         answers: &mut Counts,
     ) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         let lookup = self.buffers.lookup();
         for (buffer, (start, keys)) in buffers.iter().enumerate() {
-            for (nth, &Request { key, generation, ref parts }) in keys.iter().enumerate() {
+            for (nth, &RangesRequest { key, generation, ref parts }) in keys.iter().enumerate() {
                 for (at, &part) in parts.iter().flatten().enumerate() {
                     let Some(address) = start.checked_add(part.to) else { continue };
                     if part.len == 0 {

@@ -71,9 +71,9 @@ pub fn find_leader<'a>(
     Box::pin(async move { start(config.clone())?.await.unwrap_or(Err(ElectionError::Closed)) })
 }
 
-type Found = Result<Option<Leader>, ElectionError>;
+type FoundLeader = Result<Option<Leader>, ElectionError>;
 
-fn start(config: EtcdConfig) -> Result<oneshot::Receiver<Found>, ElectionError> {
+fn start(config: EtcdConfig) -> Result<oneshot::Receiver<FoundLeader>, ElectionError> {
     let (found, finding) = oneshot::channel();
     // The caller may have stopped waiting.
     let run = move || drop(found.send(run(&config)));
@@ -81,7 +81,7 @@ fn start(config: EtcdConfig) -> Result<oneshot::Receiver<Found>, ElectionError> 
     Ok(finding)
 }
 
-fn run(config: &EtcdConfig) -> Found {
+fn run(config: &EtcdConfig) -> FoundLeader {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_error)?;
     runtime.block_on(async { Ok(MasterLookup::new(config)?.find().await?.leader) })
 }

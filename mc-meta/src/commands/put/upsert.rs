@@ -86,7 +86,7 @@ impl Master {
             let old = self.old_value(shard, key, put.config, emit)?;
             let label = shard.next_label();
             let space = match self.place_charged(put.key, len, put.config, client, label) {
-                Ok((replicas, charge)) => Space { replicas, charge, reused: false },
+                Ok((replicas, charge)) => UpsertSpace { replicas, charge, reused: false },
                 Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
                     if old.is_some_and(|slot| {
                         let medium = self.segments.read().medium_for(put.config);
@@ -95,7 +95,7 @@ impl Master {
                 {
                     // What is there is charged already.
                     let charge = self.quotas.charge_owner(put.key, 0).map_err(|_| no_room)?;
-                    Space { replicas: Replicas::default(), charge, reused: true }
+                    UpsertSpace { replicas: Replicas::default(), charge, reused: true }
                 }
                 Err(no_room) => return Err(no_room.into()),
             };
@@ -222,7 +222,7 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
         old: Option<ObjectSlot>,
-        space: Space<'_>,
+        space: UpsertSpace<'_>,
         emit: Emit<'_>,
     ) -> PutGrant {
         let len = put.slice_lengths.iter().sum();
@@ -247,7 +247,7 @@ impl Master {
 }
 
 /// Where a new value goes.
-struct Space<'a> {
+struct UpsertSpace<'a> {
     replicas: Replicas,
     charge: Charge<'a>,
     /// Into the space of the old one; there are no replicas yet then.

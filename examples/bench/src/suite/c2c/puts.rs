@@ -56,7 +56,8 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let clusters = [plan.clone().start()?, plan.with_c2c(rules.to_string()).start()?];
     let rounds = scale.pick(100, 40, 2);
     let mut sides = ClientRuntime::Multi.start()?.block_on(async {
-        let mut sides = [Side::connect(&clusters[0]).await?, Side::connect(&clusters[1]).await?];
+        let mut sides =
+            [C2cSide::connect(&clusters[0]).await?, C2cSide::connect(&clusters[1]).await?];
         // The first conversion reads the weights.
         for side in &mut sides {
             side.round().await?;
@@ -89,7 +90,7 @@ fn median(samples: &mut [f64]) -> f64 {
 }
 
 /// A client of a cluster with conversions, or of one without.
-struct Side {
+struct C2cSide {
     client: Client,
     value: Bytes,
     next: u64,
@@ -97,7 +98,7 @@ struct Side {
     samples: [Vec<f64>; 2],
 }
 
-impl Side {
+impl C2cSide {
     async fn connect(cluster: &Cluster) -> Result<Self, BenchError> {
         let client = cluster.client().await?;
         let value = vec![0x3c; SIZE].into();

@@ -152,11 +152,11 @@ impl Rates {
 
 /// Connections to a master whose one segment no node serves.
 struct Callers {
-    callers: Vec<Caller>,
+    callers: Vec<PuttingCaller>,
     pairs: u64,
 }
 
-struct Caller {
+struct PuttingCaller {
     master: blocking::MasterClient,
     keys: KeyWriter,
     next: u64,
@@ -173,7 +173,7 @@ impl Callers {
         let address = master.master.to_string();
         let connect = |number| {
             let master = blocking::MasterClient::connect(&address, config.clone())?;
-            Ok::<_, BenchError>(Caller { master, keys: KeyWriter::new(number), next: 0 })
+            Ok::<_, BenchError>(PuttingCaller { master, keys: KeyWriter::new(number), next: 0 })
         };
         let callers = (0..CALLERS).map(connect).collect::<Result<Vec<_>, _>>()?;
         callers[0].master.mount_segment(NODE, &segments::spec(0, SEGMENT)?)?;
@@ -201,7 +201,7 @@ impl Callers {
     }
 }
 
-impl Caller {
+impl PuttingCaller {
     fn put_until(&mut self, end: Instant) -> Result<u64, BenchError> {
         let config = ReplicateConfig::default();
         let first = self.next;

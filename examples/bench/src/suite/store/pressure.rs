@@ -32,7 +32,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let pool = scale.pick(512 * MIB, 384 * MIB, 48 * MIB);
     let keys = (3 * pool / VALUE) as u64;
     let (idle_time, time) = scale.pick((10.0, 60.0), (3.0, 10.0), (0.3, 0.3));
-    let work = |keys, seconds| Work {
+    let work = |keys, seconds| Pressure {
         writers: WRITERS,
         warm_up: 2 * pool / VALUE / WRITERS as usize,
         keys,
@@ -60,7 +60,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
 }
 
 /// The amount of pressure.
-struct Work {
+struct Pressure {
     writers: u64,
     /// Puts of each writer before its times count: together they touch every page of
     /// the pool for the first time, which costs more than the put.
@@ -71,7 +71,7 @@ struct Work {
 }
 
 #[derive(Default)]
-struct Outcome {
+struct PressureOutcome {
     /// Puts that stored something.
     latencies: Latencies,
     failed: u64,
@@ -79,8 +79,8 @@ struct Outcome {
     seconds: f64,
 }
 
-impl Work {
-    fn run(&self, pool: usize) -> Result<Outcome, BenchError> {
+impl Pressure {
+    fn run(&self, pool: usize) -> Result<PressureOutcome, BenchError> {
         let cluster = Plan::new(Placement::Free, Carrier::Tcp, pool).start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -105,7 +105,7 @@ impl Work {
                     })
                 }
             });
-            let mut total = Outcome::default();
+            let mut total = PressureOutcome::default();
             for outcome in try_join_all(writers).await? {
                 total.latencies.merge(outcome.latencies);
                 total.failed += outcome.failed;
@@ -128,8 +128,8 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self) -> Result<Outcome, BenchError> {
-        let mut outcome = Outcome::default();
+    async fn run(mut self) -> Result<PressureOutcome, BenchError> {
+        let mut outcome = PressureOutcome::default();
         for turn in 1_u64.. {
             let start = Instant::now();
             if start >= self.end {

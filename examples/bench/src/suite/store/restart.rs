@@ -48,7 +48,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let (success, mut successes) = watch::channel(None);
     let mut callers = tokio::task::JoinSet::new();
     for number in 0..CALLERS {
-        let caller = Caller { client: client.clone(), number, success: success.clone() };
+        let caller = PutAndGet { client: client.clone(), number, success: success.clone() };
         callers.spawn_on(caller.run(), runtime.handle());
     }
     let mut longest_s: f64 = 0.0;
@@ -113,13 +113,13 @@ struct Success {
 }
 
 /// Puts a value and gets it back, over and over.
-struct Caller {
+struct PutAndGet {
     client: Client,
     number: u64,
     success: watch::Sender<Option<Success>>,
 }
 
-impl Caller {
+impl PutAndGet {
     /// The duration of the longest call. Calls may fail, but neither last nor lie.
     async fn run(self) -> Result<Duration, BenchError> {
         let pattern = Pattern::new(self.number);

@@ -34,7 +34,7 @@ const CHURNED: usize = MIB;
 
 /// Prints what readers find that take much longer than a lease.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
-    let work = Work {
+    let work = SlowReading {
         pool: scale.pick(256 * MIB, 256 * MIB, 96 * MIB),
         // More than the system keeps on its way, so that the last of it is still in the
         // node's memory when the first lease is long over.
@@ -69,7 +69,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     Ok(())
 }
 
-struct Work {
+struct SlowReading {
     pool: usize,
     value: usize,
     bytes_per_s: u64,
@@ -88,7 +88,7 @@ struct Found {
     seconds: f64,
 }
 
-impl Work {
+impl SlowReading {
     fn run(&self) -> Result<Found, BenchError> {
         // Writers share the node's memory, so that they are as fast as they can be; the
         // readers' client does not, so that its bytes take the slow link.

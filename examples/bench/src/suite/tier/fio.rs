@@ -11,7 +11,7 @@ use crate::error::BenchError;
 
 /// The part of fio's report that is used.
 #[derive(Deserialize)]
-struct Answer {
+struct FioReport {
     jobs: Vec<Job>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn measure(
     }
     // Warnings may stand before the report.
     let begin = output.stdout.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let answer: Answer = serde_json::from_slice(&output.stdout[begin..])
+    let answer: FioReport = serde_json::from_slice(&output.stdout[begin..])
         .map_err(|source| BenchError::PeerWords { role: "fio", source })?;
     let job = answer.jobs.first();
     let job = job.ok_or_else(|| BenchError::wrong("fio", "it tells of no job"))?;

@@ -151,7 +151,7 @@ async fn measure(
     warm_up: usize,
     rounds: usize,
 ) -> Result<Measured, BenchError> {
-    let mut sides = [Side::connect(off, load).await?, Side::connect(on, load).await?];
+    let mut sides = [TierSide::connect(off, load).await?, TierSide::connect(on, load).await?];
     for side in &mut sides {
         side.warm_up(warm_up).await?;
     }
@@ -175,7 +175,7 @@ async fn measure(
 }
 
 /// A client of one cluster.
-struct Side {
+struct TierSide {
     client: Client,
     load: Load,
     values: Vec<(Pattern, Bytes, Memory)>,
@@ -183,7 +183,7 @@ struct Side {
     count: usize,
 }
 
-impl Side {
+impl TierSide {
     async fn connect(cluster: &Cluster, load: Load) -> Result<Self, BenchError> {
         let client = cluster.client().await?;
         let value = |seed| {
