@@ -1,31 +1,16 @@
 //! The kinds of byte streams that the protocol runs over.
 
-use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
 
+pub use mc_environment::ByteStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-
-/// A stream of bytes in both directions that is neither TCP's nor a Unix socket's: one of a
-/// simulated network, or of a process's own.
-///
-/// It is flushed when what was written is to leave, and dropped when the connection ends, which its
-/// other end must see as an end or an error.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
-
-impl fmt::Debug for dyn ByteStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteStream").finish_non_exhaustive()
-    }
-}
 
 /// A stream between a client and a server.
 #[derive(Debug)]

@@ -10,7 +10,6 @@ mod client;
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod environment;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -34,7 +33,6 @@ pub use client::{
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
-pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdResolver;
@@ -47,6 +45,8 @@ pub use ha::{
 };
 pub use local_host::{HostError, LocalHost};
 pub use master::{Master, MasterBuilder};
+pub(crate) use mc_environment as environment;
+pub use mc_environment::{Environment, System, Work};
 pub use mc_meta::{
     ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ObjectsLeft, ReplicateConfig,
     SoftPinAction, TaskStatus,

@@ -5,18 +5,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mc_environment::BootTime;
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
     Authenticate, C2cSettings, Clock, DurableWatch, MasterService, Server, ServerConfig,
     ServerHandle, ServerWatch, StorageSettings, Streams,
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
-use mc_transport::BootTime;
 use mc_types::{BoxFuture, Time};
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::access_warnings::WarnsOfOpenings;
-use crate::environment::{BlockingIn, Environment, System};
+use crate::environment::{Environment, System};
 use crate::error::MasterStartError;
 #[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
@@ -86,6 +86,16 @@ struct SinceStart(BootTime);
 impl Clock for SinceStart {
     fn now(&self) -> Time {
         Time::ORIGIN + self.0.clock().now().since(self.0)
+    }
+}
+
+/// Runs the server's work that may block where the environment says.
+#[derive(Debug)]
+struct BlockingIn(Arc<dyn Environment>);
+
+impl mc_rpc::RunBlocking for BlockingIn {
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        self.0.run_blocking(work);
     }
 }
 

@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 pub mod backend;
-mod boot_time;
 mod breaker;
 mod bundle;
 mod cancel;
@@ -28,13 +27,13 @@ mod transport;
 
 pub use backend::listen::ListenError;
 pub use backend::proof::NodeSecret;
-pub use boot_time::{BootClock, BootTime, TimeSource};
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use cancel::Cancel;
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
+pub use mc_environment::{BootClock, BootTime, TimeSource};
 pub use mc_memory::{
     Access, BadVariable, BufferPool, CopyError, Digest, HugePageSize, HugePages, Memory,
     MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined, cuda,

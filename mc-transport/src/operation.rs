@@ -3,11 +3,11 @@
 use std::ops::Deref;
 
 use bytes::Bytes;
+use mc_environment::BootTime;
 use mc_memory::{Access, MemorySlice};
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
-use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::error::{InvalidOperation, TransferError};
 

@@ -1,39 +1,8 @@
-//! The surroundings of a client: its streams to the master, and its randomness.
+//! The randomness of a client: the system's, or its environment's.
 
-use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
-use std::io;
+pub use mc_environment::{ClientEnvironment, Connecting};
 
 use super::config::ClientConfig;
-use crate::stream::ByteStream;
-
-/// A stream that is being made.
-pub type Connecting<'a> =
-    Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send + 'a>>;
-
-/// The world of a [`MasterClient`](crate::MasterClient) that is not the operating system's: a
-/// simulated network, for example. See [`ClientConfig::environment`].
-///
-/// A client in such an environment opens no socket, reads the clock and sleeps by [`tokio::time`]
-/// alone (which `tokio`'s feature `test-util` can pause), draws nothing from the system's
-/// randomness, and starts tasks but no threads. The exceptions are what the application asks for
-/// beside it: a [resolver](ClientConfig::resolver) and credentials in files are read on a thread
-/// that may block.
-pub trait ClientEnvironment: fmt::Debug + Send + Sync + 'static {
-    /// Connects to `address`, one of those that the client was given, as it was written:
-    /// `host:port` or `unix:/path`. The client gives up by dropping the future.
-    ///
-    /// Bytes go over the stream as they are; [`ClientConfig`]'s `tls` is refused.
-    fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a>;
-
-    /// Fills `bytes` with random ones, for the identity by which the master knows repeated calls
-    /// and for the pauses between attempts. Two clients of one master must not get the same.
-    ///
-    /// # Errors
-    /// When there is no randomness; calls are not repeated then that must not be executed twice.
-    fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
-}
 
 impl ClientConfig {
     /// Fills `bytes` with random ones; returns whether there were any.

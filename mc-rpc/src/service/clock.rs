@@ -1,8 +1,8 @@
 //! The time, as a master is told it.
 
-use core::time::Duration;
 use std::sync::Arc;
 
+use mc_environment::BootTime;
 use mc_types::Time;
 
 /// Tells the time to a state machine that has no clock of its own.
@@ -27,14 +27,14 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// [`std::time::Instant`].
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    origin: Moment,
+    origin: BootTime,
 }
 
 impl SystemClock {
     /// A clock that begins now.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: Moment::now() }
+        Self { origin: BootTime::now() }
     }
 }
 
@@ -46,46 +46,14 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        Time::ORIGIN + Moment::now().since(self.origin)
-    }
-}
-
-/// A moment on the system's clock.
-#[cfg(target_os = "linux")]
-#[derive(Clone, Copy, Debug)]
-struct Moment(Duration);
-
-#[cfg(target_os = "linux")]
-impl Moment {
-    fn now() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        // Counted from when the host started: neither part is negative.
-        Self(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
-    }
-
-    fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-/// A moment on the system's clock.
-#[cfg(not(target_os = "linux"))]
-#[derive(Clone, Copy, Debug)]
-struct Moment(std::time::Instant);
-
-#[cfg(not(target_os = "linux"))]
-impl Moment {
-    fn now() -> Self {
-        Self(std::time::Instant::now())
-    }
-
-    fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
+        Time::ORIGIN + BootTime::now().since(self.origin)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -98,17 +66,5 @@ mod tests {
             assert!(std::time::Instant::now() < deadline, "the clock stands still");
         }
         assert!(clock.now() > first);
-    }
-
-    /// Both clocks run at one rate while the host is awake.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn the_time_of_a_suspended_host_is_counted() {
-        use rustix::time::{ClockId, clock_gettime};
-        let awake = clock_gettime(ClockId::Monotonic);
-        let all = Moment::now();
-        let awake = Duration::new(awake.tv_sec as u64, awake.tv_nsec as u32);
-        // A host that was never suspended shows the same on both.
-        assert!(all.0 + Duration::from_millis(1) >= awake, "{all:?} {awake:?}");
     }
 }

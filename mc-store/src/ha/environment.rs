@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use mc_environment::BootTime;
 use mc_ha::election::Clock;
 use mc_ha::{Executor, Work};
-use mc_transport::BootTime;
 use mc_types::Time;
 
 use crate::environment::Environment;

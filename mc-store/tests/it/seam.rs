@@ -1,5 +1,5 @@
 //! The client and the master take nothing from the operating system that their environment did not
-//! hand in. What would make one run differ from the next stands in one file, `src/environment/system.rs`.
+//! hand in. What would make one run differ from the next stands in one file, `mc-environment/src/system.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,8 +38,9 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// The lines of their files without their tests and comments, each with where it is.
 fn lines() -> Vec<(String, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files =
-        ["environment.rs", "master.rs", "ticker.rs"].map(|file| src.join(file)).to_vec();
+    let mut files = ["../../mc-environment/src/environment.rs", "master.rs", "ticker.rs"]
+        .map(|file| src.join(file))
+        .to_vec();
     sources(&src.join("client"), &mut files);
     assert!(files.len() > 30, "the client is not where it was: {files:?}");
     let mut lines = Vec::new();

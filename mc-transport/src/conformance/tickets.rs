@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_environment::BootTime;
 use mc_memory::Access;
 use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
 use mc_types::{Extent, Time};
 
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint};
-use crate::boot_time::BootTime;
 use crate::error::{RegisterError, TransferError};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{MasterClock, Tickets};

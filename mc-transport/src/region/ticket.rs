@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::BootTime;
 use mc_memory::Access;
 use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
 use mc_types::{Extent, RemoteKey, Time};
 use parking_lot::RwLock;
 
-use crate::boot_time::BootTime;
 use crate::error::TransferError;
 
 /// Two clocks of this precision drift apart by less than this part of the time between

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use mc_environment::BootTime;
 use mc_memory::MemorySlice;
 
 use super::plain::PlainSocket;
@@ -13,7 +14,6 @@ use super::wire::{
     MAX_REQUEST_LEN, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
     encode_ticket,
 };
-use crate::boot_time::BootTime;
 use crate::completion::Transferred;
 use crate::operation::{Pieces, RemoteSpan, Source};
 use crate::region::Admitted;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use mc_environment::BootTime;
 use mc_memory::{Access, MemorySlice};
 use mc_types::RemoteKey;
 use parking_lot::Mutex;
@@ -26,7 +27,6 @@ use super::receiver::Receiver;
 use super::socket::Stream;
 use super::wire::{Opcode, RequestHeader};
 use crate::backend::tasks::{Counted, Tasks};
-use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::completion::{Completion, Completions, Transferred};
 use crate::error::TransferError;

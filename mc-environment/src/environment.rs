@@ -1,6 +1,4 @@
-//! The surroundings of a client and a master: clock, randomness, threads, network.
-
-mod system;
+//! The trait of an environment, and the result of work that it runs.
 
 use std::any::Any;
 use std::fmt;
@@ -11,22 +9,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use mc_rpc::ClientEnvironment;
-use mc_transport::BootClock;
 use tokio::sync::oneshot;
 
-pub use self::system::System;
+use crate::boot_time::BootClock;
+use crate::network::ClientEnvironment;
 
 /// Work that an environment runs until it ends.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The world that a [`Client`](crate::Client) or a [`Master`](crate::Master) lives in: [`System`],
-/// unless [`ClientBuilder::environment`](crate::ClientBuilder::environment) or
-/// [`MasterBuilder::environment`](crate::MasterBuilder::environment) says otherwise.
+/// The world that a client or a master lives in: [`System`](crate::System), unless `ClientBuilder::environment`
+/// of `mc-store` or `MasterBuilder::environment` of `mc-server` names another one.
 ///
 /// A client takes the time from [`clock`](Self::clock) and from [`tokio::time`], runs its tasks on
 /// the Tokio runtime that it was connected in, and its transports are those that
-/// [`ClientBuilder::node`](crate::ClientBuilder::node) names. Everything else that would make one
+/// `ClientBuilder::node` names. Everything else that would make one
 /// run differ from the next comes from here.
 ///
 /// # Simulation
@@ -36,13 +32,13 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///   to the next timer when every task waits;
 /// * with an environment whose clock follows [`tokio::time::Instant`], whose randomness comes from a
 ///   seed, and which runs heartbeat and ticks as tasks and blocking work where it is called;
-/// * with [`NodeConfig::only`](crate::NodeConfig::only) and a simulated transport, such as
-///   [`MemFabric`](mc_transport::MemFabric) behind delays and failures;
+/// * with `NodeConfig::only` of `mc-transport` and a simulated transport, such as
+///   `MemFabric` behind delays and failures;
 /// * with a master in such an environment that is handed the streams which
 ///   [`to_master`](Self::to_master) connects
-///   ([`MasterBuilder::start_over_streams`](crate::MasterBuilder::start_over_streams));
+///   (`MasterBuilder::start_over_streams`);
 /// * with several such masters, whose metadata is in memory (`JournalConfig::threads` is 1), which
-///   elect a leader in an `mc_ha::election::memory::MemoryCluster` (feature `ha`). One is killed by
+///   elect a leader in an `mc_ha::election::memory::MemoryCluster`. One is killed by
 ///   cutting its election off, breaking its streams, aborting what its environment runs apart, and
 ///   dropping it.
 ///
@@ -58,9 +54,7 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// use std::sync::{Arc, OnceLock};
 /// use std::time::Duration;
 ///
-/// use mc_rpc::ClientEnvironment;
-/// use mc_store::{Client, Environment, Work};
-/// use mc_transport::{BootClock, TimeSource};
+/// use mc_environment::{BootClock, ClientEnvironment, Environment, TimeSource, Work};
 /// use tokio::time::Instant;
 ///
 /// /// Virtual time, where the runtime's clock is paused.
@@ -112,8 +106,7 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// }
 ///
 /// # fn f(network: Arc<dyn ClientEnvironment>) {
-/// let environment = Simulated { seed: AtomicU64::new(7), network };
-/// let client = Client::builder().master("master:1").environment(Arc::new(environment));
+/// let environment: Arc<dyn Environment> = Arc::new(Simulated { seed: AtomicU64::new(7), network });
 /// # }
 /// ```
 pub trait Environment: fmt::Debug + Send + Sync + 'static {
@@ -140,8 +133,8 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
     fn spawn_apart(&self, name: &str, work: Work) -> io::Result<()>;
 
     /// Returns whether a thread may block until work that runs apart has ended, as one does that drops a
-    /// [`Master`](crate::Master) whose journal is still to be written. Not where both run on one
-    /// thread, which is the default.
+    /// master whose journal is still to be written. Not where both run on one thread, which is the
+    /// default.
     fn may_block(&self) -> bool {
         false
     }
@@ -165,9 +158,8 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns the address of this host from which the master is reached that has answered at
-    /// `master`, one of the addresses of [`ClientBuilder::master`](crate::ClientBuilder::master) or
-    /// the leader's that a resolver found: peers are told it when the client listens on every
-    /// address.
+    /// `master`, one of the addresses of `ClientBuilder::master` or the leader's that a resolver found:
+    /// peers are told it when the client listens on every address.
     ///
     /// # Errors
     /// When the master's name cannot be resolved, or there is no way to it.
@@ -180,14 +172,17 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
 
 impl dyn Environment {
     /// Returns 128 random bits.
-    pub(crate) fn random_u128(&self) -> io::Result<u128> {
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn random_u128(&self) -> io::Result<u128> {
         let mut bytes = [0; 16];
         self.random(&mut bytes)?;
         Ok(u128::from_ne_bytes(bytes))
     }
 
     /// Has `work` run where it holds up no task.
-    pub(crate) fn blocking<T: Send + 'static>(
+    pub fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Blocking<T> {
@@ -195,8 +190,7 @@ impl dyn Environment {
     }
 
     /// Has `work` run where it gives way to all else.
-    #[cfg(feature = "c2c")]
-    pub(crate) fn in_background<T: Send + 'static>(
+    pub fn in_background<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Blocking<T> {
@@ -204,20 +198,10 @@ impl dyn Environment {
     }
 }
 
-/// Runs what a master's server has to run apart where its environment says.
-#[derive(Debug)]
-pub(crate) struct BlockingIn(pub(crate) Arc<dyn Environment>);
-
-impl mc_rpc::RunBlocking for BlockingIn {
-    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
-        self.0.run_blocking(work);
-    }
-}
-
 /// The result of work that may block, or what it panicked with; `None` when it was dropped because
 /// the runtime ends.
 #[derive(Debug)]
-pub(crate) struct Blocking<T>(oneshot::Receiver<Result<T, Box<dyn Any + Send>>>);
+pub struct Blocking<T>(oneshot::Receiver<Result<T, Box<dyn Any + Send>>>);
 
 impl<T: Send + 'static> Blocking<T> {
     fn of(
@@ -231,15 +215,12 @@ impl<T: Send + 'static> Blocking<T> {
         }));
         Self(result)
     }
-}
 
-#[cfg(feature = "ha")]
-impl<T: Send + 'static> Blocking<T> {
     /// Returns the result. Waits for ever when the runtime ends.
     ///
     /// # Panics
     /// With what the work panicked with.
-    pub(crate) async fn completed(self) -> T {
+    pub async fn completed(self) -> T {
         match self.await {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),

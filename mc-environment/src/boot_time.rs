@@ -28,7 +28,7 @@ impl BootClock {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use mc_transport::{BootClock, TimeSource};
+    /// use mc_environment::{BootClock, TimeSource};
     /// /// One whose time stands still.
     /// struct Noon;
     /// impl TimeSource for Noon {
@@ -70,7 +70,7 @@ impl fmt::Debug for BootClock {
 ///
 /// ```
 /// use std::time::Duration;
-/// use mc_transport::BootTime;
+/// use mc_environment::BootTime;
 /// let deadline = BootTime::now() + Duration::from_secs(5);
 /// assert!(!deadline.has_passed());
 /// assert!(deadline.remaining() <= Duration::from_secs(5));
@@ -201,5 +201,17 @@ mod tests {
         assert_eq!(deadline.remaining(), Duration::from_millis(10));
         MILLIS.store(11, Relaxed);
         assert!(deadline.has_passed() && deadline.clock().now() == deadline);
+    }
+
+    /// Both clocks run at one rate while the host is awake.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_time_of_a_suspended_host_is_counted() {
+        use rustix::time::{ClockId, clock_gettime};
+        let awake = clock_gettime(ClockId::Monotonic);
+        let all = BootTime::now();
+        let awake = Duration::new(awake.tv_sec as u64, awake.tv_nsec as u32);
+        // A host that was never suspended shows the same on both.
+        assert!(all.at + Duration::from_millis(1) >= awake, "{all:?} {awake:?}");
     }
 }

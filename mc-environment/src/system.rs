@@ -4,10 +4,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::sync::Arc;
 
-use mc_rpc::ClientEnvironment;
-use mc_transport::BootClock;
-
-use super::{Environment, Work};
+use crate::boot_time::BootClock;
+use crate::environment::{Environment, Work};
+use crate::network::ClientEnvironment;
 
 /// The priority of work that gives way to others, as `nice` counts: a tenth of a processor that
 /// another thread wants. Not less, because a thread that maps memory locks the mappings of the whole
