@@ -3,8 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use mc_meta::ConfigError;
-use mc_rpc::{BindError, Refusal, RpcError};
+use mc_rpc::{Refusal, RpcError};
 use mc_tier::TierError;
 use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
 use mc_types::{Endpoint, ErrorCode, InfoTooLong, KeyError};
@@ -469,32 +468,6 @@ pub enum StartError {
     /// No runtime for a blocking client.
     #[error("cannot start the runtime of a blocking client")]
     Runtime(#[source] io::Error),
-}
-
-/// Why a master does not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum MasterStartError {
-    /// The settings make no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The address cannot be opened.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The system has no randomness for a seed.
-    #[error("the system gave no random bytes for a seed")]
-    NoRandomness(#[source] io::Error),
-    /// No thread for the ticks.
-    #[error("cannot start the thread that does what is due")]
-    Thread(#[source] io::Error),
-    /// The journal cannot be used.
-    #[cfg(feature = "ha")]
-    #[error("cannot use the journal: {0}")]
-    Journal(#[source] crate::ha::JournalStartError),
-    /// The term was lost before it began, or the election cannot be reached.
-    #[cfg(feature = "ha")]
-    #[error("the term cannot begin: {0}")]
-    Term(#[source] mc_ha::election::ElectionError),
 }
 
 /// The caller did not wait for a future's end; see [`Client::block_on_unless`](crate::blocking::Client::block_on_unless).

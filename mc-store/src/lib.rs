@@ -1,8 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod abort_on_drop;
-mod access_warnings;
 pub mod blocking;
 mod by_key;
 mod client;
@@ -13,14 +11,8 @@ pub mod conformance;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
-#[cfg(feature = "events")]
-mod events;
-#[cfg(feature = "ha")]
-mod ha;
 mod local_host;
-mod master;
 mod object_store;
-mod ticker;
 
 pub use by_key::{Positions, by_key};
 #[cfg(feature = "c2c")]
@@ -33,18 +25,10 @@ pub use client::{
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
-pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
+pub use error::{CallError, GetError, PeerError, PutError, StartError};
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdResolver;
-#[cfg(feature = "events")]
-pub use events::EventPublisher;
-#[cfg(feature = "ha")]
-pub use ha::{
-    ClusterConfig, HaEnvironment, HandOverError, JournalConfig, JournalReport, JournalStartError,
-    JournalTrouble, JournalWatch, LeaderSeat, SnapshotPolicy, Standby, StandbyError,
-};
 pub use local_host::{HostError, LocalHost};
-pub use master::{Master, MasterBuilder};
 pub(crate) use mc_environment as environment;
 pub use mc_environment::{Environment, System, Work};
 pub use mc_meta::{
@@ -55,6 +39,13 @@ pub use mc_rpc::{
     C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, RemovedAll,
     ReplicaDescription, ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, StorageSettings,
     TaskReport,
+};
+#[cfg(feature = "master")]
+pub use mc_server::{
+    ClusterConfig, EventPublisher, HaEnvironment, HandOverError, JournalConfig, JournalReport,
+    JournalStartError, JournalTrouble, JournalWatch, LeaderSeat, Master, MasterBuilder,
+    MasterStartError, SnapshotPolicy, Standby, StandbyError, Ticker, TickerProblem, TickerState,
+    TickerWatch,
 };
 pub use mc_tier::{FolderMode, InvalidPlace, SharedPlace, SyncPolicy};
 #[cfg(feature = "encryption")]
@@ -70,4 +61,3 @@ pub use mc_types::{
 pub use object_store::{
     MemoryStore, ObjectStore, ReplicaTransfer, ReplicatedStore, StoreError, StoreFailure,
 };
-pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};

@@ -12,7 +12,7 @@ use mc_ha::election::{ElectionError, Member, MemberError};
 use mc_ha::etcd::EtcdConfigError;
 use mc_rpc::Token;
 use mc_rpc::tls::ClientTls;
-use mc_store::{ClusterConfig, JournalConfig};
+use mc_server::{ClusterConfig, JournalConfig};
 
 use crate::access::AccessArgs;
 use crate::args::parse_host;

@@ -7,7 +7,8 @@ use mc_events::EventStats;
 use mc_http::MetricKind::{Counter, Gauge};
 use mc_http::{MetricKind, MetricsText};
 use mc_meta::{SegmentInfo, SegmentStatus, Totals};
-use mc_store::{MasterReport, ServerMetrics, TickerState};
+use mc_rpc::ServerMetrics;
+use mc_server::{MasterReport, TickerState};
 use mc_types::ByteSize;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference

@@ -13,7 +13,7 @@ use mc_events::EventSystem;
 use mc_http::{MetricsText, Page, Request};
 use mc_meta::{Master, TenantId};
 use mc_rpc::{Caller, HaReport, HaRole, HaStatus, Role};
-use mc_store::{JournalWatch, ServerWatch, TickerWatch};
+use mc_server::{JournalWatch, ServerWatch, TickerWatch};
 use mc_types::{Epoch, ErrorCode};
 use parking_lot::RwLock;
 
@@ -48,7 +48,7 @@ pub(crate) struct ShownMaster {
 }
 
 impl ShownMaster {
-    pub(crate) fn of(master: &mc_store::Master) -> Self {
+    pub(crate) fn of(master: &mc_server::Master) -> Self {
         Self {
             state: Arc::clone(master.state()),
             rpc: master.rpc_watch(),
@@ -272,7 +272,7 @@ mod tests {
     use mc_events::PublisherConfig;
     use mc_ha::MemoryJournal;
     use mc_http::HttpPort;
-    use mc_store::{EventPublisher, JournalConfig};
+    use mc_server::{EventPublisher, JournalConfig};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::sync::oneshot;
@@ -302,7 +302,7 @@ mod tests {
     async fn every_page_is_there() {
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();
-        let master = mc_store::Master::builder().start().await.unwrap();
+        let master = mc_server::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let pages = pages(shown(ShownMaster::of(&master)), Gate::Open);
         let server = tokio::spawn(port.serve_queries(pages, async {
@@ -333,7 +333,7 @@ mod tests {
     async fn the_document_lists_every_metric() {
         let config =
             PublisherConfig { endpoint: "tcp://127.0.0.1:0".into(), ..PublisherConfig::default() };
-        let master = mc_store::Master::builder()
+        let master = mc_server::Master::builder()
             .events(EventPublisher::start(config).await.unwrap())
             .journal(JournalConfig::new(Arc::new(MemoryJournal::new())))
             .start()
@@ -354,8 +354,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_master_for_which_time_stands_still_is_not_healthy() {
-        let master = mc_store::Master::builder().start().await.unwrap();
-        let broken = mc_store::Ticker::start(|| panic!("a broken tick")).unwrap();
+        let master = mc_server::Master::builder().start().await.unwrap();
+        let broken = mc_server::Ticker::start(|| panic!("a broken tick")).unwrap();
         tokio::time::timeout(DEADLINE, broken.watch().failed()).await.expect("it gives up");
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mc_cli::{ParseDurationError, parse_duration};
 use mc_ha::{DirectoryJournal, Durability, JournalError, MemoryJournal};
 use mc_http::MetricsText;
-use mc_store::{JournalConfig, JournalReport};
+use mc_server::{JournalConfig, JournalReport};
 use mc_types::ByteSize;
 
 /// The flags.

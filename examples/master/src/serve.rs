@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
 use mc_rpc::{Authenticate, HaReport, ServerConfig};
-use mc_store::{
+use mc_server::{
     EventPublisher, HandOverError, Master, MasterBuilder, MasterStartError, Standby, StandbyError,
     TickerProblem,
 };

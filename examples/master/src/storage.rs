@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgAction;
 use mc_meta::{LocalDiskConfig, MasterConfig, OffloadFilter, PromotionConfig, SharedTierConfig};
 use mc_rpc::StorageSettings;
-use mc_store::{InvalidPlace, SharedPlace};
+use mc_tier::{InvalidPlace, SharedPlace};
 use mc_types::ByteSize;
 
 /// The flags, with Mooncake's names and defaults.

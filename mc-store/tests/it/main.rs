@@ -16,8 +16,6 @@ mod data_path;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod encrypted;
 mod event_infos;
-#[cfg(feature = "events")]
-mod events;
 mod examples;
 #[cfg(target_os = "linux")]
 mod foreign_media;
@@ -51,11 +49,9 @@ mod shared_tier;
 mod slow_media;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod staged;
-#[cfg(feature = "ha")]
 mod takeover;
 mod tasks;
 mod terms;
-mod ticker;
 mod unlisted_files;
 mod unreachable;
 mod verified;

@@ -7,13 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
-
-use crate::environment::{Environment, System};
 
 /// Panics without a complete tick between them after which a ticker gives up.
 const MAX_PANICS: u32 = 8;
@@ -46,7 +45,7 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 ///
 /// let master = Arc::new(mc_meta::Master::new(mc_meta::MasterConfig::default(), 1)?);
 /// let (ticked, begun) = (Arc::clone(&master), Instant::now());
-/// let ticker = mc_store::Ticker::start(move || {
+/// let ticker = mc_server::Ticker::start(move || {
 ///     ticked.tick(mc_types::Time::from_millis(begun.elapsed().as_millis() as u64))
 /// })?;
 /// assert_eq!(ticker.watch().read().problem, None);

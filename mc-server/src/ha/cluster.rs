@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use mc_ha::election::{
     Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership, Member,
     MemberId, Standing, await_leadership,
@@ -25,7 +26,6 @@ use super::environment::HaEnvironment;
 use super::journal::JournalConfig;
 use super::status::Status;
 use crate::abort_on_drop::AbortOnDrop;
-use crate::environment::{Environment, System};
 
 /// How a master takes part in a cluster of masters.
 #[derive(Clone)]

@@ -29,7 +29,7 @@ const DEFAULT_INFO_BYTES: usize = 256 << 20;
 ///
 /// ```
 /// use mc_events::PublisherConfig;
-/// use mc_store::{EventPublisher, Master};
+/// use mc_server::{EventPublisher, Master};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

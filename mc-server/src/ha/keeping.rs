@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mc_environment::Environment;
 use mc_ha::HistoryId;
 use mc_ha::JournalSink;
 use mc_ha::election::{ElectionError, LeaderElection, Leadership, Standing};
@@ -18,7 +19,6 @@ use super::journal::{
 };
 use super::status::{Leading, Status};
 use super::term::{HandOverError, JournalPort, Leases, MayAnswer, RunningTerm, TermParts};
-use crate::environment::Environment;
 use crate::ticker::TickerWatch;
 
 /// How a master that is to be started keeps its metadata.

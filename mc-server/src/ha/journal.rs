@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_ha::election::Leadership;
 use mc_ha::replication::{Hub, HubSettings};
 use mc_ha::{
@@ -22,7 +23,6 @@ use tracing::{info, warn};
 
 use super::environment::HaEnvironment;
 use super::snapshots::{SnapshotRequest, Snapshots, SnapshotsTaken};
-use crate::environment::Environment;
 
 /// How a master keeps its metadata; see [`MasterBuilder::journal`](crate::MasterBuilder::journal).
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(unix)]
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use mc_environment::BootTime;
+use mc_environment::{BootTime, Environment, System};
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
     Authenticate, C2cSettings, Clock, DurableWatch, MasterService, Server, ServerConfig,
@@ -16,11 +17,8 @@ use mc_types::{BoxFuture, Time};
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::access_warnings::WarnsOfOpenings;
-use crate::environment::{Environment, System};
 use crate::error::MasterStartError;
-#[cfg(feature = "events")]
 use crate::events::{EventPublisher, RunningEvents};
-#[cfg(feature = "ha")]
 use crate::ha::{HandOverError, JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
@@ -31,17 +29,13 @@ pub struct Master {
     server: ServerHandle,
     ticker: Ticker,
     stall_log: AbortOnDrop,
-    #[cfg(feature = "events")]
     events: Option<RunningEvents>,
-    #[cfg(feature = "ha")]
     keeper: Option<Keeper>,
-    #[cfg(feature = "ha")]
     environment: Arc<dyn Environment>,
 }
 
 /// Time limit for sending the last events.
-#[cfg(feature = "events")]
-const EVENT_FLUSH: std::time::Duration = std::time::Duration::from_secs(1);
+const EVENT_FLUSH: Duration = Duration::from_secs(1);
 
 /// Describes a [`Master`].
 #[must_use]
@@ -57,9 +51,7 @@ pub struct MasterBuilder {
     durability: Option<DurableWatch>,
     c2c: Option<C2cSettings>,
     storage: StorageSettings,
-    #[cfg(feature = "events")]
     events: Option<EventPublisher>,
-    #[cfg(feature = "ha")]
     keeping: Option<Keeping>,
     environment: Arc<dyn Environment>,
 }
@@ -69,11 +61,8 @@ struct Assembled {
     state: Arc<mc_meta::Master>,
     ticker: Ticker,
     access: Option<Arc<WarnsOfOpenings>>,
-    #[cfg(feature = "events")]
     events: Option<RunningEvents>,
-    #[cfg(feature = "ha")]
     kept: Option<Kept>,
-    #[cfg(feature = "ha")]
     environment: Arc<dyn Environment>,
 }
 
@@ -103,18 +92,12 @@ impl mc_rpc::RunBlocking for BlockingIn {
 #[derive(Debug)]
 struct Parts {
     ticker: TickerWatch,
-    #[cfg(feature = "ha")]
     journal: Option<JournalWatch>,
-    #[cfg(not(feature = "ha"))]
-    journal: Option<core::convert::Infallible>,
 }
 
 impl mc_rpc::Liveness for Parts {
     fn is_well(&self) -> bool {
-        #[cfg(feature = "ha")]
         let writes = self.journal.as_ref().is_none_or(|journal| journal.trouble().is_none());
-        #[cfg(not(feature = "ha"))]
-        let writes = self.journal.is_none();
         self.ticker.is_well() && writes
     }
 }
@@ -135,9 +118,7 @@ impl Master {
             durability: None,
             c2c: None,
             storage: StorageSettings::default(),
-            #[cfg(feature = "events")]
             events: None,
-            #[cfg(feature = "ha")]
             keeping: None,
             environment: Arc::new(System),
         }
@@ -175,7 +156,6 @@ impl Master {
     }
 
     /// The publisher of its [events](MasterBuilder::events): endpoints and statistics.
-    #[cfg(feature = "events")]
     #[must_use]
     pub fn events(&self) -> Option<&Arc<mc_events::EventSystem>> {
         self.events.as_ref().map(|events| &events.system)
@@ -183,14 +163,12 @@ impl Master {
 
     /// Sees the state of its [journal](MasterBuilder::journal). A master whose journal has [given
     /// up](JournalWatch::gave_up) acknowledges nothing any more and should be ended.
-    #[cfg(feature = "ha")]
     #[must_use]
     pub fn journal_watch(&self) -> Option<JournalWatch> {
         self.keeper.as_ref().map(Keeper::watch)
     }
 
     /// Returns what this master says of its [journal](MasterBuilder::journal) and its part among others.
-    #[cfg(feature = "ha")]
     #[must_use]
     pub fn ha_report(&self) -> Option<Arc<dyn mc_rpc::HaReport>> {
         self.keeper.as_ref().map(Keeper::report)
@@ -199,7 +177,6 @@ impl Master {
     /// Waits until the [term](MasterBuilder::lead) of this master is over, because it has handed over
     /// or lost its lease. It answers nothing any more then, and should be
     /// [ended](Self::shutdown). A master that is alone waits for ever.
-    #[cfg(feature = "ha")]
     pub fn deposed<'a>(&'a self) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             match &self.keeper {
@@ -215,7 +192,6 @@ impl Master {
     ///
     /// # Errors
     /// The reason why the term goes on: no standby is in sync, or it did not get the rest in time.
-    #[cfg(feature = "ha")]
     pub fn hand_over<'a>(&'a self) -> BoxFuture<'a, Result<(), HandOverError>> {
         Box::pin(async move {
             match &self.keeper {
@@ -233,12 +209,8 @@ impl Master {
     /// [hand over](Self::hand_over) before.
     pub fn shutdown(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            #[cfg(feature = "ha")]
             let mut keeper = self.keeper;
-            #[cfg(feature = "ha")]
             let leads = keeper.as_mut().is_some_and(Keeper::end_term);
-            #[cfg(not(feature = "ha"))]
-            let leads = false;
             if leads {
                 self.server.close().await;
             } else {
@@ -246,11 +218,9 @@ impl Master {
             }
             drop(self.stall_log);
             drop(self.ticker);
-            #[cfg(feature = "events")]
             if let Some(events) = self.events {
                 events.system.shutdown(EVENT_FLUSH).await;
             }
-            #[cfg(feature = "ha")]
             if let Some(keeper) = keeper {
                 keeper.close().await;
                 // A journal that is dropped may still write. A panic was reported when it happened.
@@ -299,7 +269,6 @@ impl MasterBuilder {
     }
 
     /// Publishes what becomes of the objects, as one more [sink](Self::sink).
-    #[cfg(feature = "events")]
     pub fn events(mut self, publisher: EventPublisher) -> Self {
         self.events = Some(publisher);
         self
@@ -319,7 +288,6 @@ impl MasterBuilder {
     /// [`durability`](Self::durability).
     ///
     /// Starting takes about half a second for a million objects.
-    #[cfg(feature = "ha")]
     pub fn journal(mut self, config: JournalConfig) -> Self {
         self.keeping = Some(Keeping::Alone(config));
         self
@@ -328,7 +296,6 @@ impl MasterBuilder {
     /// Leads a cluster of masters from the seat that a [`Standby`](crate::Standby) has won, with its
     /// state and its journal, as [`journal`](Self::journal) does, and in its
     /// [environment](crate::ClusterConfig::environment). The address to listen on is the standby's.
-    #[cfg(feature = "ha")]
     pub fn lead(mut self, seat: LeaderSeat) -> Self {
         self.environment = Arc::clone(&seat.config.environment);
         self.keeping = Some(Keeping::Leader(Box::new(seat)));
@@ -359,7 +326,7 @@ impl MasterBuilder {
     ///
     /// ```
     /// use mc_evict::PolicyKind;
-    /// use mc_store::{Master, MasterConfig};
+    /// use mc_server::{Master, MasterConfig};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -409,7 +376,7 @@ impl MasterBuilder {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (master, streams) = mc_store::Master::builder().start_over_streams().await?;
+    /// let (master, streams) = mc_server::Master::builder().start_over_streams().await?;
     /// let (_client, stream) = tokio::io::duplex(64 << 10);
     /// streams.hand_in(stream, "10.0.0.7:40000".parse()?)?;
     /// master.shutdown().await;
@@ -430,7 +397,6 @@ impl MasterBuilder {
     }
 
     /// Assembles it, where that may block if it reads a journal, and begins its term.
-    #[cfg(feature = "ha")]
     async fn begin(self) -> Result<Assembly, MasterStartError> {
         if self.keeping.is_none() {
             return self.assemble();
@@ -443,58 +409,53 @@ impl MasterBuilder {
         Ok(assembly)
     }
 
-    #[cfg(not(feature = "ha"))]
-    async fn begin(self) -> Result<Assembly, MasterStartError> {
-        self.assemble()
-    }
-
-    fn assemble(mut self) -> Result<Assembly, MasterStartError> {
-        if self.storage.root.is_some() || self.storage.shared_tier.is_some() {
-            self.config.shared_tier.get_or_insert_default();
-        }
-        let environment = &*self.environment;
-        let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
-        #[cfg(feature = "ha")]
-        let (mut kept, state) = match self.keeping {
+    /// Makes the state machine: the journal's, the caller's or a new one, with its secret and all sinks but
+    /// that of the events.
+    fn make_state(&mut self) -> Result<(mc_meta::Master, Option<Kept>), MasterStartError> {
+        let random = || self.environment.random_u128().map_err(MasterStartError::NoRandomness);
+        let (state, kept) = match self.keeping.take() {
             Some(keeping) => {
                 let opened = keeping.open(&self.config, self.seed, &self.environment);
                 let (state, kept) = opened.map_err(MasterStartError::Journal)?;
-                (Some(kept), Some(state))
+                (Some(state), Some(kept))
             }
-            None => (None, self.state),
+            None => (self.state.take(), None),
         };
-        #[cfg(not(feature = "ha"))]
-        let state = self.state;
+        let config = std::mem::take(&mut self.config);
         let mut state = match (state, self.seed) {
             (Some(state), _) => state,
-            (None, Some(seed)) => mc_meta::Master::new(self.config, seed)?,
-            (None, None) => mc_meta::Master::new(self.config, random()? as u64)?,
+            (None, Some(seed)) => mc_meta::Master::new(config, seed)?,
+            (None, None) => mc_meta::Master::new(config, random()? as u64)?,
         };
-        #[cfg(feature = "ha")]
         if let Some(kept) = &kept {
             state = state.with_sink(kept.sink());
         }
         if !state.has_own_secret() {
             state = state.with_secret(GrantSecret::from_bytes(random()?.to_ne_bytes()));
         }
-        for sink in self.sinks {
+        for sink in self.sinks.drain(..) {
             state = state.with_sink(sink);
         }
+        Ok((state, kept))
+    }
+
+    fn assemble(mut self) -> Result<Assembly, MasterStartError> {
+        if self.storage.root.is_some() || self.storage.shared_tier.is_some() {
+            self.config.shared_tier.get_or_insert_default();
+        }
+        let (mut state, mut kept) = self.make_state()?;
+        let environment = self.environment;
         let tenants_apart = state.tenant_quotas().is_some();
-        #[cfg(feature = "events")]
         if let Some(publisher) = &self.events {
             state = state.with_sink(publisher.sink(tenants_apart));
         }
         let state = Arc::new(state);
-        #[cfg(feature = "events")]
         let events = self.events.map(|publisher| publisher.attach(&state));
         let start = environment.clock().now();
+        let epoch = environment.random_u128().map_err(MasterStartError::NoRandomness)?;
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
-            .with_clock_epoch(ClockEpoch::new(random()? as u64));
-        let durability = self.durability;
-        #[cfg(feature = "ha")]
-        let durability = kept.as_ref().map(Kept::durability).or(durability);
-        if let Some(watch) = durability {
+            .with_clock_epoch(ClockEpoch::new(epoch as u64));
+        if let Some(watch) = kept.as_ref().map(Kept::durability).or(self.durability) {
             service = service.with_durability(watch);
         }
         service = service.with_storage(self.storage);
@@ -502,37 +463,22 @@ impl MasterBuilder {
             service = service.with_c2c(settings);
         }
         let ticked = Arc::clone(&state);
-        let ticker = Ticker::start_in(environment, move || ticked.tick(SinceStart(start).now()))
+        let ticker = Ticker::start_in(&*environment, move || ticked.tick(SinceStart(start).now()))
             .map_err(MasterStartError::Thread)?;
         let mut config = self.server;
-        #[cfg(feature = "ha")]
         if let Some(kept) = &mut kept {
             let now = move || SinceStart(start).now();
             let attended = kept.attend(&state, now, service, &mut config);
             service = attended.map_err(MasterStartError::Journal)?;
         }
-        #[cfg(feature = "ha")]
-        let journal = kept.as_ref().map(Kept::watch);
-        #[cfg(not(feature = "ha"))]
-        let journal = None;
-        let parts = Parts { ticker: ticker.watch(), journal };
+        let parts = Parts { ticker: ticker.watch(), journal: kept.as_ref().map(Kept::watch) };
         config.liveness.get_or_insert_with(|| Arc::new(parts));
-        let blocking = || Arc::new(BlockingIn(Arc::clone(&self.environment))) as _;
+        let blocking = || Arc::new(BlockingIn(Arc::clone(&environment))) as _;
         config.blocking.get_or_insert_with(blocking);
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
-        let assembled = Assembled {
-            state,
-            ticker,
-            access,
-            #[cfg(feature = "events")]
-            events,
-            #[cfg(feature = "ha")]
-            kept,
-            #[cfg(feature = "ha")]
-            environment: Arc::clone(&self.environment),
-        };
+        let assembled = Assembled { state, ticker, access, events, kept, environment };
         Ok((assembled, service, config))
     }
 }
@@ -543,18 +489,14 @@ impl Assembled {
             access.warn();
         }
         let stall_log = AbortOnDrop(tokio::spawn(self.ticker.watch().log_stalls(STALLED_AFTER)));
-        #[cfg(feature = "ha")]
         let keeper = self.kept.map(|kept| kept.serve(self.ticker.watch()));
         Master {
             state: self.state,
             server: server.spawn(),
             ticker: self.ticker,
             stall_log,
-            #[cfg(feature = "events")]
             events: self.events,
-            #[cfg(feature = "ha")]
             keeper,
-            #[cfg(feature = "ha")]
             environment: self.environment,
         }
     }

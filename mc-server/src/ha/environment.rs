@@ -3,12 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use mc_environment::BootTime;
+use mc_environment::{BootTime, Environment};
 use mc_ha::election::Clock;
 use mc_ha::{Executor, Work};
 use mc_types::Time;
-
-use crate::environment::Environment;
 
 /// The [`Executor`] and the [`Clock`] of an [`Environment`], for what is used of mc-ha beside a
 /// [`Master`](crate::Master) that lives there. The clock shows the time since this was made.

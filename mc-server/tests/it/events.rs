@@ -15,11 +15,11 @@ use mc_events::{
 };
 use mc_meta::{
     Effect, EffectSink, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle, PutStart,
-    Rebuild, SegmentSpec, SharedTierConfig,
+    Rebuild, ReplicateConfig, SegmentSpec, SharedTierConfig,
 };
-use mc_store::{ClientId, EventPublisher, Master, ReplicateConfig, SegmentId};
+use mc_server::{EventPublisher, Master};
 use mc_testkit::{Random, eventually_async};
-use mc_types::{KeyRef, MediaType, RemoteKey, Sequence, Time};
+use mc_types::{ClientId, KeyRef, MediaType, RemoteKey, SegmentId, Sequence, Time};
 use rmpv::Value;
 
 const DEADLINE: Duration = Duration::from_secs(30);

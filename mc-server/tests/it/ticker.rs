@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_meta::{Effect, EffectSink, PutEnd, PutStart, Removal, ReplicateConfig, SegmentSpec};
-use mc_store::{ClientId, Master, MasterConfig};
+use mc_server::{Master, MasterConfig};
 use mc_testkit::eventually;
-use mc_types::{KeyRef, RemoteKey, SegmentId, Sequence, Time};
+use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, Sequence, Time};
 
 const CLIENT: ClientId = ClientId::from_u128(1);
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -1,0 +1,4 @@
+//! A master by itself: its own work, and its events.
+
+mod events;
+mod ticker;
