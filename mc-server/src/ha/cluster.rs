@@ -8,7 +8,7 @@ use std::time::Duration;
 use mc_environment::{Environment, System};
 use mc_ha::election::{
     Candidacy, CandidacySettings, ElectionError, Leader, LeaderElection, Leadership, Member,
-    MemberId, Standing, await_leadership,
+    Standing, await_leadership,
 };
 use mc_ha::replication::{Applier, ApplierSettings, HubSettings, ReplicationError, follow};
 use mc_ha::{JournalError, MetadataJournal, Position, RecoverError, Replica};
@@ -327,7 +327,9 @@ impl Prepared {
         let executor = HaEnvironment::new(Arc::clone(&config.environment));
         let read = move || Applier::start_in(&executor, journal, master, settings);
         let applier = Arc::new(config.environment.blocking(read).completed().await?);
-        let status = Arc::new(Status::standby(&config, &applier));
+        let (member, election) = (config.member.clone(), Arc::clone(&config.election));
+        let durability = config.journal.writer.durability;
+        let status = Arc::new(Status::standby(member, election, durability, &applier));
         Ok(Self { config, status, applier, registration: None })
     }
 
@@ -507,9 +509,4 @@ async fn follow_one(config: &ClusterConfig, leader: &Leader, applier: &Applier) 
         Ok(never) => match never {},
         Err(error) => error.into(),
     }
-}
-
-/// The member that hands over asks for by this text.
-pub(crate) fn member_id(text: &str) -> Option<MemberId> {
-    MemberId::new(text).ok()
 }

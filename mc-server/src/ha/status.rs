@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mc_ha::election::{Authority, InSync, LeaderElection, Member, WaitReason};
+use mc_ha::election::{Authority, InSync, LeaderElection, Member, MemberId, WaitReason};
 use mc_ha::replication::{Applier, ApplierState, Hub};
-use mc_ha::{JournalUsage, SnapshotInfo};
+use mc_ha::{Durability, JournalUsage, SnapshotInfo};
 use mc_rpc::{
     DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus, Refusal,
     SnapshotStatus,
@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::alone::mode;
-use super::cluster::{ClusterConfig, member_id};
 use super::journal::JournalWatch;
 use super::term::HandOver;
 
@@ -54,8 +53,12 @@ impl core::fmt::Debug for Status {
 }
 
 impl Status {
-    pub(crate) fn standby(config: &ClusterConfig, applier: &Applier) -> Self {
-        let durability = mode(config.journal.writer.durability);
+    pub(crate) fn standby(
+        member: Member,
+        election: Arc<dyn LeaderElection>,
+        durability: Durability,
+        applier: &Applier,
+    ) -> Self {
         let now = Now {
             role: HaRole::Standby,
             epoch: None,
@@ -64,9 +67,9 @@ impl Status {
             waits: None,
         };
         Self {
-            member: config.member.clone(),
-            election: Arc::clone(&config.election),
-            durability,
+            member,
+            election,
+            durability: mode(durability),
             now: Mutex::new(now),
             notice: Arc::default(),
         }
@@ -215,7 +218,7 @@ impl HaReport for Status {
         }
         let in_sync = hub.in_sync();
         let to = match to {
-            Some(to) if in_sync.iter().any(|id| id == to) => member_id(to),
+            Some(to) if in_sync.iter().any(|id| id == to) => MemberId::new(to).ok(),
             Some(to) => {
                 return refuse(format!(
                     "{to:?} cannot take over, it is not in sync; in sync are: {}",

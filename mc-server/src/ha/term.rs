@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::cluster::member_id;
 use super::journal::{JournalTrouble, JournalWatch, LedJournal};
 use super::snapshots::SnapshotRequest;
 use crate::abort_on_drop::AbortOnDrop;
@@ -470,7 +469,8 @@ impl InSync {
         let complete: Vec<_> =
             near.iter().filter(|id| hub.has_all_acknowledged(id)).cloned().collect();
         if self.recorded.as_ref() != Some(&complete) {
-            let members: Vec<MemberId> = complete.iter().filter_map(|id| member_id(id)).collect();
+            let members: Vec<MemberId> =
+                complete.iter().filter_map(|id| MemberId::new(id).ok()).collect();
             leadership.set_in_sync(&members).await?;
             info!(standbys = %complete.join(", "), "standbys in sync");
             self.recorded = Some(complete);
@@ -501,5 +501,7 @@ fn foremost(hub: &Hub) -> Option<MemberId> {
     let in_sync = hub.in_sync();
     let followers = hub.followers();
     let of_those = followers.iter().filter(|follower| in_sync.contains(&follower.id));
-    of_those.max_by_key(|follower| follower.position).and_then(|follower| member_id(&follower.id))
+    of_those
+        .max_by_key(|follower| follower.position)
+        .and_then(|follower| MemberId::new(&follower.id).ok())
 }
