@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod apart;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "sled")]
@@ -9,7 +10,6 @@ pub mod election;
 pub mod encoding;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-mod executor;
 mod faulty;
 mod identity;
 mod journal;
@@ -21,10 +21,10 @@ pub mod replication;
 mod snapshot;
 mod writer;
 
+pub use apart::Apart;
 #[cfg(feature = "sled")]
 pub use directory::DirectoryJournal;
 pub use encoding::Batch;
-pub use executor::{Apart, Executor, Threads, Work};
 pub use faulty::{Faults, FaultyJournal};
 pub use identity::{HistoryId, Identity};
 pub use journal::{

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use mc_meta::{Corrections, Effect, EffectSink, RecordRef};
 use mc_types::{Epoch, Sequence, Time};
 use parking_lot::Mutex;
@@ -16,8 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::error;
 
+use crate::apart::{Apart, block_on};
 use crate::encoding::{Batch, BatchBuilder};
-use crate::executor::{Apart, Executor, Threads, block_on};
 use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
 
@@ -63,10 +64,10 @@ impl Default for WriterSettings {
     }
 }
 
-/// Writes the changes of one master, for one term, to a journal, [apart](Executor::spawn_apart).
+/// Writes the changes of one master, for one term, to a journal, [apart](Environment::spawn_apart).
 ///
 /// Dropping it [closes](Self::close) it, and waits for that where a thread
-/// [may block](Executor::may_block).
+/// [may block](Environment::may_block).
 pub struct JournalWriter {
     shared: Arc<Shared>,
     commits: Apart,
@@ -184,15 +185,15 @@ impl JournalWriter {
         settings: WriterSettings,
         progress: Arc<dyn JournalProgress>,
     ) -> Result<Self, WriterStartError> {
-        Self::start_in(&Threads, journal, epoch, corrections, settings, progress)
+        Self::start_in(&System, journal, epoch, corrections, settings, progress)
     }
 
-    /// [`start`](Self::start)s to write where the executor runs work apart.
+    /// [`start`](Self::start)s to write where the environment runs work apart.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_in(
-        executor: &dyn Executor,
+        environment: &dyn Environment,
         journal: Arc<dyn MetadataJournal>,
         epoch: Epoch,
         corrections: &Corrections,
@@ -243,7 +244,7 @@ impl JournalWriter {
             run.write().await;
             mem::forget(ending);
         };
-        let commits = Apart::start(executor, "mc-journal", write);
+        let commits = Apart::start(environment, "mc-journal", write);
         Ok(Self { shared, commits: commits.map_err(WriterStartError::Thread)? })
     }
 

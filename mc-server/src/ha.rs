@@ -2,7 +2,6 @@
 
 mod alone;
 mod cluster;
-mod environment;
 mod journal;
 mod keeping;
 mod snapshots;
@@ -10,7 +9,6 @@ mod status;
 mod term;
 
 pub use cluster::{ClusterConfig, LeaderSeat, Standby, StandbyError};
-pub use environment::HaEnvironment;
 pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalTrouble, JournalWatch};
 pub(crate) use keeping::{Keeper, Keeping, Kept};
 pub use mc_ha::SnapshotPolicy;

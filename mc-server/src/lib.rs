@@ -12,8 +12,8 @@ mod ticker;
 pub use error::MasterStartError;
 pub use events::EventPublisher;
 pub use ha::{
-    ClusterConfig, HaEnvironment, HandOverError, JournalConfig, JournalReport, JournalStartError,
-    JournalTrouble, JournalWatch, LeaderSeat, SnapshotPolicy, Standby, StandbyError,
+    ClusterConfig, HandOverError, JournalConfig, JournalReport, JournalStartError, JournalTrouble,
+    JournalWatch, LeaderSeat, SnapshotPolicy, Standby, StandbyError,
 };
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{MasterConfig, MasterReport};

@@ -42,10 +42,9 @@ pub use mc_rpc::{
 };
 #[cfg(feature = "master")]
 pub use mc_server::{
-    ClusterConfig, EventPublisher, HaEnvironment, HandOverError, JournalConfig, JournalReport,
-    JournalStartError, JournalTrouble, JournalWatch, LeaderSeat, Master, MasterBuilder,
-    MasterStartError, SnapshotPolicy, Standby, StandbyError, Ticker, TickerProblem, TickerState,
-    TickerWatch,
+    ClusterConfig, EventPublisher, HandOverError, JournalConfig, JournalReport, JournalStartError,
+    JournalTrouble, JournalWatch, LeaderSeat, Master, MasterBuilder, MasterStartError,
+    SnapshotPolicy, Standby, StandbyError, Ticker, TickerProblem, TickerState, TickerWatch,
 };
 pub use mc_tier::{FolderMode, InvalidPlace, SharedPlace, SyncPolicy};
 #[cfg(feature = "encryption")]

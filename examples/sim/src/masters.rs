@@ -22,7 +22,7 @@ use mc_meta::{
     SharedTierConfig,
 };
 use mc_rpc::HaReport;
-use mc_store::{ClusterConfig, EventPublisher, HaEnvironment, JournalConfig, Master};
+use mc_store::{ClusterConfig, Environment as _, EventPublisher, JournalConfig, Master};
 use mc_types::{Epoch, Sequence};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -279,10 +279,8 @@ impl Masters {
             let process = Process::new(Ipv4Addr::new(172, 16, 1, 1));
             let none = Duration::ZERO;
             let host = SimulatedHost::new(network, &process, judge.boot_clock(), &random, none);
-            let environment = Arc::new(HaEnvironment::new(Arc::new(host)));
-            let started =
-                MemoryCluster::start_in(&*environment, TERM, Arc::clone(&environment) as _);
-            started.expect("tasks can be started")
+            let since_now = Arc::new(host.clock().now());
+            MemoryCluster::start_in(&host, TERM, since_now).expect("tasks can be started")
         });
         let masters =
             Self { kind, hosts: hosts.collect(), shared, random, election, _judge: judge };

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use mc_environment::BootTime;
 use mc_types::Time;
 
 /// Tells the time to leases and terms.
@@ -32,6 +33,13 @@ impl Clock for BootClock {
     fn now(&self) -> Time {
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         Time::ORIGIN + START.get_or_init(std::time::Instant::now).elapsed()
+    }
+}
+
+/// The time since a moment, by the clock that it was read from.
+impl Clock for BootTime {
+    fn now(&self) -> Time {
+        Time::ORIGIN + self.clock().now().since(*self)
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mc_environment::{Environment, System};
 use mc_types::{Epoch, Sequence, Time};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -34,7 +35,6 @@ use super::leadership::{Leadership, Term};
 use super::member::{
     ClusterView, InSync, Leader, Member, MemberId, MemberStatus, Progress, Standing,
 };
-use crate::executor::{Executor, Threads};
 
 /// An election service in memory. Clones are the same service.
 #[derive(Clone)]
@@ -92,15 +92,15 @@ impl MemoryCluster {
     /// # Errors
     /// [`ElectionError::Thread`] when the thread cannot be started.
     pub fn start(ttl: Duration) -> Result<Self, ElectionError> {
-        Self::start_in(&Threads, ttl, Arc::new(BootClock))
+        Self::start_in(&System, ttl, Arc::new(BootClock))
     }
 
-    /// A service on this clock, whose time passes where the executor runs work apart.
+    /// A service on this clock, whose time passes where the environment runs work apart.
     ///
     /// # Errors
     /// [`ElectionError::Thread`] when that cannot be started.
     pub fn start_in(
-        executor: &dyn Executor,
+        environment: &dyn Environment,
         ttl: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ElectionError> {
@@ -114,7 +114,7 @@ impl MemoryCluster {
                 tokio::time::sleep(pause).await;
             }
         };
-        let started = executor.spawn_apart("mc-election", Box::pin(run));
+        let started = environment.spawn_apart("mc-election", Box::pin(run));
         started.map_err(|source| ElectionError::Thread { source: Arc::new(source) })?;
         Ok(cluster)
     }

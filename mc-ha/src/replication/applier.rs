@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use mc_meta::MasterConfig;
 use mc_types::BoxFuture;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -16,8 +17,8 @@ use tracing::{info, warn};
 
 use super::frame::{Difference, ReplicationError, Start};
 use super::own_snapshot::OwnSnapshot;
+use crate::apart::block_on;
 use crate::encoding::{Batch, BatchKind};
-use crate::executor::{Executor, Threads, block_on};
 use crate::identity::{HistoryId, Identity};
 use crate::journal::{JournalError, JournalUsage, MetadataJournal, SnapshotInfo};
 use crate::position::Position;
@@ -30,7 +31,7 @@ const WAITING: usize = 64;
 /// How often it is looked at the journal's files, and whether a snapshot is due while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Keeps a standby's journal, and the state that comes of it, [apart](Executor::spawn_apart): journals
+/// Keeps a standby's journal, and the state that comes of it, [apart](Environment::spawn_apart): journals
 /// block. It ends when it is dropped and what it was given is done.
 ///
 /// It takes snapshots of its own, so that its journal stays as short as the leader's.
@@ -105,15 +106,15 @@ impl Applier {
         config: MasterConfig,
         settings: ApplierSettings,
     ) -> Result<Self, RecoverError> {
-        Self::start_in(&Threads, journal, config, settings)
+        Self::start_in(&System, journal, config, settings)
     }
 
-    /// [`start`](Self::start)s to keep what follows where the executor runs work apart.
+    /// [`start`](Self::start)s to keep what follows where the environment runs work apart.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_in(
-        executor: &dyn Executor,
+        environment: &dyn Environment,
         journal: Arc<dyn MetadataJournal>,
         config: MasterConfig,
         settings: ApplierSettings,
@@ -156,7 +157,7 @@ impl Applier {
             // The receiver is gone when the standby does not lead.
             let _ = ended.send(work.run(waiting).await);
         };
-        executor.spawn_apart("mc-standby", Box::pin(run)).map_err(RecoverError::Thread)?;
+        environment.spawn_apart("mc-standby", Box::pin(run)).map_err(RecoverError::Thread)?;
         Ok(Self { journal, jobs, state, replica })
     }
 
@@ -206,8 +207,8 @@ impl Applier {
         })
     }
 
-    /// [`close`](Self::close)s. Blocks; not where the executor says that no thread
-    /// [may](Executor::may_block).
+    /// [`close`](Self::close)s. Blocks; not where the environment says that no thread
+    /// [may](Environment::may_block).
     ///
     /// # Errors
     /// As [`close`](Self::close).

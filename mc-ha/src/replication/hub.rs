@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use mc_types::{Epoch, Sequence};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -14,7 +15,6 @@ use tokio::time::Instant;
 
 use super::frame::ReplicationError;
 use crate::encoding::Batch;
-use crate::executor::{Executor, Threads};
 use crate::identity::Identity;
 use crate::journal::{JournalError, MetadataJournal};
 use crate::position::Position;
@@ -64,7 +64,7 @@ pub struct Hub {
     identity: Identity,
     journal: Arc<dyn MetadataJournal>,
     leader: Arc<dyn JournalProgress>,
-    executor: Arc<dyn Executor>,
+    environment: Arc<dyn Environment>,
     state: Mutex<State>,
     /// Notified when batches were appended: in the order in which the streams wait, which that of a
     /// `watch` channel is not.
@@ -128,7 +128,7 @@ impl Hub {
             identity,
             journal,
             leader,
-            executor: Arc::new(Threads),
+            environment: Arc::new(System),
             state: Mutex::new(State {
                 recent: VecDeque::new(),
                 recent_bytes: 0,
@@ -142,11 +142,11 @@ impl Hub {
         })
     }
 
-    /// Reads the journal where this executor runs what blocks; by default on the threads of the
-    /// runtime that serves the standbys.
+    /// Reads the journal where this environment runs work that may block; by default on the threads of
+    /// the runtime that serves the standbys.
     #[must_use]
-    pub fn with_executor(mut self, executor: Arc<dyn Executor>) -> Self {
-        self.executor = executor;
+    pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.environment = environment;
         self
     }
 
@@ -179,12 +179,12 @@ impl Hub {
         read: impl FnOnce(&dyn MetadataJournal) -> Result<T, ReplicationError> + Send + 'static,
     ) -> Reading<T> {
         let journal = Arc::clone(&self.journal);
-        let outcome = self.executor.blocking(move || read(&*journal));
+        let outcome = self.environment.blocking(move || read(&*journal));
         Box::pin(async {
             match outcome.await {
-                Ok(Ok(outcome)) => outcome,
+                Some(Ok(outcome)) => outcome,
                 // A panic was reported when it happened.
-                Ok(Err(_)) | Err(_) => Err(ReplicationError::Ended),
+                Some(Err(_)) | None => Err(ReplicationError::Ended),
             }
         })
     }

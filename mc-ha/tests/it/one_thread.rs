@@ -1,15 +1,17 @@
 //! Journals and elections in one thread, on a paused clock: nothing blocks, and time jumps.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{BootClock, ClientEnvironment, Environment, System, Work};
 use mc_ha::election::memory::MemoryCluster;
 use mc_ha::election::{Clock, ElectionError, LeaderElection, Member, Standing, Takeover};
 use mc_ha::replication::{Applier, ApplierSettings, Hub, HubSettings, follow};
 use mc_ha::{
-    Batch, Executor, Faults, FaultyJournal, Identity, JournalError, JournalProgress, JournalWriter,
-    MemoryJournal, MetadataJournal, Position, Work, WriterSettings, take_snapshot_async,
+    Batch, Faults, FaultyJournal, Identity, JournalError, JournalProgress, JournalWriter,
+    MemoryJournal, MetadataJournal, Position, WriterSettings, take_snapshot_async,
 };
 use mc_meta::{Corrections, Master, MasterConfig, SegmentSpec};
 use mc_types::{ClientId, Epoch, MediaType, RemoteKey, SegmentId, Sequence, Time};
@@ -19,7 +21,15 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug)]
 struct OneThread;
 
-impl Executor for OneThread {
+impl Environment for OneThread {
+    fn clock(&self) -> BootClock {
+        System.clock()
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        System.random(bytes)
+    }
+
     fn spawn_apart(&self, _: &str, work: Work) -> io::Result<()> {
         drop(tokio::spawn(work));
         Ok(())
@@ -29,8 +39,12 @@ impl Executor for OneThread {
         work();
     }
 
-    fn may_block(&self) -> bool {
-        false
+    fn address_towards(&self, master: &str) -> io::Result<IpAddr> {
+        System.address_towards(master)
+    }
+
+    fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>> {
+        None
     }
 }
 
@@ -79,7 +93,7 @@ async fn a_leader_and_its_standby() {
     journal.set_identity(&identity).unwrap();
     let hub =
         Hub::new(Epoch::new(1), Arc::clone(&journal), Arc::new(Nobody), HubSettings::default());
-    let hub = Arc::new(hub.unwrap().with_executor(Arc::new(OneThread)));
+    let hub = Arc::new(hub.unwrap().with_environment(Arc::new(OneThread)));
     let writer = writer(&journal, Arc::clone(&hub) as _);
     let config = MasterConfig::default();
     let master = Master::new(config.clone(), identity.seed).unwrap().with_sink(writer.sink());

@@ -22,7 +22,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::environment::HaEnvironment;
 use super::journal::JournalConfig;
 use super::status::Status;
 use crate::abort_on_drop::AbortOnDrop;
@@ -241,7 +240,7 @@ impl Standby {
 
     async fn take_over(self) -> Result<LeaderSeat, StandbyError> {
         let Self { config, server, status, applier, following, registration } = self;
-        let clock = HaEnvironment::new(Arc::clone(&config.environment));
+        let clock = config.environment.clock().now();
         let mut candidacy = Candidacy::new(config.member.id().clone(), config.candidacy);
         status.waits(candidacy.waits());
         if let Some(mut registration) = registration {
@@ -324,8 +323,8 @@ impl Prepared {
         let JournalConfig { journal, threads, snapshots, .. } = config.journal.clone();
         let mut settings = ApplierSettings::default();
         (settings.threads, settings.snapshots) = (threads, snapshots);
-        let executor = HaEnvironment::new(Arc::clone(&config.environment));
-        let read = move || Applier::start_in(&executor, journal, master, settings);
+        let environment = Arc::clone(&config.environment);
+        let read = move || Applier::start_in(&*environment, journal, master, settings);
         let applier = Arc::new(config.environment.blocking(read).completed().await?);
         let (member, election) = (config.member.clone(), Arc::clone(&config.election));
         let durability = config.journal.writer.durability;

@@ -10,9 +10,9 @@ use mc_environment::Environment;
 use mc_ha::election::Leadership;
 use mc_ha::replication::{Hub, HubSettings};
 use mc_ha::{
-    Batch, Executor, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter,
-    MetadataJournal, Position, RecoverError, ReplayReport, Replica, SnapshotInfo, SnapshotPolicy,
-    WriterSettings, WriterStartError, WriterState, WriterWatch,
+    Batch, Identity, JournalError, JournalProgress, JournalUsage, JournalWriter, MetadataJournal,
+    Position, RecoverError, ReplayReport, Replica, SnapshotInfo, SnapshotPolicy, WriterSettings,
+    WriterStartError, WriterState, WriterWatch,
 };
 use mc_meta::{Corrections, MasterConfig, RebuildReport};
 use mc_rpc::{DurableSequence, DurableWatch};
@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::environment::HaEnvironment;
 use super::snapshots::{SnapshotRequest, Snapshots, SnapshotsTaken};
 
 /// How a master keeps its metadata; see [`MasterBuilder::journal`](crate::MasterBuilder::journal).
@@ -188,7 +187,7 @@ pub(crate) fn tell(rebuilt: &RebuildReport, replayed: &ReplayReport, begun: Inst
 /// The journal of a master that runs.
 #[derive(Debug)]
 pub(crate) struct RunningJournal {
-    executor: Arc<HaEnvironment>,
+    environment: Arc<dyn Environment>,
     writer: Arc<JournalWriter>,
     settings: WriterSettings,
     snapshots: Snapshots,
@@ -259,19 +258,19 @@ impl LedJournal {
 impl RunningJournal {
     /// Begins the term after the journal's last one. Blocks.
     pub(crate) fn start(
-        executor: Arc<HaEnvironment>,
+        environment: Arc<dyn Environment>,
         config: JournalConfig,
         corrections: &Corrections,
         replayed: ReplayReport,
     ) -> Result<Self, JournalStartError> {
         let (progress, watch) = AnswerGate::new();
         let epoch = Epoch::new(config.journal.epoch().as_u64() + 1);
-        Self::write(executor, config, epoch, (corrections, replayed), progress, watch)
+        Self::write(environment, config, epoch, (corrections, replayed), progress, watch)
     }
 
     /// Begins a term that was won in an election, whose standbys get what is written. Blocks.
     pub(crate) fn lead(
-        executor: Arc<HaEnvironment>,
+        environment: Arc<dyn Environment>,
         config: JournalConfig,
         leadership: &Leadership,
         corrections: &Corrections,
@@ -283,14 +282,15 @@ impl RunningJournal {
         let leader = Arc::clone(&answers) as Arc<dyn JournalProgress>;
         let hub = Hub::new(epoch, Arc::clone(&config.journal), leader, replication)?;
         let hub = hub.with_last_unclean(leadership.last_unclean());
-        let hub = Arc::new(hub.with_executor(Arc::clone(&executor) as Arc<dyn Executor>));
+        let hub = Arc::new(hub.with_environment(Arc::clone(&environment)));
         let told = Arc::clone(&hub) as Arc<dyn JournalProgress>;
-        let running = Self::write(executor, config, epoch, (corrections, replayed), told, watch)?;
+        let running =
+            Self::write(environment, config, epoch, (corrections, replayed), told, watch)?;
         Ok((running, LedJournal { hub, answers }))
     }
 
     fn write(
-        executor: Arc<HaEnvironment>,
+        environment: Arc<dyn Environment>,
         config: JournalConfig,
         epoch: Epoch,
         (corrections, replayed): (&Corrections, ReplayReport),
@@ -298,11 +298,17 @@ impl RunningJournal {
         durable: DurableWatch,
     ) -> Result<Self, JournalStartError> {
         let JournalConfig { journal, writer: settings, snapshots, .. } = config;
-        let writer =
-            JournalWriter::start_in(&*executor, journal, epoch, corrections, settings, progress)?;
+        let writer = JournalWriter::start_in(
+            &*environment,
+            journal,
+            epoch,
+            corrections,
+            settings,
+            progress,
+        )?;
         let writer = Arc::new(writer);
         let snapshots = Snapshots::new(snapshots, Arc::clone(&writer))?;
-        Ok(Self { executor, writer, settings, snapshots, durable, replayed: Arc::new(replayed) })
+        Ok(Self { environment, writer, settings, snapshots, durable, replayed: Arc::new(replayed) })
     }
 
     /// Asks for a snapshot.
@@ -329,7 +335,7 @@ impl RunningJournal {
         state: &Arc<mc_meta::Master>,
         now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<(), JournalStartError> {
-        let started = self.snapshots.start(&*self.executor, Arc::clone(state), now);
+        let started = self.snapshots.start(&*self.environment, Arc::clone(state), now);
         started.map_err(JournalStartError::Thread)
     }
 

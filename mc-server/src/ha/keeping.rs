@@ -12,7 +12,6 @@ use mc_types::Time;
 
 use super::alone::Alone;
 use super::cluster::LeaderSeat;
-use super::environment::HaEnvironment;
 use super::journal::{
     JournalConfig, JournalStartError, JournalWatch, LedJournal, Recovered, RunningJournal, recover,
     take_over,
@@ -63,24 +62,23 @@ impl Keeping {
         seed: Option<u64>,
         environment: &Arc<dyn Environment>,
     ) -> Result<(mc_meta::Master, Kept), JournalStartError> {
-        let executor = Arc::new(HaEnvironment::new(Arc::clone(environment)));
-        let environment = &**environment;
         match self {
             Self::Alone(config) => {
                 let Recovered { state, corrections, replayed } =
-                    recover(&config, master, seed, environment)?;
-                let journal = RunningJournal::start(executor, config, &corrections, replayed)?;
+                    recover(&config, master, seed, &**environment)?;
+                let journal =
+                    RunningJournal::start(Arc::clone(environment), config, &corrections, replayed)?;
                 Ok((state, Kept { journal, term: None }))
             }
             Self::Leader(seat) => {
                 let LeaderSeat { config, leadership, replica, status } = *seat;
                 let Recovered { state, corrections, replayed } =
-                    take_over(replica, &config.journal, master, seed, environment)?;
+                    take_over(replica, &config.journal, master, seed, &**environment)?;
                 let identity = config.journal.journal.identity()?;
                 let history = identity.expect("a journal that is led has one").history();
                 let is_first = replayed.batches == 0;
                 let (journal, led) = RunningJournal::lead(
-                    executor,
+                    Arc::clone(environment),
                     config.journal,
                     &leadership,
                     &corrections,

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_ha::{
-    Apart, Executor, JournalError, JournalUsage, JournalWriter, SnapshotInfo, SnapshotPolicy,
+    Apart, JournalError, JournalUsage, JournalWriter, SnapshotInfo, SnapshotPolicy,
     SnapshotSchedule, take_snapshot_async,
 };
 use mc_types::Time;
@@ -83,13 +84,13 @@ impl Snapshots {
 
     pub(crate) fn start(
         &mut self,
-        executor: &dyn Executor,
+        environment: &dyn Environment,
         master: Arc<mc_meta::Master>,
         now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let run = async move { shared.run(&master, &now).await };
-        self.running = Some(Apart::start(executor, "mc-snapshots", run)?);
+        self.running = Some(Apart::start(environment, "mc-snapshots", run)?);
         Ok(())
     }
 
