@@ -71,10 +71,10 @@ use tokio::sync::oneshot;
 use crate::client::{C2cError, Conversions};
 use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
-    PutOutcome, SegmentError, SegmentOptions, Stat, VramError, VramStage,
+    PutOutcome, SegmentOptions, Stat, VramError, VramStage,
 };
 pub use crate::error::GivenUp;
-use crate::error::{CallError, GetError, PutError, StartError};
+use crate::error::{CallError, GetError, PutError, SegmentError, StartError};
 use crate::{ListCursor, ObjectStore, ReplicateConfig, StoreError, TaskReport};
 
 /// Threads of a client that serves somebody.

@@ -1,5 +1,8 @@
 //! Why a call of the client fails: one enum for each family of calls.
 
+mod disk;
+mod segment;
+
 use std::io;
 use std::time::Duration;
 
@@ -8,6 +11,10 @@ use mc_tier::TierError;
 use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
 use mc_types::{Endpoint, ErrorCode, InfoTooLong, KeyError};
 use thiserror::Error;
+
+pub use disk::LocalDiskOpenError;
+pub(crate) use segment::MAX_SEGMENTS;
+pub use segment::SegmentError;
 
 /// Why bytes did not move to or from a peer.
 #[derive(Clone, Debug, Error)]
@@ -376,6 +383,19 @@ impl CallError {
     }
 }
 
+impl From<SegmentError> for StartError {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::Memory { size, source } => Self::Memory { size, source },
+            SegmentError::Register(error) => Self::Register(error),
+            SegmentError::Rpc(error) => Self::Master(error),
+            SegmentError::NoRandomness(error) => Self::NoRandomness(error),
+            SegmentError::Thread(error) => Self::Thread(error),
+            error => Self::Segment(error),
+        }
+    }
+}
+
 /// Why a client does not start.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
@@ -419,7 +439,7 @@ pub enum StartError {
     Ending,
     /// The client's local disk cannot be used.
     #[error("the local disk cannot be used")]
-    Disk(#[from] crate::client::LocalDiskOpenError),
+    Disk(#[from] LocalDiskOpenError),
     /// The master cannot be reached or refused the segment.
     #[error(transparent)]
     Master(#[from] RpcError),
@@ -447,7 +467,7 @@ pub enum StartError {
     Register(#[from] RegisterError),
     /// The segment makes no sense.
     #[error(transparent)]
-    Segment(crate::SegmentError),
+    Segment(SegmentError),
     /// The port for pages cannot be opened.
     #[cfg(feature = "http")]
     #[error(transparent)]

@@ -19,13 +19,15 @@ pub use by_key::{Positions, by_key};
 pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
-    GetInto, HotCacheConfig, LocalDiskOpenError, LocalDiskOptions, MountedSegment,
-    OperationMetrics, OwnTier, PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentError,
-    SegmentOptions, Stat, TierMetrics, VramError, VramStage,
+    GetInto, HotCacheConfig, LocalDiskOptions, MountedSegment, OperationMetrics, OwnTier,
+    PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentOptions, Stat, TierMetrics,
+    VramError, VramStage,
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
-pub use error::{CallError, GetError, PeerError, PutError, StartError};
+pub use error::{
+    CallError, GetError, LocalDiskOpenError, PeerError, PutError, SegmentError, StartError,
+};
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdResolver;
 pub use local_host::{HostError, LocalHost};

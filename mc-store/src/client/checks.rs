@@ -6,8 +6,8 @@ use mc_types::Extent;
 use tracing::warn;
 
 use super::checksums::match_checksums;
+use super::disk_region::LocalDiskLook;
 use super::segments::{Held, Segments};
-use super::tiers::LocalDiskLook;
 use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one

@@ -9,6 +9,7 @@ mod checks;
 mod checksums;
 mod core;
 mod data;
+mod disk_region;
 mod drain;
 mod figures;
 mod get;
@@ -53,20 +54,23 @@ use mc_types::{BoxFuture, ClientId, Endpoint};
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
 #[cfg(feature = "c2c")]
-pub(crate) use c2c::Conversions;
+pub use c2c::C2cError;
 #[cfg(feature = "c2c")]
-pub use c2c::{C2cError, C2cMetrics, C2cSkip};
+pub(crate) use c2c::Conversions;
 pub use drain::DrainReport;
 pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;
 pub use keys::Stat;
-pub use metrics::{ClientMetrics, ClientOperation, DataPath, OperationMetrics, PathMetrics};
+#[cfg(feature = "c2c")]
+pub use metrics::{C2cMetrics, C2cSkip};
+pub use metrics::{
+    ClientMetrics, ClientOperation, DataPath, OperationMetrics, PathMetrics, ReportMetrics,
+    TierMetrics,
+};
 pub use put::{Put, PutMode, PutOutcome};
 pub(crate) use replicas::wait_until_final;
-pub use reports::ReportMetrics;
-pub use segments::{MountedSegment, SegmentError, SegmentOptions};
-pub use tiers::TierMetrics;
-pub use tiers::local_disk::{LocalDiskOpenError, LocalDiskOptions, OwnTier};
+pub use segments::{MountedSegment, SegmentOptions};
+pub use tiers::local_disk::{LocalDiskOptions, OwnTier};
 pub use vram::{VramError, VramStage};
 
 use self::core::Core;

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::metrics::ReportMetrics;
 use crate::error::PeerError;
 
 /// Reports that wait.
@@ -108,27 +109,6 @@ struct Counts {
     pending: AtomicUsize,
     /// Told when there are none.
     flushed: Notify,
-}
-
-/// Replicas that a client could not read or reach, and the outcome of its reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReportMetrics {
-    /// Reads of replicas whose bytes were not those that were put.
-    pub damaged: u64,
-    /// Reads and writes of objects to which a segment's node gave no answer.
-    pub unreachable: u64,
-    /// Reads of objects that went on at another replica because a segment's node took much
-    /// longer than usual.
-    pub moved_on: u64,
-    /// Puts that got fewer replicas than they asked for.
-    pub few_replicas: u64,
-    /// Puts of which no replica is in a segment that they prefer: none has that name, or it is full.
-    pub not_preferred: u64,
-    /// Reports that the master has.
-    pub sent: u64,
-    /// Reports that it has not: there were too many, or it could not be told.
-    pub lost: u64,
 }
 
 impl Counts {

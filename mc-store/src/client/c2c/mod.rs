@@ -8,7 +8,6 @@
 mod compute;
 mod error;
 mod explicit;
-mod metrics;
 mod worker;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,10 +23,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use crate::client::metrics::{C2cCounts, C2cMetrics, C2cSkip};
 use crate::environment::Environment;
 pub use error::C2cError;
-use metrics::Counts;
-pub use metrics::{C2cMetrics, C2cSkip};
 
 /// Objects that wait for one worker.
 const QUEUE: usize = 4096;
@@ -58,7 +56,7 @@ pub(crate) struct Conversions {
     queues: Vec<mpsc::Sender<Job>>,
     /// Taken by the workers.
     waiting: Mutex<Vec<mpsc::Receiver<Job>>>,
-    counts: Counts,
+    counts: C2cCounts,
     /// For workers that give way, and for the thread that drives a blocking client.
     last: Mutex<Last>,
     /// Told of each change of `last`.
@@ -140,7 +138,7 @@ impl Conversions {
             config,
             queues,
             waiting: Mutex::new(waiting),
-            counts: Counts::default(),
+            counts: C2cCounts::default(),
             last: Mutex::new(Last { stored: Instant::now(), is_closed: false }),
             changed: Condvar::new(),
         }

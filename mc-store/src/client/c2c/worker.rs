@@ -12,8 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::compute::Failure;
-use super::{C2cSkip, Conversions, Job};
+use super::{Conversions, Job};
 use crate::client::core::Core;
+use crate::client::metrics::C2cSkip;
 use crate::client::put::{Put, PutMode, PutOutcome};
 use crate::client::read::{Item, Target};
 use crate::error::GetError;

@@ -1,6 +1,9 @@
 //! Counters of a client's calls, and of the bytes that it moves.
 
+#[cfg(feature = "c2c")]
+mod c2c;
 mod text;
+mod tier;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,9 +12,14 @@ use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
 use tokio::time::Instant;
 
-use super::reports::ReportMetrics;
-use super::tiers::TierMetrics;
 use crate::error::CallError;
+
+#[cfg(feature = "c2c")]
+pub(super) use c2c::Counts as C2cCounts;
+#[cfg(feature = "c2c")]
+pub use c2c::{C2cMetrics, C2cSkip};
+pub(super) use tier::TierCounters;
+pub use tier::TierMetrics;
 
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
@@ -336,7 +344,7 @@ pub struct ClientMetrics {
     pub reports: ReportMetrics,
     /// The outcome of conversions; `None` when there are no rules.
     #[cfg(feature = "c2c")]
-    pub c2c: Option<super::c2c::C2cMetrics>,
+    pub c2c: Option<C2cMetrics>,
     /// Whether peers reach none of the client's segments, by its own check.
     pub is_cut_off: bool,
     /// Calls of the master.
@@ -413,6 +421,27 @@ pub struct PathMetrics {
     pub read: u64,
     /// Bytes written.
     pub written: u64,
+}
+
+/// Replicas that a client could not read or reach, and the outcome of its reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportMetrics {
+    /// Reads of replicas whose bytes were not those that were put.
+    pub damaged: u64,
+    /// Reads and writes of objects to which a segment's node gave no answer.
+    pub unreachable: u64,
+    /// Reads of objects that went on at another replica because a segment's node took much
+    /// longer than usual.
+    pub moved_on: u64,
+    /// Puts that got fewer replicas than they asked for.
+    pub few_replicas: u64,
+    /// Puts of which no replica is in a segment that they prefer: none has that name, or it is full.
+    pub not_preferred: u64,
+    /// Reports that the master has.
+    pub sent: u64,
+    /// Reports that it has not: there were too many, or it could not be told.
+    pub lost: u64,
 }
 
 impl ClientMetrics {

@@ -7,8 +7,7 @@ use mc_http::MetricKind::{Counter, Gauge, Histogram};
 use mc_http::MetricsText;
 use mc_types::ByteSize;
 
-use super::super::tiers::TierMetrics;
-use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
+use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics, TierMetrics};
 
 /// The limits of the buckets of operations: 2 to the power of these, in microseconds.
 const LIMITS: RangeInclusive<u32> = 2..=25;
@@ -443,7 +442,7 @@ mod tests {
         metrics.local_disk = Some(TierMetrics::default());
         #[cfg(feature = "c2c")]
         {
-            metrics.c2c = Some(super::super::super::c2c::C2cMetrics {
+            metrics.c2c = Some(super::super::C2cMetrics {
                 queued: 0,
                 converted: 0,
                 read_bytes: 0,

@@ -16,7 +16,8 @@ use super::{CHUNK, Object, Read};
 use crate::client::checksums::{Mismatch, Pieces, first_mismatch, prefix, scatter};
 use crate::client::core::Core;
 use crate::client::data::{CancelOnDrop, Patience};
-use crate::client::tiers::{DiskTurn, MAX_READ, NotRead, TierCounters, TierReads};
+use crate::client::metrics::TierCounters;
+use crate::client::tiers::{DiskTurn, MAX_READ, NotRead, TierReads};
 use crate::error::GetError;
 
 /// A part of an object and the memory that it is read into.

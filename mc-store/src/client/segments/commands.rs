@@ -6,12 +6,12 @@ use std::time::Duration;
 use mc_transport::Transport as _;
 use mc_types::{BoxFuture, ByteSize, MediaType, SegmentId};
 
-use super::error::SegmentError;
 use super::memory::MemorySource;
 use super::set::SegmentSetup;
 use super::{MountedSegment, SegmentOptions};
 use crate::client::Client;
 use crate::client::core::Core;
+use crate::error::SegmentError;
 
 impl Client {
     /// Contributes a segment, one more when there are some already. The client must accept

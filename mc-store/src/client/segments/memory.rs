@@ -9,7 +9,7 @@ use mc_transport::{
 };
 use mc_types::{ByteSize, Extent};
 
-use super::error::SegmentError;
+use crate::error::SegmentError;
 
 /// Most bytes of a segment that are populated before they are written.
 const AHEAD: usize = 512 << 20;

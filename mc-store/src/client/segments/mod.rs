@@ -10,7 +10,6 @@ use std::time::Duration;
 use mc_transport::{Memory, MemoryOptions, Staging};
 use mc_types::{ByteSize, Endpoint, MediaType, SegmentId};
 
-pub use self::error::SegmentError;
 pub(super) use self::memory::Held;
 use self::memory::MemorySource;
 pub(super) use self::set::Segments;

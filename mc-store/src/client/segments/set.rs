@@ -17,10 +17,11 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::MountedSegment;
-use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
+use super::error::MountFailure;
 use super::memory::{Held, SegmentMemory};
-use crate::client::tiers::LocalDiskLook;
+use crate::client::disk_region::LocalDiskLook;
 use crate::environment::Environment;
+use crate::error::{MAX_SEGMENTS, SegmentError};
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
 /// gone for good; and one that attaches a segment, for what peers have under way there.

@@ -5,7 +5,6 @@
 mod breaker;
 mod leaving;
 pub(super) mod local_disk;
-mod metrics;
 mod objects;
 mod peer_disks;
 mod reads;
@@ -14,9 +13,6 @@ pub(super) mod shared;
 mod untold;
 mod work;
 
-pub(super) use local_disk::LocalDiskLook;
-pub(super) use metrics::TierCounters;
-pub use metrics::TierMetrics;
 pub(super) use peer_disks::{DiskTurn, PeerDisks};
 pub(super) use reads::{MAX_READ, NotRead, TierReads};
 pub(super) use sealing::Sealing;

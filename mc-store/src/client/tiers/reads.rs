@@ -13,8 +13,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::TierMetrics;
 use super::breaker::{Breaker, Turn};
+use crate::client::metrics::TierMetrics;
 use crate::environment::Environment;
 
 /// Reads of a tier at a time: as many as a disk has use for.

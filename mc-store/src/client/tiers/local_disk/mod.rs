@@ -1,17 +1,14 @@
 //! The client's local disk: objects of the cluster that do not fit into memory.
 //!
-//! The disk is a log of objects ([`mc_tier::LogTier`]) that peers read like memory: its [`region`] is
+//! The disk is a log of objects ([`mc_tier::LogTier`]) that peers read like memory: its region is
 //! staged through memory of the host. What goes to the disk, and comes back, the master decides; the
 //! [`work`] loop does it. After a restart, and whenever the master has forgotten the disk, everything
 //! on it is [reported](report).
 
 mod directory;
-mod look;
 mod opening;
 mod options;
-mod places;
 mod promote;
-mod region;
 mod report;
 mod room;
 mod work;
@@ -27,16 +24,16 @@ use mc_types::{ByteSize, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
 use tracing::info;
 
-use self::places::Places;
-use self::region::LocalDiskRegion;
+use super::Sealing;
 use super::untold::Untold;
-use super::{Sealing, TierCounters, TierMetrics};
+use crate::client::disk_region::{LocalDiskLook, LocalDiskRegion, Places};
+use crate::client::metrics::{TierCounters, TierMetrics};
 use crate::client::segments::Segments;
+use crate::error::LocalDiskOpenError;
 
-pub(in crate::client) use look::LocalDiskLook;
 pub(in crate::client) use opening::{LaterLocalDisk, LocalDiskSlot};
 pub(in crate::client) use options::OwnPlace;
-pub use options::{LocalDiskOpenError, LocalDiskOptions, OwnTier};
+pub use options::{LocalDiskOptions, OwnTier};
 
 /// Stages between the disk and peers: as many reads for peers at a time.
 const STAGES: usize = 32;

@@ -12,12 +12,13 @@ use mc_types::LocalDiskId;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::options::{LocalDiskOpenError, LocalDiskOptions, OwnPlace, OwnTier};
+use super::options::{LocalDiskOptions, OwnPlace, OwnTier};
 use super::{LocalDisk, directory, open_log};
 use crate::client::core::Core;
 use crate::client::segments::Segments;
 use crate::client::tiers::Sealing;
 use crate::environment::Environment;
+use crate::error::LocalDiskOpenError;
 
 /// How long the start of a client waits for its disk.
 const OPENING: Duration = Duration::from_secs(5);

@@ -27,8 +27,9 @@ use mc_types::{ByteSize, ErrorCode, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
+use super::Sealing;
 use super::untold::Untold;
-use super::{Sealing, TierCounters, TierMetrics};
+use crate::client::metrics::{TierCounters, TierMetrics};
 use crate::environment::Environment;
 
 pub(in crate::client) use opening::{LaterTier, OwnSettings};

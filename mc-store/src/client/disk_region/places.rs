@@ -13,7 +13,7 @@ const ALIGNMENT: u64 = 4096;
 /// The addresses of objects. An address is never given twice, so that a reader who comes late finds the
 /// object that it was told of, or none.
 #[derive(Debug, Default)]
-pub(super) struct Places(RwLock<State>);
+pub(in crate::client) struct Places(RwLock<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -24,7 +24,7 @@ struct State {
 
 impl Places {
     /// The address of an object of `len` bytes, which it keeps until it is removed.
-    pub(super) fn address(&self, id: &ObjectId, len: u64) -> u64 {
+    pub(in crate::client) fn address(&self, id: &ObjectId, len: u64) -> u64 {
         let mut state = self.0.write();
         if let Some(address) = state.by_id.get(id) {
             return *address;
@@ -39,7 +39,11 @@ impl Places {
 
     /// The object at an address, and which of its bytes are there; `None` when there is none, or it ends
     /// before.
-    pub(super) fn find(&self, address: u64, len: u64) -> Option<(Arc<ObjectId>, Range<u64>)> {
+    pub(in crate::client) fn find(
+        &self,
+        address: u64,
+        len: u64,
+    ) -> Option<(Arc<ObjectId>, Range<u64>)> {
         let state = self.0.read();
         let (begin, (id, object_len)) = state.by_address.range(..=address).next_back()?;
         let range = address - begin..(address - begin).checked_add(len)?;
@@ -47,7 +51,7 @@ impl Places {
     }
 
     /// Forgets an object.
-    pub(super) fn remove(&self, id: &ObjectId) {
+    pub(in crate::client) fn remove(&self, id: &ObjectId) {
         let mut state = self.0.write();
         if let Some(address) = state.by_id.remove(id) {
             state.by_address.remove(&address);

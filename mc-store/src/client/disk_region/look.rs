@@ -12,8 +12,8 @@ use super::places::Places;
 /// Looks at objects on the local disk for the master.
 #[derive(Clone, Debug)]
 pub(in crate::client) struct LocalDiskLook {
-    pub(super) tier: Arc<dyn Tier>,
-    pub(super) places: Arc<Places>,
+    pub(in crate::client) tier: Arc<dyn Tier>,
+    pub(in crate::client) places: Arc<Places>,
 }
 
 impl LocalDiskLook {

@@ -8,18 +8,18 @@ use mc_transport::{MemorySlice, StagedMemory};
 use tokio::time::Instant;
 
 use super::places::Places;
-use crate::client::tiers::TierCounters;
+use crate::client::metrics::TierCounters;
 
 /// The disk's objects at their [places](Places). A reader compares the checksums: it was told them with
 /// the object's place.
-pub(super) struct LocalDiskRegion {
+pub(in crate::client) struct LocalDiskRegion {
     tier: Arc<dyn Tier>,
     places: Arc<Places>,
     counters: Arc<TierCounters>,
 }
 
 impl LocalDiskRegion {
-    pub(super) fn new(
+    pub(in crate::client) fn new(
         tier: Arc<dyn Tier>,
         places: Arc<Places>,
         counters: Arc<TierCounters>,

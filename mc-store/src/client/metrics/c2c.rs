@@ -65,13 +65,13 @@ impl C2cSkip {
     }
 
     /// Whether an operator should hear of it.
-    pub(super) const fn is_failure(self) -> bool {
+    pub(in crate::client) const fn is_failure(self) -> bool {
         !matches!(self, Self::Existing | Self::SourceGone)
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(in crate::client) struct Counts {
     queued: AtomicUsize,
     converted: AtomicU64,
     read_bytes: AtomicU64,
@@ -83,40 +83,40 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn queued(&self, count: usize) {
+    pub(in crate::client) fn queued(&self, count: usize) {
         self.queued.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::client) fn waiting(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
 
     /// They wait no longer.
-    pub(super) fn taken(&self, count: usize) {
+    pub(in crate::client) fn taken(&self, count: usize) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Returns how many were skipped for this cause before.
-    pub(super) fn skipped(&self, cause: C2cSkip, count: usize) -> u64 {
+    pub(in crate::client) fn skipped(&self, cause: C2cSkip, count: usize) -> u64 {
         self.skipped[cause as usize].fetch_add(count as u64, Ordering::Relaxed)
     }
 
     /// A conversion in memory has ended.
-    pub(super) fn computed(&self, flop: u64, took: Duration) {
+    pub(in crate::client) fn computed(&self, flop: u64, took: Duration) {
         self.flop.fetch_add(flop, Ordering::Relaxed);
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// A converted object is stored.
-    pub(super) fn converted(&self, read: usize, stored: usize, since_put: Duration) {
+    pub(in crate::client) fn converted(&self, read: usize, stored: usize, since_put: Duration) {
         self.converted.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
         self.stored_bytes.fetch_add(stored as u64, Ordering::Relaxed);
         self.latency.record(since_put);
     }
 
-    pub(super) fn read(&self) -> C2cMetrics {
+    pub(in crate::client) fn read(&self) -> C2cMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         C2cMetrics {
             queued: self.waiting(),
