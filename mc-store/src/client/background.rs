@@ -12,11 +12,11 @@ impl Core {
     pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
         let mut heartbeat = self.heartbeat.lock();
         // The call that closes it stops the heartbeat after that.
-        if heartbeat.is_none() && self.admission.question().is_ok() {
+        if heartbeat.is_none() && self.link.admission.question().is_ok() {
             *heartbeat = Some(Heartbeat::start(
                 &*self.settings.environment,
                 self.settings.pulse.clone(),
-                self.id,
+                self.link.id,
                 Arc::clone(&self.segments),
                 Arc::clone(&self.heard),
                 |waiting| tasks::run(Arc::downgrade(self), waiting),
@@ -43,7 +43,7 @@ impl Core {
 
     /// Starts the task that sends reports; it ends with the client.
     pub(super) fn send_reports(&self) {
-        if let Some(task) = self.reports.sending(self.master.clone(), self.id) {
+        if let Some(task) = self.reports.sending(self.link.master.clone(), self.link.id) {
             self.background.lock().spawn_on(task, &self.runtime);
         }
     }

@@ -24,6 +24,7 @@ use super::core::Core;
 use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
+use super::master_link::MasterLink;
 use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
@@ -635,9 +636,7 @@ impl ClientBuilder {
             None => (LocalDiskSlot::default(), None),
         };
         let core = Arc::new(Core {
-            id,
-            master,
-            reads,
+            link: MasterLink { id, master, reads, admission: Admission::new(makes_requests) },
             segments,
             transport,
             peers: Arc::default(),
@@ -655,7 +654,6 @@ impl ClientBuilder {
             #[cfg(feature = "c2c")]
             c2c,
             runtime: tokio::runtime::Handle::current(),
-            admission: Admission::new(makes_requests),
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),
@@ -682,7 +680,7 @@ impl ClientBuilder {
         }
         // Only after a successful start, so that an error is the only message.
         if let Some(listen) = listen {
-            let towards = core.master.preferred_addr();
+            let towards = core.link.master.preferred_addr();
             let towards = towards.as_deref().unwrap_or(&core.settings.pulse.master);
             warn_of_loopback(listen, core.transport.endpoint(), towards);
         }

@@ -2,22 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use mc_meta::TenantId;
-use mc_rpc::{MasterClient, ReadCounter};
 use mc_tier::{InvalidObject, ObjectId};
 use mc_transport::{BufferPool, Node};
-use mc_types::{ClientId, Generation, KeyRef};
+use mc_types::{Generation, KeyRef};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
 
-use super::admission::Admission;
 use super::heartbeat::{Heard, Heartbeat};
 use super::hot_cache::HotCache;
 use super::load::Loads;
+use super::master_link::MasterLink;
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::put_keys::PutKeys;
@@ -27,18 +25,11 @@ use super::settings::Settings;
 use super::tiers::local_disk::LocalDiskSlot;
 use super::tiers::shared::SharedTier;
 use super::tiers::{PeerDisks, TierReads};
-use crate::error::Unusable;
-
-/// How long a client that ends waits for the master to hear which of its reads are over.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The state that all clones share.
 #[derive(Debug)]
 pub(super) struct Core {
-    pub(super) id: ClientId,
-    pub(super) master: MasterClient,
-    /// Its reads under way, of which the master learns when they are over.
-    pub(super) reads: ReadCounter,
+    pub(super) link: MasterLink,
     pub(super) transport: Arc<Node>,
     pub(super) peers: Arc<Peers>,
     pub(super) segments: Arc<Segments>,
@@ -66,7 +57,6 @@ pub(super) struct Core {
     pub(super) heartbeat: Mutex<Option<Heartbeat>>,
     /// When the master was last heard of, by the heartbeat.
     pub(super) heard: Arc<Heard>,
-    pub(super) admission: Admission,
     pub(super) left: OnceCell<()>,
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
@@ -91,23 +81,5 @@ impl Core {
         generation: Generation,
     ) -> Result<ObjectId, InvalidObject> {
         ObjectId::new(self.tenant.as_str(), key.to_owned(), generation)
-    }
-
-    /// Tells the master which reads are over, unless a call has told it.
-    pub(super) async fn tell_reads(&self) {
-        if self.reads.has_news() {
-            // Any call tells it. Without a master it learns nothing, and needs not.
-            let _ = tokio::time::timeout(LAST_WORDS, self.master.longest_prefix(&[])).await;
-        }
-    }
-
-    /// The master, for a request about objects.
-    pub(super) fn request(&self) -> Result<&MasterClient, Unusable> {
-        self.admission.request().map(|()| &self.master)
-    }
-
-    /// The master, for a question about the cluster, which any role may ask.
-    pub(super) fn question(&self) -> Result<&MasterClient, Unusable> {
-        self.admission.question().map(|()| &self.master)
     }
 }

@@ -99,7 +99,7 @@ impl Client {
         targets: &[&str],
         limit: Duration,
     ) -> Result<DrainReport, CallError> {
-        let master = self.core.question()?;
+        let master = self.core.link.question()?;
         let segments = self.segments();
         let own = segments.iter().filter(|segment| segment.leaves_in.is_none());
         let names: Vec<&str> = own.map(|segment| &*segment.name).collect();

@@ -33,7 +33,7 @@ impl Core {
         ClientMetrics {
             peer_disk_timed_out_reads,
             peer_disk_skipped_reads,
-            rpc: self.master.metrics(),
+            rpc: self.link.master.metrics(),
             reports: self.reports.metrics(),
             #[cfg(feature = "c2c")]
             c2c: self.c2c.as_ref().map(|conversions| conversions.metrics()),

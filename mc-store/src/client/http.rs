@@ -42,7 +42,7 @@ struct Unready {
 impl Core {
     /// Why calls of this client would not be answered now; `None` when they would.
     fn unready(&self) -> Option<Unready> {
-        if self.question().is_err() {
+        if self.link.question().is_err() {
             return Some(Unready { status: "closing", reason: "the client is leaving".into() });
         }
         let (silence, pulse) = (self.heard.ago(), &self.settings.pulse);
@@ -62,7 +62,7 @@ impl Core {
             "service_ready": unready.is_none(),
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": self.settings.clock.now().since(self.settings.origin).as_secs(),
-            "client_id": self.id.to_string(),
+            "client_id": self.link.id.to_string(),
             "segments": self.segments.list().len(),
         });
         if let Some(unready) = unready {

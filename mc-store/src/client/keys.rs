@@ -58,7 +58,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::Exist);
             let outcome = async {
                 let key = KeyRef::new(key)?;
-                let mut exists = [self.core.request()?.exist(key).await?];
+                let mut exists = [self.core.link.request()?.exist(key).await?];
                 self.core.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
@@ -116,7 +116,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::Exist);
             let outcome = async {
                 let key = KeyRef::new(key)?;
-                let mut exists = [self.core.request()?.probe(key).await?];
+                let mut exists = [self.core.link.request()?.probe(key).await?];
                 self.core.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
@@ -175,7 +175,7 @@ impl Client {
         Box::pin(async move {
             let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
             let outcome = async {
-                let master = self.core.request()?;
+                let master = self.core.link.request()?;
                 if self.core.has_unlisted() {
                     return self.longest_prefix_with_unlisted(keys).await;
                 }
@@ -315,7 +315,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::Remove);
             let outcome = async {
                 let key = KeyRef::new(key)?;
-                let mut answer = match self.core.request()?.remove(key, force).await {
+                let mut answer = match self.core.link.request()?.remove(key, force).await {
                     Err(RpcError::Refused(refusal)) => [Err(refusal)],
                     answer => [Ok(answer?)],
                 };
@@ -400,7 +400,7 @@ impl Client {
         Box::pin(async move {
             let timed = self.core.metrics.start(ClientOperation::RemoveAll);
             let outcome = async {
-                let removed = self.core.request()?.remove_all_counted(force).await?;
+                let removed = self.core.link.request()?.remove_all_counted(force).await?;
                 self.core.remove_all_unlisted(None).await;
                 Ok(removed)
             };
@@ -425,7 +425,7 @@ impl Client {
         &'a self,
         key: &'a str,
     ) -> BoxFuture<'a, Result<ObjectDescription, CallError>> {
-        Box::pin(async move { Ok(self.core.request()?.describe(KeyRef::new(key)?).await?) })
+        Box::pin(async move { Ok(self.core.link.request()?.describe(KeyRef::new(key)?).await?) })
     }
 
     /// Asks about `keys` in calls that a master takes, one after the other; about no keys
@@ -437,7 +437,7 @@ impl Client {
         keys: &'k [KeyRef<'k>],
         ask: impl Fn(&'k MasterClient, &'k [KeyRef<'k>]) -> A,
     ) -> Result<Vec<T>, CallError> {
-        let master = self.core.request()?;
+        let master = self.core.link.request()?;
         let mut answers = Vec::new();
         for part in parts(keys) {
             answers.append(&mut ask(master, part).await?);

@@ -24,7 +24,7 @@ impl Client {
     pub fn ping<'a>(&'a self) -> BoxFuture<'a, Result<Duration, CallError>> {
         Box::pin(async move {
             let asked = Instant::now();
-            self.core.question()?.ping(self.core.id).await?;
+            self.core.link.question()?.ping(self.core.link.id).await?;
             Ok(asked.elapsed())
         })
     }
@@ -41,7 +41,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn cluster_report<'a>(&'a self) -> BoxFuture<'a, Result<ClusterReport, CallError>> {
-        Box::pin(async move { Ok(self.core.question()?.cluster_report().await?) })
+        Box::pin(async move { Ok(self.core.link.question()?.cluster_report().await?) })
     }
 
     /// The hosts that serve the segments of each of `clients`: addresses or names, each
@@ -61,7 +61,7 @@ impl Client {
         &self,
         clients: &[ClientId],
     ) -> Result<Vec<(ClientId, Vec<Box<str>>)>, CallError> {
-        let master = self.core.question()?;
+        let master = self.core.link.question()?;
         let (mut unique, mut seen) = (clients.to_vec(), HashSet::new());
         unique.retain(|client| seen.insert(*client));
         let mut hosts = Vec::new();

@@ -20,6 +20,7 @@ mod http;
 mod keys;
 mod late;
 mod load;
+mod master_link;
 mod members;
 mod metrics;
 mod part;
@@ -110,7 +111,7 @@ impl Client {
     /// The identity that the master knows this client by.
     #[must_use]
     pub fn id(&self) -> ClientId {
-        self.core.id
+        self.core.link.id
     }
 
     /// Where peers reach this client's segments; `None` for a client that accepts no
@@ -130,7 +131,7 @@ impl Client {
     /// The connection to the master, for calls that have no method here.
     #[must_use]
     pub fn master(&self) -> &MasterClient {
-        &self.core.master
+        &self.core.link.master
     }
 
     /// Returns this client's part in the cluster now; segments that are mounted and unmounted
@@ -146,7 +147,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn role(&self) -> ClientRole {
-        self.core.admission.role(!self.core.segments.list().is_empty())
+        self.core.link.admission.role(!self.core.segments.list().is_empty())
     }
 
     /// Returns whether it keeps objects in files, of which it writes and deletes some by itself.
@@ -204,7 +205,7 @@ impl Client {
     pub fn shutdown<'a>(&'a self) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let core = &self.core;
-            core.admission.close();
+            core.link.admission.close();
             #[cfg(feature = "c2c")]
             if let Some(conversions) = &core.c2c {
                 conversions.close();
@@ -230,8 +231,8 @@ impl Client {
                     if let Some(shared) = shared {
                         shared.leave().await;
                     }
-                    core.tell_reads().await;
-                    core.segments.withdraw(&core.master, core.id).await;
+                    core.link.tell_reads().await;
+                    core.segments.withdraw(&core.link.master, core.link.id).await;
                     core.transport.shutdown().await;
                 })
                 .await;

@@ -80,7 +80,7 @@ impl Client {
         limit: usize,
     ) -> BoxFuture<'a, Result<ReplicaPage, CallError>> {
         Box::pin(async move {
-            let master = self.core.request()?;
+            let master = self.core.link.request()?;
             Ok(master.get_replica_list_by_regex(pattern, cursor, limit).await?)
         })
     }
@@ -108,7 +108,7 @@ impl Client {
         Box::pin(async move {
             let timed = self.core.metrics.start(ClientOperation::RemoveAll);
             let removed = async {
-                let removed = self.core.request()?.remove_by_regex(pattern, force).await?;
+                let removed = self.core.link.request()?.remove_by_regex(pattern, force).await?;
                 self.core.remove_all_unlisted(Some(pattern)).await;
                 Ok(removed)
             };

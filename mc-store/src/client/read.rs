@@ -225,12 +225,12 @@ impl<'a> Object<'a> {
 
 impl Core {
     pub(super) async fn get_all(&self, items: &mut [Item<'_>]) {
-        if let Err(why) = self.request() {
+        if let Err(why) = self.link.request() {
             items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
             return;
         }
         // Until all of them have what they read.
-        let _read = self.reads.begin();
+        let _read = self.link.reads.begin();
         let groups = by_key(items.iter().map(|item| item.key)).into_iter();
         // Items without a key have their outcome.
         let mut objects: Vec<Object<'_>> =
@@ -305,9 +305,9 @@ impl Core {
         let ranges: Vec<(KeyRef<'_>, Vec<Range<u64>>)> = ranges.collect();
         let keys: Vec<KeyRef<'_>> = ranges.iter().map(|(key, _)| *key).collect();
         let mut answers = if ranges.iter().all(|(_, ranges)| ranges.is_empty()) {
-            self.master.batch_get_replica_list(&keys).await?
+            self.link.master.batch_get_replica_list(&keys).await?
         } else {
-            let answers = ask_for_ranges(&self.master, &ranges).await?;
+            let answers = ask_for_ranges(&self.link.master, &ranges).await?;
             let answers = open.iter().zip(answers).map(|(&at, answer)| {
                 let RangedList { list, spans } = answer?;
                 objects[at].spans = spans;
@@ -494,7 +494,7 @@ impl Core {
             return;
         }
         let keys: Vec<KeyRef<'_>> = renewed.iter().map(|read| objects[read.object].key).collect();
-        let answers = self.master.batch_get_replica_list(&keys).await;
+        let answers = self.link.master.batch_get_replica_list(&keys).await;
         let Ok(mut answers) = answers else {
             // Without a master no lease is renewed; those that are over are lost.
             let now = self.now();

@@ -63,7 +63,7 @@ impl Client {
         keys: &'a [&'a str],
     ) -> BoxFuture<'a, Result<Vec<Result<ObjectDescription, Refusal>>, CallError>> {
         Box::pin(async move {
-            let master = self.core.request()?;
+            let master = self.core.link.request()?;
             let keys = checked(keys)?;
             let ask = |at: usize| {
                 let key = keys[at];
@@ -126,7 +126,7 @@ impl Client {
         segment_name: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Vec<ObjectKey>, CallError>> {
         Box::pin(async move {
-            let id = self.core.id;
+            let id = self.core.link.id;
             let keys = checked(keys)?;
             self.in_parts(&keys, |master, part| master.batch_replica_clear(id, part, segment_name))
                 .await
@@ -154,7 +154,7 @@ impl Client {
         targets: &'a [&'a str],
     ) -> BoxFuture<'a, Result<TaskId, CallError>> {
         Box::pin(async move {
-            let master = self.core.request()?;
+            let master = self.core.link.request()?;
             Ok(master.create_copy_task(&KeyRef::new(key)?.into(), targets).await?)
         })
     }
@@ -180,7 +180,7 @@ impl Client {
         target: &'a str,
     ) -> BoxFuture<'a, Result<TaskId, CallError>> {
         Box::pin(async move {
-            let master = self.core.request()?;
+            let master = self.core.link.request()?;
             Ok(master.create_move_task(&KeyRef::new(key)?.into(), source, target).await?)
         })
     }
@@ -199,7 +199,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn task<'a>(&'a self, id: TaskId) -> BoxFuture<'a, Result<TaskReport, CallError>> {
-        Box::pin(async move { Ok(self.core.request()?.query_task(id).await?) })
+        Box::pin(async move { Ok(self.core.link.request()?.query_task(id).await?) })
     }
 
     /// As [`ReplicatedStore::wait_for_task`](crate::ReplicatedStore::wait_for_task).

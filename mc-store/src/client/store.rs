@@ -61,7 +61,7 @@ impl Client {
         operation: ClientOperation,
     ) -> BoxFuture<'a, Vec<Result<PutOutcome, PutError>>> {
         Box::pin(async move {
-            if let Err(why) = self.core.request() {
+            if let Err(why) = self.core.link.request() {
                 return puts.iter().map(|_| Err(why.into())).collect();
             }
             let timed = self.core.metrics.start(operation);
@@ -113,7 +113,7 @@ impl Core {
         config: &ReplicateConfig,
         mode: Mode,
     ) -> Vec<Result<PutOutcome, PutError>> {
-        if let Err(why) = self.request() {
+        if let Err(why) = self.link.request() {
             return puts.iter().map(|_| Err(why.into())).collect();
         }
         let (items, invalid) = items_of(puts);
@@ -315,8 +315,10 @@ impl Core {
             // The master counts from later on.
             let asked = self.settings.clock.now();
             let answers = match mode {
-                Mode::Put => self.master.batch_put_start(self.id, config, &puts).await,
-                Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await,
+                Mode::Put => self.link.master.batch_put_start(self.link.id, config, &puts).await,
+                Mode::Upsert => {
+                    self.link.master.batch_upsert_start(self.link.id, config, &puts).await
+                }
             };
             tries_left -= 1;
             match answers {
@@ -457,8 +459,8 @@ impl Core {
         mode: Mode,
     ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
         match mode {
-            Mode::Put => self.master.batch_put_end(self.id, ends).await,
-            Mode::Upsert => self.master.batch_upsert_end(self.id, ends).await,
+            Mode::Put => self.link.master.batch_put_end(self.link.id, ends).await,
+            Mode::Upsert => self.link.master.batch_upsert_end(self.link.id, ends).await,
         }
     }
 
@@ -514,8 +516,8 @@ impl Core {
         mode: Mode,
     ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
         match mode {
-            Mode::Put => self.master.batch_put_revoke(self.id, revokes).await,
-            Mode::Upsert => self.master.batch_upsert_revoke(self.id, revokes).await,
+            Mode::Put => self.link.master.batch_put_revoke(self.link.id, revokes).await,
+            Mode::Upsert => self.link.master.batch_upsert_revoke(self.link.id, revokes).await,
         }
     }
 }

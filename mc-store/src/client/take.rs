@@ -170,7 +170,7 @@ impl Client {
             let keys: Vec<&str> = objects.iter().map(|(key, _)| *key).collect();
             let timed = self.core.metrics.start(ClientOperation::BatchRemove);
             let outcome: Result<_, CallError> = async {
-                self.core.request()?;
+                self.core.link.request()?;
                 let of = objects.iter().map(|(_, generation)| *generation);
                 let named: Vec<_> = checked(&keys)?.into_iter().zip(of).collect();
                 Ok(self.remove_exactly(&named).await?)
@@ -194,7 +194,7 @@ impl Client {
     ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
         let mut answers = Vec::with_capacity(objects.len());
         for part in objects.chunks(mc_rpc::MAX_BATCH) {
-            answers.append(&mut self.core.master.batch_remove_generations(part).await?);
+            answers.append(&mut self.core.link.master.batch_remove_generations(part).await?);
         }
         self.core.remove_unlisted_of(objects, &mut answers).await;
         Ok(answers)

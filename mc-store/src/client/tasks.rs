@@ -87,7 +87,7 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
             continue;
         }
         let Some(core) = core.upgrade() else { break };
-        match core.master.fetch_tasks(core.id, free).await {
+        match core.link.master.fetch_tasks(core.link.id, free).await {
             Ok(fetched) => {
                 more = fetched.tasks.len() == free;
                 for task in fetched.tasks {
@@ -119,7 +119,8 @@ impl Core {
         self.metrics.task_ended(status == TaskStatus::Success);
         let mut pause = FIRST_PAUSE;
         for attempt in 1..=REPORTS {
-            let report = self.master.mark_task_to_complete(self.id, task.id, status, &message);
+            let report =
+                self.link.master.mark_task_to_complete(self.link.id, task.id, status, &message);
             match report.await {
                 Ok(_) => return,
                 Err(error) if error.is_retryable() && attempt < REPORTS => {
@@ -172,8 +173,12 @@ impl Core {
         }
         let object = task.object();
         let ended = match task.kind {
-            TaskKind::Copy { .. } => self.master.copy_end(self.id, &object, transfer).await,
-            TaskKind::Move { .. } => self.master.move_end(self.id, &object, transfer).await,
+            TaskKind::Copy { .. } => {
+                self.link.master.copy_end(self.link.id, &object, transfer).await
+            }
+            TaskKind::Move { .. } => {
+                self.link.master.move_end(self.link.id, &object, transfer).await
+            }
         };
         ended.map_err(Failure::End)?;
         Ok(format!("{len} bytes to {copies} targets"))
@@ -191,7 +196,7 @@ impl Core {
         loop {
             // The master counts from later on.
             let asked = self.settings.clock.now();
-            match start(&self.master, self.id, task).await {
+            match start(&self.link.master, self.link.id, task).await {
                 Ok(grant) => {
                     let until = asked + grant.time_left;
                     return Ok((grant, until));
@@ -268,10 +273,10 @@ impl Core {
         let object = task.object();
         match task.kind {
             TaskKind::Copy { .. } => {
-                self.master.copy_revoke(self.id, &object, transfer, late).await
+                self.link.master.copy_revoke(self.link.id, &object, transfer, late).await
             }
             TaskKind::Move { .. } => {
-                self.master.move_revoke(self.id, &object, transfer, late).await
+                self.link.master.move_revoke(self.link.id, &object, transfer, late).await
             }
         }
     }

@@ -32,7 +32,7 @@ impl Client {
         out: &'a str,
     ) -> BoxFuture<'a, Result<PutOutcome, C2cError>> {
         Box::pin(async move {
-            self.core.request()?;
+            self.core.link.request()?;
             let conversions = Arc::clone(self.core.c2c.as_ref().ok_or(C2cError::Disabled)?);
             let KeyMatch { rule, part, .. } =
                 choose(conversions.config.matching(source), source, target.unwrap_or(out))?;

@@ -113,7 +113,7 @@ impl Core {
         // An invalid one fails when it is stored.
         let targets: Vec<KeyRef<'_>> = targets.filter_map(|key| KeyRef::new(key).ok()).collect();
         // Without an answer all are converted.
-        let Ok(answers) = self.master.batch_exist(&targets).await else { return jobs };
+        let Ok(answers) = self.link.master.batch_exist(&targets).await else { return jobs };
         let there: std::collections::HashSet<String> = targets
             .iter()
             .zip(answers)
@@ -196,7 +196,7 @@ impl Core {
         if keys.is_empty() {
             return Vec::new();
         }
-        let Ok(mut answers) = self.master.batch_get_replica_list(&keys).await else {
+        let Ok(mut answers) = self.link.master.batch_get_replica_list(&keys).await else {
             return vec![false; keys.len()];
         };
         self.find_unlisted(&keys, &mut answers).await;

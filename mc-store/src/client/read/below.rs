@@ -64,9 +64,9 @@ impl Core {
     /// The client's local disk, if the object is there.
     fn local_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
         let disk = self.local_disk.get()?;
-        let is_there = list.local_disks.iter().any(|there| there.client == self.id);
+        let is_there = list.local_disks.iter().any(|there| there.client == self.link.id);
         let tier = disk.tier().filter(|_| is_there)?;
-        let place = ReplicaPlace::LocalDisk(self.id);
+        let place = ReplicaPlace::LocalDisk(self.link.id);
         let id = self.object_id(key, list.generation).ok()?;
         let (reads, counters) = (&self.local_disk_reads, &*disk.counters);
         Some(TierSource { tier, reads, counters, place, id })
@@ -96,7 +96,7 @@ impl Core {
             for (n, read) in reads.iter().enumerate().filter(|(_, read)| read.is_open()) {
                 let Some(disk) = read.list.local_disks.get(turn) else { continue };
                 is_last = false;
-                if disk.client != self.id {
+                if disk.client != self.link.id {
                     let parts = read.parts.iter().enumerate();
                     open.extend(parts.filter(|(_, part)| !part.verified).map(|(nth, _)| (n, nth)));
                 }

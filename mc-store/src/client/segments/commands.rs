@@ -51,7 +51,7 @@ impl Client {
         options: SegmentOptions,
     ) -> BoxFuture<'a, Result<SegmentId, SegmentError>> {
         Box::pin(async move {
-            self.core.question().map_err(|_| SegmentError::Closed)?;
+            self.core.link.question().map_err(|_| SegmentError::Closed)?;
             let core = Arc::clone(&self.core);
             unhindered(async move { core.mount(options).await }).await
         })
@@ -75,10 +75,12 @@ impl Client {
         grace: Duration,
     ) -> BoxFuture<'a, Result<(), SegmentError>> {
         Box::pin(async move {
-            self.core.question().map_err(|_| SegmentError::Closed)?;
+            self.core.link.question().map_err(|_| SegmentError::Closed)?;
             let core = Arc::clone(&self.core);
-            unhindered(async move { core.segments.remove(&core.master, core.id, id, grace).await })
-                .await
+            unhindered(async move {
+                core.segments.remove(&core.link.master, core.link.id, id, grace).await
+            })
+            .await
         })
     }
 
@@ -130,11 +132,13 @@ impl Core {
             // The runtime ends.
             None => return Err(SegmentError::Closed),
         };
-        let id =
-            self.segments.add(&self.master, self.id, SegmentSetup { name, medium, memory }).await?;
+        let id = self
+            .segments
+            .add(&self.link.master, self.link.id, SegmentSetup { name, medium, memory })
+            .await?;
         if let Err(error) = self.start_heartbeat() {
             // Without one it would be taken for dead soon.
-            let _ = self.segments.remove(&self.master, self.id, id, Duration::ZERO).await;
+            let _ = self.segments.remove(&self.link.master, self.link.id, id, Duration::ZERO).await;
             return Err(SegmentError::Thread(error));
         }
         Ok(id)

@@ -71,7 +71,7 @@ impl Core {
                 generation: Some(id.generation()),
             });
             let items: Vec<TierEviction<'_>> = items.collect();
-            self.master.batch_evict_from_tier(self.id, &items, kind).await?;
+            self.link.master.batch_evict_from_tier(self.link.id, &items, kind).await?;
         }
         Ok(())
     }

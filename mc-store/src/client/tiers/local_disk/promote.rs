@@ -27,8 +27,9 @@ impl Core {
         let own: Vec<Box<str>> = self.segments.list().into_iter().map(|own| own.name).collect();
         let own: Vec<&str> =
             own.iter().take(mc_meta::MAX_NAMED_SEGMENTS).map(|name| &**name).collect();
-        let (id, generation, object_key) = (self.id, job.generation, job.object());
-        let granted = self.master.promotion_alloc_start(id, &object_key, generation, job.len, &own);
+        let (id, generation, object_key) = (self.link.id, job.generation, job.object());
+        let granted =
+            self.link.master.promotion_alloc_start(id, &object_key, generation, job.len, &own);
         let grant = match granted.await {
             Ok(grant) => grant,
             Err(error) => {
@@ -40,7 +41,7 @@ impl Core {
         let until = asked + grant.time_left;
         let outcome = match self.write_promoted(&object, grant, until).await {
             Ok(()) => {
-                self.master.notify_promotion_success(id, &object_key, generation, handle).await
+                self.link.master.notify_promotion_success(id, &object_key, generation, handle).await
             }
             // Its space comes back when the grant has ended.
             Err(late) => self.give_up_promotion(job, Some(handle), late).await,
@@ -56,8 +57,8 @@ impl Core {
         handle: Option<mc_meta::TransferHandle>,
         late: LateWrites,
     ) -> Result<(), RpcError> {
-        let (id, generation) = (self.id, job.generation);
-        self.master.notify_promotion_failure(id, &job.object(), generation, handle, late).await
+        let (id, generation) = (self.link.id, job.generation);
+        self.link.master.notify_promotion_failure(id, &job.object(), generation, handle, late).await
     }
 
     /// The object of a job: from the local disk, or else from the shared tier.

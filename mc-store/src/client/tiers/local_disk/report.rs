@@ -39,7 +39,7 @@ impl Report {
 impl Core {
     /// Mounts the disk. Everything on it is to be reported after that.
     pub(super) async fn mount_local_disk(&self, disk: &LocalDisk) -> Result<(), WorkError> {
-        self.master.mount_local_disk(self.id, &disk.spec, true).await?;
+        self.link.master.mount_local_disk(self.link.id, &disk.spec, true).await?;
         disk.told.store(0, Relaxed);
         self.tell_capacity(disk).await
     }
@@ -48,7 +48,7 @@ impl Core {
     pub(super) async fn tell_capacity(&self, disk: &LocalDisk) -> Result<(), WorkError> {
         let capacity = disk.capacity().as_u64();
         if disk.told.load(Relaxed) != capacity {
-            self.master.report_ssd_capacity(self.id, capacity).await?;
+            self.link.master.report_ssd_capacity(self.link.id, capacity).await?;
             disk.told.store(capacity, Relaxed);
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Core {
         let found = with_tenants(objects, StoredObject::id);
         let address = |object: &StoredObject| disk.places.address(object.id(), object.object_len());
         let items = found_items(&found, address);
-        let answers = self.master.report_local_disk(self.id, &items, is_last).await?;
+        let answers = self.link.master.report_local_disk(self.link.id, &items, is_last).await?;
         let mut useless = Vec::new();
         for ((_, object), answer) in found.iter().zip(answers) {
             match answer {

@@ -63,7 +63,7 @@ impl Core {
     /// is under way has ended: that is waited for, for five seconds.
     pub(in crate::client) async fn leave_local_disk(&self) {
         let Some(disk) = self.local_disk.get() else { return };
-        if let Err(error) = self.master.unmount_local_disk(self.id, true).await {
+        if let Err(error) = self.link.master.unmount_local_disk(self.link.id, true).await {
             debug!(%error, "the master was not told that the local disk is away");
         }
         let region = disk.region.lock().take();
@@ -161,7 +161,7 @@ impl Core {
         report: &mut Option<Report>,
     ) -> Result<bool, WorkError> {
         self.tell_of_evicted(disk).await;
-        let deletions = self.master.fetch_disk_deletions(self.id, 0).await?;
+        let deletions = self.link.master.fetch_disk_deletions(self.link.id, 0).await?;
         if deletions.remove_all {
             self.empty_disk(disk).await?;
         }
@@ -178,10 +178,11 @@ impl Core {
         }
         // While it is left alone, the master evicts what is in this client's memory without it.
         let turn = breaker.turn(Instant::now());
-        let jobs = self.master.offload_heartbeat(self.id, turn != Turn::Skip, JOBS).await?;
+        let jobs =
+            self.link.master.offload_heartbeat(self.link.id, turn != Turn::Skip, JOBS).await?;
         has_worked |= !jobs.is_empty();
         self.offload(disk, jobs, turn, breaker).await?;
-        let promotions = self.master.promotion_heartbeat(self.id).await?;
+        let promotions = self.link.master.promotion_heartbeat(self.link.id).await?;
         has_worked |= !promotions.is_empty();
         let promote = |job: TierJob| async move { self.promote(&job).await };
         stream::iter(promotions).for_each_concurrent(WIDTH, promote).await;
@@ -244,7 +245,7 @@ impl Core {
         });
         let outcomes: Vec<OffloadItem<'_>> = outcomes.collect();
         // If this is lost, the objects are found by the next report.
-        let answers = self.master.notify_offload(self.id, &outcomes).await?;
+        let answers = self.link.master.notify_offload(self.link.id, &outcomes).await?;
         let is_beyond = |answer: &Result<(), Refusal>| {
             answer.as_ref().is_err_and(|refusal| refusal.code == ErrorCode::OffloadQueueFull)
         };

@@ -297,7 +297,7 @@ impl Core {
             .collect();
         let mut pause = FIRST_PAUSE;
         for attempt in 1..=REPORTS {
-            match self.master.batch_file_put_end(self.id, &outcomes).await {
+            match self.link.master.batch_file_put_end(self.link.id, &outcomes).await {
                 Ok(answers) => {
                     let useless = part.iter().zip(answers).filter(|((_, written), answer)| {
                         *written && answer.as_ref().is_err_and(|refusal| !refusal.is_retryable())

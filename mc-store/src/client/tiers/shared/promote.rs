@@ -66,7 +66,7 @@ pub(super) async fn promote_files(core: Weak<Core>) {
 impl Core {
     /// Brings back what the master hands out. Returns whether that was anything.
     async fn promote_once(&self) -> Result<bool, RpcError> {
-        let jobs = self.master.promotion_heartbeat(self.id).await?;
+        let jobs = self.link.master.promotion_heartbeat(self.link.id).await?;
         let has_worked = !jobs.is_empty();
         let promote = |job: TierJob| async move { self.promote(&job).await };
         stream::iter(jobs).for_each_concurrent(WIDTH, promote).await;

@@ -38,7 +38,7 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
         }
         later.was_wrong |= was_open;
         // Which file system it has to be may be known by now.
-        let known = match storage_config(&this.master).await {
+        let known = match storage_config(&this.link.master).await {
             Ok(config) => config.storage,
             Err(error) => {
                 debug!(%error, "the master cannot be asked for the file system of the shared tier");

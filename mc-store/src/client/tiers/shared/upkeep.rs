@@ -135,7 +135,7 @@ async fn keep(core: Weak<Core>) {
         }
         turn = turn.wrapping_add(1);
         state = state.on(shared.storage());
-        match core.master.fetch_file_jobs(core.id, state, 0).await {
+        match core.link.master.fetch_file_jobs(core.link.id, state, 0).await {
             Ok(jobs) => {
                 // What is handed out is not for another file system.
                 shared.leave_other(jobs.storage);
@@ -232,7 +232,7 @@ impl Core {
                 continue;
             }
             let state = FileSystemState::default().busy(true);
-            if let Err(error) = self.master.fetch_file_jobs(self.id, state, 0).await {
+            if let Err(error) = self.link.master.fetch_file_jobs(self.link.id, state, 0).await {
                 debug!(%error, "the master was not told that work on the shared tier goes on");
             }
         }
@@ -338,7 +338,8 @@ impl Core {
     /// Reports files. Returns those that belong to no object.
     async fn report_found(&self, objects: &[StoredObject]) -> Result<Vec<ObjectId>, RpcError> {
         let found = with_tenants(objects, StoredObject::id);
-        let answers = self.master.report_files(self.id, &found_items(&found, |_| 0)).await?;
+        let answers =
+            self.link.master.report_files(self.link.id, &found_items(&found, |_| 0)).await?;
         let answers = found.iter().zip(answers);
         let useless = answers.filter(|(_, answer)| answer.as_ref().is_err_and(is_useless));
         Ok(useless.map(|((_, object), _)| object.id().clone()).collect())
