@@ -1,50 +1,33 @@
-//! The background work of a client.
+//! Tasks in the application's runtime, which end with the client.
 
-use std::io;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
-use super::core::Core;
-use super::heartbeat::Heartbeat;
-use super::tasks;
+/// The background tasks of a client.
+#[derive(Debug)]
+pub(super) struct Background {
+    tasks: Mutex<JoinSet<()>>,
+    /// Where the client was connected: its sockets belong to this runtime.
+    pub(super) runtime: Handle,
+}
 
-impl Core {
-    /// Starts the heartbeat unless it runs, or the client is closed.
-    pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
-        let mut heartbeat = self.heartbeat.lock();
-        // The call that closes it stops the heartbeat after that.
-        if heartbeat.is_none() && self.link.admission.question().is_ok() {
-            *heartbeat = Some(Heartbeat::start(
-                &*self.settings.environment,
-                self.settings.pulse.clone(),
-                self.link.id,
-                Arc::clone(&self.segments),
-                Arc::clone(&self.heard),
-                |waiting| tasks::run(Arc::downgrade(self), waiting),
-            )?);
-        }
-        Ok(())
+impl Background {
+    /// No tasks yet, in the current runtime.
+    pub(super) fn new() -> Self {
+        Self { tasks: Mutex::default(), runtime: Handle::current() }
     }
 
-    /// Logs the figures at each interval until the client ends, if that is wanted.
-    pub(super) fn log_figures(self: &Arc<Self>) {
-        let interval = self.settings.metrics_interval;
-        if interval.is_zero() {
-            return;
-        }
-        let core = Arc::downgrade(self);
-        self.background.lock().spawn(async move {
-            loop {
-                tokio::time::sleep(interval).await;
-                let Some(core) = core.upgrade() else { return };
-                tracing::info!("{}", core.metrics().summary());
-            }
-        });
+    /// Spawns a task that ends with the client, if not before.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(task, &self.runtime);
     }
 
-    /// Starts the task that sends reports; it ends with the client.
-    pub(super) fn send_reports(&self) {
-        if let Some(task) = self.reports.sending(self.link.master.clone(), self.link.id) {
-            self.background.lock().spawn_on(task, &self.runtime);
-        }
+    /// Ends all tasks.
+    pub(super) async fn shutdown(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.shutdown().await;
     }
 }

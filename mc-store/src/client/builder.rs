@@ -18,9 +18,11 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::Client;
 use super::admission::Admission;
+use super::background::Background;
 #[cfg(feature = "c2c")]
 use super::c2c::Conversions;
 use super::core::Core;
+use super::data::Transfers;
 use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
@@ -635,12 +637,18 @@ impl ClientBuilder {
             }
             None => (LocalDiskSlot::default(), None),
         };
+        let metrics = Metrics::new(settings.metrics);
+        let background = Arc::new(Background::new());
+        let transfers = Transfers::new(
+            transport,
+            Arc::clone(&background),
+            metrics.clone(),
+            settings.local_copy,
+        );
         let core = Arc::new(Core {
             link: MasterLink { id, master, reads, admission: Admission::new(makes_requests) },
             segments,
-            transport,
-            peers: Arc::default(),
-            loads: Arc::default(),
+            transfers,
             reports: Reports::default(),
             put_keys: Default::default(),
             pool,
@@ -653,14 +661,13 @@ impl ClientBuilder {
             tenant: storage.tenant,
             #[cfg(feature = "c2c")]
             c2c,
-            runtime: tokio::runtime::Handle::current(),
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),
             heard: Arc::new(Heard::now(settings.clock)),
-            metrics: Metrics::new(settings.metrics),
+            metrics,
             settings,
-            background: Mutex::default(),
+            background,
             fencing: Arc::new(Semaphore::new(MAX_TASKS)),
             #[cfg(feature = "http")]
             http: http.as_ref().map(mc_http::HttpPort::local_addr),
@@ -682,7 +689,7 @@ impl ClientBuilder {
         if let Some(listen) = listen {
             let towards = core.link.master.preferred_addr();
             let towards = towards.as_deref().unwrap_or(&core.settings.pulse.master);
-            warn_of_loopback(listen, core.transport.endpoint(), towards);
+            warn_of_loopback(listen, core.transfers.transport.endpoint(), towards);
         }
         core.log_figures();
         core.send_reports();

@@ -5,19 +5,17 @@ use std::sync::{Arc, OnceLock};
 
 use mc_meta::TenantId;
 use mc_tier::{InvalidObject, ObjectId};
-use mc_transport::{BufferPool, Node};
+use mc_transport::BufferPool;
 use mc_types::{Generation, KeyRef};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::JoinSet;
 
+use super::background::Background;
+use super::data::Transfers;
 use super::heartbeat::{Heard, Heartbeat};
 use super::hot_cache::HotCache;
-use super::load::Loads;
 use super::master_link::MasterLink;
 use super::metrics::Metrics;
-use super::peers::Peers;
 use super::put_keys::PutKeys;
 use super::reports::Reports;
 use super::segments::Segments;
@@ -30,12 +28,10 @@ use super::tiers::{PeerDisks, TierReads};
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) link: MasterLink,
-    pub(super) transport: Arc<Node>,
-    pub(super) peers: Arc<Peers>,
+    pub(super) transfers: Transfers,
     pub(super) segments: Arc<Segments>,
     /// The name of the segment that it began with.
     pub(super) first_segment: OnceLock<Box<str>>,
-    pub(super) loads: Arc<Loads>,
     pub(super) reports: Reports,
     pub(super) put_keys: PutKeys,
     /// Memory that values are read into.
@@ -60,10 +56,7 @@ pub(super) struct Core {
     pub(super) left: OnceCell<()>,
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
-    /// Where the client was connected: its sockets belong to this runtime.
-    pub(super) runtime: Handle,
-    /// Background tasks in the application's runtime; they end with the client.
-    pub(super) background: Mutex<JoinSet<()>>,
+    pub(super) background: Arc<Background>,
     /// One for each task that asks peers for the end of lost links.
     pub(super) fencing: Arc<Semaphore>,
     /// Where its pages are.

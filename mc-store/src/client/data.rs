@@ -8,16 +8,17 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use mc_transport::{
-    Cancel, Completions, ConnectError, Link as _, LinkId, NodeLink, Operation, Outcome,
+    Cancel, Completions, ConnectError, Link as _, LinkId, Node, NodeLink, Operation, Outcome,
     TransferError, Transferred, Transport,
 };
 use mc_types::{Endpoint, RemoteKey};
 use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
-use super::core::Core;
+use super::background::Background;
 use super::load::Begun;
-use super::metrics::{DataPath, Direction};
+use super::metrics::{DataPath, Direction, Metrics};
+use super::probe::PeerHealth;
 use super::tiers::MAX_READ;
 use crate::error::PeerError;
 
@@ -94,7 +95,28 @@ pub(super) struct LostLinks {
 /// The operations for each peer, and the places of their jobs. Ordered, so that a simulation repeats.
 type Batches = BTreeMap<(Endpoint, Patience), (Vec<usize>, Vec<Operation>)>;
 
-impl Core {
+/// Moves bytes to and from peers.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    pub(super) transport: Arc<Node>,
+    pub(super) health: PeerHealth,
+    metrics: Metrics,
+    /// Whether replicas in this client's own segment are copied directly.
+    local_copy: bool,
+}
+
+impl Transfers {
+    /// Transfers over `transport`, whose peers are probed by tasks in the background.
+    pub(super) fn new(
+        transport: Arc<Node>,
+        background: Arc<Background>,
+        metrics: Metrics,
+        local_copy: bool,
+    ) -> Self {
+        let health = PeerHealth::new(Arc::clone(&transport), background);
+        Self { transport, health, metrics, local_copy }
+    }
+
     /// Carries the jobs out and gives one result for each. Jobs for one peer
     /// travel as one batch; peers are served at the same time. Bytes in this
     /// client's own segments are copied without a socket.
@@ -145,18 +167,17 @@ impl Core {
     ) -> Vec<Moved> {
         let count = operations.len();
         let keys = keys(&operations);
-        if self.peers.is_back(endpoint, keys.iter().copied()) {
+        if self.health.peers.is_back(endpoint, keys.iter().copied()) {
             self.transport.forgive(endpoint);
         }
-        if let Err(error) = self.admit(endpoint).await {
-            // Nothing was sent.
-            return vec![Err(Failed { error, late: None, moved_on: false }); count];
+        if let Err(error) = self.health.admit(endpoint).await {
+            return unsent(error, false, count);
         }
         let sizes: Vec<_> = operations.iter().map(size).collect();
         // What a disk takes says nothing of the node's memory, nor of the way there.
         let bytes = sizes.iter().map(|&(_, bytes)| bytes);
-        let load =
-            (!patience.is_of_disk()).then(|| self.loads.begin(endpoint, bytes.clone().sum()));
+        let load = (!patience.is_of_disk())
+            .then(|| self.health.loads.begin(endpoint, bytes.clone().sum()));
         let usual = || load.as_ref().map_or(Duration::ZERO, Begun::stalls_after);
         let stalled_after = patience.limit(bytes.max().unwrap_or(0), usual);
         let timer = pin!(stalled_after.map(sleep));
@@ -177,12 +198,11 @@ impl Core {
             Err(error) => {
                 let error = PeerError::Connect(error);
                 let is_silent = !moved_on && error.is_whole_time_limit();
-                self.peers.failed(endpoint, keys, is_silent);
+                self.health.peers.failed(endpoint, keys, is_silent);
                 if let Some(load) = load.filter(|_| moved_on) {
                     load.stalled();
                 }
-                // Nothing was sent.
-                return vec![Err(Failed { error, late: None, moved_on }); count];
+                return unsent(error, moved_on, count);
             }
         };
         let before = link.ids();
@@ -216,38 +236,19 @@ impl Core {
         // A disk that hangs is no reason to keep away from its node.
         if (has_stalled && !patience.is_of_disk()) || !link.is_healthy() {
             let is_late = |it: &Outcome| matches!(it, Err(TransferError::TimedOut { .. }));
-            self.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
+            self.health.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
         } else if outcomes.iter().any(Result::is_ok) {
-            self.peers.answered(endpoint);
+            self.health.peers.answered(endpoint);
         }
-        let is_late = |(outcome, &(direction, _)): (&Outcome, &(Direction, u64))| {
-            let failed = outcome.as_ref().err();
-            direction == Direction::Write && failed.is_some_and(TransferError::leaves_late_writes)
-        };
-        let late: Vec<bool> = outcomes.iter().zip(&sizes).map(is_late).collect();
-        let lost = late.contains(&true).then(|| {
+        results(endpoint, outcomes, &sizes, stalled_after, || {
             let now = link.ids();
-            let ids = before.into_iter().filter(|id| !now.contains(id)).collect();
-            Arc::new(LostLinks { endpoint: endpoint.clone(), ids })
-        });
-        let outcomes = outcomes.into_iter().zip(late);
-        let moved_to = |(outcome, late): (Outcome, bool)| {
-            let moved_on = is_cancelled(&outcome);
-            let outcome = match (outcome, stalled_after) {
-                (Err(TransferError::Cancelled), Some(after)) => {
-                    Err(TransferError::TimedOut { after })
-                }
-                (outcome, _) => outcome,
-            };
-            let moved = moved(endpoint, outcome, lost.clone().filter(|_| late));
-            moved.map_err(|failed| Failed { moved_on, ..failed })
-        };
-        outcomes.map(moved_to).collect()
+            before.into_iter().filter(|id| !now.contains(id)).collect()
+        })
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.
     fn copy_locally(&self, endpoint: &Endpoint, operation: &Operation) -> Option<Moved> {
-        let may = self.settings.local_copy && self.transport.endpoint() == Some(endpoint);
+        let may = self.local_copy && self.transport.endpoint() == Some(endpoint);
         let outcome = may.then(|| self.transport.copy_own(operation)).flatten()?;
         if outcome.is_ok() {
             let (direction, bytes) = size(operation);
@@ -329,6 +330,39 @@ impl Stalls<'_> {
         }
         outcomes
     }
+}
+
+/// The results of operations, from their outcomes. `lost` returns the links that the writes were lost with.
+fn results(
+    endpoint: &Endpoint,
+    outcomes: Vec<Outcome>,
+    sizes: &[(Direction, u64)],
+    stalled_after: Option<Duration>,
+    lost: impl FnOnce() -> Vec<LinkId>,
+) -> Vec<Moved> {
+    let is_late = |(outcome, &(direction, _)): (&Outcome, &(Direction, u64))| {
+        let failed = outcome.as_ref().err();
+        direction == Direction::Write && failed.is_some_and(TransferError::leaves_late_writes)
+    };
+    let late: Vec<bool> = outcomes.iter().zip(sizes).map(is_late).collect();
+    let lost = late
+        .contains(&true)
+        .then(|| Arc::new(LostLinks { endpoint: endpoint.clone(), ids: lost() }));
+    let moved_to = |(outcome, late): (Outcome, bool)| {
+        let moved_on = is_cancelled(&outcome);
+        let outcome = match (outcome, stalled_after) {
+            (Err(TransferError::Cancelled), Some(after)) => Err(TransferError::TimedOut { after }),
+            (outcome, _) => outcome,
+        };
+        let moved = moved(endpoint, outcome, lost.clone().filter(|_| late));
+        moved.map_err(|failed| Failed { moved_on, ..failed })
+    };
+    outcomes.into_iter().zip(late).map(moved_to).collect()
+}
+
+/// The results of so many operations of which nothing was sent.
+fn unsent(error: PeerError, moved_on: bool, count: usize) -> Vec<Moved> {
+    vec![Err(Failed { error, late: None, moved_on }); count]
 }
 
 fn is_cancelled(outcome: &Outcome) -> bool {

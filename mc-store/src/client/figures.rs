@@ -38,8 +38,9 @@ impl Core {
             #[cfg(feature = "c2c")]
             c2c: self.c2c.as_ref().map(|conversions| conversions.metrics()),
             is_cut_off: self.segments.is_cut_off(),
-            served: self.transport.served(),
+            served: self.transfers.transport.served(),
             connections: self
+                .transfers
                 .transport
                 .connections()
                 .into_iter()

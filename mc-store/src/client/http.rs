@@ -12,7 +12,7 @@ impl Core {
         let core = Arc::downgrade(self);
         let pages = move |path: &str| page(&core, path);
         // It is ended from outside, with everything in the background.
-        self.background.lock().spawn(port.serve(pages, std::future::pending()));
+        self.background.spawn(port.serve(pages, std::future::pending()));
     }
 }
 

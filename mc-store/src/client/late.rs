@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_transport::{BootTime, Link as _, Transport as _};
+use mc_transport::{BootTime, Link as _, Node, Transport as _};
 use tracing::debug;
 
 use super::core::Core;
@@ -21,33 +21,38 @@ pub(super) const MAX_TASKS: usize = 256;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-impl Core {
-    /// Has a task wait until nothing that was lost with `links` can arrive any more, and
-    /// call `settled` then. Gives up at `until`, when the master needs no telling.
-    pub(super) fn when_fenced<F>(
-        self: &Arc<Self>,
-        links: Vec<Arc<LostLinks>>,
-        until: BootTime,
-        settled: impl FnOnce(Arc<Self>) -> F + Send + 'static,
-    ) where
-        F: Future<Output = ()> + Send,
-    {
-        // A lost link without an id cannot be fenced.
-        if links.iter().any(|links| links.ids.is_empty()) {
-            return;
-        }
-        let Ok(place) = Arc::clone(&self.fencing).try_acquire_owned() else { return };
-        let core = Arc::downgrade(self);
-        let task = async move {
-            let _place = place;
-            if let Some(core) = fence(core, &links, until).await {
-                settled(core).await;
-            }
-        };
-        let mut background = self.background.lock();
-        while background.try_join_next().is_some() {}
-        background.spawn_on(task, &self.runtime);
+/// Has a task wait until nothing that was lost with `links` can arrive any more, and
+/// call `settled` then. Gives up at `until`, when the master needs no telling.
+pub(super) fn when_fenced<F>(
+    core: &Arc<Core>,
+    links: Vec<Arc<LostLinks>>,
+    until: BootTime,
+    settled: impl FnOnce(Arc<Core>) -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send,
+{
+    // A lost link without an id cannot be fenced.
+    if links.iter().any(|links| links.ids.is_empty()) {
+        return;
     }
+    spawn_if_free(core, |core| async move {
+        if let Some(core) = fence(core, &links, until).await {
+            settled(core).await;
+        }
+    });
+}
+
+/// Spawns a task that settles what a write has left behind, if there is a place for one more.
+pub(super) fn spawn_if_free<F>(core: &Arc<Core>, task: impl FnOnce(Weak<Core>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let Ok(place) = Arc::clone(&core.fencing).try_acquire_owned() else { return };
+    let task = task(Arc::downgrade(core));
+    core.background.spawn(async move {
+        let _place = place;
+        task.await;
+    });
 }
 
 /// Asks for the end of the links, again and again; the client once all have ended. `None`
@@ -59,7 +64,7 @@ async fn fence(core: Weak<Core>, links: &[Arc<LostLinks>], until: BootTime) -> O
         let core = core.upgrade()?;
         let mut left = Vec::new();
         for links in open {
-            if !core.end_links(links).await {
+            if !end_links(&core.transfers.transport, links).await {
                 left.push(links);
             }
         }
@@ -75,21 +80,19 @@ async fn fence(core: Weak<Core>, links: &[Arc<LostLinks>], until: BootTime) -> O
     None
 }
 
-impl Core {
-    /// Makes the peer end the links; `false` when it cannot be asked now.
-    async fn end_links(&self, links: &LostLinks) -> bool {
-        let link = match self.transport.connect(&links.endpoint).await {
-            Ok(link) => link,
-            Err(error) => {
-                debug!(endpoint = %links.endpoint, %error, "lost writes cannot be ended yet");
-                return false;
-            }
-        };
-        for id in &links.ids {
-            if link.fence(*id).await.iter().any(Result::is_err) {
-                return false;
-            }
+/// Makes the peer end the links; `false` when it cannot be asked now.
+async fn end_links(transport: &Node, links: &LostLinks) -> bool {
+    let link = match transport.connect(&links.endpoint).await {
+        Ok(link) => link,
+        Err(error) => {
+            debug!(endpoint = %links.endpoint, %error, "lost writes cannot be ended yet");
+            return false;
         }
-        true
+    };
+    for id in &links.ids {
+        if link.fence(*id).await.iter().any(Result::is_err) {
+            return false;
+        }
     }
+    true
 }

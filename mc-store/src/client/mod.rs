@@ -42,6 +42,7 @@ mod take;
 mod tasks;
 mod tiers;
 mod unstoppable;
+mod upkeep;
 mod vram;
 
 use std::net::SocketAddr;
@@ -118,7 +119,7 @@ impl Client {
     /// peers.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
-        self.core.transport.endpoint().cloned()
+        self.core.transfers.transport.endpoint().cloned()
     }
 
     /// The name of the segment that this client began with; `None` for one that began
@@ -225,15 +226,14 @@ impl Client {
                         // It was waited for long enough.
                         shared = None;
                     }
-                    let mut background = std::mem::take(&mut *core.background.lock());
-                    background.shutdown().await;
+                    core.background.shutdown().await;
                     core.leave_local_disk().await;
                     if let Some(shared) = shared {
                         shared.leave().await;
                     }
                     core.link.tell_reads().await;
                     core.segments.withdraw(&core.link.master, core.link.id).await;
-                    core.transport.shutdown().await;
+                    core.transfers.transport.shutdown().await;
                 })
                 .await;
         })

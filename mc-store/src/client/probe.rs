@@ -7,14 +7,29 @@ use mc_transport::{Link as _, MemorySlice, Node, Operation, RemoteSpan, Transpor
 use mc_types::{Endpoint, Extent};
 use tracing::{debug, info};
 
-use super::core::Core;
-use super::peers::{Admission, Avoided, Due, Probed, Standing};
+use super::background::Background;
+use super::load::Loads;
+use super::peers::{Admission, Avoided, Due, Peers, Probed, Standing};
 use crate::error::PeerError;
 
 /// How long a peer has for an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl Core {
+/// Which peers answer, and how well. Those that failed are probed in the background.
+#[derive(Debug)]
+pub(super) struct PeerHealth {
+    pub(super) peers: Arc<Peers>,
+    pub(super) loads: Arc<Loads>,
+    transport: Arc<Node>,
+    background: Arc<Background>,
+}
+
+impl PeerHealth {
+    /// Nothing is known of any peer yet.
+    pub(super) fn new(transport: Arc<Node>, background: Arc<Background>) -> Self {
+        Self { peers: Arc::default(), loads: Arc::default(), transport, background }
+    }
+
     /// Whether a peer failed and has not answered since.
     pub(super) fn is_suspect(&self, endpoint: &Endpoint) -> bool {
         match self.peers.standing(endpoint) {
@@ -88,9 +103,7 @@ impl Core {
             }
             peers.probed(&due.endpoint, probed);
         };
-        let mut background = self.background.lock();
-        while background.try_join_next().is_some() {}
-        background.spawn_on(task, &self.runtime);
+        self.background.spawn(task);
     }
 }
 

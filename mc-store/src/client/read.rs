@@ -405,9 +405,9 @@ impl Core {
             let replica = &list.replicas[at];
             let endpoint = &replica.segment.endpoint;
             let own = self.segments.local(replica.segment.remote_key, replica.extent).is_some();
-            let suspect = at >= count - list.suspects || self.is_suspect(endpoint);
+            let suspect = at >= count - list.suspects || self.transfers.health.is_suspect(endpoint);
             trusted += usize::from(own || !suspect);
-            (!own, suspect, self.loads.distance(endpoint))
+            (!own, suspect, self.transfers.health.loads.distance(endpoint))
         });
         (order, trusted)
     }
@@ -432,7 +432,11 @@ impl Core {
                 for ((n, nth), result) in open.into_iter().zip(results) {
                     if let Err(failed) = &result {
                         let segment = reads[n].segment(turn);
-                        self.peers.holds(&segment.endpoint, segment.id, &segment.name);
+                        self.transfers.health.peers.holds(
+                            &segment.endpoint,
+                            segment.id,
+                            &segment.name,
+                        );
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         if failed.moved_on {
                             self.reports.moved_on();
@@ -458,7 +462,7 @@ impl Core {
         reads: &mut [Read],
         objects: &[Object<'_>],
     ) -> Vec<Moved> {
-        let mut transfer = pin!(self.transfer(jobs));
+        let mut transfer = pin!(self.transfers.transfer(jobs));
         loop {
             let now = self.now();
             let shortest =

@@ -10,11 +10,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mc_meta::{LateWrites, PutHandle};
-use mc_rpc::{PutRevokeItem, RpcError};
+use mc_rpc::{PutRevokeItem, Refusal, RpcError};
 use mc_transport::BootTime;
 use mc_types::{ErrorCode, ObjectKey};
 
 use super::core::Core;
+use super::late::spawn_if_free;
+use super::master_link::MasterLink;
 use super::put::PutMode as Mode;
 
 /// The first pause before the master is asked again; each is twice the one before.
@@ -29,19 +31,21 @@ pub(super) struct Unsettled {
     pub(super) until: BootTime,
 }
 
-impl Core {
-    /// Has a task revoke those of the puts that are still open. Without a free place for the
-    /// task they wait for their grants' end.
-    pub(super) fn settle(self: &Arc<Self>, puts: Vec<Unsettled>, mode: Mode) {
-        let Ok(place) = Arc::clone(&self.fencing).try_acquire_owned() else { return };
-        let core = Arc::downgrade(self);
-        let task = async move {
-            let _place = place;
-            revoke_open(core, puts, mode).await;
-        };
-        let mut background = self.background.lock();
-        while background.try_join_next().is_some() {}
-        background.spawn_on(task, &self.runtime);
+/// Has a task revoke those of the puts that are still open. Without a free place for the
+/// task they wait for their grants' end.
+pub(super) fn settle(core: &Arc<Core>, puts: Vec<Unsettled>, mode: Mode) {
+    spawn_if_free(core, |core| revoke_open(core, puts, mode));
+}
+
+/// Revokes puts, so that their keys are free again.
+pub(super) async fn revoke_puts(
+    link: &MasterLink,
+    revokes: &[PutRevokeItem<'_>],
+    mode: Mode,
+) -> Result<Vec<Result<(), Refusal>>, RpcError> {
+    match mode {
+        Mode::Put => link.master.batch_put_revoke(link.id, revokes).await,
+        Mode::Upsert => link.master.batch_upsert_revoke(link.id, revokes).await,
     }
 }
 
@@ -60,7 +64,7 @@ async fn revoke_open(core: Weak<Core>, puts: Vec<Unsettled>, mode: Mode) {
                 late: LateWrites::Impossible,
             })
             .collect();
-        match core.revoke_puts(&revokes, mode).await {
+        match revoke_puts(&core.link, &revokes, mode).await {
             Ok(_) => return,
             // It would be refused again. Any other refusal is the master's state, which passes, or
             // one of rights, which an operator may change: the puts are open meanwhile.

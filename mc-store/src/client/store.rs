@@ -22,10 +22,11 @@ use self::limit::Limit;
 use self::patience::Patience;
 use super::core::Core;
 use super::data::{Job, LostLinks};
+use super::late::when_fenced;
 use super::put::{Put, PutMode as Mode, PutOutcome, checksums_of};
 use super::put_keys::PutsUnderWay;
 use super::settings::Settings;
-use super::settle::Unsettled;
+use super::settle::{Unsettled, revoke_puts, settle};
 use super::tiers::shared::Pending;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
@@ -134,7 +135,7 @@ impl Core {
         let (core, config) = (Arc::clone(self), config.clone());
         let Settings { clock, put_wait, put_timeout, .. } = self.settings;
         let after = put_wait.saturating_add(put_timeout);
-        let work = Unstoppable::new(&self.runtime, |abandoned| {
+        let work = Unstoppable::new(&self.background.runtime, |abandoned| {
             let limit = Limit::new(clock, after, abandoned);
             async move {
                 for chunk in items.chunks_mut(CHUNK) {
@@ -154,7 +155,7 @@ impl Core {
         });
         let limited = {
             // The caller may poll on a thread that no runtime has.
-            let _entered = self.runtime.enter();
+            let _entered = self.background.runtime.enter();
             tokio::time::timeout(after, work)
         };
         // Work that is late goes on by itself, and gives up what it has begun.
@@ -223,7 +224,7 @@ impl Core {
     /// `config` without the segments that could not be written a moment ago; `None` when there are
     /// none.
     fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
-        let avoided = self.avoided_segments(AVOIDED);
+        let avoided = self.transfers.health.avoided_segments(AVOIDED);
         if avoided.is_empty() {
             return None;
         }
@@ -345,7 +346,7 @@ impl Core {
             let until = limit.of_grant(*until);
             jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, until)));
         }
-        let mut results = self.transfer(jobs).await.into_iter();
+        let mut results = self.transfers.transfer(jobs).await.into_iter();
         let is_over = limit.is_over();
         let mut written = Vec::with_capacity(granted.len());
         for Granted { at, grant, until } in granted {
@@ -361,9 +362,13 @@ impl Core {
                     Err(failed) => {
                         let segment = &replica.segment;
                         if failed.error.is_refusal() {
-                            self.peers.refuses(segment.id, &segment.name);
+                            self.transfers.health.peers.refuses(segment.id, &segment.name);
                         }
-                        self.peers.holds(&segment.endpoint, segment.id, &segment.name);
+                        self.transfers.health.peers.holds(
+                            &segment.endpoint,
+                            segment.id,
+                            &segment.name,
+                        );
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         outcome = outcome.and(Err(Unfinished::Peer(failed.error)));
                         late.extend(failed.late);
@@ -433,7 +438,7 @@ impl Core {
                         unsettled.push(Unsettled { key, handle, until });
                         items[at].end(Err(error.clone().into()));
                     }
-                    self.settle(unsettled, mode);
+                    settle(self, unsettled, mode);
                 }
             }
             rest = later;
@@ -488,14 +493,15 @@ impl Core {
             .collect();
         // A revoke that is lost only delays the space: the master's time-out
         // takes it back. But then the key is not free for another try.
-        let revoked = self.revoke_puts(&revokes, mode).await.is_ok();
+        let revoked = revoke_puts(&self.link, &revokes, mode).await.is_ok();
         for Written { at, handle, until, outcome, late, .. } in broken {
             if !late.is_empty() {
                 let key = items[at].key.clone();
-                self.when_fenced(late, until, move |core| async move {
+                when_fenced(self, late, until, move |core| async move {
                     let (key, late) = (key.as_ref(), LateWrites::Impossible);
                     // If this is lost, the space comes back with the grant's end.
-                    let _ = core.revoke_puts(&[PutRevokeItem { key, handle, late }], mode).await;
+                    let revokes = [PutRevokeItem { key, handle, late }];
+                    let _ = revoke_puts(&core.link, &revokes, mode).await;
                 });
             }
             items[at].placements += 1;
@@ -507,17 +513,6 @@ impl Core {
                 }
                 Ok(()) | Err(Unfinished::Peer(_)) => {}
             }
-        }
-    }
-
-    pub(super) async fn revoke_puts(
-        &self,
-        revokes: &[PutRevokeItem<'_>],
-        mode: Mode,
-    ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
-        match mode {
-            Mode::Put => self.link.master.batch_put_revoke(self.link.id, revokes).await,
-            Mode::Upsert => self.link.master.batch_upsert_revoke(self.link.id, revokes).await,
         }
     }
 }

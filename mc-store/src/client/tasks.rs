@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use super::checksums::match_checksums;
 use super::core::Core;
 use super::data::{Job, LostLinks, Patience};
+use super::late::when_fenced;
 use crate::error::PeerError;
 
 /// Tasks at work at a time.
@@ -165,7 +166,7 @@ impl Core {
             }
             if !lost.is_empty() {
                 let task = task.clone();
-                self.when_fenced(lost, until, move |core| async move {
+                when_fenced(self, lost, until, move |core| async move {
                     let _ = core.revoke(&task, transfer, LateWrites::Impossible).await;
                 });
             }
@@ -255,7 +256,7 @@ impl Core {
         });
         let mut failure = None;
         let mut late = Vec::new();
-        for moved in self.transfer(jobs.collect()).await {
+        for moved in self.transfers.transfer(jobs.collect()).await {
             if let Err(failed) = moved {
                 failure.get_or_insert(failed.error);
                 late.extend(failed.late);

@@ -74,7 +74,7 @@ impl Core {
         let Some(conversions) = &self.c2c else { return };
         for queue in conversions.take_queues() {
             let task = run(Arc::downgrade(self), queue);
-            self.background.lock().spawn_on(task, &self.runtime);
+            self.background.spawn(task);
         }
     }
 

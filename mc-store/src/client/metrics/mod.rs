@@ -5,6 +5,7 @@ mod c2c;
 mod text;
 mod tier;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_rpc::{LatencyHistogram, LatencyRecorder};
@@ -134,9 +135,10 @@ pub(super) enum Direction {
     Write,
 }
 
-/// The counters of a client; none when it was told not to count.
+/// The counters of a client, which clones share; none when it was told not to count.
+#[derive(Clone)]
 pub(super) struct Metrics {
-    counters: Option<Box<Counters>>,
+    counters: Option<Arc<Counters>>,
 }
 
 struct Counters {
@@ -178,7 +180,7 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     pub(super) fn new(on: bool) -> Self {
         let counters = || {
-            Box::new(Counters {
+            Arc::new(Counters {
                 operations: [const { OperationCounters::new() }; ClientOperation::ALL.len()],
                 paths: [const { [const { AtomicU64::new(0) }; 2] }; DataPath::ALL.len()],
                 tasks_done: AtomicU64::new(0),

@@ -122,7 +122,7 @@ impl Core {
             MemorySource::Host(_) => return Err(SegmentError::Medium { medium }),
             staged => staged,
         };
-        if self.transport.endpoint().is_none() {
+        if self.transfers.transport.endpoint().is_none() {
             return Err(SegmentError::NotListening);
         }
         let taken = self.settings.environment.blocking(move || memory.take(size)).await;

@@ -127,7 +127,7 @@ impl LaterLocalDisk {
             let Some(core) = core.upgrade() else { return false };
             let sealing = &core.settings.sealing;
             let opened = opened.and_then(|tier| {
-                LocalDisk::new(tier, true, &core.transport, &core.segments, sealing)
+                LocalDisk::new(tier, true, &core.transfers.transport, &core.segments, sealing)
             });
             match opened {
                 Ok(disk) => {

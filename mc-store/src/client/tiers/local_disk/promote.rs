@@ -96,7 +96,7 @@ impl Core {
         let operation = Operation::write(sources, to);
         let endpoint = replica.segment.endpoint.clone();
         let job = Job { endpoint, operation, patience: Patience::Whole };
-        match self.transfer(vec![job]).await.pop() {
+        match self.transfers.transfer(vec![job]).await.pop() {
             Some(Ok(_)) => Ok(()),
             Some(Err(failed)) if failed.late.is_some() => Err(LateWrites::Possible),
             _ => Err(LateWrites::Impossible),

@@ -53,7 +53,7 @@ impl Core {
             return;
         }
         let (tried, mounted) = oneshot::channel();
-        self.background.lock().spawn_on(work(Arc::downgrade(self), later, tried), &self.runtime);
+        self.background.spawn(work(Arc::downgrade(self), later, tried));
         if is_open {
             let _ = timeout(FIRST_MOUNT, mounted).await;
         }

@@ -63,20 +63,20 @@ impl Core {
                 Arc::clone(&shared.queue.flushing),
                 writers,
             );
-            self.background.lock().spawn_on(writing, &self.runtime);
+            self.background.spawn(writing);
         }
         if shared.is_unlisted
             && let Some(deletions) = shared.queue.take_deletions()
         {
             let deleting = delete_as_asked(Arc::downgrade(self), deletions);
-            self.background.lock().spawn_on(deleting, &self.runtime);
+            self.background.spawn(deleting);
         }
         if shared.tier().is_some() {
             self.start_upkeep();
         }
         if let Some(later) = later {
             let opening = keep_open(Arc::downgrade(self), later);
-            self.background.lock().spawn_on(opening, &self.runtime);
+            self.background.spawn(opening);
         }
     }
 
@@ -86,15 +86,14 @@ impl Core {
         if shared.has_upkeep.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut background = self.background.lock();
         if shared.is_unlisted {
-            background.spawn_on(make_room(Arc::downgrade(self)), &self.runtime);
+            self.background.spawn(make_room(Arc::downgrade(self)));
             return;
         }
-        background.spawn_on(keep(Arc::downgrade(self)), &self.runtime);
+        self.background.spawn(keep(Arc::downgrade(self)));
         if self.has_no_disk() {
             // Otherwise the work for the disk does it.
-            background.spawn_on(promote_files(Arc::downgrade(self)), &self.runtime);
+            self.background.spawn(promote_files(Arc::downgrade(self)));
         }
     }
 
