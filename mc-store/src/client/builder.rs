@@ -33,7 +33,7 @@ use super::segments::{SegmentOptions, Segments};
 use super::settings::{BelowMemory, Pulse, Settings};
 use super::tiers::local_disk::{LocalDiskOptions, LocalDiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
-use super::tiers::{PeerDisks, Sealing, TierReads};
+use super::tiers::{Sealing, Tiers};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
@@ -121,7 +121,6 @@ impl Default for ClientBuilder {
                 put_timeout: PUT_TIMEOUT,
                 below_memory: BelowMemory::default(),
                 local_copy: true,
-                sealing: Sealing::default(),
                 environment,
                 clock,
                 origin: clock.now(),
@@ -540,11 +539,13 @@ impl ClientBuilder {
         }
         let mut settings = self.settings;
         let environment = Arc::clone(&settings.environment);
+        #[cfg_attr(not(feature = "encryption"), allow(unused_mut, reason = "there are no keys"))]
+        let mut sealing = Sealing::default();
         #[cfg(feature = "encryption")]
         if let Some(source) = self.tier_keys {
             let opened = environment.blocking(move || TierKeys::open(source)).await;
             let keys = opened.and_then(Result::ok).ok_or(StartError::Ending)??;
-            settings.sealing.keys = Some(Arc::new(keys));
+            sealing.keys = Some(Arc::new(keys));
         }
         let id = environment.random_u128().map_err(StartError::NoRandomness)?;
         let id = ClientId::from_u128(id);
@@ -619,9 +620,8 @@ impl ClientBuilder {
             bucket: self.shared_bucket,
             files: self.files,
         };
-        let sealing = &settings.sealing;
         let (shared_tier, later_tier) =
-            SharedTier::open(&storage, &environment, sealing, own).await.unzip();
+            SharedTier::open(&storage, &environment, &sealing, own).await.unzip();
         let transport = Arc::new(Node::start(node).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
@@ -632,11 +632,25 @@ impl ClientBuilder {
         let (local_disk, later_disk) = match self.own_place {
             Some(place) => {
                 let cluster_id = &storage.settings.cluster_id;
-                LocalDiskSlot::open(place, cluster_id, &transport, &segments, &environment, sealing)
-                    .await?
+                LocalDiskSlot::open(
+                    place,
+                    cluster_id,
+                    &transport,
+                    &segments,
+                    &environment,
+                    &sealing,
+                )
+                .await?
             }
             None => (LocalDiskSlot::default(), None),
         };
+        let tiers = Tiers::new(
+            storage.tenant,
+            environment,
+            sealing,
+            (local_disk, shared_tier),
+            settings.below_memory,
+        );
         let metrics = Metrics::new(settings.metrics);
         let background = Arc::new(Background::new());
         let transfers = Transfers::new(
@@ -653,12 +667,7 @@ impl ClientBuilder {
             put_keys: Default::default(),
             pool,
             hot,
-            shared_tier,
-            local_disk,
-            local_disk_reads: TierReads::new("the local disk", settings.below_memory.local_disk),
-            peer_disk_reads: PeerDisks::new(settings.below_memory.peer_disk),
-            shared_tier_reads: TierReads::new("the shared tier", settings.below_memory.shared_tier),
-            tenant: storage.tenant,
+            tiers,
             #[cfg(feature = "c2c")]
             c2c,
             left: OnceCell::new(),
@@ -694,7 +703,7 @@ impl ClientBuilder {
         core.log_figures();
         core.send_reports();
         core.start_shared_tier(later_tier.flatten());
-        if core.local_disk.get().is_some() || later_disk.is_some() {
+        if core.tiers.local_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }
         core.start_local_disk(later_disk).await;

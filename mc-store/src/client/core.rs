@@ -3,10 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use mc_meta::TenantId;
-use mc_tier::{InvalidObject, ObjectId};
 use mc_transport::BufferPool;
-use mc_types::{Generation, KeyRef};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -17,12 +14,11 @@ use super::hot_cache::HotCache;
 use super::master_link::MasterLink;
 use super::metrics::Metrics;
 use super::put_keys::PutKeys;
+use super::read::Reader;
 use super::reports::Reports;
 use super::segments::Segments;
 use super::settings::Settings;
-use super::tiers::local_disk::LocalDiskSlot;
-use super::tiers::shared::SharedTier;
-use super::tiers::{PeerDisks, TierReads};
+use super::tiers::Tiers;
 
 /// The state that all clones share.
 #[derive(Debug)]
@@ -37,16 +33,7 @@ pub(super) struct Core {
     /// Memory that values are read into.
     pub(super) pool: BufferPool,
     pub(super) hot: Option<HotCache>,
-    /// Files of objects, where the master plans any.
-    pub(super) shared_tier: Option<SharedTier>,
-    /// Objects on the client's local disk.
-    pub(super) local_disk: LocalDiskSlot,
-    /// The bounds of reads from its local disk, disks of peers, and the shared tier.
-    pub(super) local_disk_reads: TierReads,
-    pub(super) peer_disk_reads: PeerDisks,
-    pub(super) shared_tier_reads: TierReads,
-    /// The tenant that the client acts for.
-    pub(super) tenant: TenantId,
+    pub(super) tiers: Tiers,
     /// The conversions for other models.
     #[cfg(feature = "c2c")]
     pub(super) c2c: Option<Arc<super::c2c::Conversions>>,
@@ -64,15 +51,18 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// The id by which tiers know an object of the client's own tenant.
-    ///
-    /// # Errors
-    /// When the tenant's name is too long.
-    pub(super) fn object_id(
-        &self,
-        key: KeyRef<'_>,
-        generation: Generation,
-    ) -> Result<ObjectId, InvalidObject> {
-        ObjectId::new(self.tenant.as_str(), key.to_owned(), generation)
+    /// The parts that reads need.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader {
+            link: &self.link,
+            transfers: &self.transfers,
+            tiers: &self.tiers,
+            segments: &self.segments,
+            reports: &self.reports,
+            pool: &self.pool,
+            hot: self.hot.as_ref(),
+            clock: self.settings.clock,
+            origin: self.settings.origin,
+        }
     }
 }

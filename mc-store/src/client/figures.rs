@@ -29,7 +29,8 @@ impl Client {
 
 impl Core {
     pub(super) fn metrics(&self) -> ClientMetrics {
-        let (peer_disk_timed_out_reads, peer_disk_skipped_reads) = self.peer_disk_reads.counts();
+        let (peer_disk_timed_out_reads, peer_disk_skipped_reads) =
+            self.tiers.peer_disk_reads.counts();
         ClientMetrics {
             peer_disk_timed_out_reads,
             peer_disk_skipped_reads,
@@ -47,19 +48,19 @@ impl Core {
                 .map(|(scheme, connections)| (DataPath::of(scheme), connections))
                 .collect(),
             labels: self.settings.metrics_labels.clone(),
-            shared_tier: self.shared_tier.as_ref().map(|tier| {
+            shared_tier: self.tiers.shared.as_ref().map(|tier| {
                 let mut metrics = tier.metrics();
-                self.shared_tier_reads.count(&mut metrics);
+                self.tiers.shared_reads.count(&mut metrics);
                 metrics
             }),
-            is_shared_tier_missing: (self.shared_tier.as_ref())
+            is_shared_tier_missing: (self.tiers.shared.as_ref())
                 .is_some_and(|shared| shared.tier().is_none()),
-            local_disk: self.local_disk.get().map(|disk| {
+            local_disk: self.tiers.local_disk.get().map(|disk| {
                 let mut metrics = disk.metrics();
-                self.local_disk_reads.count(&mut metrics);
+                self.tiers.local_disk_reads.count(&mut metrics);
                 metrics
             }),
-            is_local_disk_missing: self.local_disk.is_missing(),
+            is_local_disk_missing: self.tiers.local_disk.is_missing(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }

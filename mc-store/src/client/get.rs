@@ -253,7 +253,7 @@ impl Client {
     ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
         Box::pin(async move {
             let timed = self.core.metrics.start(operation);
-            self.core.get_all(&mut items).await;
+            self.core.reader().get_all(&mut items).await;
             timed.ended(items.iter().map(Item::tally));
             items.into_iter().map(Item::into_bytes).collect()
         })
@@ -270,7 +270,7 @@ impl Client {
                 Item::new(key, range, generation, Target::Given(into))
             };
             let mut items: Vec<Item<'_>> = gets.into_iter().map(item).collect();
-            self.core.get_all(&mut items).await;
+            self.core.reader().get_all(&mut items).await;
             timed.ended(items.iter().map(Item::tally));
             items.into_iter().map(Item::into_len).collect()
         })

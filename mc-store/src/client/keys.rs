@@ -59,7 +59,7 @@ impl Client {
             let outcome = async {
                 let key = KeyRef::new(key)?;
                 let mut exists = [self.core.link.request()?.exist(key).await?];
-                self.core.exist_unlisted(&[key], &mut exists).await;
+                self.core.tiers.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
             timed.found(1, outcome.await, |exists| usize::from(!exists))
@@ -89,7 +89,7 @@ impl Client {
                 let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
                 let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
                 let mut exist = unrefused.map_err(RpcError::Refused)?;
-                self.core.exist_unlisted(&keys, &mut exist).await;
+                self.core.tiers.exist_unlisted(&keys, &mut exist).await;
                 Ok(exist)
             };
             let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
@@ -117,7 +117,7 @@ impl Client {
             let outcome = async {
                 let key = KeyRef::new(key)?;
                 let mut exists = [self.core.link.request()?.probe(key).await?];
-                self.core.exist_unlisted(&[key], &mut exists).await;
+                self.core.tiers.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
             timed.found(1, outcome.await, |exists| usize::from(!exists))
@@ -147,7 +147,7 @@ impl Client {
                 let answers = self.in_parts(&keys, |master, part| master.batch_probe(part)).await?;
                 let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
                 let mut exist = unrefused.map_err(RpcError::Refused)?;
-                self.core.exist_unlisted(&keys, &mut exist).await;
+                self.core.tiers.exist_unlisted(&keys, &mut exist).await;
                 Ok(exist)
             };
             let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
@@ -176,7 +176,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
             let outcome = async {
                 let master = self.core.link.request()?;
-                if self.core.has_unlisted() {
+                if self.core.tiers.has_unlisted() {
                     return self.longest_prefix_with_unlisted(keys).await;
                 }
                 let mut found = 0;
@@ -202,7 +202,7 @@ impl Client {
         let mut exist = unrefused.map_err(RpcError::Refused)?;
         let mut found = 0;
         for (keys, exist) in keys.chunks(LOOKED_FOR).zip(exist.chunks_mut(LOOKED_FOR)) {
-            self.core.exist_unlisted(keys, exist).await;
+            self.core.tiers.exist_unlisted(keys, exist).await;
             let there = exist.iter().take_while(|exists| **exists).count();
             found += there;
             if there < exist.len() {
@@ -290,7 +290,7 @@ impl Client {
             let keys = checked(keys)?;
             let mut lists =
                 self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
-            self.core.find_unlisted(&keys, &mut lists).await;
+            self.core.tiers.find_unlisted(&keys, &mut lists).await;
             Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
         })
     }
@@ -319,7 +319,7 @@ impl Client {
                     Err(RpcError::Refused(refusal)) => [Err(refusal)],
                     answer => [Ok(answer?)],
                 };
-                self.core.remove_unlisted(&[key], &mut answer).await;
+                self.core.tiers.remove_unlisted(&[key], &mut answer).await;
                 let [answer] = answer;
                 Ok(answer.map_err(RpcError::Refused)?)
             };
@@ -352,7 +352,7 @@ impl Client {
                 let keys = checked(keys)?;
                 let mut answers =
                     self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await?;
-                self.core.remove_unlisted(&keys, &mut answers).await;
+                self.core.tiers.remove_unlisted(&keys, &mut answers).await;
                 Ok(answers)
             }
             .await;
@@ -401,7 +401,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::RemoveAll);
             let outcome = async {
                 let removed = self.core.link.request()?.remove_all_counted(force).await?;
-                self.core.remove_all_unlisted(None).await;
+                self.core.tiers.remove_all_unlisted(None).await;
                 Ok(removed)
             };
             timed.answered(outcome.await)

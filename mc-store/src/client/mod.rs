@@ -153,7 +153,7 @@ impl Client {
 
     /// Returns whether it keeps objects in files, of which it writes and deletes some by itself.
     pub(crate) fn writes_files(&self) -> bool {
-        self.core.shared_tier.is_some()
+        self.core.tiers.shared.is_some()
     }
 
     /// Returns the conversions for other models.
@@ -174,7 +174,7 @@ impl Client {
     /// tier. A client that [shuts down](Self::shutdown) waits for five seconds.
     pub fn flush_files<'a>(&'a self, limit: Duration) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            match &self.core.shared_tier {
+            match &self.core.tiers.shared {
                 Some(shared) => shared.flush(limit).await,
                 None => true,
             }
@@ -219,7 +219,7 @@ impl Client {
                         heartbeat.stop().await;
                     }
                     core.reports.flush().await;
-                    let mut shared = core.shared_tier.as_ref();
+                    let mut shared = core.tiers.shared.as_ref();
                     if let Some(it) = shared
                         && !it.flush(LAST_FILES).await
                     {

@@ -109,7 +109,7 @@ impl Client {
             let timed = self.core.metrics.start(ClientOperation::RemoveAll);
             let removed = async {
                 let removed = self.core.link.request()?.remove_by_regex(pattern, force).await?;
-                self.core.remove_all_unlisted(Some(pattern)).await;
+                self.core.tiers.remove_all_unlisted(Some(pattern)).await;
                 Ok(removed)
             };
             timed.answered(removed.await)

@@ -11,15 +11,22 @@ use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
 use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError, SegmentLocation};
-use mc_transport::{BufferPool, Cancel, Memory, MemorySlice, Operation, RemoteSpan, TransferError};
+use mc_transport::{
+    BootClock, BootTime, BufferPool, Cancel, Memory, MemorySlice, Operation, RemoteSpan,
+    TransferError,
+};
 use mc_types::{Endpoint, ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
 use super::checksums::{Pieces, prefix, scatter};
-use super::core::Core;
-use super::data::{Job, Moved, Patience};
+use super::data::{Job, Moved, Patience, Transfers};
+use super::hot_cache::HotCache;
+use super::master_link::MasterLink;
 use super::part::Part;
 use super::ranges::ask_for_ranges;
+use super::reports::Reports;
+use super::segments::Segments;
+use super::tiers::Tiers;
 use crate::by_key::{Positions, by_key};
 use crate::error::{GetError, PeerError};
 
@@ -223,7 +230,22 @@ impl<'a> Object<'a> {
     }
 }
 
-impl Core {
+/// The parts of a client that reads need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'c> {
+    pub(super) link: &'c MasterLink,
+    pub(super) transfers: &'c Transfers,
+    pub(super) tiers: &'c Tiers,
+    pub(super) segments: &'c Segments,
+    pub(super) reports: &'c Reports,
+    pub(super) pool: &'c BufferPool,
+    pub(super) hot: Option<&'c HotCache>,
+    /// The client's clock, and when its time began.
+    pub(super) clock: BootClock,
+    pub(super) origin: BootTime,
+}
+
+impl Reader<'_> {
     pub(super) async fn get_all(&self, items: &mut [Item<'_>]) {
         if let Err(why) = self.link.request() {
             items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
@@ -315,7 +337,7 @@ impl Core {
             });
             answers.collect()
         };
-        self.find_unlisted(&keys, &mut answers).await;
+        self.tiers.find_unlisted(&keys, &mut answers).await;
         Ok(answers)
     }
 
@@ -323,7 +345,7 @@ impl Core {
     /// outcome here.
     fn parts(&self, object: &Object<'_>, items: &mut [Item<'_>], list: &ReplicaList) -> Vec<Part> {
         let key = object.key.as_str();
-        let cached = self.hot.as_ref().and_then(|hot| hot.get(key, list.generation, &list.slices));
+        let cached = self.hot.and_then(|hot| hot.get(key, list.generation, &list.slices));
         let mut parts = Vec::with_capacity(object.items.len());
         let mut spans = object.spans.iter().copied();
         for &at in &object.items {
@@ -351,12 +373,12 @@ impl Core {
         list: &ReplicaList,
         span: Option<VerifiedSpan>,
     ) -> Result<Part, GetError> {
-        if list.replicas.is_empty() && list.local_disks.is_empty() && !self.has_file(list) {
+        if list.replicas.is_empty() && list.local_disks.is_empty() && !self.tiers.has_file(list) {
             // The object is in a file only, which this client does not read.
             return Err(GetError::NotReady);
         }
         let (start, len) = item.part(list.slices.total_len())?;
-        let pieces = item.pieces(len, &self.pool)?;
+        let pieces = item.pieces(len, self.pool)?;
         let part = Part::new(at, start..start + len, pieces, &list.slices);
         Ok(match span {
             Some(span) => part.verified_by(span, &list.slices),
@@ -383,7 +405,7 @@ impl Core {
     fn keep(&self, object: &Object<'_>, read: &Read) {
         let ReplicaList { generation, slices, .. } = &read.list;
         let is_whole = |part: &&Part| part.verified && part.len() == slices.total_len();
-        if let Some(cache) = &self.hot
+        if let Some(cache) = self.hot
             && let Some(whole) = read.parts.iter().find(is_whole)
         {
             cache.offer(object.key.as_str(), *generation, slices, whole.target());
@@ -424,7 +446,7 @@ impl Core {
                 open.extend(parts.filter(|(_, part)| !part.verified).map(|(nth, _)| (n, nth)));
             }
             for open in open.chunks(CHUNK) {
-                let mut is_ready = |&(n, nth): &(usize, usize)| reads[n].prepare(nth, &self.pool);
+                let mut is_ready = |&(n, nth): &(usize, usize)| reads[n].prepare(nth, self.pool);
                 let open: Vec<(usize, usize)> =
                     open.iter().copied().filter(&mut is_ready).collect();
                 let jobs = open.iter().map(|&(n, nth)| reads[n].job(nth, turn)).collect();
@@ -507,7 +529,7 @@ impl Core {
             }
             return;
         };
-        self.find_unlisted(&keys, &mut answers).await;
+        self.tiers.find_unlisted(&keys, &mut answers).await;
         for (read, answer) in renewed.iter_mut().zip(answers) {
             match answer {
                 Ok(list) if read.is_still_in(&list) => {
@@ -521,7 +543,7 @@ impl Core {
 
     /// This client's own clock, for leases.
     fn now(&self) -> Time {
-        Time::ORIGIN + self.settings.clock.now().since(self.settings.origin)
+        Time::ORIGIN + self.clock.now().since(self.origin)
     }
 }
 

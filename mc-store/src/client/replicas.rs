@@ -89,10 +89,10 @@ impl Client {
     /// written or read it; to others it is the path that the object would have alone.
     #[must_use]
     pub fn file_path(&self, key: &str, generation: Generation) -> Option<PathBuf> {
-        let shared = self.core.shared_tier.as_ref()?;
+        let shared = self.core.tiers.shared.as_ref()?;
         let directory = shared.directory()?;
-        let id = self.core.file_id(shared, KeyRef::new(key).ok()?, generation).ok()?;
-        let id = self.core.settings.sealing.stored_id(id);
+        let id = self.core.tiers.file_id(shared, KeyRef::new(key).ok()?, generation).ok()?;
+        let id = self.core.tiers.sealing.stored_id(id);
         let opened = shared.opened_directory();
         Some(opened.map_or_else(|| DirectoryTier::path_in(directory, &id), |it| it.path_of(&id)))
     }
@@ -100,7 +100,7 @@ impl Client {
     /// Returns whether the client has a shared tier, on which objects may get files.
     #[must_use]
     pub fn keeps_files(&self) -> bool {
-        self.core.shared_tier.is_some()
+        self.core.tiers.shared.is_some()
     }
 
     /// Takes back replicas of those of `keys` that this client itself has put: all of them,

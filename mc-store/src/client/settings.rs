@@ -6,7 +6,6 @@ use std::time::Duration;
 use mc_rpc::ClientConfig;
 use mc_transport::{BootClock, BootTime, MemoryOptions, NodeConfig};
 
-use super::tiers::Sealing;
 use crate::environment::Environment;
 
 /// The least that a master may be silent before a client is no longer ready.
@@ -24,8 +23,6 @@ pub(super) struct Settings {
     pub(super) below_memory: BelowMemory,
     /// Whether replicas in this client's own segment are copied directly.
     pub(super) local_copy: bool,
-    /// How objects are encrypted below memory.
-    pub(super) sealing: Sealing,
     /// The surroundings of the client.
     pub(super) environment: Arc<dyn Environment>,
     /// The environment's clock.

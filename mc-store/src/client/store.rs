@@ -140,7 +140,9 @@ impl Core {
             async move {
                 for chunk in items.chunks_mut(CHUNK) {
                     if mode == Mode::Upsert {
-                        core.delete_replaced(chunk.iter().map(|item| item.key.as_ref())).await;
+                        core.tiers
+                            .delete_replaced(chunk.iter().map(|item| item.key.as_ref()))
+                            .await;
                     }
                     core.store_chunk(chunk, &config, mode, &limit).await;
                     #[cfg(feature = "c2c")]
@@ -380,7 +382,7 @@ impl Core {
             } else if outcome.is_ok() && !items[at].add_up() {
                 outcome = Err(Unfinished::Changed);
             }
-            let first = grant.replicas.first().filter(|_| grant.file || self.has_unlisted());
+            let first = grant.replicas.first().filter(|_| grant.file || self.tiers.has_unlisted());
             let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
             written.push(Written { at, handle: grant.handle, until, outcome, file_of, late });
         }
@@ -423,7 +425,7 @@ impl Core {
                     for ((&Written { at, .. }, file), answer) in part.iter().zip(files).zip(answers)
                     {
                         if let (Some(file), Some(shared), Ok(())) =
-                            (file, &self.shared_tier, &answer)
+                            (file, &self.tiers.shared, &answer)
                         {
                             shared.persist(file);
                         }
@@ -448,7 +450,7 @@ impl Core {
 
     /// The file that is to be written of an object; `None` where it gets none.
     fn file(&self, item: &Item, written: &Written) -> Option<Pending> {
-        let (shared, replica) = (self.shared_tier.as_ref()?, written.file_of?);
+        let (shared, replica) = (self.tiers.shared.as_ref()?, written.file_of?);
         let slices = item.lengths.iter().zip(item.checksums()?);
         let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
         // What is in this client's own memory is read there.

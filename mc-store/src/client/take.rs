@@ -68,7 +68,7 @@ impl Client {
                 let item = |&at: &usize| Item::new(keys[at], None, None, Target::OWNED);
                 let mut items: Vec<Item<'_>> = open.iter().map(item).collect();
                 let timed = self.core.metrics.start(get);
-                self.core.get_all(&mut items).await;
+                self.core.reader().get_all(&mut items).await;
                 timed.ended(items.iter().map(Item::tally));
                 let mut read = Vec::with_capacity(open.len());
                 let mut values = Vec::with_capacity(open.len());
@@ -196,7 +196,7 @@ impl Client {
         for part in objects.chunks(mc_rpc::MAX_BATCH) {
             answers.append(&mut self.core.link.master.batch_remove_generations(part).await?);
         }
-        self.core.remove_unlisted_of(objects, &mut answers).await;
+        self.core.tiers.remove_unlisted_of(objects, &mut answers).await;
         Ok(answers)
     }
 }

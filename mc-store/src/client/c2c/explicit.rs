@@ -39,7 +39,7 @@ impl Client {
             let keys: Vec<&str> = [Some(source), target].into_iter().flatten().collect();
             let mut items: Vec<Item<'_>> =
                 keys.iter().map(|key| Item::new(key, None, None, Target::OWNED)).collect();
-            self.core.get_all(&mut items).await;
+            self.core.reader().get_all(&mut items).await;
             let mut values = Vec::with_capacity(items.len());
             for (item, key) in items.into_iter().zip(keys) {
                 let refused = |source| C2cError::Read { key: key.into(), source };

@@ -137,7 +137,7 @@ impl Core {
         let keys = jobs.iter().map(|job| job.key.as_str());
         let mut items: Vec<Item<'_>> =
             keys.map(|key| Item::new(key, None, None, Target::OWNED)).collect();
-        self.get_all(&mut items).await;
+        self.reader().get_all(&mut items).await;
         let generation = |item: &Item<'_>| item.read_of().map(|(_, generation)| generation);
         let values: Vec<_> =
             items.into_iter().map(|item| (generation(&item), item.into_bytes())).collect();
@@ -199,7 +199,7 @@ impl Core {
         let Ok(mut answers) = self.link.master.batch_get_replica_list(&keys).await else {
             return vec![false; keys.len()];
         };
-        self.find_unlisted(&keys, &mut answers).await;
+        self.tiers.find_unlisted(&keys, &mut answers).await;
         let is_replaced =
             |(answer, made_from): (Result<ReplicaList, Refusal>, Generation)| match answer {
                 Ok(list) => list.generation != made_from,

@@ -12,9 +12,8 @@ use mc_transport::{BufferPool, RemoteSpan};
 use mc_types::{Checksum, Endpoint, KeyRef};
 use tokio::time::Instant;
 
-use super::{CHUNK, Object, Read};
+use super::{CHUNK, Object, Read, Reader};
 use crate::client::checksums::{Mismatch, Pieces, first_mismatch, prefix, scatter};
-use crate::client::core::Core;
 use crate::client::data::{CancelOnDrop, Patience};
 use crate::client::metrics::TierCounters;
 use crate::client::tiers::{DiskTurn, MAX_READ, NotRead, TierReads};
@@ -54,30 +53,24 @@ enum Failure {
     Ending,
 }
 
-impl Core {
-    /// Returns whether the client can read the object from a file.
-    pub(super) fn has_file(&self, list: &ReplicaList) -> bool {
-        let shared = self.shared_tier.as_ref();
-        list.file.is_some() && shared.is_some_and(|shared| shared.tier().is_some())
-    }
-
+impl Reader<'_> {
     /// The client's local disk, if the object is there.
     fn local_disk_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
-        let disk = self.local_disk.get()?;
+        let disk = self.tiers.local_disk.get()?;
         let is_there = list.local_disks.iter().any(|there| there.client == self.link.id);
         let tier = disk.tier().filter(|_| is_there)?;
         let place = ReplicaPlace::LocalDisk(self.link.id);
-        let id = self.object_id(key, list.generation).ok()?;
-        let (reads, counters) = (&self.local_disk_reads, &*disk.counters);
+        let id = self.tiers.object_id(key, list.generation).ok()?;
+        let (reads, counters) = (&self.tiers.local_disk_reads, &*disk.counters);
         Some(TierSource { tier, reads, counters, place, id })
     }
 
     /// The shared tier, if the object has a file.
     fn file_of(&self, key: KeyRef<'_>, list: &ReplicaList) -> Option<TierSource<'_>> {
-        let shared = self.shared_tier.as_ref().filter(|_| list.file.is_some())?;
+        let shared = self.tiers.shared.as_ref().filter(|_| list.file.is_some())?;
         let (tier, counters) = (shared.tier()?, &shared.counters);
-        let id = self.file_id(shared, key, list.generation).ok()?;
-        let reads = &self.shared_tier_reads;
+        let id = self.tiers.file_id(shared, key, list.generation).ok()?;
+        let reads = &self.tiers.shared_reads;
         Some(TierSource { tier, reads, counters, place: ReplicaPlace::File, id })
     }
 
@@ -119,7 +112,7 @@ impl Core {
         reads: &mut [Read],
         objects: &[Object<'_>],
     ) {
-        let limit = self.peer_disk_reads.limit();
+        let limit = self.tiers.peer_disk_reads.limit();
         let mut by_disk: BTreeMap<Endpoint, Vec<(usize, usize)>> = BTreeMap::new();
         for &(n, nth) in open {
             let endpoint = &reads[n].list.local_disks[turn].endpoint;
@@ -130,7 +123,7 @@ impl Core {
         }
         let (mut turns, mut open) = (Vec::new(), Vec::with_capacity(open.len()));
         for (endpoint, parts) in by_disk {
-            if let Some(turn) = self.peer_disk_reads.turn(&endpoint, parts.len()) {
+            if let Some(turn) = self.tiers.peer_disk_reads.turn(&endpoint, parts.len()) {
                 turns.push((turn, 0));
                 open.extend(parts);
                 continue;
@@ -140,7 +133,7 @@ impl Core {
                 failure.get_or_insert(GetError::TierTimedOut { limit });
             }
         }
-        open.retain(|&(n, nth)| reads[n].prepare(nth, &self.pool));
+        open.retain(|&(n, nth)| reads[n].prepare(nth, self.pool));
         let jobs = open.iter().map(|&(n, nth)| {
             let disk = &reads[n].list.local_disks[turn];
             let from = RemoteSpan::new(disk.remote_key, disk.extent).with_ticket(disk.ticket);
@@ -197,7 +190,7 @@ impl Core {
         let open = (0..read.parts.len()).filter(|&nth| !read.parts[nth].verified);
         let open: Vec<usize> = open.collect();
         let wanted: Vec<Wanted> =
-            open.into_iter().filter_map(|nth| read.wanted(nth, &self.pool)).collect();
+            open.into_iter().filter_map(|nth| read.wanted(nth, self.pool)).collect();
         if wanted.is_empty() {
             return;
         }
@@ -267,7 +260,7 @@ impl Core {
         try_join_all(spans).await?;
         let (pieces, expected) = (wanted.pieces.clone(), wanted.expected.clone());
         let (name, first) = (source.reads.name, wanted.first_slice);
-        let compared = self.settings.environment.blocking(move || compare(name, &pieces, expected));
+        let compared = self.tiers.environment.blocking(move || compare(name, &pieces, expected));
         let compared = compared.await.and_then(Result::ok).ok_or(Failure::Ending)?;
         compared.map_err(|failure| failure.of_slices_from(first))
     }
@@ -284,7 +277,7 @@ impl Core {
         let (tier, id, name) = (Arc::clone(&source.tier), source.id.clone(), source.reads.name);
         let (pieces, cancel) = (pieces.clone(), cancel.handle().clone());
         let len = range.end - range.start;
-        let reading = source.reads.read(&*self.settings.environment, len, move || {
+        let reading = source.reads.read(&*self.tiers.environment, len, move || {
             let bytes = match check.by_tier {
                 true => tier.get_range(&id, range),
                 false => tier.get_unverified(&id, range),

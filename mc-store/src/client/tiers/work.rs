@@ -33,17 +33,6 @@ impl WorkError {
 }
 
 impl Core {
-    /// Works on a tier in a thread that may block.
-    pub(super) async fn on_tier<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
-    ) -> Result<T, WorkError> {
-        match self.settings.environment.blocking(work).await {
-            Some(Ok(done)) => Ok(done?),
-            _ => Err(WorkError::Ended),
-        }
-    }
-
     /// Tells the master of objects that were evicted. What it could not be told waits for the next time.
     pub(super) async fn tell_untold(
         &self,

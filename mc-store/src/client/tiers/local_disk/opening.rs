@@ -125,13 +125,13 @@ impl LaterLocalDisk {
         loop {
             let opened = self.attempt().await;
             let Some(core) = core.upgrade() else { return false };
-            let sealing = &core.settings.sealing;
+            let sealing = &core.tiers.sealing;
             let opened = opened.and_then(|tier| {
                 LocalDisk::new(tier, true, &core.transfers.transport, &core.segments, sealing)
             });
             match opened {
                 Ok(disk) => {
-                    let slot = &core.local_disk;
+                    let slot = &core.tiers.local_disk;
                     slot.disk.set(disk).expect("this task alone sets it");
                     slot.is_missing.store(false, Relaxed);
                     info!("the local disk is used from now on");

@@ -64,8 +64,8 @@ impl Core {
     /// The object of a job: from the local disk, or else from the shared tier.
     async fn stored(&self, job: &TierJob) -> Option<ObjectBytes> {
         let id = id_of(job).ok()?;
-        let own = self.local_disk.get().and_then(LocalDisk::tier);
-        let shared = self.shared_tier.as_ref().and_then(SharedTier::tier);
+        let own = self.tiers.local_disk.get().and_then(LocalDisk::tier);
+        let shared = self.tiers.shared.as_ref().and_then(SharedTier::tier);
         let tiers: Vec<Arc<dyn Tier>> = own.into_iter().chain(shared).collect();
         let read = move || {
             tiers.iter().find_map(|tier| match tier.get(&id) {

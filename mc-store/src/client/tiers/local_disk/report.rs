@@ -62,7 +62,7 @@ impl Core {
         report: &mut Report,
     ) -> Result<bool, WorkError> {
         let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, report.after.clone());
-        let page = self.on_tier(move || tier.scan(from.as_ref(), OBJECTS)).await?;
+        let page = self.tiers.on_tier(move || tier.scan(from.as_ref(), OBJECTS)).await?;
         for error in &page.unreadable {
             debug!(%error, "an object on the local disk cannot be read");
         }

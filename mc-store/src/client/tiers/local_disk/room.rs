@@ -23,7 +23,7 @@ impl Core {
         refused: u64,
     ) -> Result<(), WorkError> {
         let tier = disk.tier().ok_or(WorkError::Ended)?;
-        let objects = self.on_tier(move || tier.usage()).await?.objects;
+        let objects = self.tiers.on_tier(move || tier.usage()).await?.objects;
         let most = objects.saturating_sub(refused).max(1);
         if disk.most_objects.fetch_min(most, Relaxed) > most {
             warn!(
@@ -58,7 +58,7 @@ impl Core {
             });
             Ok((ids, evicted))
         };
-        let (ids, evicted) = self.on_tier(evict).await?;
+        let (ids, evicted) = self.tiers.on_tier(evict).await?;
         // What went before a failure is gone.
         self.evicted(disk, ids).await;
         Ok(evicted?)

@@ -48,7 +48,7 @@ impl Core {
         self: &Arc<Self>,
         later: Option<LaterLocalDisk>,
     ) {
-        let is_open = self.local_disk.get().is_some();
+        let is_open = self.tiers.local_disk.get().is_some();
         if later.is_none() && !is_open {
             return;
         }
@@ -62,7 +62,7 @@ impl Core {
     /// Takes the disk back, for its return with the node's next client, which gets the directory when what
     /// is under way has ended: that is waited for, for five seconds.
     pub(in crate::client) async fn leave_local_disk(&self) {
-        let Some(disk) = self.local_disk.get() else { return };
+        let Some(disk) = self.tiers.local_disk.get() else { return };
         if let Err(error) = self.link.master.unmount_local_disk(self.link.id, true).await {
             debug!(%error, "the master was not told that the local disk is away");
         }
@@ -97,7 +97,7 @@ async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::S
     let (mut breaker, mut report, mut tried) = (Breaker::default(), None, Some(tried));
     loop {
         let Some(core) = core.upgrade() else { return };
-        let Some(disk) = core.local_disk.get() else { return };
+        let Some(disk) = core.tiers.local_disk.get() else { return };
         let tried = tried.take();
         let done = async {
             if !is_mounted {
@@ -347,7 +347,7 @@ impl Core {
             part.iter().for_each(|id| disk.places.remove(id));
             let (tier, part) = (disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
             let count = part.len() as u64;
-            self.on_tier(move || tier.remove_many(&part)).await?;
+            self.tiers.on_tier(move || tier.remove_many(&part)).await?;
             disk.counters.deleted(count);
         }
         Ok(())
@@ -358,7 +358,7 @@ impl Core {
         let page = std::num::NonZeroUsize::new(DELETIONS).expect("it is not zero");
         loop {
             let tier = disk.tier().ok_or(WorkError::Ended)?;
-            let page = self.on_tier(move || tier.scan(None, page)).await?;
+            let page = self.tiers.on_tier(move || tier.scan(None, page)).await?;
             let ids: Vec<ObjectId> =
                 page.objects.iter().map(|object| object.id().clone()).collect();
             if ids.is_empty() {

@@ -63,7 +63,7 @@ impl Core {
             return Ok(());
         }
         let counted = Arc::clone(&tier);
-        let ours = self.on_tier(move || counted.usage()).await?.bytes;
+        let ours = self.tiers.on_tier(move || counted.usage()).await?.bytes;
         let excess = excess(before, ours);
         if excess == 0 {
             // To find that out again takes a listing of the directory.
@@ -102,7 +102,7 @@ impl Core {
         let tier = shared.tier().ok_or(WorkError::Ended)?;
         let evicting = tier;
         let (gone, mut told) = mpsc::unbounded_channel();
-        let evict = self.on_tier(move || {
+        let evict = self.tiers.on_tier(move || {
             // Nobody hears of it any more when the client ends.
             evicting.evict(watermarks, &mut |id| drop(gone.send(id)))
         });
@@ -128,6 +128,6 @@ impl Core {
 
     async fn medium(&self, tier: &Arc<dyn Tier>) -> Option<MediumSpace> {
         let tier = Arc::clone(tier);
-        self.on_tier(move || tier.medium()).await.ok()?
+        self.tiers.on_tier(move || tier.medium()).await.ok()?
     }
 }

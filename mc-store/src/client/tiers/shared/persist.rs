@@ -111,7 +111,7 @@ impl Core {
     /// Returns whether the master will have given up the file of an object when it is written and told of: then
     /// it would be written in vain. Counts it.
     fn is_late(&self, pending: &Pending) -> bool {
-        let Some(shared) = self.shared_tier.as_ref().filter(|it| !it.is_unlisted) else {
+        let Some(shared) = self.tiers.shared.as_ref().filter(|it| !it.is_unlisted) else {
             return false;
         };
         // As long as the last one took, and a report.
@@ -128,7 +128,7 @@ impl Core {
 
     /// Returns whether objects may be written as one file.
     fn has_packs(&self) -> bool {
-        let Some(shared) = &self.shared_tier else { return false };
+        let Some(shared) = &self.tiers.shared else { return false };
         !shared.is_unlisted && shared.tier().is_some_and(|tier| tier.put_at_once() > 1)
     }
 
@@ -136,7 +136,7 @@ impl Core {
     async fn write_jobs(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<Written> {
         let outcomes = match &jobs[..] {
             [] => Vec::new(),
-            [(turn, pending)] if self.has_unlisted() => {
+            [(turn, pending)] if self.tiers.has_unlisted() => {
                 vec![self.write_in_turn(*turn, pending).await]
             }
             [(_, pending)] => vec![self.write_file(pending).await],
@@ -149,7 +149,7 @@ impl Core {
     /// Writes objects as one file. Returns which are written.
     async fn write_pack(self: &Arc<Self>, jobs: &[Job]) -> Vec<bool> {
         let none = || vec![false; jobs.len()];
-        let Some(shared) = &self.shared_tier else { return none() };
+        let Some(shared) = &self.tiers.shared else { return none() };
         let Some(tier) = shared.tier() else { return none() };
         if shared.is_paused() {
             jobs.iter().for_each(|_| shared.counters.no_room());
@@ -158,7 +158,8 @@ impl Core {
         let begun = Instant::now();
         let mut sources = Vec::with_capacity(jobs.len());
         for ((_, pending), source) in jobs.iter().zip(self.sources(jobs).await) {
-            let id = self.file_id(shared, pending.key.as_ref(), pending.handle.generation).ok();
+            let id =
+                self.tiers.file_id(shared, pending.key.as_ref(), pending.handle.generation).ok();
             sources.push(source.zip(id).map(|(source, id)| (source, id, pending.slices.clone())));
         }
         let write = move || {
@@ -205,7 +206,7 @@ impl Core {
                 Item::new(pending.key.as_str(), None, generation, Target::OWNED)
             };
             let mut items: Vec<_> = part.iter().map(item).collect();
-            self.get_all(&mut items).await;
+            self.reader().get_all(&mut items).await;
             for (at, item) in part.into_iter().zip(items) {
                 sources[at] = whole(&jobs[at].1, item);
             }
@@ -215,10 +216,11 @@ impl Core {
 
     /// Writes the file of an object. Returns whether it is written.
     pub(super) async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
-        let Some(shared) = &self.shared_tier else { return false };
-        let (Some(tier), Ok(id)) =
-            (shared.tier(), self.file_id(shared, pending.key.as_ref(), pending.handle.generation))
-        else {
+        let Some(shared) = &self.tiers.shared else { return false };
+        let (Some(tier), Ok(id)) = (
+            shared.tier(),
+            self.tiers.file_id(shared, pending.key.as_ref(), pending.handle.generation),
+        ) else {
             return false;
         };
         if shared.is_paused() {
@@ -253,7 +255,7 @@ impl Core {
         }
         let generation = Some(pending.handle.generation);
         let mut items = [Item::new(pending.key.as_str(), None, generation, Target::OWNED)];
-        self.get_all(&mut items).await;
+        self.reader().get_all(&mut items).await;
         let [item] = items;
         whole(pending, item)
     }
@@ -269,11 +271,11 @@ impl Core {
 
     /// Tells the master which files are written, and deletes those that it has no use for.
     async fn report_written(&self, written: Vec<Written>) {
-        let Some(shared) = &self.shared_tier else { return };
+        let Some(shared) = &self.tiers.shared else { return };
         let count = written.len();
         let refused = std::mem::take(&mut *shared.queue.refused.lock());
         if shared.is_unlisted {
-            self.delete_outdated(&refused).await;
+            self.tiers.delete_outdated(&refused).await;
             return shared.queue.ended(count);
         }
         let all: Vec<Written> = written
@@ -303,7 +305,7 @@ impl Core {
                         *written && answer.as_ref().is_err_and(|refusal| !refusal.is_retryable())
                     });
                     let ids = useless.filter_map(|((pending, _), _)| {
-                        self.object_id(pending.key.as_ref(), pending.handle.generation).ok()
+                        self.tiers.object_id(pending.key.as_ref(), pending.handle.generation).ok()
                     });
                     self.delete_files(shared, ids.collect(), Deleted::Unwanted).await;
                     return;

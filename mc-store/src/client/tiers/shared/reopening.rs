@@ -26,7 +26,7 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
     let (mut pause, mut was_open) = (FIRST_PAUSE, false);
     loop {
         let Some(this) = core.upgrade() else { return };
-        let Some(shared) = &this.shared_tier else { return };
+        let Some(shared) = &this.tiers.shared else { return };
         if shared.tier().is_some() {
             if !shared.is_marked() {
                 return;
@@ -50,9 +50,9 @@ pub(super) async fn keep_open(core: Weak<Core>, mut later: LaterTier) {
         drop(this);
         let Some(opened) = later.attempt(known).await else { return };
         let Some(this) = core.upgrade() else { return };
-        let Some(shared) = &this.shared_tier else { return };
+        let Some(shared) = &this.tiers.shared else { return };
         if let Some(opened) = later.outcome(opened) {
-            *shared.opened.write() = Some(opened.sealed(&this.settings.sealing));
+            *shared.opened.write() = Some(opened.sealed(&this.tiers.sealing));
             info!("the shared tier is used from now on");
             this.start_upkeep();
             continue;

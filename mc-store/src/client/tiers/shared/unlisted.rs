@@ -24,6 +24,7 @@ use super::queue::{Deletion, Pending, Which};
 use super::turns::Turn;
 use super::upkeep::PAGE;
 use crate::client::core::Core;
+use crate::client::tiers::Tiers;
 use crate::client::tiers::work::slices_of;
 
 /// In the place of the put that an object came from. No master gives it to one.
@@ -41,7 +42,7 @@ const LOOKERS: usize = 16;
 /// The time that a reader of such a file has in place of a lease.
 const NO_LEASE: Duration = Duration::from_secs(3600);
 
-impl Core {
+impl Tiers {
     /// The id by which the shared tier knows an object.
     ///
     /// # Errors
@@ -62,7 +63,7 @@ impl Core {
     }
 
     fn unlisted(&self) -> Option<(&SharedTier, Arc<DirectoryTier>)> {
-        let shared = self.shared_tier.as_ref()?;
+        let shared = self.shared.as_ref()?;
         Some((shared, shared.unlisted()?))
     }
 
@@ -217,29 +218,9 @@ impl Core {
         })
     }
 
-    /// Writes a file, unless the object was deleted since that was asked for. Returns whether it is written.
-    pub(super) async fn write_in_turn(self: &Arc<Self>, turn: Turn, pending: &Pending) -> bool {
-        let (Some((shared, _)), Ok(id)) =
-            (self.unlisted(), self.object_id(pending.key.as_ref(), OF_ANY_PUT))
-        else {
-            return false;
-        };
-        let turns = &shared.queue.turns;
-        if !turns.begin_write(turn, &id).await {
-            return false;
-        }
-        let is_written = self.write_file(pending).await;
-        let is_void = turns.is_void(turn, &id);
-        if !is_written || is_void {
-            self.delete_outdated(std::slice::from_ref(pending)).await;
-        }
-        turns.end_write();
-        is_written && !is_void
-    }
-
     /// Deletes files, and notifies the caller.
     async fn delete_unlisted(&self, deletion: Deletion) {
-        let Some(shared) = &self.shared_tier else { return };
+        let Some(shared) = &self.shared else { return };
         let Deletion { which, turn, done } = deletion;
         let tier = shared.unlisted();
         let those = Arc::clone(&which);
@@ -266,6 +247,28 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Writes a file, unless the object was deleted since that was asked for. Returns whether it is written.
+    pub(super) async fn write_in_turn(self: &Arc<Self>, turn: Turn, pending: &Pending) -> bool {
+        let (Some((shared, _)), Ok(id)) =
+            (self.tiers.unlisted(), self.tiers.object_id(pending.key.as_ref(), OF_ANY_PUT))
+        else {
+            return false;
+        };
+        let turns = &shared.queue.turns;
+        if !turns.begin_write(turn, &id).await {
+            return false;
+        }
+        let is_written = self.write_file(pending).await;
+        let is_void = turns.is_void(turn, &id);
+        if !is_written || is_void {
+            self.tiers.delete_outdated(std::slice::from_ref(pending)).await;
+        }
+        turns.end_write();
+        is_written && !is_void
+    }
+}
+
 /// Deletes files as it is asked for, so many times at a time, until the client has gone.
 pub(super) async fn delete_as_asked(core: Weak<Core>, mut asked: mpsc::Receiver<Deletion>) {
     let mut going_on = JoinSet::new();
@@ -275,7 +278,7 @@ pub(super) async fn delete_as_asked(core: Weak<Core>, mut asked: mpsc::Receiver<
             Some(_) = going_on.join_next() => {}
             deletion = asked.recv(), if going_on.len() < DELETERS => {
                 let (Some(deletion), Some(core)) = (deletion, core.upgrade()) else { return };
-                going_on.spawn(async move { core.delete_unlisted(deletion).await });
+                going_on.spawn(async move { core.tiers.delete_unlisted(deletion).await });
             }
         }
     }

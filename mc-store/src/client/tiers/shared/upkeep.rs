@@ -53,7 +53,7 @@ const OUTDATED: Duration = Duration::from_millis(100);
 impl Core {
     /// Starts what opens the tier, if it is not open, writes files and keeps them in step with the objects.
     pub(in crate::client) fn start_shared_tier(self: &Arc<Self>, later: Option<LaterTier>) {
-        let Some(shared) = &self.shared_tier else { return };
+        let Some(shared) = &self.tiers.shared else { return };
         // One name is written and deleted again and again, in turn.
         let writers = if shared.is_unlisted { 1 } else { WRITERS };
         if let Some(jobs) = shared.queue.take() {
@@ -82,7 +82,7 @@ impl Core {
 
     /// Starts what keeps the files in step with the objects, unless it runs.
     pub(super) fn start_upkeep(self: &Arc<Self>) {
-        let Some(shared) = &self.shared_tier else { return };
+        let Some(shared) = &self.tiers.shared else { return };
         if shared.has_upkeep.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -98,7 +98,7 @@ impl Core {
     }
 
     fn has_no_disk(&self) -> bool {
-        self.local_disk.get().is_none() && !self.local_disk.is_missing()
+        self.tiers.local_disk.get().is_none() && !self.tiers.local_disk.is_missing()
     }
 }
 
@@ -128,7 +128,7 @@ async fn keep(core: Weak<Core>) {
         }
         if turn.is_multiple_of(CLEAN_UP_EVERY) && tier.wants_clean_up() {
             let cleaned = Arc::clone(&tier);
-            if let Err(error) = core.on_tier(move || cleaned.clean_up()).await {
+            if let Err(error) = core.tiers.on_tier(move || cleaned.clean_up()).await {
                 debug!(%error, "cannot clean up packs; trying again later");
             }
         }
@@ -219,7 +219,7 @@ impl SharedTier {
 
 impl Core {
     fn open_tier(&self) -> Option<(&SharedTier, Arc<dyn Tier>)> {
-        let shared = self.shared_tier.as_ref()?;
+        let shared = self.tiers.shared.as_ref()?;
         Some((shared, shared.tier()?))
     }
 
@@ -276,7 +276,7 @@ impl Core {
         let parts: Vec<_> = ids.chunks(len).map(<[ObjectId]>::to_vec).collect();
         let delete = |part: Vec<ObjectId>| {
             let tier = Arc::clone(&tier);
-            self.on_tier(move || {
+            self.tiers.on_tier(move || {
                 let Err(failure) = tier.remove_many(&part) else { return Ok((part, None)) };
                 if tier.removed_at_once() > 1 {
                     return Ok((Vec::new(), Some(failure)));
@@ -314,10 +314,10 @@ impl Core {
         let mut is_whole = true;
         let tier = shared.tier().ok_or(WorkError::Ended)?;
         let cleaned = Arc::clone(&tier);
-        self.on_tier(move || cleaned.clean_up()).await?;
+        self.tiers.on_tier(move || cleaned.clean_up()).await?;
         loop {
             let (tier, from) = (Arc::clone(&tier), after);
-            let page = self.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
+            let page = self.tiers.on_tier(move || tier.scan(from.as_ref(), PAGE)).await?;
             for error in &page.unreadable {
                 debug!(%error, "a file cannot be read");
                 // A damaged one is of no use. Another may be readable by others, or later.
