@@ -40,6 +40,7 @@ mod settle;
 mod store;
 mod take;
 mod tasks;
+mod tier_work;
 mod tiers;
 mod unstoppable;
 mod upkeep;

@@ -15,7 +15,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// The state of a tier's answers. Time is an argument.
 #[derive(Debug, Default)]
-pub(super) struct Breaker {
+pub(in crate::client) struct Breaker {
     state: State,
     /// Failures in a row.
     failures: u32,
@@ -36,7 +36,7 @@ enum State {
 
 /// How the tier may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(in crate::client) enum Turn {
     /// As one of many.
     Usual,
     /// As the one that finds out whether the tier answers again.
@@ -48,7 +48,7 @@ pub(super) enum Turn {
 impl Breaker {
     /// Whether it may be asked now. A probe has to be told of: [`answered`](Self::answered),
     /// [`failed`](Self::failed) or [`withdrawn`](Self::withdrawn).
-    pub(super) fn turn(&mut self, now: Instant) -> Turn {
+    pub(in crate::client) fn turn(&mut self, now: Instant) -> Turn {
         match self.state {
             State::Asked => Turn::Usual,
             State::Resting { until } if now >= until => {
@@ -60,7 +60,7 @@ impl Breaker {
     }
 
     /// Takes note of an answer that came in time, or of an object that was taken; `true` when the tier was left alone until now.
-    pub(super) fn answered(&mut self) -> bool {
+    pub(in crate::client) fn answered(&mut self) -> bool {
         let was_resting = self.state != State::Asked;
         *self = Self::default();
         was_resting
@@ -68,7 +68,7 @@ impl Breaker {
 
     /// Takes note of a read without an answer in time, or of a write that failed; for how long the tier is
     /// left alone, when that begins now.
-    pub(super) fn failed(&mut self, turn: Turn, now: Instant) -> Option<Duration> {
+    pub(in crate::client) fn failed(&mut self, turn: Turn, now: Instant) -> Option<Duration> {
         let rests = match (turn, &self.state) {
             (Turn::Usual, State::Asked) => {
                 self.failures += 1;
@@ -86,7 +86,7 @@ impl Breaker {
     }
 
     /// Takes note of a probe whose caller has gone, or that could not be made: the next turn is one.
-    pub(super) fn withdrawn(&mut self, now: Instant) {
+    pub(in crate::client) fn withdrawn(&mut self, now: Instant) {
         if self.state == State::Probed {
             self.state = State::Resting { until: now };
         }

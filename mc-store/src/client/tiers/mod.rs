@@ -22,13 +22,16 @@ use mc_types::{Generation, KeyRef};
 
 use self::local_disk::LocalDiskSlot;
 use self::shared::SharedTier;
-use self::work::WorkError;
 use super::settings::BelowMemory;
 use crate::environment::Environment;
 
+pub(super) use breaker::{Breaker, Turn};
+pub(super) use objects::{id_of, ids_of, object_of, slices_of, verified};
 pub(super) use peer_disks::{DiskTurn, PeerDisks};
 pub(super) use reads::{MAX_READ, NotRead, TierReads};
 pub(super) use sealing::Sealing;
+pub(super) use untold::Untold;
+pub(super) use work::WorkError;
 
 /// The tiers that a client reads, and the bounds of the reads.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Tiers {
     }
 
     /// Works on a tier in a thread that may block.
-    async fn on_tier<T: Send + 'static>(
+    pub(super) async fn on_tier<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, TierError> + Send + 'static,
     ) -> Result<T, WorkError> {

@@ -1,12 +1,13 @@
 //! Objects of the store as objects of a tier, and back.
 
 use bytes::Bytes;
+use mc_meta::{Slice, Slices};
 use mc_rpc::TierJob;
-use mc_tier::{InvalidObject, ObjectBytes, ObjectId, SliceBytes};
+use mc_tier::{InvalidObject, ObjectBytes, ObjectId, SliceBytes, StoredObject};
 use mc_types::Checksum;
 
 /// The object of these bytes and slices; `None` when the bytes do not have the slices' checksums.
-pub(super) fn object_of(
+pub(in crate::client) fn object_of(
     mut bytes: Bytes,
     slices: impl Iterator<Item = (u64, Option<Checksum>)> + Clone,
 ) -> Option<ObjectBytes> {
@@ -16,7 +17,7 @@ pub(super) fn object_of(
     verified(slices.map(|slice| (bytes.split_to(slice.0 as usize), slice)))
 }
 
-pub(super) fn verified(
+pub(in crate::client) fn verified(
     parts: impl Iterator<Item = (Bytes, (u64, Option<Checksum>))>,
 ) -> Option<ObjectBytes> {
     let slice = |(part, (_, checksum)): (Bytes, (u64, Option<Checksum>))| match checksum {
@@ -27,11 +28,24 @@ pub(super) fn verified(
 }
 
 /// The object of a job.
-pub(super) fn id_of(job: &TierJob) -> Result<ObjectId, InvalidObject> {
+pub(in crate::client) fn id_of(job: &TierJob) -> Result<ObjectId, InvalidObject> {
     ObjectId::new(job.tenant.as_str(), job.key.clone(), job.generation)
 }
 
 /// The objects of jobs.
-pub(super) fn ids_of(jobs: &[TierJob]) -> Vec<ObjectId> {
+pub(in crate::client) fn ids_of(jobs: &[TierJob]) -> Vec<ObjectId> {
     jobs.iter().filter_map(|job| id_of(job).ok()).collect()
+}
+
+/// The slices of a stored object, as the master knows them.
+pub(in crate::client) fn slices_of(object: &StoredObject) -> Slices {
+    let are_known = object.has_checksums();
+    let slice = |info: &mc_tier::SliceInfo| {
+        let checksum = are_known.then_some(info.checksum);
+        Slice { len: info.len, checksum }
+    };
+    match object.slices() {
+        [only] => Slices::One(slice(only)),
+        many => Slices::Many(many.iter().map(slice).collect()),
+    }
 }

@@ -10,25 +10,25 @@ const MOST: usize = 1 << 18;
 
 /// Evicted objects, in the order of their evictions.
 #[derive(Debug, Default)]
-pub(super) struct Untold(Mutex<VecDeque<ObjectId>>);
+pub(in crate::client) struct Untold(Mutex<VecDeque<ObjectId>>);
 
 impl Untold {
     /// Notes evicted objects.
-    pub(super) fn note(&self, evicted: impl Iterator<Item = ObjectId>) {
+    pub(in crate::client) fn note(&self, evicted: impl Iterator<Item = ObjectId>) {
         let mut untold = self.0.lock();
         let room = MOST.saturating_sub(untold.len());
         untold.extend(evicted.take(room));
     }
 
     /// Takes the first ones, so many at most.
-    pub(super) fn take(&self, most: usize) -> Vec<ObjectId> {
+    pub(in crate::client) fn take(&self, most: usize) -> Vec<ObjectId> {
         let mut untold = self.0.lock();
         let count = untold.len().min(most);
         untold.drain(..count).collect()
     }
 
     /// Puts those back that were taken last.
-    pub(super) fn put_back(&self, ids: Vec<ObjectId>) {
+    pub(in crate::client) fn put_back(&self, ids: Vec<ObjectId>) {
         let mut untold = self.0.lock();
         ids.into_iter().rev().for_each(|id| untold.push_front(id));
     }

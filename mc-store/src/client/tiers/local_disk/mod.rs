@@ -1,17 +1,12 @@
 //! The client's local disk: objects of the cluster that do not fit into memory.
 //!
 //! The disk is a log of objects ([`mc_tier::LogTier`]) that peers read like memory: its region is
-//! staged through memory of the host. What goes to the disk, and comes back, the master decides; the
-//! [`work`] loop does it. After a restart, and whenever the master has forgotten the disk, everything
-//! on it is [reported](report).
+//! staged through memory of the host. What goes to the disk, and comes back, the master decides
+//! ([`tier_work`](crate::client::tier_work)).
 
 mod directory;
 mod opening;
 mod options;
-mod promote;
-mod report;
-mod room;
-mod work;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,9 +17,10 @@ use mc_tier::{FileBackend, LogSettings, LogTier, StorageBackend as _, Tier};
 use mc_transport::{Access, Memory, Node, Region, Staging, Transport as _};
 use mc_types::{ByteSize, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Sealing;
+use super::leaving::wait_until_unused;
 use super::untold::Untold;
 use crate::client::disk_region::{LocalDiskLook, LocalDiskRegion, Places};
 use crate::client::metrics::{TierCounters, TierMetrics};
@@ -43,18 +39,18 @@ const STAGE_LEN: usize = 512 << 10;
 pub(in crate::client) struct LocalDisk {
     /// `None` once the client has left: the directory is free for the next one.
     tier: RwLock<Option<Arc<dyn Tier>>>,
-    places: Arc<Places>,
-    spec: LocalDiskSpec,
+    pub(in crate::client) places: Arc<Places>,
+    pub(in crate::client) spec: LocalDiskSpec,
     /// Whether only this client has the tier: it has opened the log itself.
     is_own_log: bool,
     /// The bytes that objects may take.
     most: ByteSize,
     /// The objects that it may have, as far as the master has said.
-    most_objects: AtomicU64,
+    pub(in crate::client) most_objects: AtomicU64,
     /// Evicted objects that the master is still to be told of.
-    untold: Untold,
+    pub(in crate::client) untold: Untold,
     /// The capacity that the master was told.
-    told: AtomicU64,
+    pub(in crate::client) told: AtomicU64,
     /// `None` once the client has left.
     region: Mutex<Option<Region>>,
     pub(in crate::client) counters: Arc<TierCounters>,
@@ -71,7 +67,7 @@ impl LocalDisk {
     ///
     /// # Errors
     /// [`LocalDiskOpenError`].
-    fn new(
+    pub(in crate::client) fn new(
         opened: OwnTier,
         is_own_log: bool,
         node: &Node,
@@ -113,13 +109,34 @@ impl LocalDisk {
     }
 
     /// The bytes that objects can take now: fewer than they may where the disk has less space.
-    fn capacity(&self) -> ByteSize {
+    pub(in crate::client) fn capacity(&self) -> ByteSize {
         self.tier().and_then(|tier| tier.capacity()).map_or(self.most, |now| now.min(self.most))
     }
 
     /// The objects on it; `None` once the client has left.
     pub(in crate::client) fn tier(&self) -> Option<Arc<dyn Tier>> {
         self.tier.read().clone()
+    }
+
+    /// Closes the disk, for the node's next client, which gets the directory when what is under way has
+    /// ended: that is waited for, for five seconds.
+    pub(in crate::client) async fn close(&self, segments: &Segments) {
+        let region = self.region.lock().take();
+        if let Some(region) = region {
+            region.withdraw().await;
+        }
+        segments.set_disk(None);
+        let tier = self.tier.write().take();
+        // Otherwise the application may keep it.
+        if let Some(tier) = tier.filter(|_| self.is_own_log) {
+            let unused = Arc::downgrade(&tier);
+            drop(tier);
+            if !wait_until_unused(unused).await {
+                warn!(
+                    "the local disk has not ended a write or a read; its directory is not free yet"
+                );
+            }
+        }
     }
 
     pub(in crate::client) fn metrics(&self) -> TierMetrics {
@@ -159,7 +176,7 @@ fn open_log(
     })?;
     let recovery = tier.recovery();
     if recovery.damaged > 0 {
-        tracing::warn!(
+        warn!(
             objects = recovery.objects,
             damaged = recovery.damaged,
             "parts of the local disk are damaged; their objects are lost"
@@ -180,7 +197,7 @@ fn shrink(backend: &mut FileBackend, size: ByteSize) -> Result<(), LocalDiskOpen
     // No log that can be cut: opening it says what it is.
     let Some(least) = LogTier::least_len(&*backend)? else { return Ok(()) };
     if size < least {
-        tracing::warn!(
+        warn!(
             path = %backend.path().display(), was = %found, wanted = %size, now = %least,
             "the local disk cannot be made as small as it is to be; remove the file to make a new one"
         );

@@ -3,18 +3,17 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mc_tier::TierError;
 use mc_transport::{Node, Transport as _};
 use mc_types::LocalDiskId;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::options::{LocalDiskOptions, OwnPlace, OwnTier};
 use super::{LocalDisk, directory, open_log};
-use crate::client::core::Core;
 use crate::client::segments::Segments;
 use crate::client::tiers::Sealing;
 use crate::environment::Environment;
@@ -22,10 +21,6 @@ use crate::error::LocalDiskOpenError;
 
 /// How long the start of a client waits for its disk.
 const OPENING: Duration = Duration::from_secs(5);
-
-/// Time between two attempts: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The client's local disk, once it is open.
 #[derive(Debug, Default)]
@@ -79,7 +74,7 @@ impl LocalDiskSlot {
         };
         if let Some(tier) = tier {
             let disk = LocalDisk::new(tier, is_own_log, node, segments, sealing)?;
-            slot.disk.set(disk).expect("nobody else has the slot yet");
+            slot.set(disk);
         }
         slot.is_missing.store(later.is_some(), Relaxed);
         Ok((slot, later))
@@ -88,6 +83,12 @@ impl LocalDiskSlot {
     /// The disk; `None` without one, and while it is not open.
     pub(in crate::client) fn get(&self) -> Option<&LocalDisk> {
         self.disk.get()
+    }
+
+    /// Sets the disk, once.
+    pub(in crate::client) fn set(&self, disk: LocalDisk) {
+        self.disk.set(disk).expect("nobody else sets it");
+        self.is_missing.store(false, Relaxed);
     }
 
     /// Returns whether there is to be a disk that is not open.
@@ -109,7 +110,7 @@ pub(in crate::client) struct LaterLocalDisk {
 
 impl LaterLocalDisk {
     /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped.
-    async fn attempt(&mut self) -> Result<OwnTier, LocalDiskOpenError> {
+    pub(in crate::client) async fn attempt(&mut self) -> Result<OwnTier, LocalDiskOpenError> {
         let opening = self.opening.get_or_insert_with(|| {
             let (options, environment) = (self.options.clone(), Arc::clone(&self.environment));
             Box::pin(open(options, self.cluster_id.clone(), environment))
@@ -117,38 +118,6 @@ impl LaterLocalDisk {
         let opened = opening.await;
         self.opening = None;
         opened
-    }
-
-    /// Opens the disk as soon as that is possible. Returns whether the client is still there.
-    pub(super) async fn open(mut self, core: &Weak<Core>) -> bool {
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0_u64);
-        loop {
-            let opened = self.attempt().await;
-            let Some(core) = core.upgrade() else { return false };
-            let sealing = &core.tiers.sealing;
-            let opened = opened.and_then(|tier| {
-                LocalDisk::new(tier, true, &core.transfers.transport, &core.segments, sealing)
-            });
-            match opened {
-                Ok(disk) => {
-                    let slot = &core.tiers.local_disk;
-                    slot.disk.set(disk).expect("this task alone sets it");
-                    slot.is_missing.store(false, Relaxed);
-                    info!("the local disk is used from now on");
-                    return true;
-                }
-                Err(LocalDiskOpenError::Ending) => return false,
-                Err(error) => {
-                    failures += 1;
-                    if failures.is_power_of_two() {
-                        warn!(%error, failures, "the local disk cannot be opened; trying on");
-                    }
-                }
-            }
-            drop(core);
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
     }
 }
 

@@ -1,40 +1,37 @@
 //! The shared tier: a file for each object, on storage that all clients reach.
 //!
-//! An object's file is written after its put ([`persist`]) and read when memory does not have the
-//! object any more. What keeps the files in step with the objects is in [`upkeep`]. Where the master
-//! knows of no files, the client finds them by their names ([`unlisted`]). Where the tier is a bucket, a "file" is
-//! an object in it ([`opening`]). Objects that are put one after the other share files ([`packing`]).
+//! An object's file is written after its put and read when memory does not have the object any more. What writes
+//! the files, and keeps them in step with the objects, is in [`tier_work`](crate::client::tier_work). Where the
+//! master knows of no files, the client finds them by their names ([`unlisted`]). Where the tier is a bucket, a
+//! "file" is an object in it ([`opening`]).
 
-mod eviction;
 mod opening;
-mod packing;
-mod persist;
-mod promote;
 mod queue;
-mod reopening;
 mod room;
 mod turns;
 mod unlisted;
-mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
-use mc_tier::{DirectoryTier, Tier};
+use mc_tier::{DirectoryTier, ObjectId, Tier};
 use mc_types::{ByteSize, ErrorCode, LocalDiskId};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
 use super::Sealing;
+use super::leaving::wait_until_unused;
 use super::untold::Untold;
 use crate::client::metrics::{TierCounters, TierMetrics};
 use crate::environment::Environment;
 
 pub(in crate::client) use opening::{LaterTier, OwnSettings};
 use opening::{Opened, Place};
-pub(in crate::client) use queue::Pending;
+pub(in crate::client) use queue::{Deletion, Flushing, Job, Pending};
+pub(in crate::client) use room::{FREE_PART, Room, excess, is_short};
+pub(in crate::client) use turns::Turn;
 
 /// The shared tier of a client.
 #[derive(Debug)]
@@ -42,17 +39,17 @@ pub(in crate::client) struct SharedTier {
     /// `None` while the tier is not open: then the client tells the master that it writes no files.
     opened: RwLock<Option<Opened>>,
     /// Whether the master does not know of the files.
-    is_unlisted: bool,
+    pub(in crate::client) is_unlisted: bool,
     directory: Option<PathBuf>,
     /// Whether what keeps the files in step with the objects runs.
-    has_upkeep: AtomicBool,
-    quota: Option<ByteSize>,
-    queue: queue::Queue,
+    pub(in crate::client) has_upkeep: AtomicBool,
+    pub(in crate::client) quota: Option<ByteSize>,
+    pub(in crate::client) queue: queue::Queue,
     /// Files that were evicted or deleted late, of which the master is still to be told.
-    untold: Untold,
-    room: Mutex<room::Room>,
+    pub(in crate::client) untold: Untold,
+    pub(in crate::client) room: Mutex<Room>,
     /// Microseconds that the last write took.
-    last_write: AtomicU64,
+    pub(in crate::client) last_write: AtomicU64,
     pub(in crate::client) counters: TierCounters,
 }
 
@@ -138,7 +135,7 @@ impl SharedTier {
     }
 
     /// The id of the file system that the files are on, if it has one.
-    fn storage(&self) -> Option<LocalDiskId> {
+    pub(in crate::client) fn storage(&self) -> Option<LocalDiskId> {
         self.opened.read().as_ref()?.storage
     }
 
@@ -150,5 +147,56 @@ impl SharedTier {
     /// tier of the application's own.
     pub(in crate::client) fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
+    }
+
+    /// Opens the tier, which was not open.
+    pub(in crate::client) fn set_opened(&self, opened: Opened, sealing: &Sealing) {
+        *self.opened.write() = Some(opened.sealed(sealing));
+    }
+
+    /// Returns whether no files are written since there is no room for them.
+    pub(in crate::client) fn is_paused(&self) -> bool {
+        self.room.lock().is_paused
+    }
+
+    /// Notes files that are gone, of which the master is to be told if it knows of files.
+    pub(in crate::client) fn note_untold(&self, gone: &mut Vec<ObjectId>) {
+        let gone = gone.drain(..);
+        if !self.is_unlisted {
+            self.untold.note(gone);
+        }
+    }
+
+    /// Lets go of the directory, and waits for what is under way there, for five seconds.
+    pub(in crate::client) async fn leave(&self) {
+        let opened = self.opened.write().take();
+        // Otherwise the application may keep it.
+        let Some(directory) = opened.and_then(|opened| opened.directory) else { return };
+        let unused = Arc::downgrade(&directory);
+        drop(directory);
+        if !wait_until_unused(unused).await {
+            warn!("the shared tier has not ended a write or a read");
+        }
+    }
+
+    /// Returns whether the root of its directory has a marker.
+    pub(in crate::client) fn is_marked(&self) -> bool {
+        self.storage().is_some()
+    }
+
+    /// Closes the directory if it is on another file system than this.
+    pub(in crate::client) fn leave_other(&self, storage: Option<LocalDiskId>) {
+        let mut opened = self.opened.write();
+        let own = opened.as_ref().and_then(|opened| opened.storage);
+        if let (Some(own), Some(storage)) = (own, storage)
+            && own != storage
+        {
+            warn!(
+                directory = ?self.directory, %own, cluster = %storage,
+                "the directory of the shared tier is not on the file system of the cluster; this client \
+                 writes and reads no files until that is mounted there"
+            );
+            *opened = None;
+        }
     }
 }

@@ -25,22 +25,22 @@ const OPENING: Duration = Duration::from_secs(10);
 
 /// An open shared tier.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) tier: Arc<dyn Tier>,
+pub(in crate::client) struct Opened {
+    pub(in crate::client) tier: Arc<dyn Tier>,
     /// The same, if it is a directory.
-    pub(super) directory: Option<Arc<DirectoryTier>>,
+    pub(in crate::client) directory: Option<Arc<DirectoryTier>>,
     /// The id of its file system, if it has one.
-    pub(super) storage: Option<LocalDiskId>,
+    pub(in crate::client) storage: Option<LocalDiskId>,
 }
 
 impl Opened {
     /// A tier that is no directory.
-    pub(super) fn of(tier: Arc<dyn Tier>) -> Self {
+    pub(in crate::client) fn of(tier: Arc<dyn Tier>) -> Self {
         Self { tier, directory: None, storage: None }
     }
 
     /// The same, with what is put into it sealed.
-    pub(super) fn sealed(mut self, sealing: &Sealing) -> Self {
+    pub(in crate::client) fn sealed(mut self, sealing: &Sealing) -> Self {
         self.tier = sealing.around(self.tier);
         self
     }
@@ -61,14 +61,14 @@ pub(in crate::client) struct OwnSettings {
 
 /// Where the tier is.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(in crate::client) enum Place {
     Directory(DirectoryPlace),
     Bucket(BucketPlace),
 }
 
 /// Where the directory is.
 #[derive(Clone, Debug)]
-pub(super) struct DirectoryPlace {
+pub(in crate::client) struct DirectoryPlace {
     root: PathBuf,
     cluster: String,
     /// Whether the root has a marker, by which a file system that is not mounted is noticed.
@@ -78,7 +78,7 @@ pub(super) struct DirectoryPlace {
 
 /// Why the tier cannot be opened.
 #[derive(Debug, Error)]
-pub(super) enum OpenError {
+pub(in crate::client) enum OpenError {
     #[error(transparent)]
     Tier(#[from] TierError),
     #[cfg(feature = "s3")]
@@ -106,7 +106,7 @@ impl OpenError {
 impl Place {
     /// The place that the master and the client's settings name; `None` without one. Warns of settings without
     /// effect.
-    pub(super) fn of(
+    pub(in crate::client) fn of(
         config: &StorageConfig,
         own: OwnSettings,
     ) -> Option<Result<Self, InvalidPlace>> {
@@ -142,7 +142,7 @@ impl Place {
     }
 
     /// The directory of the cluster's files; `None` for a bucket.
-    pub(super) fn directory(&self) -> Option<PathBuf> {
+    pub(in crate::client) fn directory(&self) -> Option<PathBuf> {
         match self {
             Self::Directory(DirectoryPlace { root, cluster, .. }) => Some(root.join(cluster)),
             Self::Bucket(_) => None,
@@ -150,7 +150,7 @@ impl Place {
     }
 
     /// Its name in the log.
-    pub(super) fn shown(&self) -> String {
+    pub(in crate::client) fn shown(&self) -> String {
         match self {
             Self::Directory(directory) => directory.root.display().to_string(),
             Self::Bucket(bucket) => bucket.to_string(),
@@ -208,13 +208,13 @@ pub(in crate::client) struct LaterTier {
     failures: u64,
     /// Whether the client was told that its file system is another one than the cluster's. Until then it may
     /// be the master that was told of the wrong one, after a restart.
-    pub(super) was_wrong: bool,
+    pub(in crate::client) was_wrong: bool,
     /// Whether no later attempt can succeed.
-    pub(super) is_hopeless: bool,
+    pub(in crate::client) is_hopeless: bool,
 }
 
 impl LaterTier {
-    pub(super) fn new(place: Place, environment: Arc<dyn Environment>) -> Self {
+    pub(in crate::client) fn new(place: Place, environment: Arc<dyn Environment>) -> Self {
         Self {
             place,
             environment,
@@ -227,7 +227,7 @@ impl LaterTier {
 
     /// Waits for the attempt that is under way, or begins one. It goes on when this is dropped. `None` when
     /// the client ends.
-    pub(super) async fn attempt(
+    pub(in crate::client) async fn attempt(
         &mut self,
         known: Option<LocalDiskId>,
     ) -> Option<Result<Opened, OpenError>> {
@@ -243,7 +243,7 @@ impl LaterTier {
     }
 
     /// Opens the tier if that takes no long time.
-    pub(super) async fn first(&mut self, known: Option<LocalDiskId>) -> Option<Opened> {
+    pub(in crate::client) async fn first(&mut self, known: Option<LocalDiskId>) -> Option<Opened> {
         match timeout(OPENING, self.attempt(known)).await {
             Ok(opened) => self.outcome(opened?),
             Err(_) => {
@@ -258,11 +258,14 @@ impl LaterTier {
     }
 
     /// Returns whether the tier is to be opened later, or to be looked after.
-    pub(super) fn is_needed(&self, opened: Option<&Opened>) -> bool {
+    pub(in crate::client) fn is_needed(&self, opened: Option<&Opened>) -> bool {
         !self.is_hopeless && opened.is_none_or(|opened| opened.storage.is_some())
     }
 
-    pub(super) fn outcome(&mut self, opened: Result<Opened, OpenError>) -> Option<Opened> {
+    pub(in crate::client) fn outcome(
+        &mut self,
+        opened: Result<Opened, OpenError>,
+    ) -> Option<Opened> {
         let error = match opened {
             Ok(opened) => {
                 self.failures = 0;

@@ -42,12 +42,12 @@ pub(in crate::client) struct Pending {
 
 impl Pending {
     /// The same, when its file is written or will not be.
-    pub(super) fn without_bytes(self) -> Self {
+    pub(in crate::client) fn without_bytes(self) -> Self {
         Self { bytes: None, ..self }
     }
 
     /// The object's bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::client) fn len(&self) -> u64 {
         self.slices.iter().map(|slice| slice.len).sum()
     }
 }
@@ -55,7 +55,7 @@ impl Pending {
 /// The bytes of slices, and their share of what may be held.
 #[derive(Debug)]
 pub(in crate::client) struct HeldBytes {
-    pub(super) slices: Box<[Bytes]>,
+    pub(in crate::client) slices: Box<[Bytes]>,
     len: usize,
     held: Arc<AtomicUsize>,
 }
@@ -79,11 +79,11 @@ impl Drop for HeldBytes {
 const DELETIONS: usize = 1024;
 
 /// An object whose file waits to be written, and its turn.
-pub(super) type Job = (Turn, Pending);
+pub(in crate::client) type Job = (Turn, Pending);
 
 /// Files to delete that the master does not know of.
 #[derive(Debug)]
-pub(super) struct Deletion {
+pub(in crate::client) struct Deletion {
     pub(super) which: Arc<Which>,
     pub(super) turn: Turn,
     /// Told for each of the objects whether it had a file.
@@ -120,40 +120,40 @@ impl Which {
 
 /// The objects whose files wait.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(in crate::client) struct Queue {
     sender: mpsc::Sender<Job>,
     /// Taken by the task that writes.
     receiver: Mutex<Option<mpsc::Receiver<Job>>>,
     deletions: mpsc::Sender<Deletion>,
     /// Taken by the task that deletes.
     deletions_receiver: Mutex<Option<mpsc::Receiver<Deletion>>>,
-    pub(super) turns: Turns,
+    pub(in crate::client) turns: Turns,
     /// Objects beyond the limit, of which the master is told.
-    pub(super) refused: Mutex<Vec<Pending>>,
+    pub(in crate::client) refused: Mutex<Vec<Pending>>,
     /// Objects that wait or are being written.
     open: AtomicUsize,
     /// Bytes that are held.
     held: Arc<AtomicUsize>,
     /// Told when there are none.
     is_empty: Notify,
-    pub(super) flushing: Arc<Flushing>,
+    pub(in crate::client) flushing: Arc<Flushing>,
 }
 
 /// A caller that waits until all files are written: then nothing is gathered.
 #[derive(Debug, Default)]
-pub(super) struct Flushing {
+pub(in crate::client) struct Flushing {
     waiting: AtomicUsize,
     asked: Notify,
 }
 
 impl Flushing {
     /// Returns whether somebody waits.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(in crate::client) fn is_asked(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
     /// Waits until somebody has begun to wait.
-    pub(super) async fn asked(&self) {
+    pub(in crate::client) async fn asked(&self) {
         self.asked.notified().await;
     }
 
@@ -193,11 +193,11 @@ impl Default for Queue {
 }
 
 impl Queue {
-    pub(super) fn take(&self) -> Option<mpsc::Receiver<Job>> {
+    pub(in crate::client) fn take(&self) -> Option<mpsc::Receiver<Job>> {
         self.receiver.lock().take()
     }
 
-    pub(super) fn take_deletions(&self) -> Option<mpsc::Receiver<Deletion>> {
+    pub(in crate::client) fn take_deletions(&self) -> Option<mpsc::Receiver<Deletion>> {
         self.deletions_receiver.lock().take()
     }
 
@@ -214,11 +214,11 @@ impl Queue {
     }
 
     /// Returns whether no file waits to be written or is being written.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::client) fn is_idle(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn ended(&self, files: usize) {
+    pub(in crate::client) fn ended(&self, files: usize) {
         if self.open.fetch_sub(files, Ordering::AcqRel) == files {
             self.is_empty.notify_waiters();
         }

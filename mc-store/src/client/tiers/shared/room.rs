@@ -14,7 +14,7 @@ use tokio::time::Instant;
 const USABLE_PERCENT: u64 = 90;
 
 /// Less free space than this part of the file system is none: files are not written.
-pub(super) const FREE_PART: u64 = 1000;
+pub(in crate::client) const FREE_PART: u64 = 1000;
 
 /// Time for which nothing is evicted after that did not help: the first, and the longest, of doubling ones.
 const FIRST_REST: Duration = Duration::from_secs(60);
@@ -26,37 +26,37 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// The room in the file system, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(in crate::client) struct Room {
     /// Nothing is evicted until then, or until less than so many bytes are free.
     rest_until: Option<(Instant, u64)>,
     /// How long that was when it did not help, the last time; zero since it did.
-    pub(super) rest: Duration,
+    pub(in crate::client) rest: Duration,
     /// Whether the space of files that were evicted did not come back.
-    pub(super) is_vain: bool,
+    pub(in crate::client) is_vain: bool,
     /// Whether no files are written.
-    pub(super) is_paused: bool,
+    pub(in crate::client) is_paused: bool,
 }
 
 impl Room {
-    pub(super) fn is_resting(&self, now: Instant, free: ByteSize) -> bool {
+    pub(in crate::client) fn is_resting(&self, now: Instant, free: ByteSize) -> bool {
         self.rest_until.is_some_and(|(until, least)| now < until && free.as_u64() >= least)
     }
 
     /// Evicting files made no room.
-    pub(super) fn was_vain(&mut self, now: Instant) {
+    pub(in crate::client) fn was_vain(&mut self, now: Instant) {
         self.rest = (self.rest * 2).clamp(FIRST_REST, LONGEST_REST);
         self.rest_until = Some((now + self.rest, 0));
         (self.is_vain, self.is_paused) = (true, true);
     }
 
     /// Files take no more than they may.
-    pub(super) fn is_in_order(&mut self, now: Instant, free: ByteSize) {
+    pub(in crate::client) fn is_in_order(&mut self, now: Instant, free: ByteSize) {
         self.rest_until = Some((now + LOOK_AGAIN, free.as_u64() / 2));
     }
 }
 
 /// The bytes of files that are to be deleted, of those that take `ours`.
-pub(super) fn excess(MediumSpace { free, .. }: MediumSpace, ours: u64) -> u64 {
+pub(in crate::client) fn excess(MediumSpace { free, .. }: MediumSpace, ours: u64) -> u64 {
     let free = free.as_u64();
     let spare = ours.saturating_add(free) / 100 * (100 - USABLE_PERCENT);
     match spare.checked_sub(free) {
@@ -67,7 +67,7 @@ pub(super) fn excess(MediumSpace { free, .. }: MediumSpace, ours: u64) -> u64 {
 }
 
 /// Returns whether less is free than files should leave, if all others were ours.
-pub(super) fn is_short(MediumSpace { total, free }: MediumSpace) -> bool {
+pub(in crate::client) fn is_short(MediumSpace { total, free }: MediumSpace) -> bool {
     free.as_u64() < total.as_u64() / 100 * (100 - USABLE_PERCENT)
 }
 

@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 use super::queue::Which;
 
 /// The place of a write or a deletion among all that were asked for.
-pub(super) type Turn = u64;
+pub(in crate::client) type Turn = u64;
 
 /// Objects that are remembered as deleted while writes from before wait. Beyond it all of these are void.
 const MAX_DELETED: usize = 1 << 18;
 
 /// The requests so far, as far as they matter to the work that is left.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(in crate::client) struct Turns {
     state: Mutex<State>,
     /// A write or a deletion has ended.
     ended: Notify,
@@ -81,7 +81,7 @@ impl State {
 impl Turns {
     /// The turn of a write that `enter` puts into the queue: its place there is that among all turns. Returns what
     /// `enter` does.
-    pub(super) fn enter<T>(&self, enter: impl FnOnce(Turn) -> T) -> T {
+    pub(in crate::client) fn enter<T>(&self, enter: impl FnOnce(Turn) -> T) -> T {
         let mut state = self.state.lock();
         state.next += 1;
         enter(state.next)
@@ -89,7 +89,7 @@ impl Turns {
 
     /// Begins a write. Waits for deletions of the object that were asked for before it. Returns whether it is to
     /// be done: it is void when the object was deleted after it was asked for.
-    pub(super) async fn begin_write(&self, turn: Turn, id: &ObjectId) -> bool {
+    pub(in crate::client) async fn begin_write(&self, turn: Turn, id: &ObjectId) -> bool {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
@@ -109,12 +109,12 @@ impl Turns {
     }
 
     /// Returns whether the object was deleted after its write was asked for.
-    pub(super) fn is_void(&self, turn: Turn, id: &ObjectId) -> bool {
+    pub(in crate::client) fn is_void(&self, turn: Turn, id: &ObjectId) -> bool {
         self.state.lock().is_void(turn, id)
     }
 
     /// Ends a write that was begun.
-    pub(super) fn end_write(&self) {
+    pub(in crate::client) fn end_write(&self) {
         self.state.lock().writing = None;
         self.ended.notify_waiters();
     }

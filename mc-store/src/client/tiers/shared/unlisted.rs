@@ -6,7 +6,8 @@
 //! one that is not written leaves no older one there. A client deletes the files of what it removes or
 //! replaces itself; of what others do it knows nothing.
 
-use std::sync::{Arc, Weak};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,18 +15,13 @@ use mc_meta::{Pattern, SharedFile};
 use mc_rpc::{Refusal, ReplicaList};
 use mc_tier::{DirectoryTier, InvalidObject, ObjectId, StoredObject, Tier as _, TierError};
 use mc_types::{ErrorCode, Generation, KeyRef};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::SharedTier;
 use super::queue::{Deletion, Pending, Which};
-use super::turns::Turn;
-use super::upkeep::PAGE;
-use crate::client::core::Core;
 use crate::client::tiers::Tiers;
-use crate::client::tiers::work::slices_of;
+use crate::client::tiers::slices_of;
 
 /// In the place of the put that an object came from. No master gives it to one.
 const OF_ANY_PUT: Generation = Generation::new(0);
@@ -33,8 +29,8 @@ const OF_ANY_PUT: Generation = Generation::new(0);
 /// How long a removal or a replacement waits for the deletion of files: a directory may hang.
 const DELETION: Duration = Duration::from_secs(2);
 
-/// Deletions that are carried out at a time.
-const DELETERS: usize = 4;
+/// Files that are listed at a time.
+const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 
 /// Threads that look for the files of one call's keys.
 const LOOKERS: usize = 16;
@@ -189,7 +185,7 @@ impl Tiers {
     }
 
     /// Deletes what an earlier put under the same key has left where a file was not written.
-    pub(super) async fn delete_outdated(&self, unwritten: &[Pending]) {
+    pub(in crate::client) async fn delete_outdated(&self, unwritten: &[Pending]) {
         let Some((_, tier)) = self.unlisted() else { return };
         let keys = unwritten.iter().map(|pending| pending.key.as_ref());
         let ids = keys.filter_map(|key| self.object_id(key, OF_ANY_PUT).ok());
@@ -219,7 +215,7 @@ impl Tiers {
     }
 
     /// Deletes files, and notifies the caller.
-    async fn delete_unlisted(&self, deletion: Deletion) {
+    pub(in crate::client) async fn delete_unlisted(&self, deletion: Deletion) {
         let Some(shared) = &self.shared else { return };
         let Deletion { which, turn, done } = deletion;
         let tier = shared.unlisted();
@@ -244,43 +240,6 @@ impl Tiers {
         shared.counters.deleted(had_files.iter().filter(|had_file| **had_file).count() as u64);
         // The caller may have gone.
         let _ = done.send(had_files);
-    }
-}
-
-impl Core {
-    /// Writes a file, unless the object was deleted since that was asked for. Returns whether it is written.
-    pub(super) async fn write_in_turn(self: &Arc<Self>, turn: Turn, pending: &Pending) -> bool {
-        let (Some((shared, _)), Ok(id)) =
-            (self.tiers.unlisted(), self.tiers.object_id(pending.key.as_ref(), OF_ANY_PUT))
-        else {
-            return false;
-        };
-        let turns = &shared.queue.turns;
-        if !turns.begin_write(turn, &id).await {
-            return false;
-        }
-        let is_written = self.write_file(pending).await;
-        let is_void = turns.is_void(turn, &id);
-        if !is_written || is_void {
-            self.tiers.delete_outdated(std::slice::from_ref(pending)).await;
-        }
-        turns.end_write();
-        is_written && !is_void
-    }
-}
-
-/// Deletes files as it is asked for, so many times at a time, until the client has gone.
-pub(super) async fn delete_as_asked(core: Weak<Core>, mut asked: mpsc::Receiver<Deletion>) {
-    let mut going_on = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(_) = going_on.join_next() => {}
-            deletion = asked.recv(), if going_on.len() < DELETERS => {
-                let (Some(deletion), Some(core)) = (deletion, core.upgrade()) else { return };
-                going_on.spawn(async move { core.tiers.delete_unlisted(deletion).await });
-            }
-        }
     }
 }
 

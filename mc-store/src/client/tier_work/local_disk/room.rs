@@ -6,26 +6,21 @@ use mc_tier::{TierUsage, Watermarks};
 use mc_types::ByteSize;
 use tracing::warn;
 
-use super::LocalDisk;
-use crate::client::core::Core;
-use crate::client::tiers::work::WorkError;
+use super::DiskWork;
+use crate::client::tiers::WorkError;
 
 /// Parts of the capacity above which objects are evicted, and down to which, in percent.
 const HIGH_PERCENT: u64 = 95;
 const LOW_PERCENT: u64 = 92;
 
-impl Core {
+impl DiskWork<'_> {
     /// Notes how many objects the disk may have: those that it has but for the last, which the master has
     /// refused.
-    pub(super) async fn note_most_objects(
-        &self,
-        disk: &LocalDisk,
-        refused: u64,
-    ) -> Result<(), WorkError> {
-        let tier = disk.tier().ok_or(WorkError::Ended)?;
+    pub(super) async fn note_most_objects(&self, refused: u64) -> Result<(), WorkError> {
+        let tier = self.disk.tier().ok_or(WorkError::Ended)?;
         let objects = self.tiers.on_tier(move || tier.usage()).await?.objects;
         let most = objects.saturating_sub(refused).max(1);
-        if disk.most_objects.fetch_min(most, Relaxed) > most {
+        if self.disk.most_objects.fetch_min(most, Relaxed) > most {
             warn!(
                 objects = most,
                 "the local disk has as many objects as it may; the oldest make room"
@@ -36,17 +31,17 @@ impl Core {
 
     /// Makes room when the disk is nearly full, of bytes or of objects, and tells the master how much it can
     /// hold.
-    pub(super) async fn evict_above_watermark(&self, disk: &LocalDisk) -> Result<(), WorkError> {
-        self.evict_beyond(disk).await?;
-        self.tell_capacity(disk).await
+    pub(super) async fn evict_above_watermark(&self) -> Result<(), WorkError> {
+        self.evict_beyond().await?;
+        self.tell_capacity().await
     }
 
     /// Makes room when the disk is nearly full, of bytes or of objects.
-    pub(super) async fn evict_beyond(&self, disk: &LocalDisk) -> Result<(), WorkError> {
-        let part = |percent| ByteSize::bytes(disk.capacity().as_u64() / 100 * percent);
+    pub(super) async fn evict_beyond(&self) -> Result<(), WorkError> {
+        let part = |percent| ByteSize::bytes(self.disk.capacity().as_u64() / 100 * percent);
         let watermarks = Watermarks { high: part(HIGH_PERCENT), low: part(LOW_PERCENT) };
-        let most = disk.most_objects.load(Relaxed);
-        let tier = disk.tier().ok_or(WorkError::Ended)?;
+        let most = self.disk.most_objects.load(Relaxed);
+        let tier = self.disk.tier().ok_or(WorkError::Ended)?;
         let evict = move || {
             let mut ids = Vec::new();
             let mut note = |id| ids.push(id);
@@ -60,7 +55,7 @@ impl Core {
         };
         let (ids, evicted) = self.tiers.on_tier(evict).await?;
         // What went before a failure is gone.
-        self.evicted(disk, ids).await;
+        self.evicted(ids).await;
         Ok(evicted?)
     }
 }

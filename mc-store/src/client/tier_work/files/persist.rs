@@ -12,20 +12,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mc_rpc::FileOutcome;
-use mc_tier::{ObjectBytes, SliceInfo};
+use mc_tier::{InvalidObject, ObjectBytes, ObjectId, SliceInfo};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::SharedTier;
 use super::packing::Packing;
-use super::queue::{Flushing, Job, Pending};
-use super::upkeep::Deleted;
+use super::{Deleted, FileWork};
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
-use crate::client::tiers::objects::{object_of, verified};
+use crate::client::tiers::shared::{Flushing, Job, Pending, Turn};
+use crate::client::tiers::{object_of, verified};
 
 /// Files that are written at a time, and their bytes. Where each operation of a file system takes half a
 /// millisecond, a file of 64 KiB takes three: so many writers are half a gigabyte a second.
@@ -74,7 +73,7 @@ pub(super) async fn write_files(
             () = tokio::time::sleep_until(report_at), if !written.is_empty() => {}
             job = queue.recv(), if ready.is_empty() && writing.len() < writers => {
                 let Some(job) = job else { return };
-                let has_packs = core.upgrade().is_some_and(|core| core.has_packs());
+                let has_packs = core.upgrade().is_some_and(|core| has_packs(&core));
                 let alone = if has_packs { packing.add(job, Instant::now()) } else { Some(job) };
                 ready.extend(alone.map(|job| vec![job]));
             }
@@ -93,73 +92,74 @@ pub(super) async fn write_files(
             }
             let jobs = ready.pop_front().expect("it is the first");
             let Some(core) = core.upgrade() else { return };
+            let Some(work) = FileWork::of(&core) else { return };
             let (late, jobs): (Vec<_>, Vec<_>) =
-                jobs.into_iter().partition(|(_, pending)| core.is_late(pending));
+                jobs.into_iter().partition(|(_, pending)| work.is_late(pending));
             written.extend(late.into_iter().map(|(_, pending)| (pending.without_bytes(), false)));
             bytes += jobs.iter().map(|(_, pending)| pending.len()).sum::<u64>();
-            writing.spawn(async move { core.write_jobs(jobs).await });
+            writing.spawn(async move { write_jobs(&core, jobs).await });
         }
         let is_due = written.len() >= OUTCOMES || Instant::now() >= report_at;
         if is_due || writing.is_empty() && ready.is_empty() && queue.is_empty() {
             let Some(core) = core.upgrade() else { return };
-            core.report_written(std::mem::take(&mut written)).await;
+            let Some(work) = FileWork::of(&core) else { return };
+            work.report_written(std::mem::take(&mut written)).await;
         }
     }
 }
 
-impl Core {
+/// Returns whether objects may be written as one file.
+fn has_packs(core: &Core) -> bool {
+    let Some(shared) = &core.tiers.shared else { return false };
+    !shared.is_unlisted && shared.tier().is_some_and(|tier| tier.put_at_once() > 1)
+}
+
+/// Writes objects, several as one file.
+async fn write_jobs(core: &Core, jobs: Vec<Job>) -> Vec<Written> {
+    let Some(work) = FileWork::of(core) else { return Vec::new() };
+    let outcomes = match &jobs[..] {
+        [] => Vec::new(),
+        [(turn, pending)] if core.tiers.has_unlisted() => {
+            vec![work.write_in_turn(*turn, pending).await]
+        }
+        [(_, pending)] => vec![work.write_file(pending).await],
+        jobs => work.write_pack(jobs).await,
+    };
+    let pending = jobs.into_iter().map(|(_, pending)| pending.without_bytes());
+    pending.zip(outcomes).collect()
+}
+
+impl FileWork<'_> {
     /// Returns whether the master will have given up the file of an object when it is written and told of: then
     /// it would be written in vain. Counts it.
     fn is_late(&self, pending: &Pending) -> bool {
-        let Some(shared) = self.tiers.shared.as_ref().filter(|it| !it.is_unlisted) else {
+        if self.shared.is_unlisted {
             return false;
-        };
+        }
         // As long as the last one took, and a report.
-        let last = Duration::from_micros(shared.last_write.load(Ordering::Relaxed));
-        let is_late = self.settings.clock.now() + last + REPORT_EVERY >= pending.until;
+        let last = Duration::from_micros(self.shared.last_write.load(Ordering::Relaxed));
+        let is_late = self.reader.clock.now() + last + REPORT_EVERY >= pending.until;
         if is_late {
             // One write that hung is not to keep all others from being tried.
             let half = u64::try_from((last / 2).as_micros()).unwrap_or(u64::MAX);
-            shared.last_write.store(half, Ordering::Relaxed);
-            shared.counters.late();
+            self.shared.last_write.store(half, Ordering::Relaxed);
+            self.shared.counters.late();
         }
         is_late
     }
 
-    /// Returns whether objects may be written as one file.
-    fn has_packs(&self) -> bool {
-        let Some(shared) = &self.tiers.shared else { return false };
-        !shared.is_unlisted && shared.tier().is_some_and(|tier| tier.put_at_once() > 1)
-    }
-
-    /// Writes objects, several as one file.
-    async fn write_jobs(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<Written> {
-        let outcomes = match &jobs[..] {
-            [] => Vec::new(),
-            [(turn, pending)] if self.tiers.has_unlisted() => {
-                vec![self.write_in_turn(*turn, pending).await]
-            }
-            [(_, pending)] => vec![self.write_file(pending).await],
-            jobs => self.write_pack(jobs).await,
-        };
-        let pending = jobs.into_iter().map(|(_, pending)| pending.without_bytes());
-        pending.zip(outcomes).collect()
-    }
-
     /// Writes objects as one file. Returns which are written.
-    async fn write_pack(self: &Arc<Self>, jobs: &[Job]) -> Vec<bool> {
+    async fn write_pack(&self, jobs: &[Job]) -> Vec<bool> {
         let none = || vec![false; jobs.len()];
-        let Some(shared) = &self.tiers.shared else { return none() };
-        let Some(tier) = shared.tier() else { return none() };
-        if shared.is_paused() {
-            jobs.iter().for_each(|_| shared.counters.no_room());
+        let Some(tier) = self.shared.tier() else { return none() };
+        if self.shared.is_paused() {
+            jobs.iter().for_each(|_| self.shared.counters.no_room());
             return none();
         }
         let begun = Instant::now();
         let mut sources = Vec::with_capacity(jobs.len());
         for ((_, pending), source) in jobs.iter().zip(self.sources(jobs).await) {
-            let id =
-                self.tiers.file_id(shared, pending.key.as_ref(), pending.handle.generation).ok();
+            let id = self.id_of(pending).ok();
             sources.push(source.zip(id).map(|(source, id)| (source, id, pending.slices.clone())));
         }
         let write = move || {
@@ -175,16 +175,16 @@ impl Core {
             let written = tier.put_many(&objects).map_err(|error| error.to_string());
             (is_there, written)
         };
-        let written = self.settings.environment.blocking(write).await;
+        let written = self.tiers.environment.blocking(write).await;
         let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        shared.last_write.store(took, Ordering::Relaxed);
+        self.shared.last_write.store(took, Ordering::Relaxed);
         let Some(Ok((is_there, written))) = written else { return none() };
         for ((_, pending), _) in jobs.iter().zip(&is_there).filter(|(_, is_there)| **is_there) {
             let outcome = written.as_ref().map(|()| pending.len()).map_err(drop);
-            shared.counters.written(begun.elapsed(), outcome);
+            self.shared.counters.written(begun.elapsed(), outcome);
         }
         if let Err(error) = &written {
-            shared.counters.complain(|failures| {
+            self.shared.counters.complain(|failures| {
                 warn!(objects = jobs.len(), %error, failures, "a file of objects could not be written");
             });
             return none();
@@ -206,7 +206,7 @@ impl Core {
                 Item::new(pending.key.as_str(), None, generation, Target::OWNED)
             };
             let mut items: Vec<_> = part.iter().map(item).collect();
-            self.reader().get_all(&mut items).await;
+            self.reader.get_all(&mut items).await;
             for (at, item) in part.into_iter().zip(items) {
                 sources[at] = whole(&jobs[at].1, item);
             }
@@ -215,16 +215,10 @@ impl Core {
     }
 
     /// Writes the file of an object. Returns whether it is written.
-    pub(super) async fn write_file(self: &Arc<Self>, pending: &Pending) -> bool {
-        let Some(shared) = &self.tiers.shared else { return false };
-        let (Some(tier), Ok(id)) = (
-            shared.tier(),
-            self.tiers.file_id(shared, pending.key.as_ref(), pending.handle.generation),
-        ) else {
-            return false;
-        };
-        if shared.is_paused() {
-            shared.counters.no_room();
+    async fn write_file(&self, pending: &Pending) -> bool {
+        let (Some(tier), Ok(id)) = (self.shared.tier(), self.id_of(pending)) else { return false };
+        if self.shared.is_paused() {
+            self.shared.counters.no_room();
             return false;
         }
         let begun = Instant::now();
@@ -235,17 +229,38 @@ impl Core {
             let object = source.object(&slices).ok_or("the object has changed in memory")?;
             tier.put(&id, &object).map_err(|error| error.to_string())
         };
-        let written = self.settings.environment.blocking(write).await;
+        let written = self.tiers.environment.blocking(write).await;
         let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        shared.last_write.store(took, Ordering::Relaxed);
+        self.shared.last_write.store(took, Ordering::Relaxed);
         let Some(Ok(written)) = written else { return false };
-        shared.counters.written(begun.elapsed(), written.as_ref().map(|()| len).map_err(drop));
+        self.shared.counters.written(begun.elapsed(), written.as_ref().map(|()| len).map_err(drop));
         if let Err(error) = &written {
-            shared.counters.complain(|failures| {
+            self.shared.counters.complain(|failures| {
                 warn!(key = %pending.key, %error, failures, "an object's file could not be written");
             });
         }
         written.is_ok()
+    }
+
+    /// The id by which the shared tier knows an object.
+    fn id_of(&self, pending: &Pending) -> Result<ObjectId, InvalidObject> {
+        self.tiers.file_id(self.shared, pending.key.as_ref(), pending.handle.generation)
+    }
+
+    /// Writes a file, unless the object was deleted since that was asked for. Returns whether it is written.
+    async fn write_in_turn(&self, turn: Turn, pending: &Pending) -> bool {
+        let Ok(id) = self.id_of(pending) else { return false };
+        let turns = &self.shared.queue.turns;
+        if !turns.begin_write(turn, &id).await {
+            return false;
+        }
+        let is_written = self.write_file(pending).await;
+        let is_void = turns.is_void(turn, &id);
+        if !is_written || is_void {
+            self.tiers.delete_outdated(std::slice::from_ref(pending)).await;
+        }
+        turns.end_write();
+        is_written && !is_void
     }
 
     /// Where the object's bytes are; `None` when it is gone.
@@ -255,7 +270,7 @@ impl Core {
         }
         let generation = Some(pending.handle.generation);
         let mut items = [Item::new(pending.key.as_str(), None, generation, Target::OWNED)];
-        self.reader().get_all(&mut items).await;
+        self.reader.get_all(&mut items).await;
         let [item] = items;
         whole(pending, item)
     }
@@ -265,30 +280,29 @@ impl Core {
         let (key, extent) = pending.replica;
         match &pending.bytes {
             Some(bytes) => Some(Source::Slices(bytes.slices.clone())),
-            None => self.segments.local(key, extent).map(Source::Own),
+            None => self.reader.segments.local(key, extent).map(Source::Own),
         }
     }
 
     /// Tells the master which files are written, and deletes those that it has no use for.
     async fn report_written(&self, written: Vec<Written>) {
-        let Some(shared) = &self.tiers.shared else { return };
         let count = written.len();
-        let refused = std::mem::take(&mut *shared.queue.refused.lock());
-        if shared.is_unlisted {
+        let refused = std::mem::take(&mut *self.shared.queue.refused.lock());
+        if self.shared.is_unlisted {
             self.tiers.delete_outdated(&refused).await;
-            return shared.queue.ended(count);
+            return self.shared.queue.ended(count);
         }
         let all: Vec<Written> = written
             .into_iter()
             .chain(refused.into_iter().map(|pending| (pending, false)))
             .collect();
         for part in all.chunks(mc_rpc::MAX_BATCH) {
-            self.report_part(shared, part).await;
+            self.report_part(part).await;
         }
-        shared.queue.ended(count);
+        self.shared.queue.ended(count);
     }
 
-    async fn report_part(&self, shared: &SharedTier, part: &[Written]) {
+    async fn report_part(&self, part: &[Written]) {
         let outcomes: Vec<FileOutcome<'_>> = part
             .iter()
             .map(|(pending, written)| FileOutcome {
@@ -307,7 +321,7 @@ impl Core {
                     let ids = useless.filter_map(|((pending, _), _)| {
                         self.tiers.object_id(pending.key.as_ref(), pending.handle.generation).ok()
                     });
-                    self.delete_files(shared, ids.collect(), Deleted::Unwanted).await;
+                    self.delete_files(ids.collect(), Deleted::Unwanted).await;
                     return;
                 }
                 Err(error) if error.is_retryable() && attempt < REPORTS => {

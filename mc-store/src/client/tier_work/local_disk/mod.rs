@@ -1,4 +1,8 @@
-//! Work on the local disk that the master asks for.
+//! Work on the local disk that the master asks for. After a restart, and whenever the master has forgotten the
+//! disk, everything on it is [reported](report).
+
+mod report;
+mod room;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -8,20 +12,22 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_meta::{MAX_DISK_OBJECTS, ReplicaKind};
-use mc_rpc::{OffloadItem, OffloadJob, Refusal, TierJob};
+use mc_rpc::{OffloadItem, OffloadJob, Refusal, RpcError};
 use mc_tier::{ObjectId, TierError};
 use mc_types::ErrorCode;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::report::Report;
-use super::{LaterLocalDisk, LocalDisk};
+use self::report::Report;
+use super::promote::promote_all;
+use super::tell::{DELETIONS, tell_untold};
 use crate::client::core::Core;
-use crate::client::tiers::breaker::{Breaker, Turn};
-use crate::client::tiers::leaving::wait_until_unused;
-use crate::client::tiers::objects::{id_of, ids_of, object_of};
-use crate::client::tiers::work::{DELETIONS, WorkError};
+use crate::client::master_link::MasterLink;
+use crate::client::segments::Segments;
+use crate::client::tiers::local_disk::{LaterLocalDisk, LocalDisk};
+use crate::client::tiers::{Breaker, Tiers, Turn, WorkError, id_of, ids_of, object_of};
+use crate::error::LocalDiskOpenError;
 
 /// Time between two questions for work: from right after work to a while after there was none. Puts wait
 /// half a second for a disk.
@@ -33,6 +39,10 @@ const IDLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time that a client's start waits for the master to know of its disk.
 const FIRST_MOUNT: Duration = Duration::from_secs(2);
+
+/// Time between two attempts to open the disk: the first, and the longest.
+const FIRST_OPENING_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_OPENING_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -59,29 +69,13 @@ impl Core {
         }
     }
 
-    /// Takes the disk back, for its return with the node's next client, which gets the directory when what
-    /// is under way has ended: that is waited for, for five seconds.
+    /// Takes the disk back, for its return with the node's next client, and closes it.
     pub(in crate::client) async fn leave_local_disk(&self) {
         let Some(disk) = self.tiers.local_disk.get() else { return };
         if let Err(error) = self.link.master.unmount_local_disk(self.link.id, true).await {
             debug!(%error, "the master was not told that the local disk is away");
         }
-        let region = disk.region.lock().take();
-        if let Some(region) = region {
-            region.withdraw().await;
-        }
-        self.segments.set_disk(None);
-        let tier = disk.tier.write().take();
-        // Otherwise the application may keep it.
-        if let Some(tier) = tier.filter(|_| disk.is_own_log) {
-            let unused = Arc::downgrade(&tier);
-            drop(tier);
-            if !wait_until_unused(unused).await {
-                warn!(
-                    "the local disk has not ended a write or a read; its directory is not free yet"
-                );
-            }
-        }
+        disk.close(&self.segments).await;
     }
 }
 
@@ -89,7 +83,7 @@ impl Core {
 /// mounted for the first time, whatever came of it.
 async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::Sender<()>) {
     if let Some(later) = later
-        && !later.open(&core).await
+        && !open(later, &core).await
     {
         return;
     }
@@ -98,21 +92,23 @@ async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::S
     loop {
         let Some(core) = core.upgrade() else { return };
         let Some(disk) = core.tiers.local_disk.get() else { return };
+        let (link, tiers, segments) = (&core.link, &core.tiers, &*core.segments);
+        let work = DiskWork { link, tiers, segments, disk };
         let tried = tried.take();
         let done = async {
             if !is_mounted {
                 // What is beyond the limit would not be taken note of. A disk that cannot be written is read.
-                if let Err(error) = core.evict_beyond(disk).await {
+                if let Err(error) = work.evict_beyond().await {
                     debug!(%error, "nothing is evicted from the local disk before it is used");
                 }
-                core.mount_local_disk(disk).await?;
+                work.mount().await?;
                 drop(tried);
                 // Another master may have another limit.
                 disk.most_objects.store(MAX_DISK_OBJECTS as u64, Relaxed);
                 is_mounted = true;
                 report = Some(Report::begin());
             }
-            core.work_once(disk, &mut breaker, &mut report).await
+            work.work_once(promote_all(&core), &mut breaker, &mut report).await
         };
         let done = done.await;
         // There may have been nothing to write that would have found out.
@@ -143,7 +139,7 @@ async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::S
         }
         let mut told = core.heard.disk_work();
         drop(core);
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         if pause == LONGEST_PAUSE {
             // A heartbeat says when there is something to do, unless the master is an older one.
             let is_needed = told.wait_for(|has_work| *has_work != Some(false));
@@ -152,27 +148,65 @@ async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::S
     }
 }
 
-impl Core {
-    /// Does what there is to do now. Returns whether there was anything.
+/// Opens the disk as soon as that is possible. Returns whether the client is still there.
+async fn open(mut later: LaterLocalDisk, core: &Weak<Core>) -> bool {
+    let (mut pause, mut failures) = (FIRST_OPENING_PAUSE, 0_u64);
+    loop {
+        let opened = later.attempt().await;
+        let Some(core) = core.upgrade() else { return false };
+        let (node, sealing) = (&core.transfers.transport, &core.tiers.sealing);
+        let opened =
+            opened.and_then(|tier| LocalDisk::new(tier, true, node, &core.segments, sealing));
+        match opened {
+            Ok(disk) => {
+                core.tiers.local_disk.set(disk);
+                info!("the local disk is used from now on");
+                return true;
+            }
+            Err(LocalDiskOpenError::Ending) => return false,
+            Err(error) => {
+                failures += 1;
+                if failures.is_power_of_two() {
+                    warn!(%error, failures, "the local disk cannot be opened; trying on");
+                }
+            }
+        }
+        drop(core);
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_OPENING_PAUSE);
+    }
+}
+
+/// Work on the local disk.
+#[derive(Clone, Copy)]
+struct DiskWork<'c> {
+    link: &'c MasterLink,
+    tiers: &'c Tiers,
+    segments: &'c Segments,
+    disk: &'c LocalDisk,
+}
+
+impl DiskWork<'_> {
+    /// Does what there is to do now, and has objects brought back by `promote`. Returns whether there was anything.
     async fn work_once(
         &self,
-        disk: &LocalDisk,
+        promote: impl Future<Output = Result<bool, RpcError>>,
         breaker: &mut Breaker,
         report: &mut Option<Report>,
     ) -> Result<bool, WorkError> {
-        self.tell_of_evicted(disk).await;
+        self.tell_of_evicted().await;
         let deletions = self.link.master.fetch_disk_deletions(self.link.id, 0).await?;
         if deletions.remove_all {
-            self.empty_disk(disk).await?;
+            self.empty_disk().await?;
         }
         let mut has_worked = !deletions.objects.is_empty();
-        self.delete_from_disk(disk, ids_of(&deletions.objects)).await?;
+        self.delete_from_disk(ids_of(&deletions.objects)).await?;
         if deletions.report_all {
             *report = Some(Report::begin());
         }
         if let Some(under_way) = report {
             has_worked = true;
-            if self.report_some(disk, under_way).await? {
+            if self.report_some(under_way).await? {
                 *report = None;
             }
         }
@@ -181,25 +215,21 @@ impl Core {
         let jobs =
             self.link.master.offload_heartbeat(self.link.id, turn != Turn::Skip, JOBS).await?;
         has_worked |= !jobs.is_empty();
-        self.offload(disk, jobs, turn, breaker).await?;
-        let promotions = self.link.master.promotion_heartbeat(self.link.id).await?;
-        has_worked |= !promotions.is_empty();
-        let promote = |job: TierJob| async move { self.promote(&job).await };
-        stream::iter(promotions).for_each_concurrent(WIDTH, promote).await;
-        self.evict_above_watermark(disk).await?;
+        self.offload(jobs, turn, breaker).await?;
+        has_worked |= promote.await?;
+        self.evict_above_watermark().await?;
         Ok(has_worked)
     }
 
     /// Writes objects to the disk, and tells the master of each as it ends: its memory is wanted.
     async fn offload(
         &self,
-        disk: &LocalDisk,
         jobs: Vec<OffloadJob>,
         mut turn: Turn,
         breaker: &mut Breaker,
     ) -> Result<(), WorkError> {
         let write = |job: OffloadJob| async move {
-            let written = self.write_to_disk(disk, &job).await;
+            let written = self.write_to_disk(&job).await;
             (job, written)
         };
         let written = stream::iter(jobs).map(write).buffer_unordered(WIDTH).ready_chunks(JOBS);
@@ -226,17 +256,13 @@ impl Core {
                     Written::Gone | Written::TooLong => {}
                 }
             }
-            self.tell_written(disk, &written).await?;
+            self.tell_written(&written).await?;
         }
         Ok(())
     }
 
     /// Tells the master what was written, and deletes what it has no use for.
-    async fn tell_written(
-        &self,
-        disk: &LocalDisk,
-        written: &[(OffloadJob, Written)],
-    ) -> Result<(), WorkError> {
+    async fn tell_written(&self, written: &[(OffloadJob, Written)]) -> Result<(), WorkError> {
         let outcomes = written.iter().map(|(job, written)| OffloadItem {
             object: job.job.object(),
             generation: job.job.generation,
@@ -251,33 +277,33 @@ impl Core {
         };
         let beyond = answers.iter().filter(|answer| is_beyond(answer)).count() as u64;
         if beyond > 0 {
-            self.note_most_objects(disk, beyond).await?;
+            self.note_most_objects(beyond).await?;
         }
         let useless = written
             .iter()
             .zip(answers)
             .filter(|((_, written), answer)| written.address().is_some() && answer.is_err());
         let ids = useless.filter_map(|((job, _), _)| id_of(&job.job).ok()).collect();
-        self.delete_from_disk(disk, ids).await
+        self.delete_from_disk(ids).await
     }
 
     /// Writes an object to the disk.
-    async fn write_to_disk(&self, disk: &LocalDisk, job: &OffloadJob) -> Written {
+    async fn write_to_disk(&self, job: &OffloadJob) -> Written {
         let begun = Instant::now();
-        let written = self.try_write(disk, job).await;
+        let written = self.try_write(job).await;
         let problem: &str = match &written {
             Written::At(_) => {
-                disk.counters.written(begun.elapsed(), Ok(job.job.len));
+                self.disk.counters.written(begun.elapsed(), Ok(job.job.len));
                 return written;
             }
             Written::Gone => return written,
             Written::TooLong => "it is longer than a segment of the disk's log",
             Written::Failed(error) => {
-                disk.counters.written(begun.elapsed(), Err(()));
+                self.disk.counters.written(begun.elapsed(), Err(()));
                 error
             }
         };
-        disk.counters.complain(|failures| {
+        self.disk.counters.complain(|failures| {
             warn!(
                 key = %job.job.key, error = problem, failures,
                 "an object could not be written to the local disk"
@@ -286,8 +312,8 @@ impl Core {
         written
     }
 
-    async fn try_write(&self, disk: &LocalDisk, job: &OffloadJob) -> Written {
-        let Some(tier) = disk.tier() else { return Written::Gone };
+    async fn try_write(&self, job: &OffloadJob) -> Written {
+        let Some(tier) = self.disk.tier() else { return Written::Gone };
         if job.job.len > tier.max_object_len() {
             return Written::TooLong;
         }
@@ -295,7 +321,7 @@ impl Core {
             return Written::Gone;
         };
         let Ok(id) = id_of(&job.job) else { return Written::Gone };
-        let (slices, places) = (job.slices.clone(), Arc::clone(&disk.places));
+        let (slices, places) = (job.slices.clone(), Arc::clone(&self.disk.places));
         let write = move || {
             let Ok(bytes) = own.on_host() else { return (Written::Gone, Vec::new()) };
             let slices = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
@@ -311,60 +337,57 @@ impl Core {
             };
             (written, evicted)
         };
-        let Some(Ok((written, evicted))) = self.settings.environment.blocking(write).await else {
+        let Some(Ok((written, evicted))) = self.tiers.environment.blocking(write).await else {
             return Written::Gone;
         };
-        self.evicted(disk, evicted).await;
+        self.evicted(evicted).await;
         written
     }
 
     /// Notes objects that were deleted to make room.
-    pub(super) async fn evicted(&self, disk: &LocalDisk, ids: Vec<ObjectId>) {
+    async fn evicted(&self, ids: Vec<ObjectId>) {
         if ids.is_empty() {
             return;
         }
         info!(objects = ids.len(), "evicted from the local disk");
-        disk.counters.evicted(ids.len() as u64);
-        ids.iter().for_each(|id| disk.places.remove(id));
-        disk.untold.note(ids.into_iter());
-        self.tell_of_evicted(disk).await;
+        self.disk.counters.evicted(ids.len() as u64);
+        ids.iter().for_each(|id| self.disk.places.remove(id));
+        self.disk.untold.note(ids.into_iter());
+        self.tell_of_evicted().await;
     }
 
-    async fn tell_of_evicted(&self, disk: &LocalDisk) {
-        if let Err(error) = self.tell_untold(&disk.untold, ReplicaKind::LocalDisk).await {
+    async fn tell_of_evicted(&self) {
+        if let Err(error) = tell_untold(self.link, &self.disk.untold, ReplicaKind::LocalDisk).await
+        {
             debug!(%error, "the master is told later of objects evicted from the local disk");
         }
     }
 
     /// Deletes objects from the disk.
-    pub(super) async fn delete_from_disk(
-        &self,
-        disk: &LocalDisk,
-        ids: Vec<ObjectId>,
-    ) -> Result<(), WorkError> {
+    async fn delete_from_disk(&self, ids: Vec<ObjectId>) -> Result<(), WorkError> {
         for part in ids.chunks(DELETIONS) {
             // Nobody finds them any more from here on.
-            part.iter().for_each(|id| disk.places.remove(id));
-            let (tier, part) = (disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
+            part.iter().for_each(|id| self.disk.places.remove(id));
+            let (tier, part) = (self.disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
             let count = part.len() as u64;
             self.tiers.on_tier(move || tier.remove_many(&part)).await?;
-            disk.counters.deleted(count);
+            self.disk.counters.deleted(count);
         }
         Ok(())
     }
 
     /// Deletes everything from the disk.
-    async fn empty_disk(&self, disk: &LocalDisk) -> Result<(), WorkError> {
+    async fn empty_disk(&self) -> Result<(), WorkError> {
         let page = std::num::NonZeroUsize::new(DELETIONS).expect("it is not zero");
         loop {
-            let tier = disk.tier().ok_or(WorkError::Ended)?;
+            let tier = self.disk.tier().ok_or(WorkError::Ended)?;
             let page = self.tiers.on_tier(move || tier.scan(None, page)).await?;
             let ids: Vec<ObjectId> =
                 page.objects.iter().map(|object| object.id().clone()).collect();
             if ids.is_empty() {
                 return Ok(());
             }
-            self.delete_from_disk(disk, ids).await?;
+            self.delete_from_disk(ids).await?;
         }
     }
 }

@@ -1,4 +1,11 @@
-//! Keeping the files in step with the objects, as the master asks.
+//! Writing the files of the shared tier after puts ([`persist`]), several objects in one ([`packing`]), and keeping
+//! them in step with the objects, as the master asks.
+
+mod eviction;
+mod packing;
+mod persist;
+mod promote;
+mod reopening;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
@@ -11,17 +18,20 @@ use mc_meta::{FileSystemState, ReplicaKind};
 use mc_rpc::{FileJobs, RpcError};
 use mc_tier::{ObjectId, StoredObject, Tier, TierError};
 use mc_types::ErrorCode;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::persist::{WRITERS, write_files};
-use super::promote::promote_files;
-use super::reopening::keep_open;
-use super::unlisted::delete_as_asked;
-use super::{LaterTier, SharedTier};
+use self::persist::{WRITERS, write_files};
+use self::promote::promote_files;
+use self::reopening::keep_open;
+use super::tell::{found_items, is_useless, tell_untold, with_tenants};
 use crate::client::core::Core;
-use crate::client::tiers::objects::ids_of;
-use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
+use crate::client::master_link::MasterLink;
+use crate::client::read::Reader;
+use crate::client::tiers::shared::{Deletion, LaterTier, SharedTier};
+use crate::client::tiers::{Tiers, WorkError, ids_of};
 
 /// How often the master is told that a client is still at work. After a minute another one gets the work.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -40,11 +50,14 @@ const CLEAN_UP_EVERY: u32 = 30;
 const GROWN_UP: Duration = Duration::from_secs(60);
 
 /// Files that are listed at a time.
-pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+const PAGE: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 
 /// Files that a thread deletes, and threads that do: over a network each deletion is an operation or two.
 const DELETED: usize = 64;
 const DELETERS: usize = 16;
+
+/// Deletions of files that the master does not know of which are carried out at a time.
+const UNLISTED_DELETERS: usize = 4;
 
 /// Time after which the master is told of files that are deleted because it does not list them. Another one may
 /// have come meanwhile, without a journal, and list those that were still there.
@@ -72,33 +85,56 @@ impl Core {
             self.background.spawn(deleting);
         }
         if shared.tier().is_some() {
-            self.start_upkeep();
+            start_upkeep(self);
         }
         if let Some(later) = later {
             let opening = keep_open(Arc::downgrade(self), later);
             self.background.spawn(opening);
         }
     }
+}
 
-    /// Starts what keeps the files in step with the objects, unless it runs.
-    pub(super) fn start_upkeep(self: &Arc<Self>) {
-        let Some(shared) = &self.tiers.shared else { return };
-        if shared.has_upkeep.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if shared.is_unlisted {
-            self.background.spawn(make_room(Arc::downgrade(self)));
-            return;
-        }
-        self.background.spawn(keep(Arc::downgrade(self)));
-        if self.has_no_disk() {
-            // Otherwise the work for the disk does it.
-            self.background.spawn(promote_files(Arc::downgrade(self)));
-        }
+/// Starts what keeps the files in step with the objects, unless it runs.
+fn start_upkeep(core: &Arc<Core>) {
+    let Some(shared) = &core.tiers.shared else { return };
+    if shared.has_upkeep.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if shared.is_unlisted {
+        core.background.spawn(make_room(Arc::downgrade(core)));
+        return;
+    }
+    core.background.spawn(keep(Arc::downgrade(core)));
+    if has_no_disk(core) {
+        // Otherwise the work for the disk does it.
+        core.background.spawn(promote_files(Arc::downgrade(core)));
+    }
+}
+
+fn has_no_disk(core: &Core) -> bool {
+    core.tiers.local_disk.get().is_none() && !core.tiers.local_disk.is_missing()
+}
+
+/// Work on the files of the shared tier.
+#[derive(Clone, Copy)]
+struct FileWork<'c> {
+    link: &'c MasterLink,
+    tiers: &'c Tiers,
+    shared: &'c SharedTier,
+    reader: Reader<'c>,
+}
+
+impl<'c> FileWork<'c> {
+    /// The work of a client with a shared tier.
+    fn of(core: &'c Core) -> Option<Self> {
+        let (link, tiers, reader) = (&core.link, &core.tiers, core.reader());
+        Some(Self { link, tiers, shared: tiers.shared.as_ref()?, reader })
     }
 
-    fn has_no_disk(&self) -> bool {
-        self.tiers.local_disk.get().is_none() && !self.tiers.local_disk.is_missing()
+    /// The same, and the tier, if it is open.
+    fn of_open(core: &'c Core) -> Option<(Self, Arc<dyn Tier>)> {
+        let work = Self::of(core)?;
+        Some((work, work.shared.tier()?))
     }
 }
 
@@ -113,17 +149,18 @@ async fn keep(core: Weak<Core>) {
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
-        let opened = core.open_tier();
-        core.heard.set_promotes(opened.is_some() && core.has_no_disk());
-        let Some((shared, tier)) = opened else { continue };
-        if let Err(error) = core.tell_untold(&shared.untold, ReplicaKind::SharedFile).await {
+        let opened = FileWork::of_open(&core);
+        core.heard.set_promotes(opened.is_some() && has_no_disk(&core));
+        let Some((work, tier)) = opened else { continue };
+        let shared = work.shared;
+        if let Err(error) = tell_untold(&core.link, &shared.untold, ReplicaKind::SharedFile).await {
             debug!(%error, "the master was not told of files that are gone");
         }
         if begun.elapsed() < GROWN_UP && core.segments.is_empty() {
             continue;
         }
         if turn.is_multiple_of(LOOK_EVERY) && shared.quota.is_none() {
-            let (is_full, is_vain) = core.look_at_room(shared, &tier).await;
+            let (is_full, is_vain) = work.look_at_room(&tier).await;
             state = state.full(is_full).in_vain(is_vain);
         }
         if turn.is_multiple_of(CLEAN_UP_EVERY) && tier.wants_clean_up() {
@@ -138,15 +175,14 @@ async fn keep(core: Weak<Core>) {
             Ok(jobs) => {
                 // What is handed out is not for another file system.
                 shared.leave_other(jobs.storage);
-                let work = async {
-                    let deleted =
-                        core.delete_files(shared, ids_of(&jobs.delete), Deleted::Unlisted).await;
-                    (deleted, core.do_jobs(shared, &jobs).await)
+                let working = async {
+                    let deleted = work.delete_files(ids_of(&jobs.delete), Deleted::Unlisted).await;
+                    (deleted, work.do_jobs(&jobs).await)
                 };
                 let (deleted, compared) = tokio::select! {
                     biased;
-                    done = work => done,
-                    never = core.keep_turns(jobs.renews) => match never {},
+                    done = working => done,
+                    never = work.keep_turns(jobs.renews) => match never {},
                 };
                 state = state.deleted(deleted).compared(compared.is_some());
                 state = state.whole(compared.is_some_and(|compared| compared.is_whole));
@@ -176,11 +212,11 @@ async fn make_room(core: Weak<Core>) {
     loop {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
-        let Some((shared, tier)) = core.open_tier() else { continue };
-        if !core.look_at_room(shared, &tier).await.0 {
+        let Some((work, tier)) = FileWork::of_open(&core) else { continue };
+        if !work.look_at_room(&tier).await.0 {
             continue;
         }
-        if let Err(error) = core.evict_files(shared).await {
+        if let Err(error) = work.evict_files().await {
             warn!(%error, "files could not be evicted from the shared tier");
         }
     }
@@ -188,7 +224,7 @@ async fn make_room(core: Weak<Core>) {
 
 /// Why files are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deleted {
+enum Deleted {
     /// The master says that it lists none of them.
     Unlisted,
     /// The master does not take them from their writer. Another client may have found them, and the master lists
@@ -207,22 +243,22 @@ struct Compared {
     is_whole: bool,
 }
 
-impl SharedTier {
-    /// Notes files that are gone, of which the master is to be told if it knows of files.
-    pub(super) fn note_untold(&self, gone: &mut Vec<ObjectId>) {
-        let gone = gone.drain(..);
-        if !self.is_unlisted {
-            self.untold.note(gone);
+/// Deletes files as it is asked for, so many times at a time, until the client has gone.
+async fn delete_as_asked(core: Weak<Core>, mut asked: mpsc::Receiver<Deletion>) {
+    let mut going_on = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = going_on.join_next() => {}
+            deletion = asked.recv(), if going_on.len() < UNLISTED_DELETERS => {
+                let (Some(deletion), Some(core)) = (deletion, core.upgrade()) else { return };
+                going_on.spawn(async move { core.tiers.delete_unlisted(deletion).await });
+            }
         }
     }
 }
 
-impl Core {
-    fn open_tier(&self) -> Option<(&SharedTier, Arc<dyn Tier>)> {
-        let shared = self.tiers.shared.as_ref()?;
-        Some((shared, shared.tier()?))
-    }
-
+impl FileWork<'_> {
     /// Tells the master again and again that the client goes on with what it was handed.
     async fn keep_turns(&self, master_knows: bool) -> std::convert::Infallible {
         loop {
@@ -238,10 +274,10 @@ impl Core {
     }
 
     /// Does the work beside deletions. Returns what came of a comparison.
-    async fn do_jobs(&self, shared: &SharedTier, jobs: &FileJobs) -> Option<Compared> {
+    async fn do_jobs(&self, jobs: &FileJobs) -> Option<Compared> {
         let mut compared = None;
         if jobs.compare {
-            match self.compare(shared).await {
+            match self.compare().await {
                 Ok(done) => {
                     let Compared { kept, deleted, is_whole } = done;
                     info!(kept, deleted, is_whole, "the shared tier is compared with the master");
@@ -253,7 +289,7 @@ impl Core {
             }
         }
         if jobs.evict
-            && let Err(error) = self.evict_files(shared).await
+            && let Err(error) = self.evict_files().await
         {
             warn!(%error, "files could not be evicted from the shared tier");
         }
@@ -262,13 +298,8 @@ impl Core {
 
     /// Deletes files that the master has no use for. What cannot be deleted is found by the next comparison.
     /// Returns whether all were tried.
-    pub(super) async fn delete_files(
-        &self,
-        shared: &SharedTier,
-        mut ids: Vec<ObjectId>,
-        of: Deleted,
-    ) -> bool {
-        let Some(tier) = shared.tier() else { return false };
+    async fn delete_files(&self, mut ids: Vec<ObjectId>, of: Deleted) -> bool {
+        let Some(tier) = self.shared.tier() else { return false };
         let begun = Instant::now();
         // What may share a file is deleted together.
         ids.sort_unstable_by_key(|id| (id.generation().run(), id.generation()));
@@ -295,12 +326,12 @@ impl Core {
         let mut all = stream::iter(parts).map(delete).buffer_unordered(DELETERS);
         while let Some(outcome) = all.next().await {
             let Ok((mut deleted, failure)) = outcome else { return false };
-            shared.counters.deleted(deleted.len() as u64);
+            self.shared.counters.deleted(deleted.len() as u64);
             if of == Deleted::Unwanted || begun.elapsed() >= OUTDATED {
-                shared.note_untold(&mut deleted);
+                self.shared.note_untold(&mut deleted);
             }
             if let Some(error) = failure {
-                shared.counters.complain(|failures| {
+                self.shared.counters.complain(|failures| {
                     warn!(%error, failures, "a file of a removed object could not be deleted");
                 });
             }
@@ -309,10 +340,10 @@ impl Core {
     }
 
     /// Reports all files, and deletes those that belong to no object.
-    async fn compare(&self, shared: &SharedTier) -> Result<Compared, WorkError> {
+    async fn compare(&self) -> Result<Compared, WorkError> {
         let (mut kept, mut deleted, mut after) = (0, 0, None);
         let mut is_whole = true;
-        let tier = shared.tier().ok_or(WorkError::Ended)?;
+        let tier = self.shared.tier().ok_or(WorkError::Ended)?;
         let cleaned = Arc::clone(&tier);
         self.tiers.on_tier(move || cleaned.clean_up()).await?;
         loop {
@@ -326,7 +357,7 @@ impl Core {
             let useless = self.report_found(&page.objects).await?;
             kept += (page.objects.len() - useless.len()) as u64;
             deleted += useless.len() as u64;
-            self.delete_files(shared, useless, Deleted::Unlisted).await;
+            self.delete_files(useless, Deleted::Unlisted).await;
             after = page.next;
             if after.is_none() {
                 return Ok(Compared { kept, deleted, is_whole });

@@ -9,28 +9,17 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::SharedTier;
-use super::room::{FREE_PART, Room, excess, is_short};
-use crate::client::core::Core;
-use crate::client::tiers::work::{DELETIONS, WorkError};
+use super::FileWork;
+use crate::client::tier_work::tell::{DELETIONS, tell_untold};
+use crate::client::tiers::WorkError;
+use crate::client::tiers::shared::{FREE_PART, Room, excess, is_short};
 
-impl SharedTier {
-    /// Returns whether no files are written since there is no room for them.
-    pub(super) fn is_paused(&self) -> bool {
-        self.room.lock().is_paused
-    }
-}
-
-impl Core {
+impl FileWork<'_> {
     /// Looks at the free space. Returns whether there is too little, and whether evicting files was of no
     /// use a moment ago.
-    pub(super) async fn look_at_room(
-        &self,
-        shared: &SharedTier,
-        tier: &Arc<dyn Tier>,
-    ) -> (bool, bool) {
+    pub(super) async fn look_at_room(&self, tier: &Arc<dyn Tier>) -> (bool, bool) {
         let Some(medium) = self.medium(tier).await else { return (false, false) };
-        let mut room = shared.room.lock();
+        let mut room = self.shared.room.lock();
         let was_paused = room.is_paused;
         if !is_short(medium) {
             *room = Room::default();
@@ -51,15 +40,15 @@ impl Core {
     }
 
     /// Deletes the oldest files, as many as have to go.
-    pub(super) async fn evict_files(&self, shared: &SharedTier) -> Result<(), WorkError> {
-        let tier = shared.tier().ok_or(WorkError::Ended)?;
-        if let Some(quota) = shared.quota {
-            return self.evict_to(shared, Watermarks::of_quota(quota)).await.map(drop);
+    pub(super) async fn evict_files(&self) -> Result<(), WorkError> {
+        let tier = self.shared.tier().ok_or(WorkError::Ended)?;
+        if let Some(quota) = self.shared.quota {
+            return self.evict_to(Watermarks::of_quota(quota)).await.map(drop);
         }
         let Some(before) = self.medium(&tier).await.filter(|medium| is_short(*medium)) else {
             return Ok(());
         };
-        if shared.room.lock().is_resting(Instant::now(), before.free) {
+        if self.shared.room.lock().is_resting(Instant::now(), before.free) {
             return Ok(());
         }
         let counted = Arc::clone(&tier);
@@ -68,14 +57,14 @@ impl Core {
         if excess == 0 {
             // To find that out again takes a listing of the directory.
             debug!("others have filled the file system of the shared tier");
-            shared.room.lock().is_in_order(Instant::now(), before.free);
+            self.shared.room.lock().is_in_order(Instant::now(), before.free);
             return Ok(());
         }
         let low = ByteSize::bytes(ours - excess);
-        let removed = self.evict_to(shared, Watermarks { high: low, low }).await?;
+        let removed = self.evict_to(Watermarks { high: low, low }).await?;
         let Some(after) = self.medium(&tier).await else { return Ok(()) };
         let freed = after.free.as_u64().saturating_sub(before.free.as_u64());
-        let mut room = shared.room.lock();
+        let mut room = self.shared.room.lock();
         if removed.bytes > 0 && freed < removed.bytes / 2 {
             if room.rest.is_zero() {
                 let (removed, freed) = (ByteSize::bytes(removed.bytes), ByteSize::bytes(freed));
@@ -94,12 +83,8 @@ impl Core {
 
     /// Deletes the oldest files, and tells the master while it goes on: it is not to list files that are gone,
     /// whatever ends this client or the eviction.
-    async fn evict_to(
-        &self,
-        shared: &SharedTier,
-        watermarks: Watermarks,
-    ) -> Result<TierUsage, WorkError> {
-        let tier = shared.tier().ok_or(WorkError::Ended)?;
+    async fn evict_to(&self, watermarks: Watermarks) -> Result<TierUsage, WorkError> {
+        let tier = self.shared.tier().ok_or(WorkError::Ended)?;
         let evicting = tier;
         let (gone, mut told) = mpsc::unbounded_channel();
         let evict = self.tiers.on_tier(move || {
@@ -109,8 +94,9 @@ impl Core {
         let tell = async {
             let mut part = Vec::new();
             while told.recv_many(&mut part, DELETIONS).await > 0 {
-                shared.note_untold(&mut part);
-                if let Err(error) = self.tell_untold(&shared.untold, ReplicaKind::SharedFile).await
+                self.shared.note_untold(&mut part);
+                if let Err(error) =
+                    tell_untold(self.link, &self.shared.untold, ReplicaKind::SharedFile).await
                 {
                     debug!(%error, "the master is told later of files that were evicted");
                 }
@@ -122,7 +108,7 @@ impl Core {
             let bytes = ByteSize::bytes(removed.bytes);
             info!(files = removed.objects, %bytes, "evicted from the shared tier");
         }
-        shared.counters.evicted(removed.objects);
+        self.shared.counters.evicted(removed.objects);
         Ok(removed)
     }
 

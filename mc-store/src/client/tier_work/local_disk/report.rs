@@ -10,9 +10,9 @@ use mc_types::ErrorCode;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::LocalDisk;
-use crate::client::core::Core;
-use crate::client::tiers::work::{WorkError, found_items, is_useless, with_tenants};
+use super::DiskWork;
+use crate::client::tier_work::tell::{found_items, is_useless, with_tenants};
+use crate::client::tiers::WorkError;
 
 /// Objects that are reported between two questions for other work, in calls that are under way together, and
 /// objects in a call.
@@ -36,32 +36,28 @@ impl Report {
     }
 }
 
-impl Core {
+impl DiskWork<'_> {
     /// Mounts the disk. Everything on it is to be reported after that.
-    pub(super) async fn mount_local_disk(&self, disk: &LocalDisk) -> Result<(), WorkError> {
-        self.link.master.mount_local_disk(self.link.id, &disk.spec, true).await?;
-        disk.told.store(0, Relaxed);
-        self.tell_capacity(disk).await
+    pub(super) async fn mount(&self) -> Result<(), WorkError> {
+        self.link.master.mount_local_disk(self.link.id, &self.disk.spec, true).await?;
+        self.disk.told.store(0, Relaxed);
+        self.tell_capacity().await
     }
 
     /// Tells the master how much the disk can hold, if that has changed.
-    pub(super) async fn tell_capacity(&self, disk: &LocalDisk) -> Result<(), WorkError> {
-        let capacity = disk.capacity().as_u64();
-        if disk.told.load(Relaxed) != capacity {
+    pub(super) async fn tell_capacity(&self) -> Result<(), WorkError> {
+        let capacity = self.disk.capacity().as_u64();
+        if self.disk.told.load(Relaxed) != capacity {
             self.link.master.report_ssd_capacity(self.link.id, capacity).await?;
-            disk.told.store(capacity, Relaxed);
+            self.disk.told.store(capacity, Relaxed);
         }
         Ok(())
     }
 
     /// Reports the next objects on the disk, and deletes those that the master has no use for. Returns whether
     /// these were the last.
-    pub(super) async fn report_some(
-        &self,
-        disk: &LocalDisk,
-        report: &mut Report,
-    ) -> Result<bool, WorkError> {
-        let (tier, from) = (disk.tier().ok_or(WorkError::Ended)?, report.after.clone());
+    pub(super) async fn report_some(&self, report: &mut Report) -> Result<bool, WorkError> {
+        let (tier, from) = (self.disk.tier().ok_or(WorkError::Ended)?, report.after.clone());
         let page = self.tiers.on_tier(move || tier.scan(from.as_ref(), OBJECTS)).await?;
         for error in &page.unreadable {
             debug!(%error, "an object on the local disk cannot be read");
@@ -70,13 +66,13 @@ impl Core {
         // The call that says so comes behind all others.
         let in_last = if is_last { objects.len().min(IN_CALL) } else { 0 };
         let (others, last) = objects.split_at(objects.len() - in_last);
-        let calls = others.chunks(IN_CALL).map(|part| self.report_from_disk(disk, part, false));
+        let calls = others.chunks(IN_CALL).map(|part| self.report_from_disk(part, false));
         let mut useless = try_join_all(calls).await?.concat();
         if is_last {
-            useless.extend(self.report_from_disk(disk, last, true).await?);
+            useless.extend(self.report_from_disk(last, true).await?);
         }
         let deleted = useless.len();
-        self.delete_from_disk(disk, useless).await?;
+        self.delete_from_disk(useless).await?;
         report.kept += objects.len() - deleted;
         report.deleted += deleted;
         report.after = page.next;
@@ -91,12 +87,12 @@ impl Core {
     /// Reports objects. Returns those that the master has no use for.
     async fn report_from_disk(
         &self,
-        disk: &LocalDisk,
         objects: &[StoredObject],
         is_last: bool,
     ) -> Result<Vec<ObjectId>, WorkError> {
         let found = with_tenants(objects, StoredObject::id);
-        let address = |object: &StoredObject| disk.places.address(object.id(), object.object_len());
+        let address =
+            |object: &StoredObject| self.disk.places.address(object.id(), object.object_len());
         let items = found_items(&found, address);
         let answers = self.link.master.report_local_disk(self.link.id, &items, is_last).await?;
         let mut useless = Vec::new();

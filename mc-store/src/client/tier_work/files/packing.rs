@@ -9,7 +9,7 @@ use std::time::Duration;
 use mc_tier::pack_file::{LEAST, MAX_PACKED_LEN, MOST};
 use tokio::time::Instant;
 
-use super::queue::Job;
+use crate::client::tiers::shared::Job;
 
 /// How long objects of a run are waited for after the first of them: puts begin within a second.
 const LINGER: Duration = Duration::from_millis(1200);
@@ -107,7 +107,7 @@ mod tests {
     use mc_types::{Checksum, Extent, Generation, ObjectKey, RemoteKey};
 
     use super::*;
-    use crate::client::tiers::shared::queue::Pending;
+    use crate::client::tiers::shared::Pending;
 
     fn job(run: u64, place: u32, len: u64) -> Job {
         let generation = Generation::in_run(run, place);

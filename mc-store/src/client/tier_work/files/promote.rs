@@ -3,12 +3,12 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt as _};
-use mc_rpc::{RpcError, TierJob};
+use mc_rpc::RpcError;
 use mc_types::ErrorCode;
 use tracing::debug;
 
 use crate::client::core::Core;
+use crate::client::tier_work::promote::promote_all;
 
 /// Time between two questions: from right after there was something to do to a while after there was
 /// nothing although a heartbeat has said that there is, as those of older masters may.
@@ -17,9 +17,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Time after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
-
-/// Objects that are brought back at a time.
-const WIDTH: usize = 4;
 
 /// Brings files back as the master says, until the client has gone. Asks only after a heartbeat that says
 /// that there is something to do.
@@ -31,7 +28,7 @@ pub(super) async fn promote_files(core: Weak<Core>) {
             return;
         }
         let Some(core) = core.upgrade() else { return };
-        let done = core.promote_once().await;
+        let done = promote_all(&core).await;
         drop(core);
         let mut is_over = false;
         match done {
@@ -60,16 +57,5 @@ pub(super) async fn promote_files(core: Weak<Core>) {
         if is_over && told.changed().await.is_err() {
             return;
         }
-    }
-}
-
-impl Core {
-    /// Brings back what the master hands out. Returns whether that was anything.
-    async fn promote_once(&self) -> Result<bool, RpcError> {
-        let jobs = self.link.master.promotion_heartbeat(self.link.id).await?;
-        let has_worked = !jobs.is_empty();
-        let promote = |job: TierJob| async move { self.promote(&job).await };
-        stream::iter(jobs).for_each_concurrent(WIDTH, promote).await;
-        Ok(has_worked)
     }
 }
