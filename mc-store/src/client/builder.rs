@@ -20,7 +20,7 @@ use super::Client;
 use super::admission::Admission;
 use super::background::Background;
 #[cfg(feature = "c2c")]
-use super::c2c::Conversions;
+use super::conversions::Conversions;
 use super::core::Core;
 use super::data::Transfers;
 use super::heartbeat::Heard;
@@ -31,6 +31,7 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{BelowMemory, Pulse, Settings};
+use super::tier_work::{start_local_disk, start_shared_tier};
 use super::tiers::local_disk::{LocalDiskOptions, LocalDiskSlot, OwnPlace, OwnTier};
 use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
 use super::tiers::{Sealing, Tiers};
@@ -702,18 +703,18 @@ impl ClientBuilder {
         }
         core.log_figures();
         core.send_reports();
-        core.start_shared_tier(later_tier.flatten());
+        start_shared_tier(&core, later_tier.flatten());
         if core.tiers.local_disk.get().is_some() || later_disk.is_some() {
             core.start_heartbeat().map_err(StartError::Thread)?;
         }
-        core.start_local_disk(later_disk).await;
+        start_local_disk(&core, later_disk).await;
         #[cfg(feature = "c2c")]
-        core.convert_objects();
+        super::c2c::start(&core);
         #[cfg(feature = "http")]
         if let Some(port) = http {
             // Whether the master answers is told there, also of a client without a segment.
             core.start_heartbeat().map_err(StartError::Thread)?;
-            core.serve_pages(port);
+            super::http::serve_pages(&core, port);
         }
         Ok(Client { core })
     }

@@ -36,7 +36,7 @@ pub(super) struct Core {
     pub(super) tiers: Tiers,
     /// The conversions for other models.
     #[cfg(feature = "c2c")]
-    pub(super) c2c: Option<Arc<super::c2c::Conversions>>,
+    pub(super) c2c: Option<Arc<super::conversions::Conversions>>,
     pub(super) heartbeat: Mutex<Option<Heartbeat>>,
     /// When the master was last heard of, by the heartbeat.
     pub(super) heard: Arc<Heard>,

@@ -7,6 +7,8 @@ mod builder;
 mod c2c;
 mod checks;
 mod checksums;
+#[cfg(feature = "c2c")]
+mod conversions;
 mod core;
 mod data;
 mod disk_region;
@@ -23,6 +25,7 @@ mod load;
 mod master_link;
 mod members;
 mod metrics;
+mod mounting;
 mod part;
 mod patterns;
 mod peers;
@@ -59,7 +62,7 @@ pub use builder::ClientBuilder;
 #[cfg(feature = "c2c")]
 pub use c2c::C2cError;
 #[cfg(feature = "c2c")]
-pub(crate) use c2c::Conversions;
+pub(crate) use conversions::Conversions;
 pub use drain::DrainReport;
 pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;
@@ -228,7 +231,7 @@ impl Client {
                         shared = None;
                     }
                     core.background.shutdown().await;
-                    core.leave_local_disk().await;
+                    tier_work::leave_local_disk(core).await;
                     if let Some(shared) = shared {
                         shared.leave().await;
                     }

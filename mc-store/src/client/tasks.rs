@@ -94,7 +94,8 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
                 for task in fetched.tasks {
                     let (core, room) = (Arc::clone(&core), Arc::clone(&room));
                     at_work.spawn(async move {
-                        core.carry_out(&task, fetched.max_retry_attempts, &room).await;
+                        let work = Work { core: &core, task: &task };
+                        work.carry_out(fetched.max_retry_attempts, &room).await;
                     });
                 }
             }
@@ -107,21 +108,32 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
     let _ = tokio::time::timeout(LAST_TASKS, rest).await;
 }
 
-impl Core {
+/// A task, and the client that does it.
+#[derive(Clone, Copy)]
+struct Work<'c> {
+    core: &'c Arc<Core>,
+    task: &'c Task,
+}
+
+impl Work<'_> {
     /// Does a task and reports how it went.
-    async fn carry_out(self: &Arc<Self>, task: &Task, attempts: u32, room: &Semaphore) {
-        let (status, message) = match self.perform(task, attempts, room).await {
+    async fn carry_out(&self, attempts: u32, room: &Semaphore) {
+        let (status, message) = match self.perform(attempts, room).await {
             Ok(message) => (TaskStatus::Success, message),
             Err(failure) => {
-                warn!(task = %task.id, key = %task.key, %failure, "a task failed");
+                warn!(task = %self.task.id, key = %self.task.key, %failure, "a task failed");
                 (TaskStatus::Failed, failure.to_string())
             }
         };
-        self.metrics.task_ended(status == TaskStatus::Success);
+        self.core.metrics.task_ended(status == TaskStatus::Success);
         let mut pause = FIRST_PAUSE;
         for attempt in 1..=REPORTS {
-            let report =
-                self.link.master.mark_task_to_complete(self.link.id, task.id, status, &message);
+            let report = self.core.link.master.mark_task_to_complete(
+                self.core.link.id,
+                self.task.id,
+                status,
+                &message,
+            );
             match report.await {
                 Ok(_) => return,
                 Err(error) if error.is_retryable() && attempt < REPORTS => {
@@ -129,7 +141,7 @@ impl Core {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => {
-                    debug!(task = %task.id, %error, "could not report how a task ended");
+                    debug!(task = %self.task.id, %error, "could not report how a task ended");
                     return;
                 }
             }
@@ -137,21 +149,16 @@ impl Core {
     }
 
     /// Does a task; says what there was to do.
-    async fn perform(
-        self: &Arc<Self>,
-        task: &Task,
-        attempts: u32,
-        room: &Semaphore,
-    ) -> Result<String, Failure> {
-        let (grant, until) = self.begin(task, attempts).await?;
+    async fn perform(&self, attempts: u32, room: &Semaphore) -> Result<String, Failure> {
+        let (grant, until) = self.begin(attempts).await?;
         let copies = grant.targets.len();
-        let is_copy = matches!(task.kind, TaskKind::Copy { .. });
+        let is_copy = matches!(self.task.kind, TaskKind::Copy { .. });
         if is_copy && copies == 0 {
             return Ok("every target has a replica already".into());
         }
         let transfer = grant.handle;
         let len = grant.slices.total_len();
-        if let Err(failure) = self.copy(task, grant, until, room).await {
+        if let Err(failure) = self.copy(grant, until, room).await {
             let lost = match &failure {
                 Failure::Write { late, .. } => late.clone(),
                 _ => Vec::new(),
@@ -161,24 +168,25 @@ impl Core {
                 false => LateWrites::Possible,
             };
             // When this is lost, the master's time-out gives the space back.
-            if let Err(error) = self.revoke(task, transfer, late).await {
-                debug!(task = %task.id, %error, "cannot revoke a transfer; the master's timeout frees its space");
+            if let Err(error) = self.revoke(transfer, late).await {
+                debug!(task = %self.task.id, %error, "cannot revoke a transfer; the master's timeout frees its space");
             }
             if !lost.is_empty() {
-                let task = task.clone();
-                when_fenced(self, lost, until, move |core| async move {
-                    let _ = core.revoke(&task, transfer, LateWrites::Impossible).await;
+                let task = self.task.clone();
+                when_fenced(self.core, lost, until, move |core| async move {
+                    let work = Work { core: &core, task: &task };
+                    let _ = work.revoke(transfer, LateWrites::Impossible).await;
                 });
             }
             return Err(failure);
         }
-        let object = task.object();
-        let ended = match task.kind {
+        let object = self.task.object();
+        let ended = match self.task.kind {
             TaskKind::Copy { .. } => {
-                self.link.master.copy_end(self.link.id, &object, transfer).await
+                self.core.link.master.copy_end(self.core.link.id, &object, transfer).await
             }
             TaskKind::Move { .. } => {
-                self.link.master.move_end(self.link.id, &object, transfer).await
+                self.core.link.master.move_end(self.core.link.id, &object, transfer).await
             }
         };
         ended.map_err(Failure::End)?;
@@ -187,17 +195,13 @@ impl Core {
 
     /// Asks for space in the targets, as often as the master says when there is none; it is
     /// the task's until the time that is returned.
-    async fn begin(
-        &self,
-        task: &Task,
-        attempts: u32,
-    ) -> Result<(TransferGrant, BootTime), Failure> {
+    async fn begin(&self, attempts: u32) -> Result<(TransferGrant, BootTime), Failure> {
         let mut pause = FIRST_PAUSE;
         let mut tried = 0;
         loop {
             // The master counts from later on.
-            let asked = self.settings.clock.now();
-            match start(&self.link.master, self.link.id, task).await {
+            let asked = self.core.settings.clock.now();
+            match start(&self.core.link.master, self.core.link.id, self.task).await {
                 Ok(grant) => {
                     let until = asked + grant.time_left;
                     return Ok((grant, until));
@@ -215,7 +219,6 @@ impl Core {
     /// Brings the bytes to every target.
     async fn copy(
         &self,
-        task: &Task,
         grant: TransferGrant,
         until: BootTime,
         room: &Semaphore,
@@ -224,7 +227,7 @@ impl Core {
         if targets.is_empty() {
             return Ok(());
         }
-        let own = self.segments.local(source.segment.remote_key, source.extent);
+        let own = self.core.segments.local(source.segment.remote_key, source.extent);
         let own = own.ok_or(Failure::SourceGone)?;
         let len = slices.total_len();
         let units = len.div_ceil(UNIT).min(u64::from(ROOM)) as u32;
@@ -237,15 +240,15 @@ impl Core {
             Ok(match_checksums(std::slice::from_ref(&memory), sums).then_some(memory))
         };
         let checked = if blocks {
-            let checked = self.settings.environment.blocking(check).await;
+            let checked = self.core.tiers.environment.blocking(check).await;
             let not_ended = || Err(io::Error::other("the check did not end"));
             checked.and_then(Result::ok).unwrap_or_else(not_ended)
         } else {
             check()
         };
         let Some(own) = checked.map_err(Failure::Read)? else {
-            let key = task.key.as_ref();
-            self.reports.damaged(Some(&task.tenant), key, generation, &source);
+            let key = self.task.key.as_ref();
+            self.core.reports.damaged(Some(&self.task.tenant), key, generation, &source);
             return Err(Failure::Damaged);
         };
         let jobs = targets.iter().map(|target| {
@@ -256,7 +259,7 @@ impl Core {
         });
         let mut failure = None;
         let mut late = Vec::new();
-        for moved in self.transfers.transfer(jobs.collect()).await {
+        for moved in self.core.transfers.transfer(jobs.collect()).await {
             if let Err(failed) = moved {
                 failure.get_or_insert(failed.error);
                 late.extend(failed.late);
@@ -265,19 +268,14 @@ impl Core {
         failure.map_or(Ok(()), |error| Err(Failure::Write { error, late }))
     }
 
-    async fn revoke(
-        &self,
-        task: &Task,
-        transfer: TransferHandle,
-        late: LateWrites,
-    ) -> Result<(), RpcError> {
-        let object = task.object();
-        match task.kind {
+    async fn revoke(&self, transfer: TransferHandle, late: LateWrites) -> Result<(), RpcError> {
+        let object = self.task.object();
+        match self.task.kind {
             TaskKind::Copy { .. } => {
-                self.link.master.copy_revoke(self.link.id, &object, transfer, late).await
+                self.core.link.master.copy_revoke(self.core.link.id, &object, transfer, late).await
             }
             TaskKind::Move { .. } => {
-                self.link.master.move_revoke(self.link.id, &object, transfer, late).await
+                self.core.link.master.move_revoke(self.core.link.id, &object, transfer, late).await
             }
         }
     }

@@ -7,7 +7,7 @@ use mc_transport::MemoryError;
 use mc_types::ErrorCode;
 use thiserror::Error;
 
-use super::compute::Failure;
+use crate::client::conversions::Failure;
 use crate::error::{GetError, PutError, Unusable, from_unusable};
 
 /// Why an object is not converted.

@@ -11,8 +11,7 @@ use mc_types::{Generation, KeyRef, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::compute::Failure;
-use super::{Conversions, Job};
+use crate::client::conversions::{Conversions, Failure, Job};
 use crate::client::core::Core;
 use crate::client::metrics::C2cSkip;
 use crate::client::put::{Put, PutMode, PutOutcome};
@@ -47,6 +46,14 @@ struct Converted {
     since: Instant,
 }
 
+/// Starts the workers; they end with the client.
+pub(in crate::client) fn start(core: &Arc<Core>) {
+    let Some(conversions) = &core.c2c else { return };
+    for queue in conversions.take_queues() {
+        core.background.spawn(run(Arc::downgrade(core), queue));
+    }
+}
+
 /// Converts what comes through the queue, until the client is gone.
 async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
     let mut batch = 1;
@@ -58,7 +65,8 @@ async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
         jobs.extend(std::iter::from_fn(|| queue.try_recv().ok()).take(batch - 1));
         let count: usize = jobs.iter().map(|job| job.matches.len()).sum();
         let number = jobs.len();
-        let bytes = core.convert_batch(&conversions, jobs).await;
+        let worker = Worker { core: &core, conversions: &conversions };
+        let bytes = worker.convert_batch(jobs).await;
         conversions.counts.taken(count);
         // As many of this length as the worker's part of the buffers has room for.
         let room = conversions.config.buffer_size as usize / conversions.queues.len();
@@ -68,52 +76,46 @@ async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
     }
 }
 
-impl Core {
-    /// Starts the workers; they end with the client.
-    pub(crate) fn convert_objects(self: &Arc<Self>) {
-        let Some(conversions) = &self.c2c else { return };
-        for queue in conversions.take_queues() {
-            let task = run(Arc::downgrade(self), queue);
-            self.background.spawn(task);
-        }
-    }
+/// A client that converts.
+#[derive(Clone, Copy)]
+struct Worker<'c> {
+    core: &'c Arc<Core>,
+    conversions: &'c Arc<Conversions>,
+}
 
+impl Worker<'_> {
     /// Returns the bytes that the batch took in memory, 0 if nothing had to be read.
-    async fn convert_batch(
-        self: &Arc<Self>,
-        conversions: &Arc<Conversions>,
-        jobs: Vec<Job>,
-    ) -> usize {
-        let jobs = self.leave_out_existing(conversions, jobs).await;
-        let tasks = self.read_sources(conversions, jobs).await;
+    async fn convert_batch(&self, jobs: Vec<Job>) -> usize {
+        let jobs = self.leave_out_existing(jobs).await;
+        let tasks = self.read_sources(jobs).await;
         if tasks.is_empty() {
             return 0;
         }
         let read: usize = tasks.iter().map(|task| task.source.len()).sum();
         let (count, first) = (tasks.len(), tasks[0].key.as_str().to_owned());
-        let (own, pool) = (Arc::clone(conversions), self.pool.clone());
+        let (own, pool) = (Arc::clone(self.conversions), self.core.pool.clone());
         let work = move || own.convert(tasks, &pool);
-        let Some(Ok(converted)) = self.settings.environment.in_background(work).await else {
-            conversions.skip(C2cSkip::NoMemory, count, &first, &"there is no thread for it");
+        let Some(Ok(converted)) = self.core.tiers.environment.in_background(work).await else {
+            self.conversions.skip(C2cSkip::NoMemory, count, &first, &"there is no thread for it");
             return read;
         };
-        conversions.give_way().await;
-        let converted = self.leave_out_replaced(conversions, converted).await;
+        self.conversions.give_way().await;
+        let converted = self.leave_out_replaced(converted).await;
         let stored: usize = converted.iter().map(|it| it.value.len()).sum();
         let (puts, upserts): (Vec<_>, Vec<_>) = converted.into_iter().partition(|it| !it.replaces);
-        self.store_converted(conversions, puts, PutMode::Put).await;
-        self.store_converted(conversions, upserts, PutMode::Upsert).await;
+        self.store_converted(puts, PutMode::Put).await;
+        self.store_converted(upserts, PutMode::Upsert).await;
         read + stored
     }
 
     /// Leaves out what another client, or an earlier run, has converted.
-    async fn leave_out_existing(&self, conversions: &Conversions, mut jobs: Vec<Job>) -> Vec<Job> {
+    async fn leave_out_existing(&self, mut jobs: Vec<Job>) -> Vec<Job> {
         let puts = jobs.iter().filter(|job| !job.replaces);
         let targets = puts.flat_map(|job| &job.matches).map(|found| &*found.target_key);
         // An invalid one fails when it is stored.
         let targets: Vec<KeyRef<'_>> = targets.filter_map(|key| KeyRef::new(key).ok()).collect();
         // Without an answer all are converted.
-        let Ok(answers) = self.link.master.batch_exist(&targets).await else { return jobs };
+        let Ok(answers) = self.core.link.master.batch_exist(&targets).await else { return jobs };
         let there: std::collections::HashSet<String> = targets
             .iter()
             .zip(answers)
@@ -125,7 +127,7 @@ impl Core {
             job.matches.retain(|found| !there.contains(&found.target_key));
             let skipped = before - job.matches.len();
             if skipped != 0 {
-                conversions.skip(C2cSkip::Existing, skipped, job.key.as_str(), &"it is there");
+                self.conversions.skip(C2cSkip::Existing, skipped, job.key.as_str(), &"it is there");
             }
         }
         jobs.retain(|job| !job.matches.is_empty());
@@ -133,11 +135,11 @@ impl Core {
     }
 
     /// Reads the objects into the pool.
-    async fn read_sources(&self, conversions: &Conversions, jobs: Vec<Job>) -> Vec<Task> {
+    async fn read_sources(&self, jobs: Vec<Job>) -> Vec<Task> {
         let keys = jobs.iter().map(|job| job.key.as_str());
         let mut items: Vec<Item<'_>> =
             keys.map(|key| Item::new(key, None, None, Target::OWNED)).collect();
-        self.reader().get_all(&mut items).await;
+        self.core.reader().get_all(&mut items).await;
         let generation = |item: &Item<'_>| item.read_of().map(|(_, generation)| generation);
         let values: Vec<_> =
             items.into_iter().map(|item| (generation(&item), item.into_bytes())).collect();
@@ -161,7 +163,7 @@ impl Core {
                         GetError::Memory(_) => C2cSkip::NoMemory,
                         _ => C2cSkip::ReadFailed,
                     };
-                    conversions.skip(cause, job.matches.len(), key.as_str(), &error);
+                    self.conversions.skip(cause, job.matches.len(), key.as_str(), &error);
                 }
             }
         }
@@ -170,17 +172,13 @@ impl Core {
 
     /// Leaves out what was made from a value that another put has replaced: the newer value's own
     /// conversion may be stored already.
-    async fn leave_out_replaced(
-        &self,
-        conversions: &Conversions,
-        converted: Vec<Converted>,
-    ) -> Vec<Converted> {
+    async fn leave_out_replaced(&self, converted: Vec<Converted>) -> Vec<Converted> {
         let replaced = self.are_replaced(converted.iter()).await;
         let mut left = Vec::with_capacity(converted.len());
         for (it, is_replaced) in converted.into_iter().zip(replaced) {
             if is_replaced {
                 let why = "another value has replaced it";
-                conversions.skip(C2cSkip::SourceGone, 1, it.key.as_str(), &why);
+                self.conversions.skip(C2cSkip::SourceGone, 1, it.key.as_str(), &why);
             } else {
                 left.push(it);
             }
@@ -196,10 +194,10 @@ impl Core {
         if keys.is_empty() {
             return Vec::new();
         }
-        let Ok(mut answers) = self.link.master.batch_get_replica_list(&keys).await else {
+        let Ok(mut answers) = self.core.link.master.batch_get_replica_list(&keys).await else {
             return vec![false; keys.len()];
         };
-        self.tiers.find_unlisted(&keys, &mut answers).await;
+        self.core.tiers.find_unlisted(&keys, &mut answers).await;
         let is_replaced =
             |(answer, made_from): (Result<ReplicaList, Refusal>, Generation)| match answer {
                 Ok(list) => list.generation != made_from,
@@ -208,17 +206,12 @@ impl Core {
         answers.into_iter().zip(made_from).map(is_replaced).collect()
     }
 
-    async fn store_converted(
-        self: &Arc<Self>,
-        conversions: &Conversions,
-        converted: Vec<Converted>,
-        mode: PutMode,
-    ) {
+    async fn store_converted(&self, converted: Vec<Converted>, mode: PutMode) {
         if converted.is_empty() {
             return;
         }
         let puts = converted.iter().map(|it| Put::new(&it.target_key, it.value.whole())).collect();
-        let outcomes = self.store_own(puts, &ReplicateConfig::default(), mode).await;
+        let outcomes = self.core.store_own(puts, &ReplicateConfig::default(), mode).await;
         let is_stored = |outcome: &Result<_, _>| matches!(outcome, Ok(PutOutcome::Stored));
         let stored = converted.iter().zip(&outcomes).filter(|(_, outcome)| is_stored(outcome));
         let stored: Vec<&Converted> = stored.map(|(it, _)| it).collect();
@@ -227,19 +220,19 @@ impl Core {
         for (it, is_replaced) in stored.iter().zip(self.are_replaced(stored.iter().copied()).await)
         {
             if is_replaced {
-                conversions.stored(&it.key, true);
+                self.conversions.stored(&it.key, true);
             }
         }
         for (it, outcome) in converted.iter().zip(outcomes) {
             match outcome {
                 Ok(PutOutcome::Stored) => {
                     let (read, stored) = (it.source_len, it.value.len());
-                    conversions.counts.converted(read, stored, it.since.elapsed());
+                    self.conversions.counts.converted(read, stored, it.since.elapsed());
                 }
                 Ok(PutOutcome::Existing | PutOutcome::Pending) => {
-                    conversions.skip(C2cSkip::Existing, 1, &it.target_key, &"it is there");
+                    self.conversions.skip(C2cSkip::Existing, 1, &it.target_key, &"it is there");
                 }
-                Err(error) => conversions.skip(C2cSkip::PutFailed, 1, &it.target_key, &error),
+                Err(error) => self.conversions.skip(C2cSkip::PutFailed, 1, &it.target_key, &error),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Segments: memory that a client contributes, mounted and unmounted while it runs.
 
-mod commands;
+mod contribute;
 mod error;
 mod memory;
 mod set;

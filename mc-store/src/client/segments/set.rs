@@ -37,7 +37,7 @@ const BUSY: Duration = Duration::from_millis(10);
 /// The segments that a client gives to the pool; none for a pure client.
 #[derive(Debug)]
 pub(in crate::client) struct Segments {
-    transport: Arc<Node>,
+    pub(super) transport: Arc<Node>,
     environment: Arc<dyn Environment>,
     /// The master's, by which tickets end.
     clock: Arc<MasterClock>,
@@ -465,7 +465,7 @@ impl Segments {
     }
 
     /// Takes a segment back: at once, or after `grace`.
-    pub(super) async fn remove(
+    pub(in crate::client) async fn remove(
         &self,
         master: &MasterClient,
         client: ClientId,

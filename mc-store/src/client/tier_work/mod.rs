@@ -4,3 +4,6 @@ mod files;
 mod local_disk;
 mod promote;
 mod tell;
+
+pub(super) use files::start_shared_tier;
+pub(super) use local_disk::{leave_local_disk, start_local_disk};

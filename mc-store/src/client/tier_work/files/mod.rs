@@ -63,34 +63,28 @@ const UNLISTED_DELETERS: usize = 4;
 /// have come meanwhile, without a journal, and list those that were still there.
 const OUTDATED: Duration = Duration::from_millis(100);
 
-impl Core {
-    /// Starts what opens the tier, if it is not open, writes files and keeps them in step with the objects.
-    pub(in crate::client) fn start_shared_tier(self: &Arc<Self>, later: Option<LaterTier>) {
-        let Some(shared) = &self.tiers.shared else { return };
-        // One name is written and deleted again and again, in turn.
-        let writers = if shared.is_unlisted { 1 } else { WRITERS };
-        if let Some(jobs) = shared.queue.take() {
-            let writing = write_files(
-                Arc::downgrade(self),
-                jobs,
-                Arc::clone(&shared.queue.flushing),
-                writers,
-            );
-            self.background.spawn(writing);
-        }
-        if shared.is_unlisted
-            && let Some(deletions) = shared.queue.take_deletions()
-        {
-            let deleting = delete_as_asked(Arc::downgrade(self), deletions);
-            self.background.spawn(deleting);
-        }
-        if shared.tier().is_some() {
-            start_upkeep(self);
-        }
-        if let Some(later) = later {
-            let opening = keep_open(Arc::downgrade(self), later);
-            self.background.spawn(opening);
-        }
+/// Starts what opens the tier, if it is not open, writes files and keeps them in step with the objects.
+pub(in crate::client) fn start_shared_tier(core: &Arc<Core>, later: Option<LaterTier>) {
+    let Some(shared) = &core.tiers.shared else { return };
+    // One name is written and deleted again and again, in turn.
+    let writers = if shared.is_unlisted { 1 } else { WRITERS };
+    if let Some(jobs) = shared.queue.take() {
+        let writing =
+            write_files(Arc::downgrade(core), jobs, Arc::clone(&shared.queue.flushing), writers);
+        core.background.spawn(writing);
+    }
+    if shared.is_unlisted
+        && let Some(deletions) = shared.queue.take_deletions()
+    {
+        let deleting = delete_as_asked(Arc::downgrade(core), deletions);
+        core.background.spawn(deleting);
+    }
+    if shared.tier().is_some() {
+        start_upkeep(core);
+    }
+    if let Some(later) = later {
+        let opening = keep_open(Arc::downgrade(core), later);
+        core.background.spawn(opening);
     }
 }
 

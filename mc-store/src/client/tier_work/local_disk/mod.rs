@@ -51,32 +51,27 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const JOBS: usize = 64;
 const WIDTH: usize = 4;
 
-impl Core {
-    /// Starts what writes to the local disk and reads from it for the master. Waits for the master to know of a
-    /// disk that is open, for [`FIRST_MOUNT`] at most: what is put from then on is written to it.
-    pub(in crate::client) async fn start_local_disk(
-        self: &Arc<Self>,
-        later: Option<LaterLocalDisk>,
-    ) {
-        let is_open = self.tiers.local_disk.get().is_some();
-        if later.is_none() && !is_open {
-            return;
-        }
-        let (tried, mounted) = oneshot::channel();
-        self.background.spawn(work(Arc::downgrade(self), later, tried));
-        if is_open {
-            let _ = timeout(FIRST_MOUNT, mounted).await;
-        }
+/// Starts what writes to the local disk and reads from it for the master. Waits for the master to know of a
+/// disk that is open, for [`FIRST_MOUNT`] at most: what is put from then on is written to it.
+pub(in crate::client) async fn start_local_disk(core: &Arc<Core>, later: Option<LaterLocalDisk>) {
+    let is_open = core.tiers.local_disk.get().is_some();
+    if later.is_none() && !is_open {
+        return;
     }
+    let (tried, mounted) = oneshot::channel();
+    core.background.spawn(work(Arc::downgrade(core), later, tried));
+    if is_open {
+        let _ = timeout(FIRST_MOUNT, mounted).await;
+    }
+}
 
-    /// Takes the disk back, for its return with the node's next client, and closes it.
-    pub(in crate::client) async fn leave_local_disk(&self) {
-        let Some(disk) = self.tiers.local_disk.get() else { return };
-        if let Err(error) = self.link.master.unmount_local_disk(self.link.id, true).await {
-            debug!(%error, "the master was not told that the local disk is away");
-        }
-        disk.close(&self.segments).await;
+/// Takes the disk back, for its return with the node's next client, and closes it.
+pub(in crate::client) async fn leave_local_disk(core: &Core) {
+    let Some(disk) = core.tiers.local_disk.get() else { return };
+    if let Err(error) = core.link.master.unmount_local_disk(core.link.id, true).await {
+        debug!(%error, "the master was not told that the local disk is away");
     }
+    disk.close(&core.segments).await;
 }
 
 /// Asks the master for work and does it, until the client has gone. `tried` is dropped when the disk was to be

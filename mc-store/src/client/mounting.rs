@@ -3,14 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_transport::Transport as _;
-use mc_types::{BoxFuture, ByteSize, MediaType, SegmentId};
+use mc_types::{BoxFuture, SegmentId};
 
-use super::memory::MemorySource;
-use super::set::SegmentSetup;
-use super::{MountedSegment, SegmentOptions};
-use crate::client::Client;
-use crate::client::core::Core;
+use super::core::Core;
+use super::{Client, MountedSegment, SegmentOptions};
 use crate::error::SegmentError;
 
 impl Client {
@@ -106,39 +102,16 @@ async fn unhindered<T: Send + 'static>(
 }
 
 impl Core {
-    pub(in crate::client) async fn mount(
+    /// Contributes a segment, and tells the master from then on that this client lives.
+    pub(super) async fn mount(
         self: &Arc<Self>,
         options: SegmentOptions,
     ) -> Result<SegmentId, SegmentError> {
-        let SegmentOptions { size, name, memory, medium, device } = options;
-        if size == ByteSize::bytes(0) {
-            return Err(SegmentError::Empty);
-        }
-        let memory = match memory {
-            MemorySource::Host(options) if medium == MediaType::Dram || options.is_file() => {
-                MemorySource::Host(self.settings.shareable(options))
-            }
-            MemorySource::Host(_) if medium == MediaType::Vram => MemorySource::Gpu(device),
-            MemorySource::Host(_) => return Err(SegmentError::Medium { medium }),
-            staged => staged,
-        };
-        if self.transfers.transport.endpoint().is_none() {
-            return Err(SegmentError::NotListening);
-        }
-        let taken = self.settings.environment.blocking(move || memory.take(size)).await;
-        let memory = match taken {
-            Some(Ok(memory)) => memory?,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            // The runtime ends.
-            None => return Err(SegmentError::Closed),
-        };
-        let id = self
-            .segments
-            .add(&self.link.master, self.link.id, SegmentSetup { name, medium, memory })
-            .await?;
+        let id = self.segments.contribute(&self.link, &self.settings, options).await?;
         if let Err(error) = self.start_heartbeat() {
             // Without one it would be taken for dead soon.
-            let _ = self.segments.remove(&self.link.master, self.link.id, id, Duration::ZERO).await;
+            let (master, client) = (&self.link.master, self.link.id);
+            let _ = self.segments.remove(master, client, id, Duration::ZERO).await;
             return Err(SegmentError::Thread(error));
         }
         Ok(id)

@@ -8,7 +8,7 @@ use super::Conversions;
 
 impl Conversions {
     /// Converts one object into memory of the pool, or of its own when that has no room.
-    pub(super) fn compute(
+    pub(in crate::client) fn compute(
         &self,
         converter: &Converter,
         part: Part,
@@ -31,7 +31,7 @@ impl Conversions {
 
 /// Why one object is not converted.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(in crate::client) enum Failure {
     Convert(ConvertError),
     Memory(MemoryError),
 }
