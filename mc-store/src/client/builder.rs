@@ -1,40 +1,24 @@
 //! How a client is described and started.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+mod start;
+
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use mc_meta::TenantId;
-use mc_rpc::{ClientConfig, MasterClient, ReadCounter};
-use mc_tier::{BucketPlace, DirectorySettings, FolderMode, SharedPlace, SyncPolicy, Tier};
+use mc_rpc::ClientConfig;
 #[cfg(feature = "encryption")]
-use mc_tier::{KeySource, TierKeys};
+use mc_tier::KeySource;
+use mc_tier::{BucketPlace, DirectorySettings, FolderMode, SharedPlace, SyncPolicy, Tier};
 use mc_transport::tcp::TcpConfig;
-use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
-use mc_types::{BoxFuture, ByteSize, ClientId, Endpoint, MediaType};
-use parking_lot::Mutex;
-use tokio::sync::{OnceCell, Semaphore};
+use mc_transport::{Memory, MemoryOptions, NodeConfig};
+use mc_types::{BoxFuture, ByteSize, MediaType};
 
 use super::Client;
-use super::admission::Admission;
-use super::background::Background;
-#[cfg(feature = "c2c")]
-use super::conversions::Conversions;
-use super::core::Core;
-use super::data::Transfers;
-use super::heartbeat::Heard;
-use super::hot_cache::{HotCache, HotCacheConfig};
-use super::late::MAX_TASKS;
-use super::master_link::MasterLink;
-use super::metrics::Metrics;
-use super::reports::Reports;
-use super::segments::{SegmentOptions, Segments};
+use super::hot_cache::HotCacheConfig;
 use super::settings::{BelowMemory, Pulse, Settings};
-use super::tier_work::{start_local_disk, start_shared_tier};
-use super::tiers::local_disk::{LocalDiskOptions, LocalDiskSlot, OwnPlace, OwnTier};
-use super::tiers::shared::{OwnSettings, SharedTier, storage_config};
-use super::tiers::{Sealing, Tiers};
+use super::tiers::local_disk::{LocalDiskOptions, OwnPlace, OwnTier};
 use crate::environment::{Environment, System};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
@@ -44,9 +28,6 @@ const NOTHING: ByteSize = ByteSize::bytes(0);
 /// How long a put may take. A master that fails over takes up to ten seconds of it, and each of four
 /// placements on peers that stall ten more: only what would not end soon anyway is given up.
 const PUT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// For values that are read into memory of the client. Pages are taken when they are used.
-const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
 
 /// Describes a [`Client`].
 ///
@@ -526,259 +507,5 @@ impl ClientBuilder {
     /// [`StartError`]; nothing is left running then.
     pub fn connect(self) -> BoxFuture<'static, Result<Client, StartError>> {
         Box::pin(self.start())
-    }
-
-    async fn start(self) -> Result<Client, StartError> {
-        let accepts_peers = self.accepts_peers();
-        let address = self.master.ok_or(StartError::NoMaster)?;
-        if let Some((name, _)) = self.settings.metrics_labels.iter().find(|it| !is_label(&it.0)) {
-            return Err(StartError::BadLabel { name: name.clone() });
-        }
-        let makes_requests = self.local_buffer != Some(NOTHING);
-        if !makes_requests && !accepts_peers {
-            return Err(StartError::NoRole);
-        }
-        let mut settings = self.settings;
-        let environment = Arc::clone(&settings.environment);
-        #[cfg_attr(not(feature = "encryption"), allow(unused_mut, reason = "there are no keys"))]
-        let mut sealing = Sealing::default();
-        #[cfg(feature = "encryption")]
-        if let Some(source) = self.tier_keys {
-            let opened = environment.blocking(move || TierKeys::open(source)).await;
-            let keys = opened.and_then(Result::ok).ok_or(StartError::Ending)??;
-            sealing.keys = Some(Arc::new(keys));
-        }
-        let id = environment.random_u128().map_err(StartError::NoRandomness)?;
-        let id = ClientId::from_u128(id);
-        if let Some(network) = environment.to_master() {
-            settings.pulse.rpc.environment(network);
-        }
-        resolve_in_etcd(&address, &mut settings.pulse.rpc)?;
-        // The heartbeat tells of them, too.
-        let reads = match self.tells_reads {
-            true => settings.pulse.rpc.count_reads(),
-            false => ReadCounter::default(),
-        };
-        let rpc = settings.pulse.rpc.clone();
-        let limit = rpc.call_timeout;
-        let waits = |error: &mc_rpc::RpcError| {
-            tracing::warn!(master = &*address, %error, "waiting for the master, for up to {limit:?}");
-        };
-        let master = MasterClient::connect_to_leader(&address, rpc, waits).await?;
-        let contributes = self.segment_size > NOTHING;
-        let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let listen = self.listen.or(contributes.then_some(anywhere));
-        let mut node = self.node;
-        if let Some(listen) = listen {
-            let leader = master.preferred_addr();
-            let towards = leader.as_deref().unwrap_or(&address);
-            let host = advertised(&*environment, listen, self.advertise, towards)?;
-            let hosts = std::iter::once(host.to_string()).chain(self.advertise_also);
-            node.accept_peers(listen, hosts.collect());
-        }
-        #[cfg(target_os = "linux")]
-        {
-            settings.shares = node.shm.is_some();
-        }
-        settings.pulse.master = address;
-        settings.pulse.peers = listen.and_then(|_| node.of_peer());
-        #[cfg(feature = "tls")]
-        {
-            settings.pulse.certificates = node.certificates();
-        }
-        #[cfg_attr(not(feature = "c2c"), allow(unused_mut, reason = "conversions need more"))]
-        let mut local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
-        #[cfg(feature = "c2c")]
-        let c2c = match makes_requests {
-            true => Conversions::ask(&master, &*environment).await?.map(Arc::new),
-            false => None,
-        };
-        #[cfg(feature = "c2c")]
-        if let Some(conversions) = &c2c {
-            let both = local_buffer.as_u64().saturating_add(conversions.buffer_size());
-            local_buffer = ByteSize::bytes(both);
-        }
-        let no_room = |size| move |source| StartError::LocalBuffer { size, source };
-        let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
-            .map_err(no_room(local_buffer))?;
-        let hot = HotCache::new(self.hot_cache).map_err(no_room(self.hot_cache.capacity))?;
-        #[cfg(feature = "http")]
-        let http = match self.http {
-            Some(address) => Some(mc_http::HttpPort::bind(address).await?),
-            None => None,
-        };
-        let storage = storage_config(&master).await?;
-        if storage.tenants_are_together && storage.tenant != TenantId::DEFAULT {
-            tracing::warn!(
-                tenant = %storage.tenant,
-                "the master does not keep tenants apart: this client shares its objects with those of \
-                 all tenants; start the master with --enable_multi_tenants"
-            );
-        }
-        let own = OwnSettings {
-            tier: self.shared_tier,
-            root: self.storage_root,
-            bucket: self.shared_bucket,
-            files: self.files,
-        };
-        let (shared_tier, later_tier) =
-            SharedTier::open(&storage, &environment, &sealing, own).await.unzip();
-        let transport = Arc::new(Node::start(node).await?);
-        let segments = Arc::new(Segments::new(
-            Arc::clone(&transport),
-            Arc::clone(&environment),
-            settings.tickets,
-            self.host_name.map(String::into_boxed_str),
-        ));
-        let (local_disk, later_disk) = match self.own_place {
-            Some(place) => {
-                let cluster_id = &storage.settings.cluster_id;
-                LocalDiskSlot::open(
-                    place,
-                    cluster_id,
-                    &transport,
-                    &segments,
-                    &environment,
-                    &sealing,
-                )
-                .await?
-            }
-            None => (LocalDiskSlot::default(), None),
-        };
-        let tiers = Tiers::new(
-            storage.tenant,
-            environment,
-            sealing,
-            (local_disk, shared_tier),
-            settings.below_memory,
-        );
-        let metrics = Metrics::new(settings.metrics);
-        let background = Arc::new(Background::new());
-        let transfers = Transfers::new(
-            transport,
-            Arc::clone(&background),
-            metrics.clone(),
-            settings.local_copy,
-        );
-        let core = Arc::new(Core {
-            link: MasterLink { id, master, reads, admission: Admission::new(makes_requests) },
-            segments,
-            transfers,
-            reports: Reports::default(),
-            put_keys: Default::default(),
-            pool,
-            hot,
-            tiers,
-            #[cfg(feature = "c2c")]
-            c2c,
-            left: OnceCell::new(),
-            first_segment: OnceLock::new(),
-            heartbeat: Mutex::default(),
-            heard: Arc::new(Heard::now(settings.clock)),
-            metrics,
-            settings,
-            background,
-            fencing: Arc::new(Semaphore::new(MAX_TASKS)),
-            #[cfg(feature = "http")]
-            http: http.as_ref().map(mc_http::HttpPort::local_addr),
-            #[cfg(not(feature = "http"))]
-            http: None,
-        });
-        if contributes {
-            let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
-            segment = segment.medium(self.medium).device(self.device);
-            if let Some(name) = self.segment_name {
-                segment = segment.name(name);
-            }
-            core.mount(segment).await?;
-            if let Some(first) = core.segments.list().pop() {
-                core.first_segment.set(first.name).expect("nobody else has the client yet");
-            }
-        }
-        // Only after a successful start, so that an error is the only message.
-        if let Some(listen) = listen {
-            let towards = core.link.master.preferred_addr();
-            let towards = towards.as_deref().unwrap_or(&core.settings.pulse.master);
-            warn_of_loopback(listen, core.transfers.transport.endpoint(), towards);
-        }
-        core.log_figures();
-        core.send_reports();
-        start_shared_tier(&core, later_tier.flatten());
-        if core.tiers.local_disk.get().is_some() || later_disk.is_some() {
-            core.start_heartbeat().map_err(StartError::Thread)?;
-        }
-        start_local_disk(&core, later_disk).await;
-        #[cfg(feature = "c2c")]
-        super::c2c::start(&core);
-        #[cfg(feature = "http")]
-        if let Some(port) = http {
-            // Whether the master answers is told there, also of a client without a segment.
-            core.start_heartbeat().map_err(StartError::Thread)?;
-            super::http::serve_pages(&core, port);
-        }
-        Ok(Client { core })
-    }
-}
-
-/// Whether Prometheus takes this as a label's name that is not its own.
-fn is_label(name: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(letter)
-        && bytes.all(|byte| letter(byte) || byte.is_ascii_digit())
-        && !name.starts_with("__")
-}
-
-/// Has masters be found in etcd whose address says so.
-fn resolve_in_etcd(master: &str, rpc: &mut ClientConfig) -> Result<(), StartError> {
-    if !master.starts_with("etcd://") || rpc.has_resolver("etcd") {
-        return Ok(());
-    }
-    #[cfg(feature = "etcd")]
-    rpc.resolver("etcd", Arc::new(crate::EtcdResolver::new()));
-    #[cfg(not(feature = "etcd"))]
-    return Err(StartError::NeedsEtcd { address: master.into() });
-    #[cfg(feature = "etcd")]
-    Ok(())
-}
-
-/// The address to tell peers: one that they can use, so never the unspecified
-/// one.
-fn advertised(
-    environment: &dyn Environment,
-    listen: SocketAddr,
-    chosen: Option<IpAddr>,
-    master: &str,
-) -> Result<IpAddr, StartError> {
-    if let Some(address) = chosen {
-        return Ok(address);
-    }
-    if !listen.ip().is_unspecified() {
-        return Ok(listen.ip());
-    }
-    environment.address_towards(master).map_err(|source| StartError::NoAddress { source })
-}
-
-/// A node that listens on every address, or has its master on another host, but is reached by a
-/// loopback address serves this host alone, which is seldom meant. It is what the name of a host
-/// often resolves to on that host.
-fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>, master: &str) {
-    let Some(endpoint) = endpoint else { return };
-    let told = endpoint.address().parse::<SocketAddr>();
-    let is_meant = !listen.ip().is_unspecified() && is_loopback(master);
-    if !is_meant && told.is_ok_and(|told| told.ip().is_loopback()) {
-        tracing::warn!(
-            %endpoint,
-            "advertising a loopback address: clients on other hosts cannot connect; set \
-             local_hostname (--host of mc-node) to an address by which they reach this host"
-        );
-    }
-}
-
-/// Whether the address of a master is one that no other host reaches.
-fn is_loopback(master: &str) -> bool {
-    match master.parse::<SocketAddr>() {
-        Ok(address) => address.ip().is_loopback(),
-        Err(_) => master.starts_with("unix:") || master.starts_with("localhost:"),
     }
 }
