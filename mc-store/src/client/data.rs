@@ -228,22 +228,23 @@ impl Transfers {
             Some(load) => load.ended(shared),
             None => {}
         }
-        for (&(direction, bytes), outcome) in sizes.iter().zip(&outcomes) {
-            if outcome.is_ok() {
-                self.metrics.moved(path, direction, bytes);
-            }
-        }
+        self.count(path, &sizes, &outcomes);
         // A disk that hangs is no reason to keep away from its node.
-        if (has_stalled && !patience.is_of_disk()) || !link.is_healthy() {
-            let is_late = |it: &Outcome| matches!(it, Err(TransferError::TimedOut { .. }));
-            self.health.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
-        } else if outcomes.iter().any(Result::is_ok) {
-            self.health.peers.answered(endpoint);
-        }
+        let has_failed = (has_stalled && !patience.is_of_disk()) || !link.is_healthy();
+        self.health.note(endpoint, keys, &outcomes, has_failed);
         results(endpoint, outcomes, &sizes, stalled_after, || {
             let now = link.ids();
             before.into_iter().filter(|id| !now.contains(id)).collect()
         })
+    }
+
+    /// Counts the bytes that have moved.
+    fn count(&self, path: DataPath, sizes: &[(Direction, u64)], outcomes: &[Outcome]) {
+        for (&(direction, bytes), outcome) in sizes.iter().zip(outcomes) {
+            if outcome.is_ok() {
+                self.metrics.moved(path, direction, bytes);
+            }
+        }
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.

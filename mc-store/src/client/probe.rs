@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_transport::{Link as _, MemorySlice, Node, Operation, RemoteSpan, Transport as _};
-use mc_types::{Endpoint, Extent};
+use mc_transport::{
+    Link as _, MemorySlice, Node, Operation, Outcome, RemoteSpan, TransferError, Transport as _,
+};
+use mc_types::{Endpoint, Extent, RemoteKey};
 use tracing::{debug, info};
 
 use super::background::Background;
@@ -28,6 +30,22 @@ impl PeerHealth {
     /// Nothing is known of any peer yet.
     pub(super) fn new(transport: Arc<Node>, background: Arc<Background>) -> Self {
         Self { peers: Arc::default(), loads: Arc::default(), transport, background }
+    }
+
+    /// Notes that a peer has failed, whose memory these keys were to open, or whether it has answered.
+    pub(super) fn note(
+        &self,
+        endpoint: &Endpoint,
+        keys: Vec<RemoteKey>,
+        outcomes: &[Outcome],
+        has_failed: bool,
+    ) {
+        if has_failed {
+            let is_late = |it: &Outcome| matches!(it, Err(TransferError::TimedOut { .. }));
+            self.peers.failed(endpoint, keys, outcomes.iter().any(is_late));
+        } else if outcomes.iter().any(Result::is_ok) {
+            self.peers.answered(endpoint);
+        }
     }
 
     /// Whether a peer failed and has not answered since.

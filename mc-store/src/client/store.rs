@@ -4,42 +4,32 @@
 mod item;
 mod limit;
 mod patience;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_meta::{
-    LateWrites, MAX_AVOIDED_SEGMENTS, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig,
-};
-use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
-use mc_tier::SliceInfo;
-use mc_transport::BootTime;
-use mc_types::{BoxFuture, ErrorCode, Extent, RemoteKey};
+use mc_meta::{LateWrites, PutEnd, ReplicateConfig};
+use mc_rpc::PutRevokeItem;
+use mc_types::BoxFuture;
 use tokio::time::Instant;
 
 use self::item::{Awaited, Item};
 use self::limit::Limit;
 use self::patience::Patience;
+use self::writer::{Granted, PLACEMENTS, Unfinished, Writer, Written};
 use super::core::Core;
-use super::data::{Job, LostLinks};
 use super::late::when_fenced;
-use super::put::{Put, PutMode as Mode, PutOutcome, checksums_of};
-use super::put_keys::PutsUnderWay;
+use super::put::{Put, PutMode as Mode, PutOutcome};
 use super::settings::Settings;
 use super::settle::{Unsettled, revoke_puts, settle};
-use super::tiers::shared::Pending;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
-use crate::error::{PeerError, PutError};
+use crate::error::PutError;
 
-/// Placements tried when bytes cannot be written where the master said: so many at least, and more
-/// as long as the put would wait for room. Where many nodes have died and say so at once, a client
-/// finds the others with one put.
-const PLACEMENTS: u32 = 4;
+/// Most placements that are tried as long as the put would wait for room. Where many nodes have died and say so
+/// at once, a client finds the others with one put.
 const MOST_PLACEMENTS: u32 = 64;
-
-/// Most segments that a put avoids: 16 bytes each in every call, while they are silent.
-const AVOIDED: usize = 1024;
 
 /// The first pause of a put that waits for room; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -167,6 +157,19 @@ impl Core {
         (awaited, outcomes)
     }
 
+    /// The parts that writes need.
+    fn writer(&self) -> Writer<'_> {
+        Writer {
+            link: &self.link,
+            transfers: &self.transfers,
+            tiers: &self.tiers,
+            segments: &self.segments,
+            reports: &self.reports,
+            pool: &self.pool,
+            clock: self.settings.clock,
+        }
+    }
+
     /// Tries until every item has an outcome, or the limit has passed and nothing is half done.
     async fn store_chunk(
         self: &Arc<Self>,
@@ -177,6 +180,7 @@ impl Core {
     ) {
         let deadline = Instant::now() + self.settings.put_wait;
         let under_way = self.put_keys.enter(items.iter().map(|item| item.key.as_ref()));
+        let writer = self.writer();
         let mut pause = FIRST_PAUSE;
         let mut avoid = true;
         loop {
@@ -188,11 +192,12 @@ impl Core {
                 open.into_iter().for_each(|at| items[at].end(Err(limit.error())));
                 return;
             }
-            let avoiding = if avoid { self.avoiding(config) } else { None };
+            let avoiding = if avoid { writer.avoiding(config) } else { None };
             let may_come = config.excluded_segments.is_empty();
             let patience = Patience { deadline, avoiding: avoiding.is_some(), may_come };
             let config = avoiding.as_ref().unwrap_or(config);
-            let granted = match self.start(items, &open, config, mode, &under_way, patience).await {
+            let granted = match writer.start(items, &open, config, mode, &under_way, patience).await
+            {
                 Ok(granted) => granted,
                 Err(error) => {
                     open.into_iter().for_each(|at| items[at].end(Err(error.clone())));
@@ -214,179 +219,13 @@ impl Core {
             }
             let written = match limit.is_over() {
                 true => granted.into_iter().map(Granted::unwritten).collect(),
-                false => self.write(items, granted, limit).await,
+                false => writer.write(items, granted, limit).await,
             };
             // Not where all other segments are known to have no room.
             let is_early = avoid && Instant::now() < deadline;
             let most = if is_early { MOST_PLACEMENTS } else { PLACEMENTS };
             self.finish(items, written, mode, limit, most).await;
         }
-    }
-
-    /// `config` without the segments that could not be written a moment ago; `None` when there are
-    /// none.
-    fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
-        let avoided = self.transfers.health.avoided_segments(AVOIDED);
-        if avoided.is_empty() {
-            return None;
-        }
-        let mut config = config.clone();
-        // An older master knows names alone, and takes few.
-        let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
-        config.excluded_segments.extend(avoided.iter().take(free).map(|it| it.name.clone()));
-        config.avoided_segments.extend(avoided.iter().map(|it| it.id));
-        config.avoided_segments.truncate(MAX_AVOIDED_SEGMENTS);
-        Some(config)
-    }
-
-    /// Asks for room. Items that are refused get their outcome here, unless they
-    /// may wait on.
-    async fn start(
-        &self,
-        items: &mut [Item],
-        open: &[usize],
-        config: &ReplicateConfig,
-        mode: Mode,
-        under_way: &PutsUnderWay<'_>,
-        patience: Patience,
-    ) -> Result<Vec<Granted>, PutError> {
-        let (asked, answers) = self.ask_for_room(items, open, config, mode, under_way).await?;
-        let mut granted = Vec::with_capacity(open.len());
-        for (&at, answer) in open.iter().zip(answers) {
-            match answer {
-                Ok(grant) => {
-                    items[at].may_be_begun = false;
-                    let until = asked + grant.time_left;
-                    let got = grant.replicas.len();
-                    if got < config.replica_num as usize {
-                        self.reports.few_replicas(items[at].key.as_str(), got, config.replica_num);
-                    }
-                    let preferred = &config.preferred_segments;
-                    let is_preferred =
-                        |replica: &ReplicaLocation| preferred.contains(&replica.segment.name);
-                    if let Some(first) = preferred.first()
-                        && !grant.replicas.iter().any(is_preferred)
-                    {
-                        self.reports.not_preferred(items[at].key.as_str(), first);
-                    }
-                    granted.push(Granted { at, grant, until });
-                }
-                // What is there was damaged a moment ago, and may be gone soon.
-                Err(refusal)
-                    if refusal.code == ErrorCode::ObjectAlreadyExists
-                        && Instant::now() < patience.deadline
-                        && self.reports.is_doubtful(items[at].key.as_str()) => {}
-                Err(refusal)
-                    if refusal.code == ErrorCode::PutInProgress
-                        && Instant::now() < patience.deadline
-                        && items[at].may_be_begun => {}
-                Err(refusal) => {
-                    items[at].was_refused |= refusal.code != ErrorCode::Overloaded;
-                    if let Some(outcome) = patience.refused(refusal) {
-                        items[at].end(outcome);
-                    }
-                }
-            }
-        }
-        Ok(granted)
-    }
-
-    /// Asks for room, and says when. Puts that a former master may have begun are begun anew: no
-    /// writer has learnt where to write for the others. The master is told of those that are the only
-    /// ones of their keys, so that it gives the others up.
-    async fn ask_for_room(
-        &self,
-        items: &mut [Item],
-        open: &[usize],
-        config: &ReplicateConfig,
-        mode: Mode,
-        under_way: &PutsUnderWay<'_>,
-    ) -> Result<(BootTime, Vec<Result<PutGrant, Refusal>>), RpcError> {
-        let mut tries_left = PLACEMENTS;
-        loop {
-            let puts: Vec<PutStartItem<'_>> = open
-                .iter()
-                .enumerate()
-                .map(|(nth, &at)| PutStartItem {
-                    key: items[at].key.as_ref(),
-                    slice_lengths: &items[at].lengths,
-                    again: items[at].was_refused,
-                    may_be_begun: items[at].may_be_begun && under_way.is_only(at),
-                    parent: left_out_before(open, nth).map(|at| items[at].key.as_ref()),
-                })
-                .collect();
-            // The master counts from later on.
-            let asked = self.settings.clock.now();
-            let answers = match mode {
-                Mode::Put => self.link.master.batch_put_start(self.link.id, config, &puts).await,
-                Mode::Upsert => {
-                    self.link.master.batch_upsert_start(self.link.id, config, &puts).await
-                }
-            };
-            tries_left -= 1;
-            match answers {
-                Err(RpcError::Refused(refusal))
-                    if refusal.code == ErrorCode::OutcomeUnknown && tries_left > 0 =>
-                {
-                    open.iter().for_each(|&at| items[at].may_be_begun = true);
-                }
-                answers => return Ok((asked, answers?)),
-            }
-        }
-    }
-
-    /// Writes every replica of every granted item.
-    async fn write(
-        &self,
-        items: &mut [Item],
-        granted: Vec<Granted>,
-        limit: &Limit,
-    ) -> Vec<Written> {
-        let mut jobs = Vec::with_capacity(granted.len());
-        for Granted { at, grant, until } in &granted {
-            let replicas = grant.replicas.iter().enumerate();
-            let until = limit.of_grant(*until);
-            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, until)));
-        }
-        let mut results = self.transfers.transfer(jobs).await.into_iter();
-        let is_over = limit.is_over();
-        let mut written = Vec::with_capacity(granted.len());
-        for Granted { at, grant, until } in granted {
-            let (mut outcome, mut late) = (Ok(()), Vec::new());
-            // All of this object's results are taken, also after a failure.
-            for (replica, result) in grant.replicas.iter().zip(results.by_ref()) {
-                match result {
-                    Ok(done) => {
-                        if !items[at].is_written(done) {
-                            outcome = Err(Unfinished::Changed);
-                        }
-                    }
-                    Err(failed) => {
-                        let segment = &replica.segment;
-                        if failed.error.is_refusal() {
-                            self.transfers.health.peers.refuses(segment.id, &segment.name);
-                        }
-                        self.transfers.health.peers.holds(
-                            &segment.endpoint,
-                            segment.id,
-                            &segment.name,
-                        );
-                        self.reports.failed(segment.id, &segment.name, &failed.error);
-                        outcome = outcome.and(Err(Unfinished::Peer(failed.error)));
-                        late.extend(failed.late);
-                    }
-                }
-            }
-            if is_over {
-                outcome = Err(Unfinished::GivenUp);
-            } else if outcome.is_ok() && !items[at].add_up() {
-                outcome = Err(Unfinished::Changed);
-            }
-            let first = grant.replicas.first().filter(|_| grant.file || self.tiers.has_unlisted());
-            let file_of = first.map(|replica| (replica.segment.remote_key, replica.extent));
-            written.push(Written { at, handle: grant.handle, until, outcome, file_of, late });
-        }
-        written
     }
 
     /// Makes written items readable and gives the others up, to be placed anew if
@@ -399,6 +238,7 @@ impl Core {
         limit: &Limit,
         most: u32,
     ) {
+        let writer = self.writer();
         let is_whole = |written: &Written| written.outcome.is_ok();
         let (whole, broken): (Vec<_>, Vec<_>) = written.into_iter().partition(is_whole);
         let mut rest = &whole[..];
@@ -415,11 +255,11 @@ impl Core {
                     if written.file_of.is_some() {
                         tokio::task::yield_now().await;
                     }
-                    files.push(self.file(&items[written.at], written));
+                    files.push(writer.file(&items[written.at], written));
                 }
                 files
             };
-            let (answers, files) = tokio::join!(self.end(ends, mode), files);
+            let (answers, files) = tokio::join!(writer.end(ends, mode), files);
             match answers {
                 Ok(answers) => {
                     for ((&Written { at, .. }, file), answer) in part.iter().zip(files).zip(answers)
@@ -446,29 +286,6 @@ impl Core {
             rest = later;
         }
         self.give_up(items, broken, mode, limit, most).await;
-    }
-
-    /// The file that is to be written of an object; `None` where it gets none.
-    fn file(&self, item: &Item, written: &Written) -> Option<Pending> {
-        let (shared, replica) = (self.tiers.shared.as_ref()?, written.file_of?);
-        let slices = item.lengths.iter().zip(item.checksums()?);
-        let slices = slices.map(|(&len, &checksum)| SliceInfo { len, checksum }).collect();
-        // What is in this client's own memory is read there.
-        let is_own = self.segments.local(replica.0, replica.1).is_some();
-        let bytes = shared.hold(&item.slices, (!is_own).then_some(&self.pool));
-        let (key, handle, until) = (item.key.clone(), written.handle, written.until);
-        Some(Pending { key, handle, slices, replica, until, bytes })
-    }
-
-    async fn end(
-        &self,
-        ends: &[PutEnd<'_>],
-        mode: Mode,
-    ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
-        match mode {
-            Mode::Put => self.link.master.batch_put_end(self.link.id, ends).await,
-            Mode::Upsert => self.link.master.batch_upsert_end(self.link.id, ends).await,
-        }
     }
 
     async fn give_up(
@@ -519,14 +336,6 @@ impl Core {
     }
 }
 
-/// Returns the item before `open[nth]`, which that one continues, if the call that asks for room for
-/// the open ones does not have it there.
-fn left_out_before(open: &[usize], nth: usize) -> Option<usize> {
-    let before = open[nth].checked_sub(1)?;
-    let is_there = nth > 0 && open[nth - 1] == before;
-    (!is_there).then_some(before)
-}
-
 /// The first of `ends` that go into one call, at least one.
 fn first_call<'e, 'a>(ends: &'e [PutEnd<'a>]) -> &'e [PutEnd<'a>] {
     /// More bytes than a number of 32 bits has.
@@ -545,56 +354,4 @@ fn first_call<'e, 'a>(ends: &'e [PutEnd<'a>]) -> &'e [PutEnd<'a>] {
     };
     let count = ends.iter().take_while(fits).count().max(1);
     &ends[..count.min(ends.len())]
-}
-
-/// An item that has space, until that time.
-struct Granted {
-    at: usize,
-    grant: PutGrant,
-    until: BootTime,
-}
-
-impl Granted {
-    /// The item of a put that is given up before anything of it is read.
-    fn unwritten(self) -> Written {
-        let Self { at, grant, until } = self;
-        let (outcome, late) = (Err(Unfinished::GivenUp), Vec::new());
-        Written { at, handle: grant.handle, until, outcome, file_of: None, late }
-    }
-}
-
-/// An item that was written, or not.
-struct Written {
-    at: usize,
-    handle: PutHandle,
-    until: BootTime,
-    outcome: Result<(), Unfinished>,
-    /// The first replica of an object that is to have a file.
-    file_of: Option<(RemoteKey, Extent)>,
-    /// Links that were lost with writes of it under way.
-    late: Vec<Arc<LostLinks>>,
-}
-
-/// Why a put that has space is given up.
-enum Unfinished {
-    /// The bytes could not be written.
-    Peer(PeerError),
-    /// The bytes that were written are not those of the call.
-    Changed,
-    /// Its caller has given it up, or its time limit has passed.
-    GivenUp,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_item_continues_the_one_before_it_also_when_that_is_done() {
-        let parents = |open: &[usize]| -> Vec<Option<usize>> {
-            (0..open.len()).map(|nth| left_out_before(open, nth)).collect()
-        };
-        assert_eq!(parents(&[0, 1, 2]), [None; 3], "the order of the call says it");
-        assert_eq!(parents(&[2, 3, 6]), [Some(1), None, Some(5)]);
-    }
 }

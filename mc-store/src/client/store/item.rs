@@ -7,8 +7,8 @@ use mc_rpc::ReplicaLocation;
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
 use mc_types::{Checksum, ErrorCode, ObjectKey, StoreEventInfo};
 
-use super::{Job, Put, PutOutcome, checksums_of};
-use crate::client::data::Patience;
+use crate::client::data::{Job, Patience};
+use crate::client::put::{Put, PutOutcome, checksums_of};
 use crate::error::PutError;
 
 /// An object on its way.

@@ -4,7 +4,7 @@ use mc_rpc::Refusal;
 use mc_types::ErrorCode;
 use tokio::time::Instant;
 
-use super::PutOutcome;
+use crate::client::put::PutOutcome;
 use crate::error::PutError;
 
 /// The attempts that a refused put has left.
