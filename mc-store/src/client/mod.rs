@@ -1,4 +1,20 @@
 //! The client: puts and gets objects, and may contribute memory.
+//!
+//! Clones of a [`Client`] share one [`Core`], which is the parts of a client and nothing else. A part owns its
+//! state; it is lent to those above it, and imports none of them:
+//!
+//! ```text
+//! calls   put, get, take, keys, patterns, members, drain, replicas, mounting, vram: methods of Client
+//! work    tier_work, tasks, c2c, upkeep, http: by the client itself, as long as there is a core
+//! puts    store, late, settle: own the core, since a put that has begun may outlive its caller
+//! core    the parts, in one Arc
+//! reads   read: a Reader borrows the parts that reads need, as the Writer of `store` does for writes
+//! parts   data (Transfers) and probe (PeerHealth), tiers (Tiers), segments, heartbeat, reports, conversions
+//! base    master_link (MasterLink), background, settings, metrics, disk_region, checksums, peers, load
+//! ```
+//!
+//! A task that outlives a call holds a `Weak` of the core, so that it ends with the client; a put holds an
+//! `Arc`. Nothing else is counted or cloned for a call.
 
 mod admission;
 mod background;

@@ -1,4 +1,4 @@
-//! What a client does by itself from its start on.
+//! The heartbeat, the log of figures and the sending of reports: begun by the client itself.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the master is told of the objects on a tier.
+//! Reports to the master about the objects on a tier.
 
 use mc_meta::{ReplicaKind, TenantId};
 use mc_rpc::{FoundItem, Refusal, RpcError, TenantKey, TierEviction};
