@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use mc_transport::BufferPool;
-use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::background::Background;
 use super::data::Transfers;
-use super::heartbeat::{Heard, Heartbeat};
+use super::heartbeat::Liveness;
 use super::hot_cache::HotCache;
 use super::master_link::MasterLink;
 use super::metrics::Metrics;
@@ -37,9 +36,7 @@ pub(super) struct Core {
     /// The conversions for other models.
     #[cfg(feature = "c2c")]
     pub(super) c2c: Option<Arc<super::conversions::Conversions>>,
-    pub(super) heartbeat: Mutex<Option<Heartbeat>>,
-    /// When the master was last heard of, by the heartbeat.
-    pub(super) heard: Arc<Heard>,
+    pub(super) liveness: Liveness,
     pub(super) left: OnceCell<()>,
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,

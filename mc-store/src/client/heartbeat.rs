@@ -12,14 +12,16 @@ use mc_meta::ClientStatus;
 use mc_rpc::{MasterClient, RpcError};
 use mc_transport::{BootClock, BootTime};
 use mc_types::ClientId;
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::checks::Checks;
+use super::master_link::MasterLink;
 use super::segments::Segments;
 use super::self_check::SelfCheck;
-use super::settings::Pulse;
+use super::settings::{Pulse, Settings};
 use crate::environment::Environment;
 
 /// How often files of certificates are looked at.
@@ -78,10 +80,53 @@ impl Heard {
     }
 }
 
+/// The heartbeat of a client from when it has something to tell, and the news from the master.
+#[derive(Debug)]
+pub(super) struct Liveness {
+    heartbeat: Mutex<Option<Heartbeat>>,
+    pub(super) heard: Arc<Heard>,
+}
+
+impl Liveness {
+    /// No heartbeat yet, and an answer that has just arrived.
+    pub(super) fn new(clock: BootClock) -> Self {
+        Self { heartbeat: Mutex::default(), heard: Arc::new(Heard::now(clock)) }
+    }
+
+    /// Starts the heartbeat, and `work`, which is told how many tasks wait, unless they run or the client is
+    /// closed.
+    pub(super) fn start<W: Future<Output = ()> + Send + 'static>(
+        &self,
+        link: &MasterLink,
+        settings: &Settings,
+        segments: &Arc<Segments>,
+        work: impl FnOnce(watch::Receiver<usize>) -> W,
+    ) -> io::Result<()> {
+        let mut heartbeat = self.heartbeat.lock();
+        // The call that closes it stops the heartbeat after that.
+        if heartbeat.is_none() && link.question().is_ok() {
+            let (segments, heard) = (Arc::clone(segments), Arc::clone(&self.heard));
+            let (environment, pulse) = (&*settings.environment, settings.pulse.clone());
+            let started = Heartbeat::start(environment, pulse, link.id, segments, heard, work)?;
+            *heartbeat = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Stops the heartbeat, if it runs.
+    pub(super) async fn stop(&self) {
+        // Taken out first: no lock is held while the thread is waited for.
+        let heartbeat = self.heartbeat.lock().take();
+        if let Some(heartbeat) = heartbeat {
+            heartbeat.stop().await;
+        }
+    }
+}
+
 /// Sends heartbeats over a connection of its own and, in the system's environment, on a thread with
 /// a runtime, so that no amount of traffic keeps the master from hearing of a living client.
 #[derive(Debug)]
-pub(super) struct Heartbeat {
+struct Heartbeat {
     stop: oneshot::Sender<()>,
     stopped: oneshot::Receiver<()>,
     tasks: JoinHandle<()>,
@@ -89,7 +134,7 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     /// Starts a heartbeat of `client`, and `work`, which is told how many tasks wait for it.
-    pub(super) fn start<W: Future<Output = ()> + Send + 'static>(
+    fn start<W: Future<Output = ()> + Send + 'static>(
         environment: &dyn Environment,
         pulse: Pulse,
         client: ClientId,
@@ -116,7 +161,7 @@ impl Heartbeat {
         Ok(Self { stop, stopped, tasks })
     }
 
-    pub(super) async fn stop(self) {
+    async fn stop(self) {
         // Both fail only if the heartbeat is gone already.
         let _ = self.stop.send(());
         let _ = self.stopped.await;

@@ -42,7 +42,7 @@ fn unready(core: &Core) -> Option<Unready> {
     if core.link.question().is_err() {
         return Some(Unready { status: "closing", reason: "the client is leaving".into() });
     }
-    let (silence, pulse) = (core.heard.ago(), &core.settings.pulse);
+    let (silence, pulse) = (core.liveness.heard.ago(), &core.settings.pulse);
     (silence > pulse.patience()).then(|| Unready {
         status: "master_silent",
         reason: format!(

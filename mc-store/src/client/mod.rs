@@ -233,11 +233,7 @@ impl Client {
             }
             core.left
                 .get_or_init(|| async {
-                    // Taken out first: no lock is held while the thread is waited for.
-                    let heartbeat = core.heartbeat.lock().take();
-                    if let Some(heartbeat) = heartbeat {
-                        heartbeat.stop().await;
-                    }
+                    core.liveness.stop().await;
                     core.reports.flush().await;
                     let mut shared = core.tiers.shared.as_ref();
                     if let Some(it) = shared

@@ -4,25 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use super::core::Core;
-use super::heartbeat::Heartbeat;
 use super::tasks;
 
 impl Core {
     /// Starts the heartbeat unless it runs, or the client is closed.
     pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
-        let mut heartbeat = self.heartbeat.lock();
-        // The call that closes it stops the heartbeat after that.
-        if heartbeat.is_none() && self.link.admission.question().is_ok() {
-            *heartbeat = Some(Heartbeat::start(
-                &*self.settings.environment,
-                self.settings.pulse.clone(),
-                self.link.id,
-                Arc::clone(&self.segments),
-                Arc::clone(&self.heard),
-                |waiting| tasks::run(Arc::downgrade(self), waiting),
-            )?);
-        }
-        Ok(())
+        let work = |waiting| tasks::run(Arc::downgrade(self), waiting);
+        self.liveness.start(&self.link, &self.settings, &self.segments, work)
     }
 
     /// Logs the figures at each interval until the client ends, if that is wanted.

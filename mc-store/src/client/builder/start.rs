@@ -9,7 +9,6 @@ use mc_rpc::{ClientConfig, MasterClient, ReadCounter, StorageConfig};
 use mc_tier::TierKeys;
 use mc_transport::{BufferPool, Node, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint};
-use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{ClientBuilder, NOTHING};
@@ -20,7 +19,7 @@ use crate::client::background::Background;
 use crate::client::conversions::Conversions;
 use crate::client::core::Core;
 use crate::client::data::Transfers;
-use crate::client::heartbeat::Heard;
+use crate::client::heartbeat::Liveness;
 use crate::client::hot_cache::HotCache;
 use crate::client::late::MAX_TASKS;
 use crate::client::master_link::MasterLink;
@@ -98,8 +97,7 @@ impl ClientBuilder {
             c2c,
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
-            heartbeat: Mutex::default(),
-            heard: Arc::new(Heard::now(settings.clock)),
+            liveness: Liveness::new(settings.clock),
             metrics,
             settings,
             background,
@@ -226,7 +224,7 @@ impl ClientBuilder {
             tier: self.shared_tier.take(),
             root: self.storage_root.take(),
             bucket: self.shared_bucket.take(),
-            files: self.files.clone(),
+            files: self.files,
         };
         let opened = SharedTier::open(storage, &self.settings.environment, sealing, own).await;
         let (tier, later) = opened.unzip();

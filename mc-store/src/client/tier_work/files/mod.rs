@@ -144,7 +144,7 @@ async fn keep(core: Weak<Core>) {
         timer.tick().await;
         let Some(core) = core.upgrade() else { return };
         let opened = FileWork::of_open(&core);
-        core.heard.set_promotes(opened.is_some() && has_no_disk(&core));
+        core.liveness.heard.set_promotes(opened.is_some() && has_no_disk(&core));
         let Some((work, tier)) = opened else { continue };
         let shared = work.shared;
         if let Err(error) = tell_untold(&core.link, &shared.untold, ReplicaKind::SharedFile).await {

@@ -21,7 +21,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// Brings files back as the master says, until the client has gone. Asks only after a heartbeat that says
 /// that there is something to do.
 pub(super) async fn promote_files(core: Weak<Core>) {
-    let Some(mut told) = core.upgrade().map(|core| core.heard.disk_work()) else { return };
+    let Some(mut told) = core.upgrade().map(|core| core.liveness.heard.disk_work()) else { return };
     let mut pause = SHORTEST_PAUSE;
     loop {
         if told.wait_for(|has_work| *has_work == Some(true)).await.is_err() {

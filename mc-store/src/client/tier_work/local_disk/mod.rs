@@ -132,7 +132,7 @@ async fn work(core: Weak<Core>, later: Option<LaterLocalDisk>, tried: oneshot::S
                 }
             },
         }
-        let mut told = core.heard.disk_work();
+        let mut told = core.liveness.heard.disk_work();
         drop(core);
         sleep(pause).await;
         if pause == LONGEST_PAUSE {
