@@ -438,6 +438,7 @@ impl Reader<'_> {
     /// second, and so on, while the leases are kept from running out. A replica whose node
     /// stalls is left soon while there is another, and comes last once more, with more time.
     async fn read_replicas(&self, reads: &mut [Read], objects: &[Object<'_>]) {
+        let peers = &self.transfers.health.peers;
         let mut turn = 0;
         while reads.iter().any(|read| turn < read.order.len()) {
             let mut open = Vec::new();
@@ -454,11 +455,7 @@ impl Reader<'_> {
                 for ((n, nth), result) in open.into_iter().zip(results) {
                     if let Err(failed) = &result {
                         let segment = reads[n].segment(turn);
-                        self.transfers.health.peers.holds(
-                            &segment.endpoint,
-                            segment.id,
-                            &segment.name,
-                        );
+                        peers.holds(&segment.endpoint, segment.id, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         if failed.moved_on {
                             self.reports.moved_on();

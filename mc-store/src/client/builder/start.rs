@@ -39,14 +39,13 @@ const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
 impl ClientBuilder {
     pub(super) async fn start(mut self) -> Result<Client, StartError> {
         let makes_requests = self.check()?;
+        let environment = Arc::clone(&self.settings.environment);
         let sealing = self.sealing().await?;
-        let link = self.link(makes_requests).await?;
+        let link = self.connect_to_master(makes_requests).await?;
         let listen = self.accept_peers(&link.master)?;
         #[cfg(feature = "c2c")]
         let c2c = match makes_requests {
-            true => {
-                Conversions::ask(&link.master, &*self.settings.environment).await?.map(Arc::new)
-            }
+            true => Conversions::ask(&link.master, &*environment).await?.map(Arc::new),
             false => None,
         };
         #[cfg(feature = "c2c")]
@@ -65,7 +64,7 @@ impl ClientBuilder {
         let transport = Arc::new(Node::start(self.node.clone()).await?);
         let segments = Arc::new(Segments::new(
             Arc::clone(&transport),
-            Arc::clone(&self.settings.environment),
+            Arc::clone(&environment),
             self.settings.tickets,
             self.host_name.take().map(String::into_boxed_str),
         ));
@@ -73,14 +72,8 @@ impl ClientBuilder {
             self.open_own_disk(&storage, &transport, &segments, &sealing).await?;
         let first_segment = self.first_segment();
         let settings = self.settings;
-        let (environment, tenant) = (Arc::clone(&settings.environment), storage.tenant);
-        let tiers = Tiers::new(
-            tenant,
-            environment,
-            sealing,
-            (local_disk, shared_tier),
-            settings.below_memory,
-        );
+        let (tenant, open) = (storage.tenant, (local_disk, shared_tier));
+        let tiers = Tiers::new(tenant, environment, sealing, open, settings.below_memory);
         let metrics = Metrics::new(settings.metrics);
         let background = Arc::new(Background::new());
         let (tasks, copies) = (Arc::clone(&background), settings.local_copy);
@@ -149,8 +142,8 @@ impl ClientBuilder {
         Ok(Sealing::default())
     }
 
-    /// Connects to the master.
-    async fn link(&mut self, makes_requests: bool) -> Result<MasterLink, StartError> {
+    /// Connects to the master, or to the one of several that leads.
+    async fn connect_to_master(&mut self, makes_requests: bool) -> Result<MasterLink, StartError> {
         let pulse = &mut self.settings.pulse;
         pulse.master = self.master.take().ok_or(StartError::NoMaster)?;
         let address = &*pulse.master;

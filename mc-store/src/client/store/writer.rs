@@ -167,6 +167,7 @@ impl Writer<'_> {
             let until = limit.of_grant(*until);
             jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, until)));
         }
+        let peers = &self.transfers.health.peers;
         let mut results = self.transfers.transfer(jobs).await.into_iter();
         let is_over = limit.is_over();
         let mut written = Vec::with_capacity(granted.len());
@@ -183,13 +184,9 @@ impl Writer<'_> {
                     Err(failed) => {
                         let segment = &replica.segment;
                         if failed.error.is_refusal() {
-                            self.transfers.health.peers.refuses(segment.id, &segment.name);
+                            peers.refuses(segment.id, &segment.name);
                         }
-                        self.transfers.health.peers.holds(
-                            &segment.endpoint,
-                            segment.id,
-                            &segment.name,
-                        );
+                        peers.holds(&segment.endpoint, segment.id, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
                         outcome = outcome.and(Err(Unfinished::Peer(failed.error)));
                         late.extend(failed.late);

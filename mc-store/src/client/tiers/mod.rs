@@ -3,6 +3,7 @@
 //! Gets read from them what memory does not have: [`super::read`].
 
 mod breaker;
+mod error;
 mod leaving;
 pub(super) mod local_disk;
 mod objects;
@@ -11,7 +12,6 @@ mod reads;
 mod sealing;
 pub(super) mod shared;
 mod untold;
-mod work;
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use super::settings::BelowMemory;
 use crate::environment::Environment;
 
 pub(super) use breaker::{Breaker, Turn};
+pub(super) use error::WorkError;
 pub(super) use objects::{id_of, ids_of, object_of, slices_of, verified};
 pub(super) use peer_disks::{DiskTurn, PeerDisks};
 pub(super) use reads::{MAX_READ, NotRead, TierReads};
 pub(super) use sealing::Sealing;
 pub(super) use untold::Untold;
-pub(super) use work::WorkError;
 
 /// The tiers that a client reads, and the bounds of the reads.
 #[derive(Debug)]
