@@ -1,7 +1,7 @@
 //! The calls: a file for each family holds both of its sides, the clients' methods and the
 //! master's answers.
 //!
-//! A new call is an entry in the `.proto`, a line in [`methods!`](crate::method), and here a
+//! A new call is an entry in the `.proto`, a line in the table of [`method`](crate::method), and here a
 //! description in `calls!` and a method of [`CallContext`]. prost writes and reads its messages.
 //! Those of every put and get are written and read by hand, without copies, in
 //! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
@@ -29,6 +29,7 @@ mod tenants;
 mod transfers;
 mod upserts;
 
+use bytes::BytesMut;
 use mc_meta::ScopedKey;
 
 use crate::check::{
@@ -36,6 +37,7 @@ use crate::check::{
     object_key, optional_id, page_limit, segment_name, segment_names, tenant, tenant_key,
     tenant_name, texts,
 };
+use crate::method::{Method, table};
 use crate::refusal::Refusal;
 use crate::request::{DEFAULT_PAGE, MAX_BATCH};
 use crate::service::context::CallContext;
@@ -58,6 +60,19 @@ pub use storage::{FileJobs, FileOutcome, StorageConfig};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub use tenants::TenantQuotas;
 pub use transfers::TransferGrant;
+
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident = $number:literal: $role:ident, $repeat:ident, $pace:ident
+        => $kind:ident $answer:ident;)*) => {
+        impl CallContext<'_> {
+            /// Answers the call; the caller's role has been checked.
+            pub(crate) fn answer(self, method: Method, out: &mut BytesMut) -> Result<(), Refusal> {
+                match method { $(Method::$name => self.$kind(out, Self::$answer),)* }
+            }
+        }
+    };
+}
+table!(answers);
 
 impl CallContext<'_> {
     /// The object that a request names by its key and its tenant, as the master stores its key.

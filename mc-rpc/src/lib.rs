@@ -54,14 +54,14 @@ pub use ha::{
 pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
-pub use refusal::{MAX_MESSAGE_LEN, Refusal};
+pub use refusal::{Completion, MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
     Authority, Liveness, MethodCalls, RunBlocking, Server, ServerConfig, ServerHandle,
     ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
-    Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
+    Call, Clock, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
 };
 pub use storage::StorageSettings;
 pub use stream::ByteStream;

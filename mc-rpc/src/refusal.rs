@@ -1,9 +1,19 @@
-//! Why a master refuses a call.
+//! Why a master refuses a call, and when it may say so.
 
 use mc_types::{ErrorCode, Sequence};
 use thiserror::Error;
 
-use crate::service::Completion;
+/// The time at which a server may send the answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// At once.
+    Now,
+    /// When the effects up to this one are durable, as [`Service::durability`] tells. The call made
+    /// the effect, or the answer shows what another call made.
+    ///
+    /// [`Service::durability`]: crate::Service::durability
+    After(Sequence),
+}
 
 /// Longest message of a refusal, in bytes. What goes beyond is cut off.
 pub const MAX_MESSAGE_LEN: usize = 1024;

@@ -22,8 +22,7 @@ use tokio::time::Instant;
 
 use super::peer::Source;
 use crate::caller::Caller;
-use crate::refusal::Refusal;
-use crate::service::Completion;
+use crate::refusal::{Completion, Refusal};
 use given_up::GivenUp;
 
 /// How long an answer is kept. Longer than any client sends a call again.

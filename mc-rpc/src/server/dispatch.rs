@@ -15,9 +15,9 @@ use crate::frame::{
     FrameError, FrameHeader, Kind, append_frame, append_refusal, reads_of, token_of,
 };
 use crate::method::{Method, Repeat};
-use crate::refusal::Refusal;
+use crate::refusal::{Completion, Refusal};
 use crate::server::shared::Shared;
-use crate::service::{Call, Completion, Service};
+use crate::service::{Call, Service};
 
 /// The other end of a connection, as its calls need to know it.
 #[derive(Clone, Debug)]

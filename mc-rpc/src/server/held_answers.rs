@@ -8,8 +8,7 @@ use mc_types::{ErrorCode, Sequence};
 use tokio::time::Instant;
 
 use crate::frame::{FrameHeader, append_refusal};
-use crate::refusal::Refusal;
-use crate::service::Completion;
+use crate::refusal::{Completion, Refusal};
 
 /// The answers, in the order in which they were made.
 #[derive(Debug, Default)]

@@ -14,8 +14,8 @@ use super::dispatch::{CallSource, answer_call, refuse_cancelled};
 use super::held_answers::HeldAnswers;
 use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::Method;
+use crate::refusal::Completion;
 use crate::server::shared::Shared;
-use crate::service::Completion;
 
 /// Calls of one connection that have a turn or ask for one. The others wait here, so that
 /// connections take turns however many calls each has.

@@ -6,8 +6,8 @@ use bytes::BytesMut;
 
 use crate::calls::answer_standby;
 use crate::ha::{HaReport, standby_refusal};
-use crate::refusal::Refusal;
-use crate::service::{Call, Completion, Service, check_role};
+use crate::refusal::{Completion, Refusal};
+use crate::service::{Call, Service, check_role};
 
 /// The service of a master that does not lead: its [`Server`](crate::Server) refuses connections
 /// for calls and names the leader, and answers `HaStatus` to administrators. The gRPC health

@@ -11,18 +11,6 @@ use tokio::sync::Notify;
 
 use crate::refusal::Refusal;
 
-/// The time at which a server may send the answer to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
-    /// At once.
-    Now,
-    /// When the effects up to this one are durable, as [`Service::durability`] tells. The call made
-    /// the effect, or the answer shows what another call made.
-    ///
-    /// [`Service::durability`]: crate::Service::durability
-    After(Sequence),
-}
-
 /// The number of the last effect that is durable together with all before it: the part of a
 /// journal, which advances it. Dropping it says that nothing more will be durable.
 ///

@@ -19,7 +19,7 @@ use crate::c2c::C2cSettings;
 use crate::caller::Caller;
 use crate::ha::HaReport;
 use crate::method::{Method, Repeat};
-use crate::refusal::Refusal;
+use crate::refusal::{Completion, Refusal};
 use crate::reply::Signer;
 use crate::storage::StorageSettings;
 use context::CallContext;
@@ -27,7 +27,7 @@ use owners::Owners;
 
 pub use clock::{Clock, SystemClock};
 pub(crate) use durability::JournalEnded;
-pub use durability::{Completion, DurableSequence, DurableWatch};
+pub use durability::{DurableSequence, DurableWatch};
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]

@@ -25,9 +25,9 @@ use super::metadata;
 use super::status::status;
 use crate::caller::Caller;
 use crate::method::Method;
-use crate::refusal::Refusal;
+use crate::refusal::{Completion, Refusal};
 use crate::server::shared::Shared;
-use crate::service::{Call, Completion, JournalEnded, Service};
+use crate::service::{Call, JournalEnded, Service};
 
 impl Connection {
     /// Answers a call of `MasterService`.

@@ -15,14 +15,14 @@ use tokio::time::timeout;
 
 use super::{message, serve_connection};
 use crate::access::{Access, Authenticate};
-use crate::refusal::Refusal;
+use crate::refusal::{Completion, Refusal};
 use crate::server::close_reason::CloseReason;
 use crate::server::config::ServerConfig;
 use crate::server::identity::Shown;
 use crate::server::long_calls::AT_A_TIME;
 use crate::server::peer::Source;
 use crate::server::shared::Shared;
-use crate::service::{Call, Completion, Service};
+use crate::service::{Call, Service};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
