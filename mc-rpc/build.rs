@@ -21,10 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = compiler.file_descriptor_set();
 
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
-    if env::var_os("CARGO_FEATURE_GRPC").is_some() {
-        let encoded = compiler.encode_file_descriptor_set();
-        fs::write(Path::new(&out).join("descriptors.bin"), encoded)?;
-    }
+    fs::write(Path::new(&out).join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     let (mut client_ids, mut shapes) = (String::from("match method {\n"), String::new());
     for file in &descriptors.file {

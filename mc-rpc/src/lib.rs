@@ -57,8 +57,9 @@ pub use method::Method;
 pub use refusal::{Completion, MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
-    Authority, Liveness, MethodCalls, RunBlocking, Server, ServerConfig, ServerHandle,
-    ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
+    Authority, Buffered, CloseReason, Guest, GuestCall, GuestCalls, GuestProtocol, Liveness,
+    MethodCalls, RunBlocking, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,
+    Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
     Call, Clock, DurableSequence, DurableWatch, MasterService, Service, SystemClock,

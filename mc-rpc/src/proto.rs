@@ -8,4 +8,7 @@
 #![allow(clippy::all, missing_docs)]
 #![allow(rustdoc::all)]
 
+/// The `.proto` as its compiler understands it, with its comments: an encoded `FileDescriptorSet`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 include!(concat!(env!("OUT_DIR"), "/mc.store.v1.rs"));

@@ -70,7 +70,9 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+    /// A refusal of a request that is malformed or not allowed by its parameters.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidParams, message)
     }
 

@@ -8,8 +8,7 @@ mod deduplication;
 mod dispatch;
 mod executor;
 mod greet;
-#[cfg(feature = "grpc")]
-mod grpc;
+mod guest;
 mod held_answers;
 mod identity;
 mod listener;
@@ -24,9 +23,12 @@ mod transit;
 mod upgrade;
 
 pub use accept::{Server, ServerHandle, ServerWatch, Streams};
+pub use close_reason::CloseReason;
 pub use config::{Liveness, ServerConfig};
 pub use executor::RunBlocking;
+pub use guest::{Guest, GuestCall, GuestCalls, GuestProtocol};
 pub use metrics::{MethodCalls, ServerMetrics};
+pub use shared::Buffered;
 pub use standby::Standby;
 pub use term::{Authority, Term};
 pub use upgrade::{TakeStream, Taking};

@@ -5,6 +5,7 @@ mod abort_on_drop;
 mod access_warnings;
 mod error;
 mod events;
+mod grpc;
 mod ha;
 mod master;
 mod ticker;

@@ -19,6 +19,7 @@ use crate::abort_on_drop::AbortOnDrop;
 use crate::access_warnings::WarnsOfOpenings;
 use crate::error::MasterStartError;
 use crate::events::{EventPublisher, RunningEvents};
+use crate::grpc::with_grpc;
 use crate::ha::{HandOverError, JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
@@ -492,7 +493,7 @@ impl Assembled {
         let keeper = self.kept.map(|kept| kept.serve(self.ticker.watch()));
         Master {
             state: self.state,
-            server: server.spawn(),
+            server: with_grpc(server).spawn(),
             ticker: self.ticker,
             stall_log,
             events: self.events,

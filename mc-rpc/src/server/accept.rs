@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::config::ServerConfig;
 use super::greet;
+use super::guest::GuestProtocol;
 use super::listener::{self, Accepted, HandedIn, Listener};
 use super::metrics::{ServerMetrics, add};
 use super::shared::Shared;
@@ -46,6 +47,7 @@ pub struct Server {
     listeners: Vec<Listener>,
     local_addr: SocketAddr,
     shared: Arc<Shared>,
+    guest: Option<Arc<dyn GuestProtocol>>,
 }
 
 impl Server {
@@ -78,7 +80,7 @@ impl Server {
         let mut listeners = vec![listener];
         let local_socket = offer(&config, &mut listeners);
         let shared = Arc::new(Shared::new(service, config, local_socket));
-        Ok(Self { listeners, local_addr, shared })
+        Ok(Self { listeners, local_addr, shared, guest: None })
     }
 
     /// A server that listens at no socket: its connections are streams that are
@@ -116,7 +118,8 @@ impl Server {
         let (sender, listener) = Listener::handed();
         let local_addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let shared = Arc::new(Shared::new(Arc::new(service), config, None));
-        Ok((Self { listeners: vec![listener], local_addr, shared }, Streams { sender }))
+        let server = Self { listeners: vec![listener], local_addr, shared, guest: None };
+        Ok((server, Streams { sender }))
     }
 
     /// Listens at the Unix socket `path` too, which only this process's user may connect
@@ -130,6 +133,13 @@ impl Server {
     pub fn listen_unix(mut self, path: &Path) -> Result<Self, BindError> {
         self.listeners.push(Listener::unix(path)?);
         Ok(self)
+    }
+
+    /// Serves connections of this protocol, too. Without one they are closed, as those of any other.
+    #[must_use]
+    pub fn with_guest(mut self, guest: Arc<dyn GuestProtocol>) -> Self {
+        self.guest = Some(guest);
+        self
     }
 
     /// Returns the address that it listens at, with the port that the system chose.
@@ -169,7 +179,7 @@ impl Server {
     }
 
     async fn serve_until(self, mut stopped: oneshot::Receiver<()>) {
-        let Self { listeners, local_addr, shared } = self;
+        let Self { listeners, local_addr, shared, guest } = self;
         let (drain, draining) = watch::channel(false);
         let mut connections = JoinSet::new();
         let interval = SWEEP.min(shared.config.idle_timeout / 4).max(Duration::from_millis(1));
@@ -182,7 +192,7 @@ impl Server {
                 _ = &mut stopped => break,
                 Some(ended) = connections.join_next() => log_panic(&ended),
                 accepted = listener::accept_any(&listeners) => match accepted {
-                    Ok(accepted) => accept(accepted, &shared, &draining, &mut connections),
+                    Ok(accepted) => accept(accepted, (&shared, &guest), &draining, &mut connections),
                     Err(error) => {
                         let yielded = shared.places.shed();
                         add(&shared.counters.yielded, yielded as u64);
@@ -243,7 +253,7 @@ fn offer(_: &ServerConfig, _: &mut Vec<Listener>) -> Option<Box<str>> {
 
 fn accept(
     (stream, peer, source): Accepted,
-    shared: &Arc<Shared>,
+    (shared, guest): (&Arc<Shared>, &Option<Arc<dyn GuestProtocol>>),
     draining: &watch::Receiver<bool>,
     connections: &mut JoinSet<()>,
 ) {
@@ -254,8 +264,8 @@ fn accept(
     }
     if let Some(seat) = seat {
         let place = Arc::clone(seat.place());
-        let draining = draining.clone();
-        let task = greet::serve(stream, (peer, source), Arc::clone(shared), seat, draining);
+        let (served_by, draining) = ((Arc::clone(shared), guest.clone()), draining.clone());
+        let task = greet::serve(stream, (peer, source), served_by, seat, draining);
         Seat::run_in(&place, connections.spawn(task));
         return;
     }

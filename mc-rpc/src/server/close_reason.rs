@@ -5,7 +5,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::long_calls::Panicked;
+use super::executor::Panicked;
 use crate::frame::FrameError;
 use crate::frame::preface::HandshakeError;
 use crate::handshake::PrefaceError;
@@ -13,7 +13,9 @@ use crate::refusal::Refusal;
 
 /// Why this side ends a connection.
 #[derive(Debug, Error)]
-pub(super) enum CloseReason {
+#[allow(missing_docs, reason = "the messages say it")]
+#[non_exhaustive]
+pub enum CloseReason {
     #[error("{0}")]
     Handshake(#[from] HandshakeError),
     #[cfg(feature = "tls")]
@@ -33,9 +35,8 @@ pub(super) enum CloseReason {
     OutOfBuffers { max: usize },
     #[error("a call panicked on a blocking thread")]
     Panicked,
-    #[cfg(feature = "grpc")]
     #[error("{0}")]
-    Http2(hyper::Error),
+    Guest(Box<dyn std::error::Error + Send + Sync>),
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -37,6 +37,10 @@ pub(super) fn takes_long(method: Option<Method>, payload_len: usize) -> bool {
     slow || payload_len > MAX_INLINE
 }
 
+/// A call panicked.
+#[derive(Debug)]
+pub(super) struct Panicked;
+
 /// Turns for calls that take long.
 #[derive(Debug)]
 pub(super) struct Executor {

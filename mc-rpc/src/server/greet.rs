@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-#[cfg(feature = "grpc")]
 use bytes::Bytes;
 use mc_places::{Seat, Stage};
 use mc_types::ErrorCode;
@@ -16,8 +15,7 @@ use super::close_reason::CloseReason;
 use super::config::ServerConfig;
 use super::connection::Connection;
 use super::dispatch::CallSource;
-#[cfg(feature = "grpc")]
-use super::grpc;
+use super::guest::{Guest, GuestProtocol};
 use super::identity::Shown;
 use super::metrics::{Counters, add};
 use super::peer::{Peer, Source};
@@ -38,13 +36,14 @@ use crate::stream::Stream;
 pub(super) async fn serve(
     stream: Stream,
     (peer, source): (Peer, Source),
-    shared: Arc<Shared>,
+    (shared, guest): (Arc<Shared>, Option<Arc<dyn GuestProtocol>>),
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) {
     add(&shared.counters.accepted, 1);
     let _open = Open::new(&shared.counters);
-    let serving = greet_and_serve(stream, (peer, source), Arc::clone(&shared), seat, draining);
+    let served_by = (Arc::clone(&shared), guest);
+    let serving = greet_and_serve(stream, (peer, source), served_by, seat, draining);
     match serving.await {
         Ok(()) => tracing::debug!(%peer, "connection closed"),
         Err(CloseReason::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
@@ -83,7 +82,7 @@ impl Drop for Open<'_> {
 async fn greet_and_serve(
     stream: Stream,
     (peer, source): (Peer, Source),
-    shared: Arc<Shared>,
+    (shared, guest): (Arc<Shared>, Option<Arc<dyn GuestProtocol>>),
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) -> Result<(), CloseReason> {
@@ -94,13 +93,11 @@ async fn greet_and_serve(
         let mut begun = [0; PREFACE_LEN];
         let len = stream.read(&mut begun).await?;
         let begun = &begun[..len];
-        match begun.first() {
-            None => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
-            #[cfg(feature = "grpc")]
-            Some(first) if *first == grpc::PREFACE[0] => {
-                return Ok(Greeted::Http2(stream, shown, Bytes::copy_from_slice(begun)));
-            }
-            Some(_) => {}
+        let Some(&first) = begun.first() else {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        };
+        if let Some(guest) = guest.filter(|guest| guest.first_byte() == first) {
+            return Ok(Greeted::Guest(stream, shown, Bytes::copy_from_slice(begun), guest));
         }
         let known = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
         Ok::<_, CloseReason>(match known {
@@ -120,9 +117,9 @@ async fn greet_and_serve(
             upgrade::serve(stream, peer, &*take, seat, draining).await;
             Ok(())
         }
-        #[cfg(feature = "grpc")]
-        Greeted::Http2(stream, shown, begun) => {
-            grpc::serve_connection(begun, stream, shared, shown, seat, draining).await
+        Greeted::Guest(stream, shown, begun, protocol) => {
+            let (stream, guest) = Guest::new(stream, shared, shown, seat, draining);
+            protocol.serve(stream, begun, guest).await
         }
     }
 }
@@ -132,10 +129,8 @@ enum Greeted {
     Native(Stream, CallSource, Transit),
     /// A stream of the journal, which carries no frames.
     Journal(Stream, Arc<dyn TakeStream>),
-    /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
-    /// calls.
-    #[cfg(feature = "grpc")]
-    Http2(Stream, Shown, Bytes),
+    /// A guest, of which these bytes were read. Each of its calls says for itself who calls.
+    Guest(Stream, Shown, Bytes, Arc<dyn GuestProtocol>),
 }
 
 /// Lets a TCP connection speak TLS where that is asked for.

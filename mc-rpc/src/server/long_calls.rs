@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::dispatch::{CallSource, answer_call, refuse_cancelled};
+use super::executor::Panicked;
 use super::held_answers::HeldAnswers;
 use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::Method;
@@ -50,10 +51,6 @@ struct Ended {
     /// The frame that answers it, and when it may be sent; `None` when the call panicked.
     answer: Option<(BytesMut, Completion)>,
 }
-
-/// A call panicked.
-#[derive(Debug)]
-pub(super) struct Panicked;
 
 impl Drop for LongCalls {
     fn drop(&mut self) {

@@ -10,8 +10,6 @@ use mc_types::Epoch;
 use super::config::{SMALL_BUFFERS, ServerConfig};
 use super::deduplication::Sessions;
 use super::executor::Executor;
-#[cfg(feature = "grpc")]
-use super::grpc::Reflection;
 use super::log_limiter::LogLimiter;
 use super::metrics::Counters;
 use super::term::Term;
@@ -36,8 +34,6 @@ pub(super) struct Shared {
     pub(super) log_limiter: LogLimiter,
     /// Bytes in the buffers of connections that hold many.
     pub(super) buffered: Arc<AtomicUsize>,
-    #[cfg(feature = "grpc")]
-    pub(super) reflection: Reflection,
 }
 
 impl Shared {
@@ -60,8 +56,6 @@ impl Shared {
             counters: Counters::default(),
             log_limiter: LogLimiter::new(),
             buffered: Arc::default(),
-            #[cfg(feature = "grpc")]
-            reflection: Reflection::new(),
             config: Arc::new(config),
         }
     }
@@ -96,15 +90,16 @@ fn draw_incarnation() -> u64 {
     u64::from_le_bytes(number).max(1)
 }
 
-/// The part of one connection in [`Shared::buffered`]: all that it holds, and nothing while that
-/// is little.
+/// The part of one connection in the bytes that all connections of a server hold
+/// ([`ServerConfig::max_buffered`](crate::ServerConfig::max_buffered)): all that it holds, and nothing
+/// while that is little.
 #[derive(Debug, Default)]
-pub(super) struct Buffered(usize);
+pub struct Buffered(usize);
 
 impl Buffered {
-    /// Counts `bytes` from now on. Returns whether all connections together hold at most `max`; one
+    /// Counts `bytes` in `all` from now on. Returns whether all connections together hold at most `max`; one
     /// that gives bytes back always may.
-    pub(super) fn set(&mut self, bytes: usize, all: &AtomicUsize, max: usize) -> bool {
+    pub fn set(&mut self, bytes: usize, all: &AtomicUsize, max: usize) -> bool {
         let counted = if bytes > SMALL_BUFFERS { bytes } else { 0 };
         let before = mem::replace(&mut self.0, counted);
         if counted == before {

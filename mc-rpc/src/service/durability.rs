@@ -146,7 +146,6 @@ impl DurableWatch {
     }
 
     /// Waits until the effects up to this one are durable. Cancelling loses nothing.
-    #[cfg(feature = "grpc")]
     pub(crate) async fn wait_for(&mut self, sequence: Sequence) -> Result<(), JournalEnded> {
         while self.look() < sequence {
             self.changed().await?;

@@ -22,7 +22,7 @@ use prost::Message;
 use tokio::time::timeout;
 
 use crate::common::raw::Raw;
-use crate::common::{DEADLINE, ME, connect, connect_with, key, segment};
+use crate::common::{DEADLINE, ME, connect, connect_with, key, segment, spawn_with_grpc};
 
 /// A journal that has heard of effects, and makes durable what the test says.
 #[derive(Clone, Default)]
@@ -61,7 +61,8 @@ impl World {
         let master = Arc::new(master);
         let service = MasterService::new(Arc::clone(&master), SystemClock::new());
         let service = service.with_durability(durable.watch());
-        let server = Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn();
+        let server = Server::bind("127.0.0.1:0", service, config).await.unwrap();
+        let server = spawn_with_grpc(server);
         durable.advance(Sequence::new(1));
         let client = connect(&server).await;
         client.mount_segment(ME, &segment(1, 64 << 20)).await.unwrap();
@@ -506,7 +507,6 @@ async fn the_second_attempt_waits_for_a_refusal_as_the_first_did() {
     world.server.shutdown().await;
 }
 
-#[cfg(feature = "grpc")]
 mod grpc {
     use mc_rpc::proto::{
         GetReplicaListRequest, GetReplicaListResponse, PutStartResponse, RemoveRequest,

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
 use crate::common::leader::leader;
-use crate::common::{DEADLINE, ME, key, master, segment, serve};
+use crate::common::{DEADLINE, ME, key, master, segment, serve, spawn_with_grpc};
 
 /// An authority, and what it certified.
 struct Files {
@@ -208,7 +208,6 @@ fn both_sides_have_to_speak_it() {
 
 /// HTTP/2 inside TLS, told by the protocol that the client asks for; the certificate says
 /// who calls.
-#[cfg(feature = "grpc")]
 #[tokio::test]
 async fn calls_over_grpc_go_encrypted_too() {
     use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -224,7 +223,7 @@ async fn calls_over_grpc_go_encrypted_too() {
     config.tls = Some(Arc::new(ServerTls::load(tls).unwrap()));
     config.authenticator = Some(Arc::new(Access::parse("cert:engine-1 reader").unwrap()));
     let service = MasterService::new(master(), SystemClock::new());
-    let server = Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn();
+    let server = spawn_with_grpc(Server::bind("127.0.0.1:0", service, config).await.unwrap());
 
     let (cert, client_key) = files.issue("engine-1");
     let client = ClientTls::new(files.ca()).identity(cert, client_key);

@@ -14,12 +14,6 @@ mod durability;
 mod encrypted;
 mod failover;
 mod forgotten;
-#[cfg(feature = "grpc")]
-mod grpc;
-#[cfg(feature = "grpc")]
-mod grpc_hostile;
-#[cfg(feature = "grpc")]
-mod grpc_python;
 mod handed_streams;
 mod hostile_masters;
 mod hostile_peers;

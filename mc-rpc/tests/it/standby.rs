@@ -12,7 +12,7 @@ use mc_rpc::{
 use mc_types::{Epoch, ErrorCode, Sequence};
 
 use crate::common::leader::leader;
-use crate::common::{connect, key, master, serve, serve_at};
+use crate::common::{connect, key, master, serve, serve_at, spawn_with_grpc};
 
 /// Reports this status, and keeps the member to hand over to.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ fn standby(leader: Option<&str>) -> HaStatus {
 
 async fn serve_standby(addr: &str, status: HaStatus) -> ServerHandle {
     let service = Standby::new(Report::new(status));
-    Server::bind(addr, service, ServerConfig::default()).await.unwrap().spawn()
+    spawn_with_grpc(Server::bind(addr, service, ServerConfig::default()).await.unwrap())
 }
 
 /// For one attempt.
@@ -224,7 +224,6 @@ async fn standby_and_leader_take_turns_at_one_port() {
     assert!(matches!(refused, RpcError::Unreachable { .. }), "{refused}");
 }
 
-#[cfg(feature = "grpc")]
 #[tokio::test]
 async fn a_standby_does_not_serve_over_grpc() {
     use std::str::FromStr;

@@ -18,7 +18,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::common::leader::leader;
 use crate::common::raw::Raw;
-use crate::common::{DEADLINE, ME, connect, key, master, segment, serve};
+use crate::common::{DEADLINE, ME, connect, key, master, segment, serve, spawn_with_grpc};
 
 fn request(id: u64, method: Method, message: &impl Message) -> Vec<u8> {
     let payload = message.encode_to_vec();
@@ -76,7 +76,7 @@ async fn with_journal(config: ServerConfig) -> (DurableSequence, ServerHandle) {
     let durable = DurableSequence::new();
     let master = Arc::new(Master::new(MasterConfig::default(), 11).unwrap().with_sink(Silent));
     let service = MasterService::new(master, SystemClock::new()).with_durability(durable.watch());
-    let server = Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn();
+    let server = spawn_with_grpc(Server::bind("127.0.0.1:0", service, config).await.unwrap());
     durable.advance(Sequence::new(1));
     connect(&server).await.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     (durable, server)
@@ -234,7 +234,6 @@ async fn without_a_term_there_is_no_epoch_and_without_a_question_no_welcome() {
     assert!(!connect(&leading).await.exist(key("k")).await.unwrap());
 }
 
-#[cfg(feature = "grpc")]
 mod grpc {
     use std::str::FromStr;
 
@@ -247,6 +246,11 @@ mod grpc {
     use tonic_health::pb::health_check_response::ServingStatus;
     use tonic_health::pb::health_client::HealthClient;
     use tonic_prost::ProstCodec;
+
+    async fn serve_with_grpc(config: ServerConfig) -> ServerHandle {
+        let service = MasterService::new(master(), SystemClock::new());
+        spawn_with_grpc(Server::bind("127.0.0.1:0", service, config).await.unwrap())
+    }
 
     async fn dial(server: &ServerHandle) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.local_addr())).unwrap();
@@ -270,7 +274,7 @@ mod grpc {
     #[tokio::test]
     async fn a_former_leader_says_over_grpc_only_that_it_does_not_serve() {
         let (config, switch) = leader(7);
-        let server = serve(&master(), config).await;
+        let server = serve_with_grpc(config).await;
         let (calls, watched) = (dial(&server).await, dial(&server).await);
         let answer = exist(&calls).await.unwrap();
         assert_eq!(answer.metadata().get("mc-epoch").unwrap(), "7");

@@ -25,6 +25,7 @@ use tracing::{info, warn};
 use super::journal::JournalConfig;
 use super::status::Status;
 use crate::abort_on_drop::AbortOnDrop;
+use crate::grpc::with_grpc;
 
 /// How a master takes part in a cluster of masters.
 #[derive(Clone)]
@@ -338,7 +339,7 @@ impl Prepared {
 
     /// Serves and follows the leader, as a member that is registered.
     fn serve(self, server: Server) -> Standby {
-        let server = server.spawn();
+        let server = with_grpc(server).spawn();
         let (member, standing) = (&self.config.member, standing(&self.applier));
         self.config.election.set_standing(standing);
         let position = standing.position;

@@ -12,6 +12,7 @@ use mc_meta::{Master, MasterConfig, SegmentSpec};
 use mc_rpc::{
     ClientConfig, MasterClient, MasterService, Server, ServerConfig, ServerHandle, SystemClock,
 };
+use mc_rpc_grpc::Grpc;
 use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
 
 /// How long anything may take before a test gives up.
@@ -38,6 +39,11 @@ pub(crate) fn segment(number: u8, size: u64) -> SegmentSpec {
 
 pub(crate) fn master() -> Arc<Master> {
     Arc::new(Master::new(MasterConfig::default(), 11).unwrap())
+}
+
+/// Serves over gRPC, too.
+pub(crate) fn spawn_with_grpc(server: Server) -> ServerHandle {
+    server.with_guest(Arc::new(Grpc::new())).spawn()
 }
 
 pub(crate) async fn serve(master: &Arc<Master>, config: ServerConfig) -> ServerHandle {

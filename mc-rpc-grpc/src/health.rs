@@ -11,9 +11,6 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 
-use crate::server::shared::Shared;
-use crate::service::Service;
-
 /// Longest question about the health of something, in bytes.
 const MAX_QUESTION: usize = 4 << 10;
 
@@ -26,21 +23,7 @@ pub(super) type HealthServer = health_server::HealthServer<Health>;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Tells whether the master is well.
-pub(super) type Wellness = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// Tells whether the master of this server answers calls; `None` when it always does.
-pub(super) fn wellness(shared: &Arc<Shared>) -> Option<Wellness> {
-    let config = &shared.config;
-    let always = config.liveness.is_none() && config.term.is_none();
-    if always && shared.service.takes_calls().is_ok() {
-        return None;
-    }
-    let shared = Arc::clone(shared);
-    Some(Arc::new(move || {
-        let liveness = shared.config.liveness.as_ref();
-        shared.check_leads().is_ok() && liveness.is_none_or(|alive| alive.is_well())
-    }))
-}
+type Wellness = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The service of a server that serves until `draining` turns true, while it is well.
 pub(super) fn server(draining: watch::Receiver<bool>, well: Option<Wellness>) -> HealthServer {

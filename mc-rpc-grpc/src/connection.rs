@@ -6,7 +6,6 @@ use core::pin::pin;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response, StatusCode, header};
@@ -15,10 +14,11 @@ use hyper::server::conn::http2;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use mc_places::{Place, Seat, Stage};
+use mc_rpc::frame::check_magic;
+use mc_rpc::{CloseReason, Guest, GuestCalls, Refusal, ServerConfig};
 use mc_types::ErrorCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tonic::body::Body;
 
@@ -26,21 +26,12 @@ use super::body::Bounded;
 use super::health::{self, HealthServer};
 use super::memory_budget::MemoryBudget;
 use super::metadata::Claim;
-use super::reflection::is_reflection;
+use super::reflection::{Reflection, is_reflection};
 use super::rewind::Rewind;
 use super::status::status;
-use crate::caller::Caller;
-use crate::frame::check_magic;
-use crate::refusal::Refusal;
-use crate::server::close_reason::CloseReason;
-use crate::server::config::ServerConfig;
-use crate::server::identity::Shown;
-use crate::server::long_calls::AT_A_TIME;
-use crate::server::shared::Shared;
-use crate::server::term::Guarded;
 
 /// The first bytes of every HTTP/2 connection.
-pub(in crate::server) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) const MASTER_SERVICE: &str = "/mc.store.v1.MasterService/";
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -70,64 +61,48 @@ const MAX_RESETS: usize = 64;
 /// How long a peer may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Serves one connection, of which `begun` was read already, to its end. Once `draining` turns
-/// true (or its sender is gone) it takes no new calls, and ends when those under way are
-/// answered.
-///
-/// Dropping the future closes the connection; calls that have not begun are not executed.
+/// Serves one connection, of which `begun` was read already, to its end.
 ///
 /// # Errors
 /// Why this side, or the network, ended the connection.
-pub(in crate::server) async fn serve_connection<IO>(
+pub(super) async fn serve_connection<IO>(
     begun: Bytes,
     io: IO,
-    shared: Arc<Shared>,
-    shown: Shown,
-    mut seat: Seat,
-    mut draining: watch::Receiver<bool>,
+    mut guest: Guest,
+    reflection: Reflection,
 ) -> Result<(), CloseReason>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let config = Arc::clone(&shared.config);
+    let (calls, draining) = (Arc::clone(guest.calls()), guest.draining());
+    let config = calls.config();
     let preface = timeout(config.handshake_timeout, read_preface(begun, io)).await;
     let io = preface.map_err(|_| CloseReason::SlowHandshake(config.handshake_timeout))??;
 
-    let answers = Arc::<AtomicBool>::default();
-    let io = Guarded::from_first_answer(io, config.term.as_ref(), Arc::clone(&answers));
-    let memory_budget = MemoryBudget::new(Arc::clone(&shared.buffered), config.max_buffered);
-    let well = health::wellness(&shared);
+    let memory_budget = MemoryBudget::new(calls.buffered(), config.max_buffered);
+    let health = health::server(draining.clone(), calls.wellness());
     let connection = Arc::new(Connection {
-        shared,
-        shown,
+        calls: Arc::clone(&calls),
+        reflection,
         memory_budget: Arc::clone(&memory_budget),
-        turns: Semaphore::new(AT_A_TIME),
-        health: TowerToHyperService::new(health::server(draining.clone(), well)),
-        answers,
-        draining: draining.clone(),
-        place: Arc::clone(seat.place()),
+        health: TowerToHyperService::new(health),
+        draining,
     });
     let respond = service_fn(move |request| {
         let connection = Arc::clone(&connection);
         async move { Ok::<_, Infallible>(connection.respond(request).await) }
     });
-    let mut http = pin!(http2_of(&config).serve_connection(TokioIo::new(io), respond));
+    let mut http = pin!(http2_of(config).serve_connection(TokioIo::new(io), respond));
 
     let stall = config.stall_timeout;
     let mut check = interval((stall / 4).max(Duration::from_millis(1)));
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut drained = pin!(async {
-        // Either way it is time to end: asked for, or the server is gone, or the place.
-        tokio::select! {
-            _ = draining.wait_for(|draining| *draining) => {}
-            _ = &mut seat.go => {}
-        }
-    });
+    let mut leave = pin!(guest.leave());
     let mut ending = false;
     loop {
         tokio::select! {
             biased;
-            () = &mut drained, if !ending => {
+            () = &mut leave, if !ending => {
                 ending = true;
                 http.as_mut().graceful_shutdown();
             }
@@ -185,25 +160,17 @@ fn end_of(error: hyper::Error) -> CloseReason {
     let lost = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     match lost.and_then(h2::Error::get_io) {
         Some(lost) => CloseReason::Io(lost.kind().into()),
-        None => CloseReason::Http2(error),
+        None => CloseReason::Guest(error.into()),
     }
 }
 
 /// One connection.
 pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
-    /// The peer's identity as the connection itself shows it.
-    pub(super) shown: Shown,
+    pub(super) calls: Arc<GuestCalls>,
+    reflection: Reflection,
     pub(super) memory_budget: Arc<MemoryBudget>,
-    /// Turns for its calls that take long, so that connections take turns however many calls
-    /// each has.
-    pub(super) turns: Semaphore,
     health: TowerToHyperService<HealthServer>,
-    /// Whether a call was taken: once the term of the server is over such a connection is closed,
-    /// since the HTTP/2 layer may hold its answer. Others are told that it no longer serves.
-    pub(super) answers: Arc<AtomicBool>,
     draining: watch::Receiver<bool>,
-    place: Arc<Place>,
 }
 
 /// The response metadata with the leader's term.
@@ -211,8 +178,7 @@ const EPOCH: &str = "mc-epoch";
 
 impl Connection {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
-        let _open = self.place.call();
-        self.shared.places.saw(&self.place);
+        let _open = self.calls.open();
         if request.method() != HttpMethod::POST {
             return empty(StatusCode::METHOD_NOT_ALLOWED);
         }
@@ -223,8 +189,8 @@ impl Connection {
         if path.starts_with(MASTER_SERVICE) {
             let answered = self.answer(request).await;
             let mut response = answered.unwrap_or_else(|status| status.into_http());
-            if let Some(epoch) = self.shared.epoch() {
-                response.headers_mut().insert(EPOCH, HeaderValue::from(epoch.as_u64()));
+            if let Some(term) = &self.calls.config().term {
+                response.headers_mut().insert(EPOCH, HeaderValue::from(term.epoch.as_u64()));
             }
             return response;
         }
@@ -244,28 +210,21 @@ impl Connection {
 
     async fn reflect(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         // The client that may call something may know what there is to be called.
-        self.identify(request.headers())?;
+        let Claim { token, tenant } = Claim::read(request.headers())?;
+        self.calls.identify(token, tenant)?;
         // The peer ends such a stream, this side some time after; then its answers have as
         // long to be taken as any.
-        let waiting = self.memory_budget.wait(Instant::now() + self.shared.config.stall_timeout);
+        let stall_timeout = self.calls.config().stall_timeout;
+        let waiting = self.memory_budget.wait(Instant::now() + stall_timeout);
         let request = request.map(|body| self.bounded(body));
-        self.shared.reflection.answer(request, waiting).await
-    }
-
-    /// Returns the caller with these headers.
-    pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
-        let Claim { token, tenant } = Claim::read(headers)?;
-        let authenticator = self.shared.config.authenticator.as_deref();
-        let caller = self.shown.identify(authenticator, token, tenant)?;
-        self.place.reached(Stage::Proved);
-        Ok(caller)
+        self.reflection.answer(request, waiting).await
     }
 
     /// The body of a request to the end of its peer's part, or until the server is to end, or
     /// no longer than a request may take.
     fn bounded(&self, body: Incoming) -> Bounded {
         let mut draining = self.draining.clone();
-        let stall_timeout = self.shared.config.stall_timeout;
+        let stall_timeout = self.calls.config().stall_timeout;
         Bounded::new(body, async move {
             // Over in either case: in time, or too late.
             drop(timeout(stall_timeout, draining.wait_for(|draining| *draining)).await);

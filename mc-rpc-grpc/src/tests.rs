@@ -7,24 +7,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
+use mc_rpc::{
+    Access, Authenticate, Call, Completion, Refusal, Server, ServerConfig, ServerHandle, Service,
+    Streams,
+};
 use mc_testkit::eventually;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
+use tokio::io::duplex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{message, serve_connection};
-use crate::access::{Access, Authenticate};
-use crate::refusal::{Completion, Refusal};
-use crate::server::close_reason::CloseReason;
-use crate::server::config::ServerConfig;
-use crate::server::identity::Shown;
-use crate::server::long_calls::AT_A_TIME;
-use crate::server::peer::Source;
-use crate::server::shared::Shared;
-use crate::service::{Call, Service};
+use super::{Grpc, message};
 
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Calls that take long and run at a time on one connection.
+const AT_A_TIME: usize = 2;
 
 /// Counts what it executes, and holds up the calls that say so.
 #[derive(Default)]
@@ -60,30 +58,21 @@ impl Service for Gate {
 
 struct Peer {
     gate: Arc<Gate>,
-    shared: Arc<Shared>,
+    server: ServerHandle,
+    streams: Streams,
     send: SendRequest<Bytes>,
-    drain: watch::Sender<bool>,
-    served: JoinHandle<Result<(), CloseReason>>,
+    /// How the connection ended.
+    connection: JoinHandle<Result<(), h2::Error>>,
 }
 
 async fn serve(config: ServerConfig) -> Peer {
     let gate = Arc::<Gate>::default();
-    let shared = Arc::new(Shared::new(Arc::<Gate>::clone(&gate), config, None));
-    let (ours, theirs) = tokio::io::duplex(64 << 10);
-    let (drain, draining) = watch::channel(false);
-    let here = Source::of("127.0.0.1:1".parse().unwrap());
-    let seat = shared.places.take(here).0.expect("a place");
-    let served = tokio::spawn(serve_connection(
-        Bytes::new(),
-        theirs,
-        Arc::clone(&shared),
-        Shown::default(),
-        seat,
-        draining,
-    ));
+    let (server, streams) = Server::over_streams(Arc::clone(&gate), config).unwrap();
+    let server = server.with_guest(Arc::new(Grpc::new())).spawn();
+    let (ours, theirs) = duplex(64 << 10);
+    streams.hand_in(theirs, "127.0.0.1:1".parse().unwrap()).unwrap();
     let (send, connection) = h2::client::handshake(ours).await.unwrap();
-    tokio::spawn(connection);
-    Peer { gate, shared, send, drain, served }
+    Peer { gate, server, streams, send, connection: tokio::spawn(connection) }
 }
 
 impl Peer {
@@ -155,10 +144,14 @@ impl Peer {
     }
 
     async fn release(&self, held: Vec<ResponseFuture>) {
-        self.gate.open();
-        for response in held {
-            assert_eq!(ended(response).await.unwrap().0, "0");
-        }
+        release(&self.gate, held).await;
+    }
+}
+
+async fn release(gate: &Gate, held: Vec<ResponseFuture>) {
+    gate.open();
+    for response in held {
+        assert_eq!(ended(response).await.unwrap().0, "0");
     }
 }
 
@@ -201,7 +194,7 @@ async fn large_requests_take_their_turn() {
     assert_eq!(peer.executed(), 2);
     peer.release(held).await;
     assert_eq!(ended(large).await.unwrap().0, "0");
-    let metrics = peer.shared.counters.read();
+    let metrics = peer.server.metrics();
     let calls: Vec<_> = metrics.calls.iter().map(|calls| (calls.calls, calls.refused)).collect();
     assert_eq!(calls, [(3, 0), (AT_A_TIME as u64, 0)]);
     assert!(metrics.bytes_in > 135_000 && metrics.bytes_out > 0);
@@ -220,7 +213,8 @@ async fn a_call_that_panics_costs_itself() {
 async fn credentials_are_asked_for_where_something_is_told() {
     let access = "token:secret-of-a-reader reader team-a name=somebody";
     let authenticator: Arc<dyn Authenticate> = Arc::new(Access::parse(access).unwrap());
-    let config = ServerConfig { authenticator: Some(authenticator), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.authenticator = Some(authenticator);
     let peer = serve(config).await;
     let right = [("authorization", "Bearer secret-of-a-reader"), ("mc-tenant", "team-a")];
     let wrong = [("authorization", "Bearer secret-of-a-writer"), ("mc-tenant", "team-a")];
@@ -239,9 +233,16 @@ async fn credentials_are_asked_for_where_something_is_told() {
 
 #[tokio::test]
 async fn draining_ends_the_connection_when_its_calls_are_answered() {
-    let peer = serve(ServerConfig::default()).await;
+    let mut config = ServerConfig::default();
+    config.drain_timeout = 2 * DEADLINE;
+    let peer = serve(config).await;
     let held = peer.hold_all().await;
-    peer.drain.send_replace(true);
-    peer.release(held).await;
-    timeout(DEADLINE, peer.served).await.unwrap().unwrap().unwrap();
+    let Peer { gate, server, streams, connection, .. } = peer;
+    let drained = tokio::spawn(server.shutdown());
+    let from = "127.0.0.1:2".parse().unwrap();
+    let drains = || streams.hand_in(duplex(1).1, from).is_err();
+    eventually(DEADLINE, "the server drains", drains).await;
+    release(&gate, held).await;
+    timeout(DEADLINE, drained).await.unwrap().unwrap();
+    timeout(DEADLINE, connection).await.unwrap().unwrap().unwrap();
 }

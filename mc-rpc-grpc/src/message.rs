@@ -8,13 +8,13 @@ use core::task::{Context, Poll};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
+use mc_rpc::Refusal;
 use mc_types::ErrorCode;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use super::memory_budget::Reservation;
 use super::status::{status, status_of};
-use crate::refusal::Refusal;
 
 /// Bytes before a message.
 pub(super) const PREFIX_LEN: usize = 5;

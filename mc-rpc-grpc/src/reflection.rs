@@ -12,6 +12,8 @@ use http::{Request, Response};
 use http_body::Frame;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use mc_rpc::Refusal;
+use mc_rpc::proto::FILE_DESCRIPTOR_SET;
 use mc_types::ErrorCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
@@ -20,13 +22,9 @@ use tonic_reflection::server::Builder;
 
 use super::body::Bounded;
 use super::memory_budget::Waiting;
-use crate::refusal::Refusal;
 
 const V1: &str = "/grpc.reflection.v1.ServerReflection/";
 const V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";
-
-/// The `.proto` as its compiler understands it, with its comments.
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// Most streams under way at a time over all connections. Each holds up to two copies of the
 /// whole `.proto` for a peer that does not read.
@@ -45,7 +43,7 @@ pub(super) fn is_reflection(path: &str) -> bool {
 
 /// The reflection service, in both of its versions.
 #[derive(Clone)]
-pub(in super::super) struct Reflection {
+pub(super) struct Reflection {
     v1: Server,
     v1alpha: Server,
     streams: Arc<Semaphore>,
@@ -58,10 +56,10 @@ impl fmt::Debug for Reflection {
 }
 
 impl Reflection {
-    pub(in super::super) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let builder = || {
             Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let built = "the descriptors come from a compiler";

@@ -4,11 +4,10 @@ use core::fmt;
 use core::time::Duration;
 
 use http::HeaderMap;
+use mc_rpc::Refusal;
+use mc_rpc::frame::MIN_MAX_PAYLOAD;
 use mc_types::ErrorCode;
 use tokio::time::Instant;
-
-use crate::frame::MIN_MAX_PAYLOAD;
-use crate::refusal::Refusal;
 
 /// Most bytes of an answer unless the caller says otherwise: what the clients of gRPC
 /// accept unless they are told otherwise.

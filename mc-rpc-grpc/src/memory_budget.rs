@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use bytes::{Bytes, BytesMut};
+use mc_rpc::{Buffered, Refusal};
 use mc_types::ErrorCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::refusal::Refusal;
-use crate::server::shared::Buffered;
 
 /// Requests and answers of one connection.
 #[derive(Debug)]
@@ -130,9 +128,11 @@ impl AsRef<[u8]> for Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::config::SMALL_BUFFERS;
     use core::time::Duration;
     use std::sync::atomic::Ordering;
+
+    /// A connection that holds no more does not count.
+    const SMALL_BUFFERS: usize = 256 << 10;
 
     #[test]
     fn only_large_holdings_count_and_only_growth_is_refused() {

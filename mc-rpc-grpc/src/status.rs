@@ -3,10 +3,9 @@
 use core::time::Duration;
 use std::collections::HashMap;
 
+use mc_rpc::Refusal;
 use mc_types::ErrorCode;
 use tonic::{Code, Status};
-
-use crate::refusal::Refusal;
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The domain of the reasons in a `google.rpc.ErrorInfo`.

@@ -15,7 +15,7 @@ use crate::common::{master, serve};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/grpc_client.py");
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/requirements.txt");
-const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../mc-rpc/proto");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn python_finds_everything() {
