@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut client_ids, mut shapes) = (String::from("match method {\n"), String::new());
     for file in &descriptors.file {
         write_client_ids(&mut client_ids, file)?;
+        write_requests(&mut shapes, file)?;
         for message in &file.message_type {
             // What opens a connection is read before any call.
             if matches!(message.name(), "Hello" | "Welcome") {
@@ -59,6 +60,19 @@ fn write_client_ids(out: &mut String, file: &FileDescriptorProto) -> Result<(), 
         if let Some(field) = fields.find(|field| field.name() == "client_id") {
             writeln!(out, "Method::{} => Some({}),", rpc.name(), field.number())?;
         }
+    }
+    Ok(())
+}
+
+/// Writes which call each request makes, and its answer.
+fn write_requests(out: &mut String, file: &FileDescriptorProto) -> Result<(), Box<dyn Error>> {
+    for rpc in file.service.iter().flat_map(|service| &service.method) {
+        let of = |name: &str| {
+            format!("crate::proto{}", name.replace(&format!(".{}.", file.package()), "::"))
+        };
+        writeln!(out, "impl RequestMessage for {} {{", of(rpc.input_type()))?;
+        writeln!(out, "    const METHOD: Method = Method::{};", rpc.name())?;
+        writeln!(out, "    type Answer = {};\n}}", of(rpc.output_type()))?;
     }
     Ok(())
 }

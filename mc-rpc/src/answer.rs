@@ -12,8 +12,8 @@ use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Tim
 
 pub(crate) use read::{
     Answer, ListParts, Status, push_replica, read_all_done, read_all_exist, read_done, read_exists,
-    read_grant, read_grants, read_length, read_pong, read_ranged_lists, read_renewal,
-    read_renewals, read_replica_list, read_replica_lists,
+    read_grant, read_grants, read_length, read_pong, read_ranged_lists, read_replica_list,
+    read_replica_lists,
 };
 
 /// A segment, as far as one needs to know it to reach its bytes.
@@ -114,17 +114,6 @@ pub struct Pong {
     /// Replicas that the client is to check, if it said that it
     /// [takes such questions](crate::Heartbeat::takes_checks).
     pub checks: Vec<ReplicaCheck>,
-}
-
-/// A lease that was extended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
-    /// How long it lasts, counted from when the master wrote the answer: the reader counts
-    /// from before it asked.
-    pub lease: Duration,
-    /// The replicas in memory that it protects, those that the object has now. A reader
-    /// of another one, moved or evicted in the meantime, has only the lease before.
-    pub replicas: Vec<ReplicaLocation>,
 }
 
 /// Space to write an object into.

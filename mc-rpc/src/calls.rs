@@ -50,6 +50,7 @@ pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
 pub use files::TierEviction;
 pub(crate) use ha::answer_standby;
+pub use message::RequestMessage;
 pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
 pub use patterns::ReplicaPage;
 pub use promotion::PromotionGrant;

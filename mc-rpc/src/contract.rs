@@ -484,7 +484,6 @@ proptest! {
         let _ = answer::read_all_done(&message, 1);
         let _ = answer::read_all_exist(&message, 1);
         let _ = read_replica_page(&message, 1);
-        let _ = answer::read_renewals(&message, 1);
         let reads = [RangeRead { key: key("k"), ranges: &[0..1, 5..9] }];
         let _ = answer::read_ranged_lists(&message, &reads);
     }

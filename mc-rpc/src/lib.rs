@@ -30,7 +30,7 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClockReading, DiskLocation, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation,
+    ClockReading, DiskLocation, Pong, PutGrant, RangedList, ReplicaList, ReplicaLocation,
     SegmentLocation,
 };
 pub use c2c::C2cSettings;
@@ -39,8 +39,8 @@ pub use calls::{
     ClusterReport, DrainJob, DrainJobs, Failure, FetchedTasks, FileJobs, FileOutcome, FoundItem,
     LocalDiskDeletions, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation,
     OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, RemovedAll, ReplicaDescription,
-    ReplicaPage, Reported, SegmentReport, StorageConfig, Task, TaskReport, TenantQuotas,
-    TierEviction, TierJob, TransferGrant,
+    ReplicaPage, Reported, RequestMessage, SegmentReport, StorageConfig, Task, TaskReport,
+    TenantQuotas, TierEviction, TierJob, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,

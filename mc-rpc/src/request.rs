@@ -17,7 +17,7 @@ use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
 pub use heartbeat::Heartbeat;
 pub(crate) use heartbeat::{PingRequest, write_heartbeat};
-pub(crate) use leases::{BatchRenewRequest, parse_renew, write_renew};
+pub(crate) use leases::{BatchRenewRequest, parse_renew};
 pub use put::PutStartItem;
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest, Repeated,

@@ -16,8 +16,8 @@ use crate::refusal::Refusal;
 use crate::wire::{Field, Fields};
 
 pub(crate) use objects::{
-    ListParts, SliceList, push_replica, read_grant, read_grants, read_ranged_lists, read_renewal,
-    read_renewals, read_replica_list, read_replica_lists,
+    ListParts, SliceList, push_replica, read_grant, read_grants, read_ranged_lists,
+    read_replica_list, read_replica_lists,
 };
 
 /// An answer that is either what was asked for or a refusal. Over the native

@@ -206,14 +206,6 @@ calls! {
         reply(LocalDiskDeletions::from_proto),
     }
 
-    /// Returns whether a client is to delete everything on its disk, because everything was
-    /// removed by force; once.
-    fn poll_remove_all(&self, client: ClientId) -> bool {
-        PollRemoveAll,
-        message(proto::PollRemoveAllRequest { client_id: client.to_bytes().into() }),
-        reply(|answer: &proto::PollRemoveAllResponse| Ok(answer.remove_all)),
-    }
-
     /// Returns up to `limit` of the disks of clients whose ids come after `after`; 0 lets the
     /// master choose how many.
     fn local_disks(&self, after: Option<ClientId>, limit: usize) -> LocalDisks {

@@ -5,7 +5,7 @@ use mc_meta::{LateWrites, Master, PutFinishError, PutHandle, ReplicaKind};
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use super::{CallContext, MAX_BATCH, at_most, calls, client_id, message, tenant_key, tenant_name};
-use crate::answer::{read_all_done, read_done};
+use crate::answer::read_all_done;
 use crate::proto::{self, evict_disk_replica_request::Kind};
 use crate::refusal::Refusal;
 use crate::reply::BatchReply;
@@ -22,45 +22,7 @@ pub struct TierEviction<'a> {
 }
 
 calls! {
-    /// Reports that the file of an object on the shared tier is written; before or after
-    /// [`put_end`](Self::put_end). The object can be read from it then.
-    fn file_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
-        DiskPutEnd
-            "Refused with the codes of [`mc_meta::PutFinishError`]: the writer of the file \
-             deletes it then.",
-        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
-        read_done,
-    }
-
-    /// Reports that the file of an object on the shared tier will not be written.
-    fn file_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
-        DiskPutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
-        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
-        read_done,
-    }
-
-    /// Gives up the memory of a put, and not the file: the object can be read when that is
-    /// written.
-    fn memory_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
-        MemoryPutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
-        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
-        read_done,
-    }
-
-    /// Reports that a client has deleted an object from a disk to make room there.
-    fn evict_from_tier(&self, client: ClientId, object: &TenantKey<'_>, generation: Option<Generation>, kind: ReplicaKind) -> () {
-        EvictDiskReplica "Refused with the codes of [`mc_meta::TierEvictError`].",
-        message(proto::EvictDiskReplicaRequest {
-            key: object.key.as_str().into(),
-            client_id: client.to_bytes().into(),
-            generation: generation.map(Generation::as_u64),
-            kind: kind as i32,
-            tenant_id: tenant_name(object),
-        }),
-        read_done,
-    }
-
-    /// [`evict_from_tier`](Self::evict_from_tier) of many objects.
+    /// Reports that a client has deleted objects from a disk to make room there.
     fn batch_evict_from_tier(&self, client: ClientId, items: &[TierEviction<'_>], kind: ReplicaKind) -> Vec<Result<(), Refusal>> {
         BatchEvictDiskReplica "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         message(proto::BatchEvictDiskReplicaRequest {

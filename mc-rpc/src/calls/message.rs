@@ -6,7 +6,9 @@ use prost::{DecodeError, Message};
 
 use crate::answer::{Answer, Status};
 use crate::check::BadField;
-use crate::error::MalformedReply;
+use crate::client::{MasterClient, blocking};
+use crate::error::{MalformedReply, RpcError};
+use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::request::MAX_BATCH;
 use crate::service::context::CallContext;
@@ -16,12 +18,21 @@ use crate::wire::{Fields, WireError};
 const MAX_ITEMS: usize = 2 * MAX_BATCH;
 
 /// A message whose parts are known.
-pub(crate) trait Shaped: Message + Default {
+pub trait Shaped: Message + Default {
+    /// The parts.
     const SHAPE: &'static Shape;
 }
 
+/// The request of a call, as the `.proto` declares it: [`MasterClient::request`] sends it.
+pub trait RequestMessage: Shaped {
+    /// The call.
+    const METHOD: Method;
+    /// The answer of the call.
+    type Answer: Shaped;
+}
+
 /// The fields of a message that are repeated or messages.
-pub(crate) struct Shape(&'static [Part]);
+pub struct Shape(&'static [Part]);
 
 struct Part {
     number: u32,
@@ -121,15 +132,45 @@ fn encode(message: &impl Message, out: &mut BytesMut) {
 }
 
 /// Reads an answer, unless it is a refusal.
+fn read_reply<A: Shaped>(bytes: &[u8]) -> Answer<A> {
+    let (mut fields, mut status) = (Fields::new(bytes), Status::default());
+    while let Some(field) = fields.next()? {
+        status.read(field)?;
+    }
+    status.or(|| Ok(decode(bytes)?))
+}
+
+/// Reads an answer, unless it is a refusal, and what it says.
 pub(crate) fn reply<A: Shaped, T>(
     read: impl FnOnce(&A) -> Result<T, BadField>,
 ) -> impl FnOnce(&[u8]) -> Answer<T> {
     |bytes| {
-        let (mut fields, mut status) = (Fields::new(bytes), Status::default());
-        while let Some(field) = fields.next()? {
-            status.read(field)?;
-        }
-        status.or(|| Ok(read(&decode(bytes)?)?))
+        let answer = read_reply(bytes)?;
+        Ok(match answer {
+            Ok(answer) => Ok(read(&answer)?),
+            Err(refusal) => Err(refusal),
+        })
+    }
+}
+
+impl MasterClient {
+    /// Makes a call by its messages: of each call, also of those without a method here. Fields of the
+    /// answer are as the master sent them; no more is known of them than that they are a message.
+    ///
+    /// # Errors
+    /// Fails with an [`RpcError`] that names the cause.
+    pub async fn request<Q: RequestMessage>(&self, request: Q) -> Result<Q::Answer, RpcError> {
+        self.call(Q::METHOD, message(request), read_reply).await
+    }
+}
+
+impl blocking::MasterClient {
+    /// Makes a call by its messages, as [`MasterClient::request`] does.
+    ///
+    /// # Errors
+    /// Fails with an [`RpcError`] that names the cause.
+    pub fn request<Q: RequestMessage>(&self, request: Q) -> Result<Q::Answer, RpcError> {
+        self.call(Q::METHOD, message(request), read_reply)
     }
 }
 

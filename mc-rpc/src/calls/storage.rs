@@ -72,8 +72,8 @@ calls! {
         reply(StorageConfig::from_proto),
     }
 
-    /// Reports how the writing of files went: [`file_put_end`](Self::file_put_end) of those that
-    /// are written, [`file_put_revoke`](Self::file_put_revoke) of the others.
+    /// Reports which files of objects on the shared tier are written, before or after
+    /// [`put_end`](Self::put_end), and which will not be. An object can be read from its file then.
     fn batch_file_put_end(&self, client: ClientId, outcomes: &[FileOutcome<'_>]) -> Vec<Result<(), Refusal>> {
         BatchDiskPutEnd
             "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes a file \

@@ -54,20 +54,6 @@ calls! {
         read_done,
     }
 
-    /// [`set_tenant_quota`](Self::set_tenant_quota), and what becomes of puts beyond the quota. A
-    /// master of an older version knows no mode but [`QuotaMode::Evict`]; the
-    /// [usage](Self::tenant_quota) has the mode that is set.
-    fn set_tenant_quota_with(&self, tenant: &TenantId, bytes: u64, mode: QuotaMode) -> () {
-        SetTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
-        message(proto::SetTenantQuotaRequest {
-            tenant_id: tenant.to_string(),
-            requested: bytes,
-            refuse: mode == QuotaMode::Refuse,
-            ..Default::default()
-        }),
-        read_done,
-    }
-
     /// Sets all quotas of a tenant: of memory, where `None` is the default quota, and below memory. A
     /// master of an older version has no quotas below memory, and refuses what gives none of memory;
     /// the [usage](Self::tenant_quota) has those that are set.
@@ -81,18 +67,6 @@ calls! {
             refuse: mode == QuotaMode::Refuse,
             disks: below.disks,
             files: below.files,
-        }),
-        read_done,
-    }
-
-    /// Makes these the only quotas. A tenant that loses its own keeps its objects, and can
-    /// put no more.
-    fn replace_tenant_quotas(&self, quotas: &BTreeMap<TenantId, u64>) -> () {
-        ReplaceTenantQuotas "Refused with the codes of [`mc_meta::PolicyError`].",
-        message(proto::ReplaceTenantQuotasRequest {
-            quotas: quotas.iter().map(|(tenant, &requested)| {
-                proto::TenantQuota { tenant_id: tenant.to_string(), requested }
-            }).collect(),
         }),
         read_done,
     }

@@ -1,13 +1,11 @@
 //! Leases of reads that take longer than one lasts.
 
-use core::time::Duration;
-
 use mc_types::{ErrorCode, Generation};
 use prost::Message;
 
-use super::{MasterService, Still, call, key, put, service, written};
-use crate::request::{BatchRenewRequest, parse_renew, write_renew};
-use crate::{Method, Refusal, answer, proto};
+use super::{MasterService, Still, call, key, put, service};
+use crate::request::{BatchRenewRequest, parse_renew};
+use crate::{Method, Refusal, proto};
 
 fn renewal(text: &str, generation: u64) -> proto::RenewLeaseRequest {
     proto::RenewLeaseRequest { key: text.into(), generation: Some(generation) }
@@ -25,15 +23,15 @@ fn renew(
 fn renewals_are_the_messages() {
     for number in [0, 7, u64::MAX] {
         let generation = Generation::new(number);
-        let bytes = written(|out| write_renew(out, key("k"), generation));
-        let message = proto::RenewLeaseRequest::decode(&bytes[..]).unwrap();
-        assert_eq!(message, renewal("k", number));
-        assert_eq!(parse_renew(&message.encode_to_vec()).unwrap(), (key("k"), generation));
+        let message = renewal("k", number).encode_to_vec();
+        assert_eq!(parse_renew(&message).unwrap(), (key("k"), generation));
 
         let reads = [(key("k"), generation), (key("é"), Generation::new(1))];
-        let bytes = written(|out| BatchRenewRequest::write(out, &reads));
-        let message = proto::BatchRenewLeaseRequest::decode(&bytes[..]).unwrap();
-        assert_eq!(message.encode_to_vec(), &bytes[..]);
+        let items = reads.map(|(key, generation)| proto::RenewLeaseItem {
+            key: key.as_str().into(),
+            generation: Some(generation.as_u64()),
+        });
+        let bytes = proto::BatchRenewLeaseRequest { reads: items.into() }.encode_to_vec();
         let mut parsed = Vec::new();
         BatchRenewRequest::parse(&bytes).unwrap().for_each(|read| parsed.push(read.unwrap()));
         assert_eq!(parsed, reads);
@@ -66,17 +64,14 @@ fn a_lease_is_renewed_for_the_put_that_is_read() {
     let codes: Vec<i32> = renewed.items.iter().map(|item| item.status_code).collect();
     let causes = [ErrorCode::LeaseExpired, ErrorCode::InvalidParams, ErrorCode::InvalidKey];
     assert_eq!((codes[0], &codes[1..]), (0, &causes.map(ErrorCode::code)[..]));
-    let read = answer::read_renewals(&renewed.encode_to_vec(), 4).unwrap().unwrap();
-    let protected = read[0].as_ref().unwrap();
-    assert_eq!(protected.lease, Duration::from_secs(5));
+    assert_eq!((renewed.items.len(), renewed.items[0].lease_ttl_ms), (4, 5000));
     // It names what it protects, each segment once.
-    let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };
-    let list: proto::GetReplicaListResponse = call(&service, Method::GetReplicaList, &get).unwrap();
-    let list = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
-    assert_eq!(protected.replicas, list.replicas);
+    let get = proto::BatchGetReplicaListRequest { keys: vec!["k".into()], reads: vec![] };
+    let lists: proto::BatchGetReplicaListResponse =
+        call(&service, Method::BatchGetReplicaList, &get).unwrap();
+    assert_eq!(renewed.segments, lists.segments);
+    assert_eq!(renewed.items[0].replica_list, lists.items[0].replica_list);
     assert_eq!((renewed.segments.len(), renewed.items[0].replica_list.len()), (1, 1));
-    assert_eq!(read[1].as_ref().unwrap_err().code, ErrorCode::LeaseExpired);
-    assert!(answer::read_renewals(&renewed.encode_to_vec(), 3).is_err());
 
     let many = proto::BatchRenewLeaseRequest { reads: vec![item("k", Some(1)); 65_537] };
     let refused = call::<proto::BatchRenewLeaseResponse>(&service, Method::BatchRenewLease, &many);

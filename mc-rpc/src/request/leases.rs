@@ -1,11 +1,10 @@
 //! The requests to renew leases.
 
-use bytes::BytesMut;
 use mc_types::{Generation, KeyRef};
 
-use super::{Items, key, missing_key, write_key};
+use super::{Items, key, missing_key};
 use crate::refusal::Refusal;
-use crate::wire::{Fields, put_message, put_present_u64};
+use crate::wire::Fields;
 
 /// `RenewLeaseRequest` and `RenewLeaseItem`, which have the same fields: the key, and
 /// which put of it is being read.
@@ -22,11 +21,6 @@ pub(crate) fn parse_renew(message: &[u8]) -> Result<(KeyRef<'_>, Generation), Re
     Ok((found.ok_or_else(missing_key)?, generation.ok_or_else(missing)?))
 }
 
-pub(crate) fn write_renew(out: &mut BytesMut, key: KeyRef<'_>, generation: Generation) {
-    write_key(out, key);
-    put_present_u64(out, 2, generation.as_u64());
-}
-
 /// `BatchRenewLeaseRequest`.
 #[derive(Debug)]
 pub(crate) struct BatchRenewRequest<'a> {
@@ -41,11 +35,5 @@ impl<'a> BatchRenewRequest<'a> {
     /// Calls `each` for every read, in order, with the read or why it is none.
     pub(crate) fn for_each(&self, mut each: impl FnMut(Result<(KeyRef<'a>, Generation), Refusal>)) {
         self.reads.messages().for_each(|message| each(parse_renew(message)));
-    }
-
-    pub(crate) fn write(out: &mut BytesMut, reads: &[(KeyRef<'_>, Generation)]) {
-        for (key, generation) in reads {
-            put_message(out, 1, |out| write_renew(out, *key, *generation));
-        }
     }
 }

@@ -302,11 +302,14 @@ async fn every_end_of_a_put_carries_its_event_info() {
     client.put_end(ME, &end(a, grant.handle, 0)).await.unwrap();
     let grant = client.put_start(ME, &start(b)).await.unwrap();
     client.batch_put_end(ME, &[end(b, grant.handle, 1)]).await.unwrap()[0].as_ref().unwrap();
-    let grant = client.upsert_start(ME, &start(a)).await.unwrap();
-    client.upsert_end(ME, &end(a, grant.handle, 2)).await.unwrap();
-    let grants =
-        [client.upsert_start(ME, &start(a)).await, client.upsert_start(ME, &start(b)).await];
-    let [first, last] = grants.map(|grant| grant.unwrap().handle);
+    let upsert = async |key| {
+        let items = [PutStartItem::new(key, &[100])];
+        let grants = client.batch_upsert_start(ME, &config, &items).await.unwrap();
+        grants[0].as_ref().unwrap().handle
+    };
+    let handle = upsert(a).await;
+    client.batch_upsert_end(ME, &[end(a, handle, 2)]).await.unwrap()[0].as_ref().unwrap();
+    let (first, last) = (upsert(a).await, upsert(b).await);
     let ends = [end(a, first, 3), end(b, last, 4)];
     assert_eq!(client.batch_upsert_end(ME, &ends).await.unwrap(), [Ok(()), Ok(())]);
     let expected: Vec<_> = infos.into_iter().map(Some).chain([None]).collect();

@@ -1,6 +1,5 @@
 //! The calls about the cluster, through a real connection, against a real master.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +10,7 @@ use mc_meta::{
 };
 use mc_rpc::{
     Clock, FileOutcome, FoundItem, MasterClient, MasterService, OffloadItem, Server, ServerConfig,
-    ServerHandle, StorageSettings, TenantKey, TierEviction,
+    ServerHandle, StorageSettings, TenantKey, TierEviction, proto,
 };
 use mc_types::{ClientId, Endpoint, ErrorCode, Generation, KeyRef, LocalDiskId, RemoteKey, Time};
 
@@ -233,8 +232,10 @@ async fn tenants_get_quotas_and_lose_them() {
     let nobody = client.tenant_quota(&blue).await.unwrap_err();
     assert_eq!(nobody.code(), ErrorCode::TenantNotRegistered);
 
-    let quotas = BTreeMap::from([(TenantId::DEFAULT, MIB), (blue.clone(), 10)]);
-    client.replace_tenant_quotas(&quotas).await.unwrap();
+    let quotas = [(TenantId::DEFAULT, MIB), (blue.clone(), 10)]
+        .map(|(tenant, requested)| proto::TenantQuota { tenant_id: tenant.to_string(), requested });
+    let quotas = proto::ReplaceTenantQuotasRequest { quotas: quotas.into() };
+    client.request(quotas).await.unwrap();
     put(&client, key("block")).await;
     let all = client.tenant_quotas(None, 0).await.unwrap();
     let known = master.tenant_quotas().unwrap();
@@ -303,8 +304,10 @@ async fn objects_go_to_disks_and_come_back() {
     // Everything goes. What another master's client wrote comes back from there, and nothing else.
     let removed = (jobs[0].job.object(), jobs[0].job.generation);
     client.remove_all(true).await.unwrap();
-    assert!(client.poll_remove_all(ME).await.unwrap());
-    assert!(!client.poll_remove_all(ME).await.unwrap());
+    for remove_all in [true, false] {
+        let poll = proto::PollRemoveAllRequest { client_id: ME.to_bytes().into() };
+        assert_eq!(client.request(poll).await.unwrap().remove_all, remove_all);
+    }
     let slices = || Slices::One(Slice { len: 4196, checksum: None });
     let found =
         |(object, generation)| FoundItem { object, generation, slices: slices(), address: 64 };
@@ -351,18 +354,35 @@ async fn files_outlive_memory() {
         let config = ReplicateConfig::default();
         let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
         let handle = client.put_start(ME, &start).await.unwrap().handle;
+        let (key_of, client_id) = (String::from(text), Vec::from(ME.to_bytes()));
+        let (generation, put_token) = (Some(handle.generation.as_u64()), handle.token.as_u64());
         if kept {
-            client.file_put_end(ME, key(text), handle).await.unwrap();
+            let (key, client_id) = (key_of.clone(), client_id.clone());
+            let end = proto::DiskPutEndRequest { key, client_id, generation, put_token };
+            client.request(end).await.unwrap();
         } else {
-            client.file_put_revoke(ME, key(text), handle).await.unwrap();
+            let (key, client_id) = (key_of.clone(), client_id.clone());
+            let revoke = proto::DiskPutRevokeRequest { key, client_id, generation, put_token };
+            client.request(revoke).await.unwrap();
         }
-        let late = LateWrites::Impossible;
-        client.memory_put_revoke(ME, key(text), handle, late).await.unwrap();
+        let revoke = proto::MemoryPutRevokeRequest {
+            key: key_of,
+            client_id,
+            generation,
+            put_token,
+            late_writes: false,
+        };
+        client.request(revoke).await.unwrap();
         assert_eq!(client.exist(key(text)).await.unwrap(), kept);
     }
     assert_eq!(client.cluster_report().await.unwrap().totals.files_used, 64);
-    let object = TenantKey::from(key("kept"));
-    client.evict_from_tier(ME, &object, None, ReplicaKind::SharedFile).await.unwrap();
+    let evict = proto::EvictDiskReplicaRequest {
+        key: "kept".into(),
+        client_id: ME.to_bytes().into(),
+        kind: proto::evict_disk_replica_request::Kind::Disk.into(),
+        ..Default::default()
+    };
+    client.request(evict).await.unwrap();
     assert!(!client.exist(key("kept")).await.unwrap());
     server.shutdown().await;
 }

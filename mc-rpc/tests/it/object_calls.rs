@@ -7,7 +7,7 @@ use mc_meta::{
     ReplicateConfig, Verdict,
 };
 use mc_rpc::{
-    Failure, Heartbeat, MasterClient, PutRevokeItem, PutStartItem, Reported, ServerConfig,
+    Failure, Heartbeat, MasterClient, PutRevokeItem, PutStartItem, Reported, ServerConfig, proto,
 };
 use mc_types::{Checksum, ClientId, ErrorCode, Generation};
 
@@ -29,34 +29,54 @@ async fn a_value_is_replaced_while_it_is_read() {
     let server = serve(&master, ServerConfig::default()).await;
     let client = connect(&server).await;
     client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
-    let config = ReplicateConfig::default().hard_pin().group("prompt").parent(key("p").to_owned());
-    let start = |lengths: &'static [u64]| PutStart {
-        key: key("k"),
-        slice_lengths: lengths,
-        config: &config,
+    let config = proto::ReplicateConfig {
+        with_hard_pin: true,
+        group: Some("prompt".into()),
+        parent: "p".into(),
+        ..Default::default()
     };
-    let end = |handle| PutEnd::new(key("k"), handle);
+    let start = |lengths: &[u64]| proto::UpsertStartRequest {
+        key: "k".into(),
+        value_length: lengths.iter().sum::<u64>() as i64,
+        config: Some(config.clone()),
+        slice_lengths: lengths.to_vec(),
+        client_id: ME.to_bytes().into(),
+        ..Default::default()
+    };
+    let end = |grant: &proto::UpsertStartResponse| proto::UpsertEndRequest {
+        key: "k".into(),
+        client_id: ME.to_bytes().into(),
+        generation: Some(grant.generation),
+        put_token: grant.put_token,
+        ..Default::default()
+    };
 
-    let old = client.upsert_start(ME, &start(&[100])).await.unwrap();
-    client.upsert_end(ME, &end(old.handle)).await.unwrap();
-    let new = client.upsert_start(ME, &start(&[200, 50])).await.unwrap();
+    let old = client.request(start(&[100])).await.unwrap();
+    client.request(end(&old)).await.unwrap();
+    let new = client.request(start(&[200, 50])).await.unwrap();
     let list = client.get_replica_list(key("k")).await.unwrap();
-    assert_eq!((list.generation, list.slices.total_len()), (old.handle.generation, 100));
-    client.upsert_end(ME, &end(new.handle)).await.unwrap();
+    assert_eq!((list.generation.as_u64(), list.slices.total_len()), (old.generation, 100));
+    client.request(end(&new)).await.unwrap();
     let list = client.get_replica_list(key("k")).await.unwrap();
-    assert_eq!((list.generation, list.slices.total_len()), (new.handle.generation, 250));
+    assert_eq!((list.generation.as_u64(), list.slices.total_len()), (new.generation, 250));
 
-    let given_up = client.upsert_start(ME, &start(&[1])).await.unwrap();
-    let late = LateWrites::Impossible;
-    client.upsert_revoke(ME, key("k"), given_up.handle, late).await.unwrap();
-    let gone = client.upsert_end(ME, &end(given_up.handle)).await.unwrap_err();
+    let given_up = client.request(start(&[1])).await.unwrap();
+    let revoke = proto::UpsertRevokeRequest {
+        key: "k".into(),
+        client_id: ME.to_bytes().into(),
+        generation: Some(given_up.generation),
+        put_token: given_up.put_token,
+        late_writes: false,
+    };
+    client.request(revoke).await.unwrap();
+    let gone = client.request(end(&given_up)).await.unwrap_err();
     assert_eq!(gone.code(), ErrorCode::InvalidWrite);
     let list = client.get_replica_list(key("k")).await.unwrap();
-    assert_eq!(list.generation, new.handle.generation);
+    assert_eq!(list.generation.as_u64(), new.generation);
 
-    let other = ReplicateConfig::default().group("another");
-    let put = PutStart { key: key("k"), slice_lengths: &[1], config: &other };
-    let refused = client.upsert_start(ME, &put).await.unwrap_err();
+    let other = proto::ReplicateConfig { group: Some("another".into()), ..Default::default() };
+    let put = proto::UpsertStartRequest { config: Some(other), ..start(&[1]) };
+    let refused = client.request(put).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::InvalidParams);
     server.shutdown().await;
 }
@@ -171,17 +191,29 @@ async fn a_long_read_renews_its_lease() {
     for text in ["a", "b"] {
         put(&client, text, 1).await;
     }
-    let list = client.get_replica_list(key("a")).await.unwrap();
-    let renewed = client.renew_lease(key("a"), list.generation).await.unwrap();
-    assert_eq!((renewed.lease, &renewed.replicas), (list.lease, &list.replicas));
-    let other = Generation::new(list.generation.as_u64().wrapping_add(100));
-    let replaced = client.renew_lease(key("a"), other).await.unwrap_err();
+    let get = proto::GetReplicaListRequest { key: "a".into(), ranges: vec![] };
+    let list = client.request(get).await.unwrap();
+    let renew = |text: &str, generation| proto::RenewLeaseRequest {
+        key: text.into(),
+        generation: Some(generation),
+    };
+    let renewed = client.request(renew("a", list.generation)).await.unwrap();
+    assert_eq!(
+        (renewed.lease_ttl_ms, &renewed.replica_list),
+        (list.lease_ttl_ms, &list.replica_list)
+    );
+    let other = list.generation.wrapping_add(100);
+    let replaced = client.request(renew("a", other)).await.unwrap_err();
     assert_eq!(replaced.code(), ErrorCode::LeaseExpired);
-    let reads = [(key("a"), list.generation), (key("a"), other), (key("c"), other)];
-    let all = client.batch_renew_lease(&reads).await.unwrap();
-    assert_eq!(all[0].as_ref(), Ok(&renewed));
-    let codes = all[1..].iter().map(|renewed| renewed.as_ref().unwrap_err().code);
-    assert!(codes.eq([ErrorCode::LeaseExpired, ErrorCode::ObjectNotFound]));
+    let reads = [("a", list.generation), ("a", other), ("c", other)].map(|(text, generation)| {
+        proto::RenewLeaseItem { key: text.into(), generation: Some(generation) }
+    });
+    let all = client.request(proto::BatchRenewLeaseRequest { reads: reads.into() }).await.unwrap();
+    assert_eq!(all.items[0].lease_ttl_ms, renewed.lease_ttl_ms);
+    assert_eq!((all.segments.len(), all.items[0].replica_list.len()), (1, 1));
+    let codes = all.items.iter().map(|renewed| renewed.status_code);
+    let causes = [ErrorCode::LeaseExpired, ErrorCode::ObjectNotFound].map(ErrorCode::code);
+    assert!(codes.eq([0, causes[0], causes[1]]));
     server.shutdown().await;
 }
 

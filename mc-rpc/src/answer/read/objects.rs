@@ -16,7 +16,7 @@ use super::{
     segment_id,
 };
 use crate::answer::{
-    DiskLocation, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation,
+    DiskLocation, PutGrant, RangedList, ReplicaList, ReplicaLocation, SegmentLocation,
 };
 use crate::check;
 use crate::error::MalformedReply;
@@ -416,29 +416,6 @@ pub(crate) fn read_ranged_lists(
             Err(refusal) => Ok(Err(refusal)),
         }
     })
-}
-
-fn read_renewal_with(message: &[u8], table: &[Arc<SegmentLocation>]) -> Answer<Renewed> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut lease, mut replicas) = (0, Vec::new());
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 => lease = field.u64()?,
-            3 => push_replica(&mut replicas, field.bytes()?, table)?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| Ok(Renewed { lease: Duration::from_millis(lease), replicas }))
-}
-
-/// `RenewLeaseResponse`.
-pub(crate) fn read_renewal(message: &[u8]) -> Answer<Renewed> {
-    read_renewal_with(message, &[])
-}
-
-/// `BatchRenewLeaseResponse`.
-pub(crate) fn read_renewals(message: &[u8], asked: usize) -> Answer<Items<Renewed>> {
-    read_batch(message, [3, 2], asked, read_renewal_with)
 }
 
 /// `BatchPutStartResponse` to puts of `lengths` bytes.

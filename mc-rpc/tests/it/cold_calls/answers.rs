@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 
 use mc_meta::{
-    EvictionBlocker, FileSystemState, JobStatus, KeyEventKind, LateWrites, ListCursor, ReplicaKind,
+    EvictionBlocker, FileSystemState, JobStatus, KeyEventKind, LateWrites, ListCursor,
     SegmentStatus, TaskKind, TaskStatus,
 };
 use mc_rpc::blocking::MasterClient;
@@ -583,10 +583,10 @@ fn call_all(client: &MasterClient) {
     let _ = client.report_files(ME, &[]);
     let _ = client.batch_file_put_end(ME, &[]);
     let _ = client.local_disks(None, 0);
-    let _ = client.poll_remove_all(ME);
+    let _ = client.request(proto::PollRemoveAllRequest::default());
     let _ = client.promotion_alloc_start(ME, &object, generation, 1, &[]);
     let _ = client.notify_promotion_failure(ME, &object, generation, None, LateWrites::Possible);
-    let _ = client.evict_from_tier(ME, &object, None, ReplicaKind::SharedFile);
+    let _ = client.request(proto::EvictDiskReplicaRequest::default());
     let _ = client.report_failures(ME, &[]);
 }
 
