@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::address::Resolve;
 use super::address::Resolvers;
-use super::credentials::Token;
-use super::environment::ClientEnvironment;
 use super::read_counter::ReadCounter;
+use super::token::Token;
 use super::youngest_term::YoungestTerm;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
 use crate::tls::ClientTls;
+use mc_environment::ClientEnvironment;
 
 /// Settings of a [`MasterClient`](crate::MasterClient) and of a
 /// [`blocking::MasterClient`](crate::blocking::MasterClient).
@@ -151,5 +151,22 @@ impl ClientConfig {
     pub fn environment(&mut self, environment: Arc<dyn ClientEnvironment>) -> &mut Self {
         self.environment = Some(environment);
         self
+    }
+
+    /// Fills `bytes` with random ones; returns whether there were any.
+    pub(super) fn random(&self, bytes: &mut [u8]) -> bool {
+        match &self.environment {
+            None => getrandom::fill(bytes).is_ok(),
+            Some(environment) => environment.random(bytes).is_ok(),
+        }
+    }
+
+    /// Returns a random number from 0 to 1, for the pauses between attempts.
+    pub(super) fn fraction(&self) -> f64 {
+        let Some(environment) = &self.environment else { return fastrand::f64() };
+        let mut bytes = [0; 4];
+        // Without randomness the pause is the shortest.
+        drop(environment.random(&mut bytes));
+        f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX)
     }
 }
