@@ -577,10 +577,7 @@ impl<'a> PutFinishRequest<'a> {
         handle: PutHandle,
         late: LateWrites,
     ) {
-        write_key(out, key);
-        put_bytes(out, 2, &client.to_bytes());
-        put_present_u64(out, 3, handle.generation.as_u64());
-        put_fixed64(out, 5, handle.token.as_u64());
+        Self::write(out, client, &PutEnd::new(key, handle));
         write_late_writes(out, 7, late);
     }
 }
@@ -652,16 +649,18 @@ impl<'a> BatchPutFinishRequest<'a> {
     ) {
         put_bytes(out, 1, &client.to_bytes());
         for put in puts {
-            put_message(out, 2, |out| {
-                write_key(out, put.key);
-                put_present_u64(out, 2, put.handle.generation.as_u64());
-                write_checksums(out, 3, put.checksums);
-                put_fixed64(out, 4, put.handle.token.as_u64());
-                write_checksums(out, 5, put.prefixes);
-                if let Some(info) = put.event_info {
-                    write_event_info(out, 7, info);
-                }
-            });
+            put_message(out, 2, |out| Self::write_item(out, &put));
+        }
+    }
+
+    fn write_item(out: &mut BytesMut, put: &PutEnd<'_>) {
+        write_key(out, put.key);
+        put_present_u64(out, 2, put.handle.generation.as_u64());
+        write_checksums(out, 3, put.checksums);
+        put_fixed64(out, 4, put.handle.token.as_u64());
+        write_checksums(out, 5, put.prefixes);
+        if let Some(info) = put.event_info {
+            write_event_info(out, 7, info);
         }
     }
 
@@ -673,9 +672,7 @@ impl<'a> BatchPutFinishRequest<'a> {
         put_bytes(out, 1, &client.to_bytes());
         for (key, handle, late) in puts {
             put_message(out, 2, |out| {
-                write_key(out, key);
-                put_present_u64(out, 2, handle.generation.as_u64());
-                put_fixed64(out, 4, handle.token.as_u64());
+                Self::write_item(out, &PutEnd::new(key, handle));
                 write_late_writes(out, 6, late);
             });
         }

@@ -50,8 +50,8 @@ impl Term {
 
 /// A stream to a client that takes no byte of an answer once the term of the server is over.
 #[derive(Debug)]
-pub(super) struct Guarded<T = Stream> {
-    stream: T,
+pub(super) struct Guarded {
+    stream: Stream,
     guard: Option<Guard>,
 }
 
@@ -61,15 +61,15 @@ struct Guard {
     answers: Arc<AtomicBool>,
 }
 
-impl<T> Guarded<T> {
+impl Guarded {
     /// A stream over which all that is written are answers.
-    pub(super) fn new(stream: T, term: Option<&Term>) -> Self {
+    pub(super) fn new(stream: Stream, term: Option<&Term>) -> Self {
         Self::from_first_answer(stream, term, Arc::new(AtomicBool::new(true)))
     }
 
     /// A stream to which answers are written from when `answers` is set.
     pub(super) fn from_first_answer(
-        stream: T,
+        stream: Stream,
         term: Option<&Term>,
         answers: Arc<AtomicBool>,
     ) -> Self {
@@ -85,16 +85,14 @@ impl<T> Guarded<T> {
         let text = "the term of this master is over: what it had prepared is not sent";
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
     }
-}
 
-impl Guarded {
     /// Returns whether what was written may stay in this process until it is flushed.
     pub(super) const fn holds_back(&self) -> bool {
         self.stream.holds_back()
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
+impl AsyncRead for Guarded {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -106,7 +104,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
+impl AsyncWrite for Guarded {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
