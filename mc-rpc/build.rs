@@ -99,7 +99,7 @@ fn write_shape(
         let (number, name) = (field.number(), field.name());
         writeln!(
             out,
-            "    Part {{ number: {number}, name: {name:?}, repeat: Repeat::{repeat}, \
+            "    Part {{ number: {number}, name: {name:?}, repeat: FieldRepeat::{repeat}, \
              message: {shape} }},"
         )?;
     }

@@ -47,7 +47,7 @@ const MAX_PASSWORD_FILE: usize = 4096;
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct EtcdResolver {
-    settings: Settings,
+    settings: EtcdSettings,
     /// The lookups that it has used, which others may share.
     lookups: Arc<Mutex<Vec<UsedLookup>>>,
 }
@@ -65,7 +65,7 @@ impl PartialEq for EtcdResolver {
 impl Eq for EtcdResolver {}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Settings {
+struct EtcdSettings {
     cluster_id: Option<Box<str>>,
     credentials: Option<(Box<str>, PathBuf)>,
     tls: EtcdTls,
@@ -123,7 +123,7 @@ impl EtcdResolver {
     }
 }
 
-impl Settings {
+impl EtcdSettings {
     /// The etcd and the cluster that a master's address names.
     fn etcd(&self, target: &str) -> Result<EtcdConfig, EtcdConfigError> {
         let mut etcd = EtcdConfig::new(target)?;

@@ -37,14 +37,14 @@ pub struct Shape(&'static [Part]);
 struct Part {
     number: u32,
     name: &'static str,
-    repeat: Repeat,
+    repeat: FieldRepeat,
     /// The shape of the field if it is a message.
     message: Option<&'static Shape>,
 }
 
 /// How often a field may come.
 #[derive(Clone, Copy)]
-enum Repeat {
+enum FieldRepeat {
     Once,
     Items,
     /// As items, or many in one field.
@@ -104,10 +104,10 @@ fn measure(bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<(), Unreadab
     while let Some(field) = fields.next()? {
         let Some(part) = shape.0.iter().find(|part| part.number == field.number) else { continue };
         let items = match (part.repeat, field.bytes()) {
-            (Repeat::Once, _) => 0,
+            (FieldRepeat::Once, _) => 0,
             // Each number takes a byte at least.
-            (Repeat::Packed, Ok(packed)) => packed.len(),
-            (Repeat::Packed | Repeat::Items, _) => 1,
+            (FieldRepeat::Packed, Ok(packed)) => packed.len(),
+            (FieldRepeat::Packed | FieldRepeat::Items, _) => 1,
         };
         *left = left.checked_sub(items).ok_or(Unreadable::TooMany(part.name))?;
         if let Some(shape) = part.message {

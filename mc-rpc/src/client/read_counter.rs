@@ -25,7 +25,7 @@ use crate::method::Method;
 /// drop(read);
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReadCounter(Arc<Shared>);
+pub struct ReadCounter(Arc<ReadsUnderWay>);
 
 impl Default for ReadCounter {
     /// A counter of which no call tells.
@@ -35,7 +35,7 @@ impl Default for ReadCounter {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ReadsUnderWay {
     reader: u128,
     state: Mutex<State>,
     /// The last number up to which a master was told that all are over.
@@ -52,7 +52,7 @@ struct State {
 impl ReadCounter {
     /// A counter with this number among all clients, which nobody can guess; nothing is told with 0.
     pub(super) fn new(reader: u128) -> Self {
-        Self(Arc::new(Shared { reader, state: Mutex::default(), told: AtomicU64::new(0) }))
+        Self(Arc::new(ReadsUnderWay { reader, state: Mutex::default(), told: AtomicU64::new(0) }))
     }
 
     /// Begins a read, before the master is asked. It is over when what is returned is dropped: from

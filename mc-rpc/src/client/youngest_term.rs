@@ -10,10 +10,10 @@ use tokio::sync::watch;
 /// The highest epoch of a master to which a connection was made: masters with a lower one led
 /// before it, and what they answer is not believed. Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct YoungestTerm(Arc<Shared>);
+pub(super) struct YoungestTerm(Arc<TermsSeen>);
 
 #[derive(Debug)]
-struct Shared {
+struct TermsSeen {
     /// Looked at for each call.
     youngest: AtomicU64,
     /// Told when it has grown.
@@ -22,7 +22,7 @@ struct Shared {
 
 impl Default for YoungestTerm {
     fn default() -> Self {
-        Self(Arc::new(Shared { youngest: AtomicU64::new(0), grown: watch::Sender::new(()) }))
+        Self(Arc::new(TermsSeen { youngest: AtomicU64::new(0), grown: watch::Sender::new(()) }))
     }
 }
 

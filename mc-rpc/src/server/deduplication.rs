@@ -102,7 +102,7 @@ pub(super) struct Session {
 
 #[derive(Debug)]
 struct Answers {
-    by_token: HashMap<u64, Answer>,
+    by_token: HashMap<u64, KeptAnswer>,
     /// Tokens in the order in which their calls ended.
     ended: VecDeque<(u64, Instant)>,
     bytes: usize,
@@ -115,7 +115,7 @@ struct Answers {
 }
 
 #[derive(Debug)]
-enum Answer {
+enum KeptAnswer {
     /// The call is being executed.
     Coming,
     /// The frame that answered it, and when it may be sent.
@@ -368,10 +368,10 @@ impl Session {
     pub(super) fn attempt(&self, token: u64) -> Attempt {
         let mut answers = self.answers.lock();
         match answers.by_token.get(&token) {
-            Some(Answer::Given(frame, completion)) => {
+            Some(KeptAnswer::Given(frame, completion)) => {
                 return Attempt::Repeated(frame.clone(), *completion);
             }
-            Some(Answer::Coming) => {
+            Some(KeptAnswer::Coming) => {
                 return Attempt::Refused(Refusal::new(
                     ErrorCode::Overloaded,
                     "the first attempt at this call is still under way; retry shortly",
@@ -387,7 +387,7 @@ impl Session {
             ));
         }
         answers.highest = answers.highest.max(Some(token));
-        answers.by_token.insert(token, Answer::Coming);
+        answers.by_token.insert(token, KeptAnswer::Coming);
         Attempt::First
     }
 
@@ -396,7 +396,7 @@ impl Session {
         let mut answers = self.answers.lock();
         answers.used = now;
         answers.ended.push_back((token, now));
-        let answer = Answer::Given(Bytes::copy_from_slice(frame), completion);
+        let answer = KeptAnswer::Given(Bytes::copy_from_slice(frame), completion);
         answers.by_token.insert(token, answer);
         let cost = frame.len() + ENTRY_BYTES;
         answers.bytes += cost;
@@ -436,7 +436,7 @@ impl Answers {
     fn give_up_oldest(&mut self, budget: &Budget) {
         let Some((token, _)) = self.ended.pop_front() else { return };
         self.given_up.insert(token);
-        if let Some(Answer::Given(frame, _)) = self.by_token.remove(&token) {
+        if let Some(KeptAnswer::Given(frame, _)) = self.by_token.remove(&token) {
             let cost = frame.len() + ENTRY_BYTES;
             self.bytes -= cost;
             budget.bytes.fetch_sub(cost, Ordering::Relaxed);

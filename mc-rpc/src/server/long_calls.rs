@@ -24,15 +24,15 @@ pub(super) const AT_A_TIME: usize = 2;
 
 /// Calls that wait, and calls that run.
 pub(super) struct LongCalls {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedCall>,
     running: Vec<Running>,
     /// Bytes of all of them.
     bytes: usize,
-    ended: mpsc::UnboundedReceiver<Ended>,
-    on_end: mpsc::UnboundedSender<Ended>,
+    ended: mpsc::UnboundedReceiver<AnsweredCall>,
+    on_end: mpsc::UnboundedSender<AnsweredCall>,
 }
 
-struct Waiting {
+struct QueuedCall {
     header: FrameHeader,
     /// The whole frame.
     frame: Bytes,
@@ -46,7 +46,7 @@ struct Running {
 }
 
 /// A call that has been answered.
-struct Ended {
+struct AnsweredCall {
     id: u64,
     /// The frame that answers it, and when it may be sent; `None` when the call panicked.
     answer: Option<(BytesMut, Completion)>,
@@ -87,13 +87,13 @@ impl LongCalls {
         arrived: Instant,
     ) {
         self.bytes += frame.len();
-        self.waiting.push_back(Waiting { header, frame, arrived });
+        self.waiting.push_back(QueuedCall { header, frame, arrived });
         self.run_next(shared, asker);
     }
 
     fn run_next(&mut self, shared: &Arc<Shared>, asker: &CallSource) {
         while self.running.len() < AT_A_TIME
-            && let Some(Waiting { header, frame, arrived }) = self.waiting.pop_front()
+            && let Some(QueuedCall { header, frame, arrived }) = self.waiting.pop_front()
         {
             let cancelled = Arc::new(AtomicBool::new(false));
             self.running.push(Running {
@@ -118,7 +118,7 @@ impl LongCalls {
                 let method = Method::from_number(header.method);
                 let answer = shared.executor.run(method, work).await.ok();
                 // The connection may be gone.
-                drop(on_end.send(Ended { id: header.id, answer }));
+                drop(on_end.send(AnsweredCall { id: header.id, answer }));
             });
         }
     }
@@ -133,7 +133,7 @@ impl LongCalls {
         (out, held): (&mut BytesMut, &mut Option<Box<HeldAnswers>>),
     ) -> Result<bool, Panicked> {
         let mut any = false;
-        while let Poll::Ready(Some(Ended { id, answer })) = self.ended.poll_recv(cx) {
+        while let Poll::Ready(Some(AnsweredCall { id, answer })) = self.ended.poll_recv(cx) {
             any = true;
             if let Some(at) = self.running.iter().position(|call| call.id == id) {
                 self.bytes -= self.running.swap_remove(at).bytes;

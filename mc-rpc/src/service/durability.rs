@@ -26,10 +26,10 @@ use crate::refusal::Refusal;
 /// assert!(watch.is_durable(Sequence::new(7)) && !watch.is_durable(Sequence::new(8)));
 /// ```
 #[derive(Debug)]
-pub struct DurableSequence(Arc<Shared>);
+pub struct DurableSequence(Arc<DurabilityState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct DurabilityState {
     durable: AtomicU64,
     has_ended: AtomicBool,
     /// Tells those who wait that one of the above has changed.
@@ -42,16 +42,16 @@ struct Shared {
 }
 
 /// Somebody waits, for as long as this lives.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingReader<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingReader<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingReader<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -107,7 +107,7 @@ impl Drop for DurableSequence {
     }
 }
 
-impl Shared {
+impl DurabilityState {
     fn durable(&self) -> Sequence {
         Sequence::new(self.durable.load(Ordering::SeqCst))
     }
@@ -116,7 +116,7 @@ impl Shared {
 /// Watches a [`DurableSequence`].
 #[derive(Clone, Debug)]
 pub struct DurableWatch {
-    shared: Arc<Shared>,
+    shared: Arc<DurabilityState>,
     /// The last sequence that was durable when it was looked at last.
     seen: Sequence,
 }
@@ -156,7 +156,7 @@ impl DurableWatch {
     /// Waits until more is durable than when it was looked at last. Cancelling loses nothing.
     pub(crate) async fn changed(&self) -> Result<(), JournalEnded> {
         let shared = &*self.shared;
-        let _waiting = Waiting::new(&shared.waiting);
+        let _waiting = WaitingReader::new(&shared.waiting);
         loop {
             let mut more = pin!(shared.more.notified());
             // Whatever changes from now on wakes it.

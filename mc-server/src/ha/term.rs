@@ -144,7 +144,7 @@ impl RunningTerm {
         let (wishes, taken) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let in_sync = InSync::default();
-            Keeping { parts, in_sync, notice, withdrawal: None }.keep(taken).await;
+            KeptTerm { parts, in_sync, notice, withdrawal: None }.keep(taken).await;
             // Nobody listens when the master is gone.
             let _ = told.send(true);
         });
@@ -176,7 +176,7 @@ impl RunningTerm {
 }
 
 /// A term that is kept.
-struct Keeping {
+struct KeptTerm {
     parts: TermParts,
     in_sync: InSync,
     notice: Arc<Mutex<Option<String>>>,
@@ -196,7 +196,7 @@ enum Next {
     End,
 }
 
-impl Keeping {
+impl KeptTerm {
     /// Keeps it until it is over.
     async fn keep(mut self, mut wishes: mpsc::Receiver<HandOver>) {
         let epoch = self.parts.leadership.epoch().as_u64();

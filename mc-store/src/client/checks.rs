@@ -15,12 +15,12 @@ use crate::environment::Blocking;
 /// another one, because a disk may hang.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
-    in_memory: Option<Running>,
-    on_disk: Option<Running>,
+    in_memory: Option<ChecksUnderWay>,
+    on_disk: Option<ChecksUnderWay>,
     outcomes: Vec<(u64, Verdict)>,
 }
 
-type Running = Blocking<Vec<(u64, Verdict)>>;
+type ChecksUnderWay = Blocking<Vec<(u64, Verdict)>>;
 
 impl Checks {
     /// Whether the client has time for more.
@@ -79,7 +79,7 @@ impl Checks {
     }
 }
 
-async fn end_of(running: &mut Option<Running>) -> Vec<(u64, Verdict)> {
+async fn end_of(running: &mut Option<ChecksUnderWay>) -> Vec<(u64, Verdict)> {
     let Some(under_way) = running else { return std::future::pending().await };
     // There are none when the runtime ends, and the heartbeat with it.
     let found = under_way.await.and_then(Result::ok).unwrap_or_default();

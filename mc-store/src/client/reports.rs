@@ -86,7 +86,7 @@ pub(super) struct Reports {
     segments: Mutex<HashMap<SegmentId, Instant>>,
     /// Preferred segments that the log has told of.
     missed: Mutex<HashSet<Box<str>>>,
-    counts: Arc<Counts>,
+    counts: Arc<ReportCounts>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ struct Recent {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ReportCounts {
     damaged: AtomicU64,
     unreachable: AtomicU64,
     moved_on: AtomicU64,
@@ -111,7 +111,7 @@ struct Counts {
     flushed: Notify,
 }
 
-impl Counts {
+impl ReportCounts {
     fn ended(&self, reports: usize) {
         if self.pending.fetch_sub(reports, Ordering::AcqRel) == reports {
             self.flushed.notify_waiters();
@@ -291,8 +291,8 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, unreachable, moved_on, few_replicas, .. } = &*self.counts;
-        let Counts { not_preferred, sent, lost, .. } = &*self.counts;
+        let ReportCounts { damaged, unreachable, moved_on, few_replicas, .. } = &*self.counts;
+        let ReportCounts { not_preferred, sent, lost, .. } = &*self.counts;
         ReportMetrics {
             damaged: load(damaged),
             unreachable: load(unreachable),
@@ -310,7 +310,7 @@ async fn send(
     master: MasterClient,
     client: ClientId,
     mut waiting: mpsc::Receiver<Report>,
-    counts: Arc<Counts>,
+    counts: Arc<ReportCounts>,
 ) {
     let mut reports = Vec::with_capacity(QUEUE);
     while waiting.recv_many(&mut reports, QUEUE).await > 0 {

@@ -48,7 +48,7 @@ const LONG: u64 = 1 << 20;
 
 /// Why a task is not done.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum TaskFailure {
     #[error("could not begin: {0}")]
     Start(#[source] RpcError),
     #[error("the source is not in a segment of this client any more")]
@@ -149,7 +149,7 @@ impl Work<'_> {
     }
 
     /// Does a task; says what there was to do.
-    async fn perform(&self, attempts: u32, room: &Semaphore) -> Result<String, Failure> {
+    async fn perform(&self, attempts: u32, room: &Semaphore) -> Result<String, TaskFailure> {
         let (grant, until) = self.begin(attempts).await?;
         let copies = grant.targets.len();
         let is_copy = matches!(self.task.kind, TaskKind::Copy { .. });
@@ -160,7 +160,7 @@ impl Work<'_> {
         let len = grant.slices.total_len();
         if let Err(failure) = self.copy(grant, until, room).await {
             let lost = match &failure {
-                Failure::Write { late, .. } => late.clone(),
+                TaskFailure::Write { late, .. } => late.clone(),
                 _ => Vec::new(),
             };
             let late = match lost.is_empty() {
@@ -189,13 +189,13 @@ impl Work<'_> {
                 self.core.link.master.move_end(self.core.link.id, &object, transfer).await
             }
         };
-        ended.map_err(Failure::End)?;
+        ended.map_err(TaskFailure::End)?;
         Ok(format!("{len} bytes to {copies} targets"))
     }
 
     /// Asks for space in the targets, as often as the master says when there is none; it is
     /// the task's until the time that is returned.
-    async fn begin(&self, attempts: u32) -> Result<(TransferGrant, BootTime), Failure> {
+    async fn begin(&self, attempts: u32) -> Result<(TransferGrant, BootTime), TaskFailure> {
         let mut pause = FIRST_PAUSE;
         let mut tried = 0;
         loop {
@@ -211,7 +211,7 @@ impl Work<'_> {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
-                Err(error) => return Err(Failure::Start(error)),
+                Err(error) => return Err(TaskFailure::Start(error)),
             }
         }
     }
@@ -222,13 +222,13 @@ impl Work<'_> {
         grant: TransferGrant,
         until: BootTime,
         room: &Semaphore,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TaskFailure> {
         let TransferGrant { generation, slices, source, targets, .. } = grant;
         if targets.is_empty() {
             return Ok(());
         }
         let own = self.core.segments.local(source.segment.remote_key, source.extent);
-        let own = own.ok_or(Failure::SourceGone)?;
+        let own = own.ok_or(TaskFailure::SourceGone)?;
         let len = slices.total_len();
         let units = len.div_ceil(UNIT).min(u64::from(ROOM)) as u32;
         let _room = room.acquire_many(units).await.expect("the semaphore is never closed");
@@ -246,10 +246,10 @@ impl Work<'_> {
         } else {
             check()
         };
-        let Some(own) = checked.map_err(Failure::Read)? else {
+        let Some(own) = checked.map_err(TaskFailure::Read)? else {
             let key = self.task.key.as_ref();
             self.core.reports.damaged(Some(&self.task.tenant), key, generation, &source);
-            return Err(Failure::Damaged);
+            return Err(TaskFailure::Damaged);
         };
         let jobs = targets.iter().map(|target| {
             let to = RemoteSpan::new(target.segment.remote_key, target.extent)
@@ -265,7 +265,7 @@ impl Work<'_> {
                 late.extend(failed.late);
             }
         }
-        failure.map_or(Ok(()), |error| Err(Failure::Write { error, late }))
+        failure.map_or(Ok(()), |error| Err(TaskFailure::Write { error, late }))
     }
 
     async fn revoke(&self, transfer: TransferHandle, late: LateWrites) -> Result<(), RpcError> {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Settings;
+use super::EtcdSettings;
 use super::directory::{Directory, Unknown};
 
 /// How long a caller waits for the thread of a lookup beyond the time that etcd may take.
@@ -44,11 +44,11 @@ impl fmt::Debug for Lookup {
 }
 
 /// A lookup of the process with this number, for a cluster.
-type Running = (u32, Settings, EtcdConfig, Weak<Lookup>);
+type LookupUnderWay = (u32, EtcdSettings, EtcdConfig, Weak<Lookup>);
 
 /// The lookups of this process, each with the cluster that it is for. A process that was forked has
 /// none of the threads.
-static LOOKUPS: Mutex<Vec<Running>> = Mutex::new(Vec::new());
+static LOOKUPS: Mutex<Vec<LookupUnderWay>> = Mutex::new(Vec::new());
 
 impl Lookup {
     /// Returns the lookup of this cluster, which other clients may have, too. `etcd` is without a
@@ -56,7 +56,10 @@ impl Lookup {
     ///
     /// # Errors
     /// [`ElectionError::Thread`].
-    pub(super) fn of(settings: &Settings, etcd: &EtcdConfig) -> Result<Arc<Self>, ElectionError> {
+    pub(super) fn of(
+        settings: &EtcdSettings,
+        etcd: &EtcdConfig,
+    ) -> Result<Arc<Self>, ElectionError> {
         let process = std::process::id();
         let mut lookups = LOOKUPS.lock();
         lookups.retain(|(.., lookup)| lookup.strong_count() > 0);

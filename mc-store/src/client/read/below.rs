@@ -42,7 +42,7 @@ struct TierSource<'a> {
 
 /// Why nothing was read from a tier.
 #[derive(Debug)]
-enum Failure {
+enum TierFailure {
     /// The object is missing or damaged there.
     Useless(Option<TierError>),
     Tier(TierError),
@@ -201,7 +201,7 @@ impl Reader<'_> {
             begun.elapsed(),
             match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
                 None => Ok(Some(wanted.iter().map(Wanted::len).sum())),
-                Some(Failure::Useless(None)) => Ok(None),
+                Some(TierFailure::Useless(None)) => Ok(None),
                 Some(_) => Err(()),
             },
         );
@@ -214,17 +214,19 @@ impl Reader<'_> {
                     part.verified = true;
                     continue;
                 }
-                Err(Failure::Useless(error)) => {
+                Err(TierFailure::Useless(error)) => {
                     is_useless = true;
                     match error {
                         Some(error) => GetError::Tier(Arc::new(error)),
                         None => GetError::NotFound,
                     }
                 }
-                Err(Failure::Tier(error)) => GetError::Tier(Arc::new(error)),
-                Err(Failure::Target) => GetError::TargetReadOnly,
-                Err(Failure::Unanswered) => GetError::TierTimedOut { limit: source.reads.limit() },
-                Err(Failure::Ending) => GetError::Closed,
+                Err(TierFailure::Tier(error)) => GetError::Tier(Arc::new(error)),
+                Err(TierFailure::Target) => GetError::TargetReadOnly,
+                Err(TierFailure::Unanswered) => {
+                    GetError::TierTimedOut { limit: source.reads.limit() }
+                }
+                Err(TierFailure::Ending) => GetError::Closed,
             };
             // A failure in memory says more.
             part.failure.get_or_insert(failure);
@@ -235,7 +237,7 @@ impl Reader<'_> {
     }
 
     /// Reads a part and compares it with the put's checksums. What has none is compared by the tier.
-    async fn read_part(&self, source: &TierSource<'_>, wanted: &Wanted) -> Result<(), Failure> {
+    async fn read_part(&self, source: &TierSource<'_>, wanted: &Wanted) -> Result<(), TierFailure> {
         if wanted.range.is_empty() {
             return Ok(());
         }
@@ -253,7 +255,7 @@ impl Reader<'_> {
             let rest = behind(&wanted.pieces, start - wanted.range.start);
             let cancel = &cancel;
             async move {
-                let pieces = prefix(&rest, span.end - span.start).ok_or(Failure::Target)?;
+                let pieces = prefix(&rest, span.end - span.start).ok_or(TierFailure::Target)?;
                 self.read_span(source, span, &pieces, Check::default(), cancel).await
             }
         });
@@ -261,7 +263,7 @@ impl Reader<'_> {
         let (pieces, expected) = (wanted.pieces.clone(), wanted.expected.clone());
         let (name, first) = (source.reads.name, wanted.first_slice);
         let compared = self.tiers.environment.blocking(move || compare(name, &pieces, expected));
-        let compared = compared.await.and_then(Result::ok).ok_or(Failure::Ending)?;
+        let compared = compared.await.and_then(Result::ok).ok_or(TierFailure::Ending)?;
         compared.map_err(|failure| failure.of_slices_from(first))
     }
 
@@ -273,7 +275,7 @@ impl Reader<'_> {
         pieces: &Pieces,
         check: Check,
         cancel: &CancelOnDrop,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), TierFailure> {
         let (tier, id, name) = (Arc::clone(&source.tier), source.id.clone(), source.reads.name);
         let (pieces, cancel) = (pieces.clone(), cancel.handle().clone());
         let len = range.end - range.start;
@@ -282,17 +284,17 @@ impl Reader<'_> {
                 true => tier.get_range(&id, range),
                 false => tier.get_unverified(&id, range),
             };
-            let bytes = bytes.map_err(of_tier)?.ok_or(Failure::Useless(None))?;
+            let bytes = bytes.map_err(of_tier)?.ok_or(TierFailure::Useless(None))?;
             if bytes.len() as u64 != len {
-                return Err(Failure::Useless(None));
+                return Err(TierFailure::Useless(None));
             }
-            scatter(&bytes, &pieces, &cancel).map_err(|_| Failure::Target)?;
+            scatter(&bytes, &pieces, &cancel).map_err(|_| TierFailure::Target)?;
             compare(name, &pieces, check.expected)
         });
         match reading.await {
             Ok(outcome) => outcome,
-            Err(NotRead::Unanswered) => Err(Failure::Unanswered),
-            Err(NotRead::Ending) => Err(Failure::Ending),
+            Err(NotRead::Unanswered) => Err(TierFailure::Unanswered),
+            Err(NotRead::Ending) => Err(TierFailure::Ending),
         }
     }
 }
@@ -312,7 +314,7 @@ impl Wanted {
     }
 }
 
-impl Failure {
+impl TierFailure {
     /// The same, of slices that are counted from the object's first and not from this one.
     fn of_slices_from(mut self, first: usize) -> Self {
         if let Self::Useless(Some(TierError::Damaged {
@@ -355,20 +357,20 @@ fn compare(
     tier: &str,
     pieces: &Pieces,
     expected: Vec<(u64, Option<Checksum>)>,
-) -> Result<(), Failure> {
+) -> Result<(), TierFailure> {
     match first_mismatch(pieces, expected) {
         None => Ok(()),
         Some(Mismatch { run: index, expected, found }) => {
             let source = Damage::Slice { index, expected, found };
-            Err(Failure::Useless(Some(TierError::Damaged { path: tier.into(), source })))
+            Err(TierFailure::Useless(Some(TierError::Damaged { path: tier.into(), source })))
         }
     }
 }
 
-fn of_tier(error: TierError) -> Failure {
+fn of_tier(error: TierError) -> TierFailure {
     match error {
-        TierError::Damaged { .. } => Failure::Useless(Some(error)),
-        error => Failure::Tier(error),
+        TierError::Damaged { .. } => TierFailure::Useless(Some(error)),
+        error => TierFailure::Tier(error),
     }
 }
 

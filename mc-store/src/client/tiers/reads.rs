@@ -62,7 +62,7 @@ pub(in crate::client) enum NotRead {
 }
 
 /// The permits of a read under way.
-type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+type ReadPermits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl TierReads {
     pub(in crate::client) fn new(name: &'static str, limit: Duration) -> Self {
@@ -138,7 +138,7 @@ impl TierReads {
         NotRead::Unanswered
     }
 
-    fn room_now(&self, len: u64) -> Option<Held> {
+    fn room_now(&self, len: u64) -> Option<ReadPermits> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let bytes = Arc::clone(&self.budget).try_acquire_many_owned(units(len)).ok()?;
         Some((place, bytes))
@@ -146,7 +146,7 @@ impl TierReads {
 
     /// Room for `len` bytes. `None` when the tier is left alone meanwhile, or no read has ended for as
     /// long as one may take.
-    async fn room(&self, len: u64) -> Option<Held> {
+    async fn room(&self, len: u64) -> Option<ReadPermits> {
         // There is none while others wait: what comes free is theirs.
         if let Some(held) = self.room_now(len) {
             return Some(held);

@@ -170,7 +170,8 @@ async fn keep(core: Weak<Core>) {
                 // What is handed out is not for another file system.
                 shared.leave_other(jobs.storage);
                 let working = async {
-                    let deleted = work.delete_files(ids_of(&jobs.delete), Deleted::Unlisted).await;
+                    let deleted =
+                        work.delete_files(ids_of(&jobs.delete), DeletionCause::Unlisted).await;
                     (deleted, work.do_jobs(&jobs).await)
                 };
                 let (deleted, compared) = tokio::select! {
@@ -218,7 +219,7 @@ async fn make_room(core: Weak<Core>) {
 
 /// Why files are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deleted {
+enum DeletionCause {
     /// The master says that it lists none of them.
     Unlisted,
     /// The master does not take them from their writer. Another client may have found them, and the master lists
@@ -292,7 +293,7 @@ impl FileWork<'_> {
 
     /// Deletes files that the master has no use for. What cannot be deleted is found by the next comparison.
     /// Returns whether all were tried.
-    async fn delete_files(&self, mut ids: Vec<ObjectId>, of: Deleted) -> bool {
+    async fn delete_files(&self, mut ids: Vec<ObjectId>, of: DeletionCause) -> bool {
         let Some(tier) = self.shared.tier() else { return false };
         let begun = Instant::now();
         // What may share a file is deleted together.
@@ -321,7 +322,7 @@ impl FileWork<'_> {
         while let Some(outcome) = all.next().await {
             let Ok((mut deleted, failure)) = outcome else { return false };
             self.shared.counters.deleted(deleted.len() as u64);
-            if of == Deleted::Unwanted || begun.elapsed() >= OUTDATED {
+            if of == DeletionCause::Unwanted || begun.elapsed() >= OUTDATED {
                 self.shared.note_untold(&mut deleted);
             }
             if let Some(error) = failure {
@@ -351,7 +352,7 @@ impl FileWork<'_> {
             let useless = self.report_found(&page.objects).await?;
             kept += (page.objects.len() - useless.len()) as u64;
             deleted += useless.len() as u64;
-            self.delete_files(useless, Deleted::Unlisted).await;
+            self.delete_files(useless, DeletionCause::Unlisted).await;
             after = page.next;
             if after.is_none() {
                 return Ok(Compared { kept, deleted, is_whole });

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::packing::Packing;
-use super::{Deleted, FileWork};
+use super::{DeletionCause, FileWork};
 use crate::client::core::Core;
 use crate::client::read::{Item, Target};
 use crate::client::segments::Held;
@@ -45,7 +45,7 @@ const REPORTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// An object and whether its file is written.
-type Written = (Pending, bool);
+type WrittenFile = (Pending, bool);
 
 /// Writes files, so many at a time, until the client has gone.
 pub(super) async fn write_files(
@@ -54,7 +54,7 @@ pub(super) async fn write_files(
     flushing: Arc<Flushing>,
     writers: usize,
 ) {
-    let mut writing: JoinSet<Vec<Written>> = JoinSet::new();
+    let mut writing: JoinSet<Vec<WrittenFile>> = JoinSet::new();
     let (mut packing, mut ready) = (Packing::default(), VecDeque::<Vec<Job>>::new());
     let (mut written, mut bytes, mut report_at) = (Vec::new(), 0, Instant::now());
     loop {
@@ -115,7 +115,7 @@ fn has_packs(core: &Core) -> bool {
 }
 
 /// Writes objects, several as one file.
-async fn write_jobs(core: &Core, jobs: Vec<Job>) -> Vec<Written> {
+async fn write_jobs(core: &Core, jobs: Vec<Job>) -> Vec<WrittenFile> {
     let Some(work) = FileWork::of(core) else { return Vec::new() };
     let outcomes = match &jobs[..] {
         [] => Vec::new(),
@@ -285,14 +285,14 @@ impl FileWork<'_> {
     }
 
     /// Tells the master which files are written, and deletes those that it has no use for.
-    async fn report_written(&self, written: Vec<Written>) {
+    async fn report_written(&self, written: Vec<WrittenFile>) {
         let count = written.len();
         let refused = std::mem::take(&mut *self.shared.queue.refused.lock());
         if self.shared.is_unlisted {
             self.tiers.delete_outdated(&refused).await;
             return self.shared.queue.ended(count);
         }
-        let all: Vec<Written> = written
+        let all: Vec<WrittenFile> = written
             .into_iter()
             .chain(refused.into_iter().map(|pending| (pending, false)))
             .collect();
@@ -302,7 +302,7 @@ impl FileWork<'_> {
         self.shared.queue.ended(count);
     }
 
-    async fn report_part(&self, part: &[Written]) {
+    async fn report_part(&self, part: &[WrittenFile]) {
         let outcomes: Vec<FileOutcome<'_>> = part
             .iter()
             .map(|(pending, written)| FileOutcome {
@@ -321,7 +321,7 @@ impl FileWork<'_> {
                     let ids = useless.filter_map(|((pending, _), _)| {
                         self.tiers.object_id(pending.key.as_ref(), pending.handle.generation).ok()
                     });
-                    self.delete_files(ids.collect(), Deleted::Unwanted).await;
+                    self.delete_files(ids.collect(), DeletionCause::Unwanted).await;
                     return;
                 }
                 Err(error) if error.is_retryable() && attempt < REPORTS => {

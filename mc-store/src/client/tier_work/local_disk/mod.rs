@@ -232,13 +232,13 @@ impl DiskWork<'_> {
         while let Some(written) = written.next().await {
             for (_, written) in &written {
                 match written {
-                    Written::At(_) => {
+                    WriteOutcome::At(_) => {
                         turn = Turn::Usual;
                         if breaker.answered() {
                             info!("the local disk takes objects again");
                         }
                     }
-                    Written::Failed(error) => {
+                    WriteOutcome::Failed(error) => {
                         if let Some(rest) = breaker.failed(turn, Instant::now()) {
                             warn!(
                                 error,
@@ -248,7 +248,7 @@ impl DiskWork<'_> {
                         }
                     }
                     // Nothing was asked of the disk.
-                    Written::Gone | Written::TooLong => {}
+                    WriteOutcome::Gone | WriteOutcome::TooLong => {}
                 }
             }
             self.tell_written(&written).await?;
@@ -257,12 +257,12 @@ impl DiskWork<'_> {
     }
 
     /// Tells the master what was written, and deletes what it has no use for.
-    async fn tell_written(&self, written: &[(OffloadJob, Written)]) -> Result<(), WorkError> {
+    async fn tell_written(&self, written: &[(OffloadJob, WriteOutcome)]) -> Result<(), WorkError> {
         let outcomes = written.iter().map(|(job, written)| OffloadItem {
             object: job.job.object(),
             generation: job.job.generation,
             written_at: written.address(),
-            too_long: matches!(written, Written::TooLong),
+            too_long: matches!(written, WriteOutcome::TooLong),
         });
         let outcomes: Vec<OffloadItem<'_>> = outcomes.collect();
         // If this is lost, the objects are found by the next report.
@@ -283,17 +283,17 @@ impl DiskWork<'_> {
     }
 
     /// Writes an object to the disk.
-    async fn write_to_disk(&self, job: &OffloadJob) -> Written {
+    async fn write_to_disk(&self, job: &OffloadJob) -> WriteOutcome {
         let begun = Instant::now();
         let written = self.try_write(job).await;
         let problem: &str = match &written {
-            Written::At(_) => {
+            WriteOutcome::At(_) => {
                 self.disk.counters.written(begun.elapsed(), Ok(job.job.len));
                 return written;
             }
-            Written::Gone => return written,
-            Written::TooLong => "it is longer than a segment of the disk's log",
-            Written::Failed(error) => {
+            WriteOutcome::Gone => return written,
+            WriteOutcome::TooLong => "it is longer than a segment of the disk's log",
+            WriteOutcome::Failed(error) => {
                 self.disk.counters.written(begun.elapsed(), Err(()));
                 error
             }
@@ -307,33 +307,33 @@ impl DiskWork<'_> {
         written
     }
 
-    async fn try_write(&self, job: &OffloadJob) -> Written {
-        let Some(tier) = self.disk.tier() else { return Written::Gone };
+    async fn try_write(&self, job: &OffloadJob) -> WriteOutcome {
+        let Some(tier) = self.disk.tier() else { return WriteOutcome::Gone };
         if job.job.len > tier.max_object_len() {
-            return Written::TooLong;
+            return WriteOutcome::TooLong;
         }
         let Some(own) = self.segments.held(job.source.segment, job.source.extent) else {
-            return Written::Gone;
+            return WriteOutcome::Gone;
         };
-        let Ok(id) = id_of(&job.job) else { return Written::Gone };
+        let Ok(id) = id_of(&job.job) else { return WriteOutcome::Gone };
         let (slices, places) = (job.slices.clone(), Arc::clone(&self.disk.places));
         let write = move || {
-            let Ok(bytes) = own.on_host() else { return (Written::Gone, Vec::new()) };
+            let Ok(bytes) = own.on_host() else { return (WriteOutcome::Gone, Vec::new()) };
             let slices = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
             // A command that removed the object gave its memory away.
             let Some(object) = object_of(Bytes::from(bytes.to_vec()), slices) else {
-                return (Written::Gone, Vec::new());
+                return (WriteOutcome::Gone, Vec::new());
             };
             let mut evicted = Vec::new();
             let written = match tier.put_making_room(&id, &object, &mut |id| evicted.push(id)) {
-                Ok(()) => Written::At(places.address(&id, slices_len(&object))),
-                Err(TierError::ObjectTooLong { .. }) => Written::TooLong,
-                Err(error) => Written::Failed(error.to_string()),
+                Ok(()) => WriteOutcome::At(places.address(&id, slices_len(&object))),
+                Err(TierError::ObjectTooLong { .. }) => WriteOutcome::TooLong,
+                Err(error) => WriteOutcome::Failed(error.to_string()),
             };
             (written, evicted)
         };
         let Some(Ok((written, evicted))) = self.tiers.environment.blocking(write).await else {
-            return Written::Gone;
+            return WriteOutcome::Gone;
         };
         self.evicted(evicted).await;
         written
@@ -389,7 +389,7 @@ impl DiskWork<'_> {
 
 /// The outcome of a write.
 #[derive(Debug)]
-enum Written {
+enum WriteOutcome {
     /// The object is on the disk, where peers read it at this address.
     At(u64),
     /// The object is not in this client's memory any more.
@@ -400,7 +400,7 @@ enum Written {
     Failed(String),
 }
 
-impl Written {
+impl WriteOutcome {
     const fn address(&self) -> Option<u64> {
         match self {
             Self::At(address) => Some(*address),
