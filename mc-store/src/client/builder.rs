@@ -472,13 +472,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the medium of the segment's memory; see [`SegmentOptions::medium`].
+    /// Sets the medium of the segment's memory; see [`SegmentOptions::medium`](crate::SegmentOptions::medium).
     pub fn segment_medium(mut self, medium: MediaType) -> Self {
         self.medium = medium;
         self
     }
 
-    /// The GPU whose memory the segment takes; see [`SegmentOptions::device`].
+    /// The GPU whose memory the segment takes; see [`SegmentOptions::device`](crate::SegmentOptions::device).
     pub fn segment_device(mut self, number: u32) -> Self {
         self.device = number;
         self
