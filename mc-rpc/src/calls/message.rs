@@ -154,8 +154,8 @@ pub(crate) fn reply<A: Shaped, T>(
 }
 
 impl MasterClient {
-    /// Makes a call by its messages: of each call, also of those without a method here. Fields of the
-    /// answer are as the master sent them; no more is known of them than that they are a message.
+    /// Makes any call by its messages, also one without a method here. The fields of the answer are as
+    /// the master sent them, unchecked; an answer with more than 131,072 items is malformed.
     ///
     /// # Errors
     /// Fails with an [`RpcError`] that names the cause.
