@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::net::IpAddr;
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 
 use bytes::BytesMut;
