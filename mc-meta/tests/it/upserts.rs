@@ -230,8 +230,8 @@ impl World {
         let generation = handle.generation;
         let put = PutEnd::new(key(at), handle);
         let result = match revoke {
-            Some(late) => self.master.upsert_revoke(self.now, client, key(at), handle, late),
-            None => self.master.upsert_end(self.now, client, &put),
+            Some(late) => self.master.put_revoke(self.now, client, key(at), handle, late),
+            None => self.master.put_end(self.now, client, &put),
         };
         let newest = self.newest.get(&at) == Some(&generation);
         match result {

@@ -49,7 +49,7 @@ const START: Starts = Starts {
 const END: Finish = |batch, now, client, put, _| batch.put_end(now, client, put);
 
 const REVOKE: Finish = |batch, now, client, put, late| {
-    batch.master().upsert_revoke(now, client, put.key, put.handle, late)
+    batch.master().put_revoke(now, client, put.key, put.handle, late)
 };
 
 impl CallContext<'_> {

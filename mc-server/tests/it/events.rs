@@ -279,7 +279,7 @@ async fn removals_tell_why_at_the_endpoints_that_are_asked_to() {
     let config = ReplicateConfig::default();
     let again = PutStart { key: key("replaced"), slice_lengths: &[128], config: &config };
     let handle = state.upsert_start(now, WRITER, &again).unwrap().handle;
-    state.upsert_end(now, WRITER, &PutEnd::new(key("replaced"), handle)).unwrap();
+    state.put_end(now, WRITER, &PutEnd::new(key("replaced"), handle)).unwrap();
     state.remove(now, key("replaced"), false).unwrap();
 
     // The third has room in neither segment of 1 MiB.
@@ -400,7 +400,7 @@ fn change(state: &mc_meta::Master, random: &mut Random) {
             let put = PutStart { key: key(&name), slice_lengths: &[64], config: &config };
             if let Ok(grant) = state.upsert_start(now, WRITER, &put) {
                 let end = PutEnd::new(key(&name), grant.handle);
-                let _ = state.upsert_end(now, WRITER, &end);
+                let _ = state.put_end(now, WRITER, &end);
             }
         }
         6..8 => _ = state.remove(now, key(&name), true),

@@ -7,9 +7,9 @@
 //! unfinished put.
 
 use mc_lease::Terms;
-use mc_types::{ClientId, Generation, KeyRef, MediaType, Time};
+use mc_types::{ClientId, Generation, MediaType, Time};
 
-use crate::commands::error::{PutFinishError, PutStartError};
+use crate::commands::error::PutStartError;
 use crate::commands::reply::PutGrant;
 use crate::effect::emit::Emit;
 use crate::master::{Attempt, Master};
@@ -20,15 +20,15 @@ use crate::space::replica::Replicas;
 use crate::tenant::quota::Charge;
 use crate::vocabulary::hash::HashedKey;
 use crate::vocabulary::removal::Removal;
-use crate::vocabulary::request::{
-    LateWrites, PutEnd, PutHandle, PutRevoke, PutStart, ReplicateConfig, SoftPinAction,
-};
+use crate::vocabulary::request::{PutStart, ReplicateConfig, SoftPinAction};
 use crate::vocabulary::slot::ObjectSlot;
 
 impl Master {
     /// Grants space for a new value of a key, whether there is one or not.
     ///
-    /// A value that can be read stays readable until [`upsert_end`](Self::upsert_end),
+    /// [`put_end`](Self::put_end) and [`put_revoke`](Self::put_revoke) end an upsert, too.
+    ///
+    /// A value that can be read stays readable until the end of the upsert,
     /// and the new one then takes its place at once; those who still read the old one
     /// under a lease may do so until it ends. Only when there is no room left without
     /// evicting, and the old value is as long as the new one, has no more replicas than
@@ -101,67 +101,6 @@ impl Master {
             };
             Ok(self.begin_upsert(shard, key, client, put, old, space, emit))
         })
-    }
-
-    /// [`put_end`](Self::put_end), by the name that goes with
-    /// [`upsert_start`](Self::upsert_start).
-    ///
-    /// # Errors
-    /// [`PutFinishError`] when the upsert is not open, or not this client's.
-    pub fn upsert_end(
-        &self,
-        now: Time,
-        client: ClientId,
-        put: &PutEnd<'_>,
-    ) -> Result<(), PutFinishError> {
-        self.put_end(now, client, put)
-    }
-
-    /// [`put_revoke`](Self::put_revoke), by the name that goes with
-    /// [`upsert_start`](Self::upsert_start).
-    ///
-    /// # Errors
-    /// [`PutFinishError`] when the upsert is not open, or not this client's.
-    pub fn upsert_revoke(
-        &self,
-        now: Time,
-        client: ClientId,
-        key: KeyRef<'_>,
-        handle: PutHandle,
-        late: LateWrites,
-    ) -> Result<(), PutFinishError> {
-        self.put_revoke(now, client, key, handle, late)
-    }
-
-    /// [`upsert_start`](Self::upsert_start) for each of `puts`. Of a key that comes
-    /// twice the later one is left.
-    pub fn batch_upsert_start(
-        &self,
-        now: Time,
-        client: ClientId,
-        puts: &[PutStart<'_>],
-    ) -> Vec<Result<PutGrant, PutStartError>> {
-        puts.iter().map(|put| self.upsert_start(now, client, put)).collect()
-    }
-
-    /// [`upsert_end`](Self::upsert_end) for each of `puts`.
-    pub fn batch_upsert_end(
-        &self,
-        now: Time,
-        client: ClientId,
-        puts: &[PutEnd<'_>],
-    ) -> Vec<Result<(), PutFinishError>> {
-        self.batch_put_end(now, client, puts)
-    }
-
-    /// [`upsert_revoke`](Self::upsert_revoke) for each of `puts`.
-    pub fn batch_upsert_revoke(
-        &self,
-        now: Time,
-        client: ClientId,
-        puts: &[PutRevoke<'_>],
-    ) -> Vec<Result<(), PutFinishError>> {
-        self.batch_put_revoke(now, client, puts)
     }
 
     /// The slot of the value that can be read or whose holders are away, and nothing else of this

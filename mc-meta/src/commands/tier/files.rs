@@ -125,18 +125,6 @@ impl Master {
         shard.lost_from_disk(slot, Removal::DiskLost, emit);
         Ok(())
     }
-
-    /// [`evict_from_tier`](Self::evict_from_tier) for each of `items`.
-    pub fn batch_evict_from_tier(
-        &self,
-        now: Time,
-        client: ClientId,
-        items: &[(KeyRef<'_>, Option<Generation>)],
-        kind: ReplicaKind,
-    ) -> Vec<Result<(), TierEvictError>> {
-        let evict = |&(key, gen_): &_| self.evict_from_tier(now, client, key, gen_, kind);
-        items.iter().map(evict).collect()
-    }
 }
 
 impl Shard {

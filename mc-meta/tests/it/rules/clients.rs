@@ -538,7 +538,7 @@ fn a_new_value_leaves_the_one_that_is_away_to_its_readers() {
             let put = PutStart { key: key("a"), slice_lengths: &[10], config: &config };
             let grant = master.upsert_start(at(1500), WRITER, &put).unwrap();
             let end = PutEnd::new(key("a"), grant.handle);
-            master.upsert_end(at(1500), WRITER, &end).unwrap();
+            master.put_end(at(1500), WRITER, &end).unwrap();
         } else {
             put(&master, at(1500), "a", 10).unwrap();
         }

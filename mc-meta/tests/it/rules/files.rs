@@ -109,10 +109,8 @@ fn the_oldest_files_go_above_the_watermark_or_on_a_full_file_system() {
     assert!(!ask(&master, 0, NODE).evict);
     put_with_file(&master, "b", 40);
     assert!(ask(&master, 0, NODE).evict && !ask(&master, 0, OTHER).evict);
-    let item = (key("a"), None);
-    let evicted =
-        master.batch_evict_from_tier(at(0), NODE, &[item], mc_meta::ReplicaKind::SharedFile);
-    assert_eq!(evicted, [Ok(())]);
+    let kind = mc_meta::ReplicaKind::SharedFile;
+    assert_eq!(master.evict_from_tier(at(0), NODE, key("a"), None, kind), Ok(()));
     assert!(!ask(&master, 0, NODE).evict);
     assert!(names(&ask(&master, 0, NODE)).is_empty(), "its client has deleted it");
     let full = FileSystemState::default().full(true);

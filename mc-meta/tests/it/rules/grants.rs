@@ -98,7 +98,7 @@ fn what_everybody_can_see_of_a_put_does_not_end_it() {
     let refused = Err(PutFinishError::IllegalClient);
     let end = PutEnd::new(key("a"), stranger);
     assert_eq!(master.put_end(at(1), seen.owner, &end), refused);
-    assert_eq!(master.upsert_end(at(1), seen.owner, &end), refused);
+    assert_eq!(master.put_end(at(1), seen.owner, &end), refused);
     for late in [LateWrites::Possible, LateWrites::Impossible] {
         assert_eq!(master.put_revoke(at(1), seen.owner, key("a"), stranger, late), refused);
         assert_eq!(master.memory_put_revoke(at(1), seen.owner, key("a"), stranger, late), refused);

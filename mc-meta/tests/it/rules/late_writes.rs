@@ -68,11 +68,11 @@ fn an_upsert_that_may_still_be_written_keeps_its_space_and_the_old_value_stays()
     let config = ReplicateConfig::default();
     let upsert = PutStart { key: key("a"), slice_lengths: &[60], config: &config };
     let new = master.upsert_start(at(0), WRITER, &upsert).unwrap().handle;
-    master.upsert_revoke(secs(1), WRITER, key("a"), new, POSSIBLE).unwrap();
+    master.put_revoke(secs(1), WRITER, key("a"), new, POSSIBLE).unwrap();
     assert_eq!(master.get_replica_list(secs(1), key("a")).unwrap().generation, old);
     assert_eq!((used(&master), master.report().totals.processing), (100, 0));
     let revoked = PutRevoke { key: key("a"), handle: new, late: IMPOSSIBLE };
-    assert_eq!(master.batch_upsert_revoke(secs(2), WRITER, &[revoked]), [Ok(())]);
+    assert_eq!(master.batch_put_revoke(secs(2), WRITER, &[revoked]), [Ok(())]);
     assert_eq!(used(&master), 40);
 }
 

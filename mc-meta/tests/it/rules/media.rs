@@ -144,7 +144,7 @@ fn an_upsert_goes_where_a_put_would() {
         let put = PutStart { key: key("a"), slice_lengths: &[10], config };
         let grant = master.upsert_start(secs(60), WRITER, &put).unwrap();
         let end = PutEnd::new(key("a"), grant.handle);
-        master.upsert_end(secs(60), WRITER, &end).unwrap();
+        master.put_end(secs(60), WRITER, &end).unwrap();
         names(&grant)[0].to_owned()
     };
     assert_eq!(upsert(&asking(SSD)), "segment-1");

@@ -502,7 +502,7 @@ fn an_upsert_is_charged_beside_what_it_replaces() {
     upsert(at(1), 150).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 2));
     master
-        .upsert_revoke(at(2), WRITER, key(&stored), newest_put(&master), LateWrites::Impossible)
+        .put_revoke(at(2), WRITER, key(&stored), newest_put(&master), LateWrites::Impossible)
         .unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
     master.get_replica_list(at(3), key(&stored)).unwrap();

@@ -73,7 +73,7 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     assert!(!old.placements[0].extent.overlaps(new.placements[0].extent));
     assert_eq!(list(&master, at(2), "a").unwrap().generation, old.handle.generation);
     let finish = PutEnd::new(key("a"), new.handle);
-    master.upsert_end(at(3), STRANGER, &finish).unwrap();
+    master.put_end(at(3), STRANGER, &finish).unwrap();
     let now = list(&master, at(3), "a").unwrap();
     assert_eq!((now.generation, now.slices.total_len()), (new.handle.generation, 30));
     assert_eq!(now.placements[0].extent, new.placements[0].extent);
@@ -83,7 +83,7 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     );
     assert_eq!(master.describe(at(3), key("a")).unwrap().owner, STRANGER);
     // Ending it again is harmless, and the first writer's put is over.
-    assert_eq!(master.upsert_end(at(3), STRANGER, &finish), Ok(()));
+    assert_eq!(master.put_end(at(3), STRANGER, &finish), Ok(()));
     assert_eq!(end(&master, at(3), "a", old.handle.generation), Err(PutFinishError::IllegalClient));
     assert_eq!(master.report().totals.objects, 1);
 }
@@ -126,7 +126,7 @@ fn without_room_a_value_of_the_same_length_is_written_in_its_place() {
     );
     // Revoked, it is lost.
     let third = upsert(&master, secs(10), "a", 60).unwrap();
-    master.upsert_revoke(secs(10), WRITER, key("a"), third.handle, LateWrites::Impossible).unwrap();
+    master.put_revoke(secs(10), WRITER, key("a"), third.handle, LateWrites::Impossible).unwrap();
     assert_eq!(list(&master, secs(10), "a").unwrap_err(), GetError::NotFound);
     assert_eq!(master.report().totals.used, 40);
 }
@@ -248,9 +248,9 @@ fn a_revoked_replacement_leaves_the_old_value() {
     let old = put(&master, at(0), "a", 40).unwrap();
     let new = upsert(&master, at(1), "a", 40).unwrap().handle;
     let late = LateWrites::Impossible;
-    let theirs = master.upsert_revoke(at(1), STRANGER, key("a"), new, late);
+    let theirs = master.put_revoke(at(1), STRANGER, key("a"), new, late);
     assert_eq!(theirs, Err(PutFinishError::IllegalClient));
-    master.upsert_revoke(at(1), WRITER, key("a"), new, late).unwrap();
+    master.put_revoke(at(1), WRITER, key("a"), new, late).unwrap();
     assert_eq!(list(&master, at(1), "a").unwrap().generation, old.handle.generation);
     assert_eq!((master.report().totals.used, master.report().totals.processing), (40, 0));
 }
@@ -277,9 +277,9 @@ fn an_upsert_is_ended_by_its_client_alone() {
     let config = ReplicateConfig::default();
     let new = upsert_as(&master, at(0), STRANGER, "a", 20, &config).unwrap();
     let named = PutEnd::new(key("a"), new.handle);
-    assert_eq!(master.upsert_end(at(0), WRITER, &named), Err(PutFinishError::IllegalClient));
-    assert_eq!(master.upsert_end(at(0), NODE, &named), Err(PutFinishError::IllegalClient));
-    master.upsert_end(at(0), STRANGER, &named).unwrap();
+    assert_eq!(master.put_end(at(0), WRITER, &named), Err(PutFinishError::IllegalClient));
+    assert_eq!(master.put_end(at(0), NODE, &named), Err(PutFinishError::IllegalClient));
+    master.put_end(at(0), STRANGER, &named).unwrap();
     assert_eq!(list(&master, at(0), "a").unwrap().generation, new.handle.generation);
 }
 
@@ -462,7 +462,7 @@ fn slices_and_checksums_are_those_of_the_new_value() {
     let grant = start(&master, at(0), "a", 40).unwrap();
     let finish = |generation, checksums: &[Checksum]| {
         let put = PutEnd { checksums, ..PutEnd::new(key("a"), handle(generation)) };
-        master.upsert_end(at(0), WRITER, &put)
+        master.put_end(at(0), WRITER, &put)
     };
     finish(grant.handle.generation, &[sum(1)]).unwrap();
     // In place, since there is no room for both.
@@ -495,19 +495,19 @@ fn a_batch_answers_for_each_key_in_order() {
     let config = ReplicateConfig::default();
     let put = |name, len| PutStart { key: key(name), slice_lengths: len, config: &config };
     let puts = [put("a", &[10]), put("b", &[0]), put("a", &[20]), put("c", &[500])];
-    let grants = master.batch_upsert_start(at(0), WRITER, &puts);
+    let grants = puts.each_ref().map(|put| master.upsert_start(at(0), WRITER, put));
     let granted: Vec<bool> = grants.iter().map(Result::is_ok).collect();
     assert_eq!(granted, [true, false, true, false]);
     let named = |at: usize| grants[at].as_ref().unwrap().handle;
     let end = |at| PutEnd::new(key("a"), named(at));
-    let ends = master.batch_upsert_end(at(0), WRITER, &[end(0), end(2)]);
+    let ends = master.batch_put_end(at(0), WRITER, &[end(0), end(2)]);
     assert_eq!(ends, [Err(PutFinishError::NotOpen), Ok(())]);
     let again = master.upsert_start(at(0), WRITER, &puts[0]).unwrap();
     let (handle, late) = (again.handle, LateWrites::Impossible);
     let other = PutHandle { token: PutToken::from_u64(7), ..handle };
     let revoked = [("a", handle), ("b", other)];
     let revoked = revoked.map(|(name, handle)| PutRevoke { key: key(name), handle, late });
-    let revoked = master.batch_upsert_revoke(at(0), WRITER, &revoked);
+    let revoked = master.batch_put_revoke(at(0), WRITER, &revoked);
     assert_eq!(revoked, [Ok(()), Err(PutFinishError::NotFound)]);
     assert_eq!(list(&master, at(0), "a").unwrap().slices.total_len(), 20);
 }
