@@ -13,7 +13,9 @@ use mc_meta::{
     Effect, EffectSink, LateWrites, ListCursor, Master, MasterConfig, Placement, PutEnd, PutGrant,
     PutStart, ReplicateConfig, SegmentSpec, SegmentStatus, SpaceView,
 };
-use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time};
+use mc_types::{ClientId, Extent, Generation, KeyRef, SegmentId, Sequence, Time};
+
+use crate::common::segment;
 
 const WORKERS: u64 = 4;
 const ROUNDS: u64 = 150_000;
@@ -65,14 +67,9 @@ impl World {
     fn mount(&self, number: u64) {
         let slot = number % SEGMENTS;
         let spec = SegmentSpec {
-            id: SegmentId::from_u128(u128::from(number)),
-            name: name_of(slot).into(),
+            id: SegmentId::from_u128(number.into()),
             base: number * SEGMENT_SIZE,
-            size: SEGMENT_SIZE,
-            endpoint: format!("mem://node-{slot}").parse().unwrap(),
-            remote_key: RemoteKey::from_bytes([0; 16]),
-            ticket_key: None,
-            medium: mc_types::MediaType::Dram,
+            ..segment(slot.into(), SEGMENT_SIZE)
         };
         self.master.mount_segment(self.now(), client(slot), spec).unwrap();
     }

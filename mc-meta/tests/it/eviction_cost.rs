@@ -4,10 +4,10 @@
 use core::time::Duration;
 
 use mc_evict::PolicyKind;
-use mc_meta::{
-    Master, MasterConfig, PutEnd, PutStart, PutStartError, ReplicateConfig, SegmentSpec,
-};
-use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, Time};
+use mc_meta::{Master, MasterConfig, PutEnd, PutStart, PutStartError, ReplicateConfig};
+use mc_types::{ClientId, KeyRef, Time};
+
+use crate::common::segment;
 
 const CLIENT: ClientId = ClientId::from_u128(1);
 
@@ -15,17 +15,7 @@ const CLIENT: ClientId = ClientId::from_u128(1);
 fn full_master(mut settings: MasterConfig, objects: u64, config: &ReplicateConfig) -> Master {
     settings.client_ttl = Duration::from_secs(1 << 40);
     let master = Master::new(settings, 1).unwrap();
-    let spec = SegmentSpec {
-        id: SegmentId::from_u128(1),
-        name: "segment".into(),
-        base: 0,
-        size: objects,
-        endpoint: "mem://node".parse().unwrap(),
-        remote_key: RemoteKey::from_bytes([0; 16]),
-        ticket_key: None,
-        medium: mc_types::MediaType::Dram,
-    };
-    master.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
+    master.mount_segment(Time::ORIGIN, CLIENT, segment(1, objects)).unwrap();
     for n in 0..objects {
         put(&master, Time::ORIGIN, &format!("{n}"), config).unwrap();
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 mod concurrency;
 mod eviction_cost;
 mod mixed_sizes;

@@ -3,8 +3,10 @@
 use core::time::Duration;
 
 use mc_evict::PolicyKind;
-use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
-use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, SplitMix64, Time};
+use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig};
+use mc_types::{ClientId, KeyRef, SplitMix64, Time};
+
+use crate::common::segment;
 
 const CLIENT: ClientId = ClientId::from_u128(1);
 const KIB: u64 = 1 << 10;
@@ -35,16 +37,7 @@ fn hit_rate(policy: PolicyKind, len_of: impl Fn(u64) -> u64) -> f64 {
     settings.eviction_policy = policy;
     let master = Master::new(settings, 7).unwrap();
     for number in 0..SEGMENTS {
-        let spec = SegmentSpec {
-            id: SegmentId::from_u128(number.into()),
-            name: format!("segment-{number}").into(),
-            base: 0,
-            size: SEGMENT,
-            endpoint: format!("mem://node-{number}").parse().unwrap(),
-            remote_key: RemoteKey::from_bytes([0; 16]),
-            ticket_key: None,
-            medium: mc_types::MediaType::Dram,
-        };
+        let spec = segment(number.into(), SEGMENT);
         master.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
     }
     let config = ReplicateConfig::default();

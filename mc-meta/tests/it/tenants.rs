@@ -4,8 +4,10 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec, TenantId};
-use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, Time};
+use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, TenantId};
+use mc_types::{ClientId, KeyRef, Time};
+
+use crate::common::segment;
 
 const NODE: ClientId = ClientId::from_u128(100);
 
@@ -26,17 +28,7 @@ fn master(size: u64, shards: usize) -> Master {
     config.lease_ttl = Duration::from_millis(1);
     let master = Master::new(config, 1).unwrap();
     for number in 0..2 {
-        let spec = SegmentSpec {
-            id: SegmentId::from_u128(number),
-            name: format!("segment-{number}").into(),
-            base: 0,
-            size: size / 2,
-            endpoint: format!("mem://node-{number}").parse().unwrap(),
-            remote_key: RemoteKey::from_bytes([0; 16]),
-            ticket_key: None,
-            medium: mc_types::MediaType::Dram,
-        };
-        master.mount_segment(at(0), NODE, spec).unwrap();
+        master.mount_segment(at(0), NODE, segment(number, size / 2)).unwrap();
     }
     master
 }

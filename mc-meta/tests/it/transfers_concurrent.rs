@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use mc_meta::{
-    LateWrites, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec, TaskKind,
-    TaskStatus, TransferHandle,
+    LateWrites, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, TaskKind, TaskStatus,
+    TransferHandle,
 };
-use mc_types::{ClientId, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, KeyRef, ObjectKey, Time};
+
+use crate::common::segment;
 
 const SEGMENTS: u64 = 6;
 const KEYS: u64 = 64;
@@ -19,19 +21,6 @@ const STEPS: u64 = 40_000;
 
 fn client(number: u64) -> ClientId {
     ClientId::from_u128(100 + u128::from(number))
-}
-
-fn segment(number: u64) -> SegmentSpec {
-    SegmentSpec {
-        id: SegmentId::from_u128(u128::from(number)),
-        name: name(number).into(),
-        base: 0,
-        size: 4096,
-        endpoint: format!("mem://node-{number}").parse().unwrap(),
-        remote_key: RemoteKey::from_bytes([number as u8; 16]),
-        ticket_key: None,
-        medium: mc_types::MediaType::Dram,
-    }
 }
 
 fn name(number: u64) -> String {
@@ -113,11 +102,11 @@ fn step(master: &Master, now: Time, me: ClientId, random: &mut fastrand::Rng, be
         96 => drop(master.reopen_segment(now, &from)),
         97 => {
             let number = random.u64(..SEGMENTS);
-            let _ = master.unmount_segment(now, client(number), segment(number).id);
+            let _ = master.unmount_segment(now, client(number), segment(number.into(), 4096).id);
         }
         _ => {
             let number = random.u64(..SEGMENTS);
-            let _ = master.mount_segment(now, client(number), segment(number));
+            let _ = master.mount_segment(now, client(number), segment(number.into(), 4096));
         }
     }
 }
@@ -129,7 +118,7 @@ fn nothing_is_lost_between_threads() {
     config.client_ttl = Duration::from_secs(1 << 40);
     let master = Arc::new(Master::new(config, 1).unwrap());
     for number in 0..SEGMENTS {
-        master.mount_segment(Time::ORIGIN, client(number), segment(number)).unwrap();
+        master.mount_segment(Time::ORIGIN, client(number), segment(number.into(), 4096)).unwrap();
     }
     let clock = Arc::new(AtomicU64::new(0));
     let threads = (0..THREADS).map(|thread| {

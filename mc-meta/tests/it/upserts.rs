@@ -9,8 +9,10 @@ use mc_meta::{
     GetError, LateWrites, Master, MasterConfig, Placement, Placements, PutEnd, PutFinishError,
     PutGrant, PutHandle, PutStart, ReplicateConfig, SegmentSpec,
 };
-use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Extent, Generation, KeyRef, SegmentId, Time};
 use proptest::prelude::*;
+
+use crate::common::segment;
 
 const SEGMENTS: u128 = 2;
 const SIZE: u64 = 200;
@@ -164,16 +166,7 @@ impl World {
         // A segment that comes back is another one, with another number.
         self.mountings += 1;
         let id = self.mountings;
-        let spec = SegmentSpec {
-            id: SegmentId::from_u128(id),
-            name: format!("segment-{number}").into(),
-            base: 0,
-            size: SIZE,
-            endpoint: format!("mem://node-{number}").parse().unwrap(),
-            remote_key: RemoteKey::from_bytes([1; 16]),
-            ticket_key: None,
-            medium: mc_types::MediaType::Dram,
-        };
+        let spec = SegmentSpec { id: SegmentId::from_u128(id), ..segment(number, SIZE) };
         self.master.mount_segment(self.now, node(), spec).unwrap();
         self.mounted.insert(number, id);
     }

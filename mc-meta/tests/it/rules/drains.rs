@@ -6,34 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use mc_meta::{
     Beat, ClientStatus, DrainError, DrainJobInfo, Effect, EffectSink, JobStatus, MAX_DRAIN_JOBS,
-    MAX_ENDED_DRAIN_JOBS, Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus,
-    TaskAssignment, TaskKind, TaskStatus,
+    MAX_ENDED_DRAIN_JOBS, Master, Placement, ReplicateConfig, SegmentStatus, TaskAssignment,
+    TaskKind, TaskStatus,
 };
 use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Sequence, Time};
 
 use super::*;
-
-/// The client that owns the segment with this number.
-fn owner(number: u128) -> ClientId {
-    ClientId::from_u128(200 + number)
-}
-
-fn id(number: u128) -> SegmentId {
-    SegmentId::from_u128(number)
-}
-
-/// A master whose segments each belong to a client of their own.
-fn cluster_with(config: MasterConfig, sizes: &[u64]) -> Master {
-    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
-    for (number, size) in (0u128..).zip(sizes) {
-        master.mount_segment(at(0), owner(number), segment(number, *size)).unwrap();
-    }
-    master
-}
-
-fn cluster(sizes: &[u64]) -> Master {
-    cluster_with(settings(), sizes)
-}
 
 fn into(number: u128) -> ReplicateConfig {
     ReplicateConfig::default().prefer(format!("segment-{number}"))

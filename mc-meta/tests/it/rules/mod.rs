@@ -46,9 +46,11 @@ use mc_meta::{
     AllocationStrategy, BufferStatus, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites,
     Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart,
     PutStartError, PutToken, Record, Removal, ReplicaStatus, ReplicateConfig, SegmentSpec, Slice,
-    Slices, TransferHandle,
+    Slices, TenantId, TransferHandle,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time, TransferId};
+
+use crate::common::segment;
 
 const NODE: ClientId = ClientId::from_u128(100);
 const WRITER: ClientId = ClientId::from_u128(1);
@@ -118,19 +120,6 @@ fn one_slice(len: u64) -> Slices {
     Slices::One(Slice { len, checksum: None })
 }
 
-fn segment(number: u128, size: u64) -> SegmentSpec {
-    SegmentSpec {
-        id: SegmentId::from_u128(number),
-        name: format!("segment-{number}").into(),
-        base: 0,
-        size,
-        endpoint: format!("mem://node-{number}").parse().unwrap(),
-        remote_key: RemoteKey::from_bytes([number as u8; 16]),
-        ticket_key: None,
-        medium: mc_types::MediaType::Dram,
-    }
-}
-
 /// Defaults, but one shard and clients that live on without pings.
 fn settings() -> MasterConfig {
     let mut config = MasterConfig::default();
@@ -150,6 +139,37 @@ fn master_with(config: MasterConfig, sizes: &[u64]) -> Master {
 
 fn master(sizes: &[u64]) -> Master {
     master_with(settings(), sizes)
+}
+
+/// The client that owns the segment of this number in a [`cluster`].
+fn owner(number: u128) -> ClientId {
+    ClientId::from_u128(200 + number)
+}
+
+fn id(number: u128) -> SegmentId {
+    SegmentId::from_u128(number)
+}
+
+/// A master whose segments each belong to a client of their own.
+fn cluster_with(config: MasterConfig, sizes: &[u64]) -> Master {
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
+    for (number, size) in (0u128..).zip(sizes) {
+        master.mount_segment(at(0), owner(number), segment(number, *size)).unwrap();
+    }
+    master
+}
+
+fn cluster(sizes: &[u64]) -> Master {
+    cluster_with(settings(), sizes)
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+/// A key of a tenant as it is stored.
+fn of(name: &str, key: &str) -> String {
+    tenant(name).scoped(KeyRef::new(key).unwrap()).unwrap().as_ref().as_str().to_owned()
 }
 
 fn start_as(

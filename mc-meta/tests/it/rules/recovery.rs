@@ -745,7 +745,6 @@ fn files_outlast_a_restart() {
 
 #[test]
 fn tenants_are_charged_for_what_is_there() {
-    let tenant = |name: &str| mc_meta::TenantId::new(name).unwrap();
     let mut config = settings();
     config.multi_tenant = true;
     config.default_tenant_quota = mc_meta::DefaultQuota::Denied;
@@ -756,11 +755,8 @@ fn tenants_are_charged_for_what_is_there() {
     for (name, bytes) in [("a", 300), ("b", 200), ("gone", 100)] {
         former.set_tenant_quota(at(0), &tenant(name), bytes).unwrap();
     }
-    let stored = |name: &str, text: &str| {
-        tenant(name).scoped(key(text)).unwrap().as_ref().as_str().to_owned()
-    };
     for (name, text, len) in [("a", "x", 100), ("a", "y", 50), ("b", "x", 200)] {
-        put(&former, at(0), &stored(name, text), len).unwrap();
+        put(&former, at(0), &of(name, text), len).unwrap();
     }
     former.delete_tenant_quota(at(0), &tenant("gone")).unwrap();
     let before = former.tenant_quotas().unwrap();
@@ -769,8 +765,8 @@ fn tenants_are_charged_for_what_is_there() {
         assert_eq!(report.dropped.total(), 0);
         remount_all(&master, LATER);
         assert_eq!(master.tenant_quotas().unwrap(), before);
-        assert!(put(&master, LATER, &stored("b", "z"), 1).is_err());
-        put(&master, LATER, &stored("a", "z"), 150).unwrap();
+        assert!(put(&master, LATER, &of("b", "z"), 1).is_err());
+        put(&master, LATER, &of("a", "z"), 150).unwrap();
         master.remove_all(LATER, true);
         // A former master may have granted leases.
         while master.tick(LATER + settings().lease_ttl) {}

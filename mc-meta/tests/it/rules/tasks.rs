@@ -7,18 +7,9 @@ use mc_meta::{
     ConfigError, CreateTaskError, Effect, EffectSink, Master, MasterConfig, ReplicateConfig,
     SegmentStatus, TaskAssignment, TaskError, TaskKind, TaskStatus, TransferError,
 };
-use mc_types::{ClientId, ErrorCode, SegmentId, Sequence, TaskId, Time};
+use mc_types::{ClientId, ErrorCode, Sequence, TaskId, Time};
 
 use super::*;
-
-/// The client that owns the segment with this number.
-fn owner(number: u128) -> ClientId {
-    ClientId::from_u128(200 + number)
-}
-
-fn id(number: u128) -> SegmentId {
-    SegmentId::from_u128(number)
-}
 
 fn fill(master: &Master, segments: u128) {
     for number in 0..segments {

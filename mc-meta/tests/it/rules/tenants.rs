@@ -14,15 +14,6 @@ use super::*;
 
 const QUOTAS: [(&str, u64); 2] = [("a", 400), ("b", 400)];
 
-fn tenant(name: &str) -> TenantId {
-    TenantId::new(name).unwrap()
-}
-
-/// A key of a tenant as it is stored.
-fn of(name: &str, key: &str) -> String {
-    tenant(name).scoped(KeyRef::new(key).unwrap()).unwrap().as_ref().as_str().to_owned()
-}
-
 fn with_tenants() -> MasterConfig {
     let mut config = settings();
     config.multi_tenant = true;

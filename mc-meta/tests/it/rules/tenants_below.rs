@@ -1,8 +1,7 @@
 //! Quotas of tenants below memory: no put is refused for them, and nothing is counted twice.
 
 use mc_meta::{
-    FoundInTier, GetError, PolicyError, QuotaMode, SharedTierConfig, TenantId, TenantUsage,
-    TierQuotas,
+    FoundInTier, GetError, PolicyError, QuotaMode, SharedTierConfig, TenantUsage, TierQuotas,
 };
 
 use super::offload::{disk, fetch, names, with_disks, write_all};
@@ -14,15 +13,6 @@ const LATER: Time = Time::from_millis(40_000);
 
 const DISKS_60: TierQuotas = TierQuotas { disks: Some(60), files: None };
 const FILES_60: TierQuotas = TierQuotas { disks: None, files: Some(60) };
-
-fn tenant(name: &str) -> TenantId {
-    TenantId::new(name).unwrap()
-}
-
-/// A key of a tenant as it is stored.
-fn of(name: &str, key: &str) -> String {
-    tenant(name).scoped(KeyRef::new(key).unwrap()).unwrap().as_ref().as_str().to_owned()
-}
 
 fn usage(master: &Master, name: &str) -> TenantUsage {
     assert_eq!(master.tenant_quotas().unwrap().mismatches, 0);

@@ -4,37 +4,15 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Effect, EffectSink, EvictionBlocker, GetError, Master, MasterConfig, ObjectView, ObjectsLeft,
-    RemovalCounts, RemoveError, ReplicaStatus, ReplicateConfig, SegmentStatus, TenantId,
-    TransferError, TransferFinishError, TransferGrant, TransferKind,
+    Effect, EffectSink, EvictionBlocker, GetError, Master, ObjectView, ObjectsLeft, RemovalCounts,
+    RemoveError, ReplicaStatus, ReplicateConfig, SegmentStatus, TenantId, TransferError,
+    TransferFinishError, TransferGrant, TransferKind,
 };
-use mc_types::{Checksum, ClientId, ErrorCode, Generation, SegmentId, Sequence, Time};
+use mc_types::{Checksum, ErrorCode, Generation, Sequence, Time};
 
 use super::*;
 
 const RELEASE: u64 = 600;
-
-/// A master whose segments each belong to a client of their own: segment 3 to
-/// [`owner`]\(3).
-fn cluster_with(config: MasterConfig, sizes: &[u64]) -> Master {
-    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
-    for (number, size) in (0u128..).zip(sizes) {
-        master.mount_segment(at(0), owner(number), segment(number, *size)).unwrap();
-    }
-    master
-}
-
-fn cluster(sizes: &[u64]) -> Master {
-    cluster_with(settings(), sizes)
-}
-
-fn owner(number: u128) -> ClientId {
-    ClientId::from_u128(200 + number)
-}
-
-fn id(number: u128) -> SegmentId {
-    SegmentId::from_u128(number)
-}
 
 /// Puts an object into segment 0.
 fn put_in_first(master: &Master, name: &str, len: u64) {

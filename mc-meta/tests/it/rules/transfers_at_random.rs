@@ -168,10 +168,6 @@ struct World {
     jobs: Vec<JobId>,
 }
 
-fn owner(number: u128) -> ClientId {
-    ClientId::from_u128(200 + number)
-}
-
 fn named(number: u128) -> String {
     format!("segment-{number}")
 }
