@@ -14,6 +14,8 @@ use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Transport as _};
 use mc_types::{ClientId, KeyRef};
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -23,11 +25,6 @@ fn without_watermark() -> MasterConfig {
     let mut config = MasterConfig::default();
     config.eviction_high_watermark_ratio = 1.0;
     config
-}
-
-/// The bytes of a key.
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

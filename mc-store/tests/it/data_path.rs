@@ -11,6 +11,8 @@ use mc_store::{
     Put, ReplicateConfig, Source,
 };
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -18,11 +20,6 @@ const SEGMENT: ByteSize = ByteSize::mib(32);
 
 fn config() -> ReplicateConfig {
     ReplicateConfig::default()
-}
-
-/// The bytes of a key.
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,14 +21,11 @@ use mc_tier::{
 };
 
 use crate::apart::{in_a_runtime, mount, unmount, with_mounts};
+use crate::common::content;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(40);
 const MIB: usize = 1 << 20;
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 async fn start(root: &Path) -> Cluster {
     let settings = StorageSettings::in_directory(root.to_str().unwrap()).cluster_id("cluster");

@@ -11,7 +11,9 @@ use mc_store::{
     Memory, Put, PutError, PutOutcome, ReplicateConfig, SegmentOptions, StartError, TaskId,
     TaskStatus,
 };
-use mc_types::{Checksum, Endpoint, KeyRef, RemoteKey, SegmentId};
+use mc_types::{Checksum, KeyRef};
+
+use crate::common::segment;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -195,16 +197,7 @@ async fn replicas_go_where_they_are_sent() {
 /// A segment without bytes, and an object in it, of a client that is only played.
 async fn played_node(master: &MasterClient, id: u128, name: &str) -> ClientId {
     let client = ClientId::from_u128(id);
-    let spec = SegmentSpec {
-        id: SegmentId::from_u128(id),
-        name: name.into(),
-        base: 0,
-        size: 1 << 20,
-        endpoint: Endpoint::new("tcp", "127.0.0.1:9").unwrap(),
-        remote_key: RemoteKey::from_bytes(id.to_be_bytes()),
-        ticket_key: None,
-        medium: mc_types::MediaType::Dram,
-    };
+    let spec = SegmentSpec { name: name.into(), ..segment(id, 1 << 20, "tcp://127.0.0.1:9") };
     master.mount_segment(client, &spec).await.unwrap();
     client
 }

@@ -21,13 +21,11 @@ use mc_tier::{
 };
 use mc_types::LocalDiskId;
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 /// A master that has objects written to disks: when their puts end, or when they would be evicted.
 fn config(on_evict: bool) -> MasterConfig {

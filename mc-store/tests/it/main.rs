@@ -9,6 +9,7 @@ mod c2c;
 #[cfg(all(feature = "config", feature = "quic"))]
 mod certificates;
 mod cluster;
+mod common;
 #[cfg(feature = "config")]
 mod config;
 mod damage;

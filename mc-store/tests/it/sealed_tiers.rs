@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
 use mc_meta::LocalDiskConfig;
 use mc_store::{
@@ -16,14 +15,12 @@ use mc_store::{
 use mc_testkit::eventually_async;
 use mc_tier::{DirectoryTier, SyncPolicy, Tier as _};
 
+use crate::common::content;
+
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const ONE: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const TWO: &str = "10112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 /// A file of keys in `directory`.
 fn keys(directory: &Path, list: &str) -> KeySource {

@@ -19,13 +19,11 @@ use mc_testkit::{Input, Program, eventually_async, preload, role};
 use mc_tier::{DirectoryTier, Faults, FaultyTier, MemoryTier, SyncPolicy, Tier as _};
 use tempfile::TempDir;
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 const MIB: usize = 1 << 20;
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 fn root() -> TempDir {
     tempfile::tempdir().unwrap()

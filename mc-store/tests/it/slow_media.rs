@@ -26,12 +26,10 @@ use mc_transport::tcp::TcpConfig;
 use mc_types::{ClientId, KeyRef, LocalDiskId};
 use parking_lot::{Condvar, Mutex};
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 /// A brake that makes the readers of a medium wait.
 #[derive(Debug, Default)]

@@ -9,10 +9,11 @@ use mc_ha::{
     Batch, Identity, JournalError, JournalProgress, JournalWriter, MemoryJournal, MetadataJournal,
     WriterSettings,
 };
-use mc_meta::{PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_meta::{PutEnd, PutStart, ReplicateConfig};
 use mc_store::{ByteSize, MasterConfig};
-use mc_types::{ClientId, Epoch, KeyRef, MediaType, RemoteKey, SegmentId, Sequence, Time};
+use mc_types::{ClientId, Epoch, KeyRef, Sequence, Time};
 
+use crate::common::segment;
 use crate::terms::{LEASE, addresses, client, in_sync_within, join_as, leader_is_followed, value};
 
 /// Nobody waits for what is written before the cluster is there.
@@ -43,16 +44,7 @@ fn large(objects: u64, config: &MasterConfig) -> MemoryJournal {
     let master = mc_meta::Master::new(config.clone(), identity.seed).unwrap();
     let master = master.with_sink(writer.sink());
     let away = ClientId::from_u128(1);
-    let spec = SegmentSpec {
-        id: SegmentId::from_u128(9),
-        name: "away".into(),
-        base: 0,
-        size: 1 << 40,
-        endpoint: "mem://away".parse().unwrap(),
-        remote_key: RemoteKey::from_bytes([1; 16]),
-        ticket_key: None,
-        medium: MediaType::Dram,
-    };
+    let spec = segment(9, 1 << 40, "mem://away");
     master.mount_segment(Time::ORIGIN, away, spec).unwrap();
     for number in 0..objects {
         let key = format!("{number:0>40x}");

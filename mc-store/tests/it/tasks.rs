@@ -13,6 +13,8 @@ use mc_store::{
 use mc_testkit::eventually_async;
 use mc_types::Time;
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -51,11 +53,6 @@ async fn holders(app: &Client, key: &str) -> Vec<String> {
 
 fn at(node: &str) -> ReplicateConfig {
     ReplicateConfig::default().prefer(node)
-}
-
-/// The bytes of a key.
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,12 +12,10 @@ use mc_store::{
     StorageSettings,
 };
 
+use crate::common::content;
+
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
-
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 async fn client(cluster: &Cluster, root: &Path) -> Client {
     cluster.client().storage_root(root).connect().await.unwrap()

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_cluster_testkit::Cluster;
-use mc_meta::SegmentSpec;
 use mc_store::{ByteSize, Client, PutOutcome, ReplicateConfig};
-use mc_types::{ClientId, RemoteKey, SegmentId};
+use mc_types::{ClientId, SegmentId};
+
+use crate::common::segment;
 
 /// Nodes that are killed.
 const DEAD: u128 = 45;
@@ -29,16 +30,7 @@ async fn mount_dead(app: &Client, number: u128) {
 
 /// The same for a node whose memory is said to be at that endpoint.
 async fn mount(app: &Client, number: u128, endpoint: &str) {
-    let spec = SegmentSpec {
-        id: SegmentId::from_u128(number),
-        name: format!("dead-{number}").into(),
-        base: 0,
-        size: 4 << 20,
-        endpoint: endpoint.parse().unwrap(),
-        remote_key: RemoteKey::from_bytes([number as u8; 16]),
-        ticket_key: None,
-        medium: mc_types::MediaType::Dram,
-    };
+    let spec = segment(number, 4 << 20, endpoint);
     app.master().mount_segment(ClientId::from_u128(500 + number), &spec).await.unwrap();
 }
 

@@ -12,12 +12,9 @@ use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
 use mc_types::{ClientId, KeyRef};
 
-const BLOCK: usize = 65_536;
+use crate::common::content;
 
-/// The bytes of a key.
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
+const BLOCK: usize = 65_536;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hot_cache_keeps_no_bytes_of_another_key() {

@@ -28,6 +28,8 @@ use mc_types::{ClientId, ErrorCode, KeyRef};
 use proxy::{Hold, Proxy};
 use tokio::task::JoinHandle;
 
+use crate::common::content;
+
 const DEADLINE: Duration = Duration::from_secs(30);
 const SEGMENT: u64 = 32 << 20;
 /// Bytes of the late write or read.
@@ -36,11 +38,6 @@ const OLD: usize = 8 << 20;
 const EDGE: usize = 4096;
 /// Bytes of the object that lies there afterwards.
 const NEW: usize = 2 << 20;
-
-/// The bytes of a key.
-fn content(key: &str, len: usize) -> Bytes {
-    mc_testkit::content(key, len).into()
-}
 
 /// A master, and a node behind a slow link.
 struct Cluster {
