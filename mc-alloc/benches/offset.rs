@@ -4,83 +4,38 @@
 //! `cargo bench -p mc-alloc`. Each time covers the allocation, the frees that it needs,
 //! and the choosing of their victims.
 
+mod pool;
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use mc_alloc::{Allocation, OffsetAllocator};
+use mc_alloc::{AllocateError, Allocation, OffsetAllocator};
+use pool::{GIB, KIB, MIB, Pool};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
-struct Pool {
-    space: OffsetAllocator,
-    live: Vec<Allocation>,
-    random: fastrand::Rng,
-    align: u64,
-}
-
-impl Pool {
-    fn new(capacity: u64) -> Self {
-        Self {
-            space: OffsetAllocator::new(capacity),
-            live: Vec::new(),
-            random: fastrand::Rng::with_seed(7),
-            align: 1,
-        }
-    }
-
-    /// Puts until the pool has been turned over four times.
-    fn churned(mut self, mut size: impl FnMut(&mut fastrand::Rng) -> u64) -> Self {
-        let mut put = 0;
-        while put < 4 * self.space.capacity() {
-            let size = size(&mut self.random);
-            self.put(size);
-            put += size;
-        }
-        self
-    }
-
-    fn put(&mut self, size: u64) {
-        loop {
-            let result = match self.align {
-                1 => self.space.allocate(size),
-                align => self.space.allocate_aligned(size, align),
-            };
-            if let Ok(allocation) = result {
-                self.live.push(allocation);
-                return;
-            }
-            let victim = self.random.usize(..self.live.len());
-            let allocation = self.live.swap_remove(victim);
-            self.space.free(allocation).expect("made by this allocator");
-        }
-    }
+/// A pool without alignment.
+fn unaligned(
+    capacity: u64,
+) -> Pool<OffsetAllocator, impl Fn(&mut OffsetAllocator, u64) -> Result<Allocation, AllocateError>>
+{
+    Pool::new(OffsetAllocator::new(capacity), |space, size| space.allocate(size))
 }
 
 fn uniform(c: &mut Criterion) {
-    let mut group = c.benchmark_group("uniform");
-    for (name, size) in [("64KiB", 64 * KIB), ("128KiB-17", 128 * KIB - 17), ("1MiB+17", MIB + 17)]
-    {
-        let mut pool = Pool::new(2 * GIB).churned(|_| size);
-        group.bench_function(name, |b| b.iter(|| pool.put(black_box(size))));
-    }
-    group.finish();
+    pool::uniform(c, "uniform", unaligned);
 }
 
 fn mixed(c: &mut Criterion) {
     let any = |random: &mut fastrand::Rng| random.u64(KIB..=64 * MIB);
-    let mut pool = Pool::new(2 * GIB).churned(any);
+    let mut pool = unaligned(2 * GIB).churned(any);
     c.bench_function("random/1KiB-64MiB", |b| {
         b.iter(|| {
             let size = any(&mut pool.random);
             pool.put(size);
         });
     });
-    let mut pool = Pool::new(2 * GIB);
-    pool.align = 4 * KIB;
-    let mut pool = pool.churned(any);
+    let aligned = |space: &mut OffsetAllocator, size| space.allocate_aligned(size, 4 * KIB);
+    let mut pool = Pool::new(OffsetAllocator::new(2 * GIB), aligned).churned(any);
     c.bench_function("random/1KiB-64MiB@4KiB", |b| {
         b.iter(|| {
             let size = any(&mut pool.random);
@@ -88,7 +43,7 @@ fn mixed(c: &mut Criterion) {
         });
     });
     let pair = |random: &mut fastrand::Rng| if random.bool() { 3_274_752 } else { 643 * KIB };
-    let mut pool = Pool::new(64 * GIB).churned(pair);
+    let mut pool = unaligned(64 * GIB).churned(pair);
     c.bench_function("pair/3274752-658432", |b| {
         b.iter(|| {
             let size = pair(&mut pool.random);
@@ -103,7 +58,7 @@ fn mixed(c: &mut Criterion) {
 fn scale(c: &mut Criterion) {
     let mut group = c.benchmark_group("scale");
     for live in [1_000, 1_000_000] {
-        let mut pool = Pool::new(live * 64 * KIB).churned(|_| 64 * KIB);
+        let mut pool = unaligned(live * 64 * KIB).churned(|_| 64 * KIB);
         group.bench_function(format!("random/{live}"), |b| {
             b.iter(|| pool.put(black_box(64 * KIB)));
         });

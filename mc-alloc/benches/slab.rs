@@ -3,63 +3,25 @@
 //! `cargo bench -p mc-alloc --bench slab`. Each time covers the allocation, the frees that
 //! it needs, and the choosing of their victims.
 
+mod pool;
+
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use mc_alloc::{Allocation, Allocator, OffsetAllocator, SharedAllocator, SlabAllocator};
+use mc_alloc::{
+    AllocateError, Allocation, Allocator, OffsetAllocator, SharedAllocator, SlabAllocator,
+};
+use pool::{GIB, KIB, Pool};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
-struct Pool {
-    space: SlabAllocator,
-    live: Vec<Allocation>,
-    random: fastrand::Rng,
+/// A pool of slabs.
+fn of_slabs(
+    range: u64,
+) -> Pool<SlabAllocator, impl Fn(&mut SlabAllocator, u64) -> Result<Allocation, AllocateError>> {
+    Pool::new(SlabAllocator::new(range), |space, size| space.allocate(size, 1))
 }
 
-impl Pool {
-    fn new(range: u64) -> Self {
-        Self {
-            space: SlabAllocator::new(range),
-            live: Vec::new(),
-            random: fastrand::Rng::with_seed(7),
-        }
-    }
-
-    /// Puts until the pool has been turned over four times.
-    fn churned(mut self, mut size: impl FnMut(&mut fastrand::Rng) -> u64) -> Self {
-        let mut put = 0;
-        while put < 4 * self.space.capacity() {
-            let size = size(&mut self.random);
-            self.put(size);
-            put += size;
-        }
-        self
-    }
-
-    fn put(&mut self, size: u64) {
-        loop {
-            if let Ok(allocation) = self.space.allocate(size, 1) {
-                self.live.push(allocation);
-                return;
-            }
-            let victim = self.random.usize(..self.live.len());
-            let allocation = self.live.swap_remove(victim);
-            self.space.free(allocation).expect("made by this allocator");
-        }
-    }
-}
-
-/// A full pool of one size; one random object makes way.
 fn uniform(c: &mut Criterion) {
-    let mut group = c.benchmark_group("slab/uniform");
-    for (name, size) in [("64KiB", 64 * KIB), ("128KiB-17", 128 * KIB - 17), ("1MiB+17", MIB + 17)]
-    {
-        let mut pool = Pool::new(2 * GIB).churned(|_| size);
-        group.bench_function(name, |b| b.iter(|| pool.put(black_box(size))));
-    }
-    group.finish();
+    pool::uniform(c, "slab/uniform", of_slabs);
 }
 
 /// Nothing is full and nothing is freed but the last allocation: the whole of the fast
@@ -82,7 +44,7 @@ fn hot(c: &mut Criterion) {
 fn scale(c: &mut Criterion) {
     let mut group = c.benchmark_group("slab/scale");
     for live in [1_000_u64, 1_000_000] {
-        let mut pool = Pool::new(live * 64 * KIB).churned(|_| 64 * KIB);
+        let mut pool = of_slabs(live * 64 * KIB).churned(|_| 64 * KIB);
         group.bench_function(format!("random/{live}"), |b| {
             b.iter(|| pool.put(black_box(64 * KIB)));
         });
