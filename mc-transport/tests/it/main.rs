@@ -19,3 +19,4 @@ mod tcp_faults;
 mod tcp_rails;
 #[cfg(feature = "tls")]
 mod tcp_tls;
+mod tcp_wire;

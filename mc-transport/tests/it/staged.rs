@@ -22,14 +22,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::certificates::Authority;
+use crate::tcp_wire::WELCOME;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Bytes of a stage.
 const PART: usize = 64 << 10;
-
-const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
 /// A device that is memory of the host, and fails or hangs when it is told to.
 #[derive(Clone)]

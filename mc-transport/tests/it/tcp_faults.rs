@@ -11,25 +11,18 @@ use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_transport::tcp::StartError;
 use mc_transport::{
     Access, BootTime, Bundle, Cancel, ConnectError, Link, ListenError, MasterClock, Memory,
-    Operation, Outcome, ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport,
-    Tickets, TransferError, Transport,
+    Operation, Outcome, ProtocolViolation, RegisterError, TcpConfig, TcpTransport, Tickets,
+    TransferError, Transport,
 };
 use mc_types::{ByteSize, Endpoint, Extent, RemoteKey, Time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Long enough for a loaded machine; nothing waits for it when all is well.
-const DEADLINE: Duration = Duration::from_secs(30);
+use crate::tcp_wire::{DEADLINE, DESCRIPTION, KEY, WELCOME, request, response, span};
 
 /// Timeouts of the nodes under test, where a test waits for one.
 const SHORT: Duration = Duration::from_millis(200);
-
-const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
-
-/// The description that a server sends of itself behind it.
-const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
-const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 
 fn short() -> TcpConfig {
     let mut config = TcpConfig::default();
@@ -45,32 +38,12 @@ fn listening(mut config: TcpConfig) -> TcpConfig {
     config
 }
 
-fn span(key: RemoteKey, offset: u64, len: u64) -> RemoteSpan {
-    RemoteSpan::new(key, Extent::new(offset, len).unwrap())
-}
-
 fn read_of(len: usize) -> Operation {
     Operation::read(span(KEY, 0, len as u64), Memory::allocate(len).unwrap().whole())
 }
 
 fn write_of(len: usize) -> Operation {
     Operation::write(Bytes::from(vec![1; len]), span(KEY, 0, len as u64))
-}
-
-fn request(op: u8, id: u32, key: RemoteKey, offset: u64, len: u64) -> Vec<u8> {
-    let mut bytes = vec![op, 0, 0, 0];
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(key.to_bytes());
-    bytes.extend(offset.to_le_bytes());
-    bytes.extend(len.to_le_bytes());
-    bytes
-}
-
-fn response(status: u8, id: u32, len: u64) -> Vec<u8> {
-    let mut bytes = vec![status, 0, 0, 0];
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(len.to_le_bytes());
-    bytes
 }
 
 /// A listener that plays a server.

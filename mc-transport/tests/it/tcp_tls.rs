@@ -12,29 +12,22 @@ use mc_tls::{ClientAuth, ClientTls, Protocol, Reload, ServerTls, TlsFiles};
 use mc_transport::TlsFailure;
 use mc_transport::tcp::StartError;
 use mc_transport::{
-    Access, Bundle, ConnectError, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTls,
-    TcpTransport, TransferError, Transport, checksum,
+    Access, Bundle, ConnectError, Link, Memory, Operation, TcpConfig, TcpTls, TcpTransport,
+    TransferError, Transport, checksum,
 };
-use mc_types::{Endpoint, Extent, RemoteKey};
+use mc_types::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::certificates::{Authority, Files};
-
-/// Long enough for a loaded machine; nothing waits for it when all is well.
-const DEADLINE: Duration = Duration::from_secs(30);
+use crate::tcp_wire::{DEADLINE, DESCRIPTION, KEY, WELCOME, request, response, span};
 
 /// Timeouts of the nodes under test, where a test waits for one.
 const SHORT: Duration = Duration::from_millis(300);
 
 const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
-const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
-
-/// The description that a server sends of itself behind it.
-const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
-const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 
 impl Authority {
     fn server_of(&self, files: Files, asks: bool) -> Arc<ServerTls> {
@@ -148,26 +141,6 @@ impl FakeServer {
         let (link, stream) = tokio::join!(client.connect(&endpoint), self.greet());
         (link.unwrap(), stream)
     }
-}
-
-fn span(key: RemoteKey, offset: u64, len: u64) -> RemoteSpan {
-    RemoteSpan::new(key, Extent::new(offset, len).unwrap())
-}
-
-fn request(op: u8, id: u32, key: RemoteKey, offset: u64, len: u64) -> Vec<u8> {
-    let mut bytes = vec![op, 0, 0, 0];
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(key.to_bytes());
-    bytes.extend(offset.to_le_bytes());
-    bytes.extend(len.to_le_bytes());
-    bytes
-}
-
-fn response(status: u8, id: u32, len: u64) -> Vec<u8> {
-    let mut bytes = vec![status, 0, 0, 0];
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(len.to_le_bytes());
-    bytes
 }
 
 /// A node has let go of every peer: what is left is the task that accepts them.
