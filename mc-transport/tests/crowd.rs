@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use mc_testkit::{Input, Program, role};
 use mc_transport::{
     Access, Bundle, Link, Memory, Operation, Region, RemoteSpan, TcpConfig, TcpTransport, Transport,
 };
@@ -207,16 +206,13 @@ async fn peers_that_idle_make_room_and_come_back_unnoticed() {
     assert!(node.stats().yielded_connections > 0);
 }
 
-/// Set for the process that is the node of [`ten_thousand_clients_read_from_one_node`].
-const IS_NODE: &str = "MC_TRANSPORT_TEST_NODE";
-
 /// Ten thousand clients of one address, each of which reads, stays, and reads again.
 #[test]
 fn ten_thousand_clients_read_from_one_node() {
     let _alone = ALONE.blocking_lock();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     raise_descriptors();
-    if std::env::var_os(IS_NODE).is_some() {
+    if role::role().is_some() {
         return runtime.block_on(serve_until_told());
     }
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -248,43 +244,37 @@ fn ten_thousand_clients_read_from_one_node() {
             read(link, key).await;
         }
     });
-    drop(process.stdin.take());
-    assert!(process.wait().unwrap().success());
+    process.close_input();
+    assert_eq!(process.finish().code, Some(0));
 }
 
 /// The most memory that a socket takes of a node before it has shown a key.
 #[cfg(target_os = "linux")]
-const SOCKET_WITHOUT_A_KEY: usize = 4 << 10;
+const SOCKET_WITHOUT_A_KEY: u64 = 4 << 10;
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_socket_that_has_shown_no_key_costs_a_node_little_memory() {
-    const COUNT: usize = 4_000;
+    const COUNT: u64 = 4_000;
     let _alone = ALONE.blocking_lock();
     raise_descriptors();
     let (mut process, endpoint, _) = start_node();
-    let resident = || -> usize {
-        let file = format!("/proc/{}/status", process.id());
-        let status = std::fs::read_to_string(file).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
-    };
     let address: SocketAddr = endpoint.address().parse().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (before, after) = runtime.block_on(async {
-        let mut strangers = Vec::with_capacity(COUNT);
+        let mut strangers = Vec::new();
         for _ in 0..64 {
             strangers.push(silent(address, PREFACE).await);
         }
-        let before = resident();
+        let before = process.resident_memory();
         for _ in 0..COUNT {
             // Returns when the node has answered.
             strangers.push(silent(address, PREFACE).await);
         }
-        (before, resident())
+        (before, process.resident_memory())
     });
-    drop(process.stdin.take());
-    process.wait().unwrap();
+    process.close_input();
+    process.finish();
     let each = after.saturating_sub(before) / COUNT;
     println!("a socket without a key takes {each} bytes of the node");
     assert!(each <= SOCKET_WITHOUT_A_KEY, "{each} bytes each");
@@ -297,21 +287,12 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// This test in a process of its own, as the node.
-fn start_node() -> (Child, Endpoint, RemoteKey) {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["ten_thousand_clients_read_from_one_node", "--exact", "--nocapture"])
-        .env(IS_NODE, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let line = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
-    let line = line.expect("the node says where it is");
-    // Its further lines are read, so that it never waits, and dropped.
-    std::thread::spawn(move || lines.count());
-    let (endpoint, key) = line.split_once(' ').unwrap();
+/// The test of ten thousand clients in a process of its own, as the node.
+fn start_node() -> (Program, Endpoint, RemoteKey) {
+    let mut command = role::command("ten_thousand_clients_read_from_one_node", "node");
+    let mut process = Program::start(4 * DEADLINE, &mut command, Input::Open);
+    let words = process.hear();
+    let (endpoint, key) = words.split_once(' ').unwrap();
     let key = u128::from_str_radix(key, 16).unwrap().to_be_bytes();
     (process, endpoint.parse().unwrap(), RemoteKey::from_bytes(key))
 }
@@ -319,10 +300,8 @@ fn start_node() -> (Child, Endpoint, RemoteKey) {
 async fn serve_until_told() {
     let (node, region) = node(TcpConfig::default().max_connections).await;
     let key = u128::from_be_bytes(region.key().to_bytes());
-    println!("\nat {} {key:x}", node.endpoint().unwrap());
-    std::io::stdout().flush().unwrap();
-    let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
-    told.await.unwrap();
+    role::say(format_args!("{} {key:x}", node.endpoint().unwrap()));
+    assert_eq!(tokio::task::spawn_blocking(role::hear).await.unwrap(), None);
     let stats = node.stats();
     assert_eq!((stats.refused_connections, stats.yielded_connections), (0, 0));
     node.shutdown().await;

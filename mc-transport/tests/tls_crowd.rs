@@ -7,14 +7,13 @@
 #[path = "it/certificates.rs"]
 mod certificates;
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use certificates::Authority;
+use mc_testkit::{Input, Program, role};
 use mc_tls::{ClientAuth, ClientTls, Protocol, ServerTls, TlsFiles};
 use mc_transport::{TcpConfig, TcpTls, TcpTransport};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,12 +24,12 @@ use tokio_rustls::TlsConnector;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Connections of each kind.
-const COUNT: usize = 2_000;
+const COUNT: u64 = 2_000;
 
 /// The most memory that one takes of a node: in the middle of the handshake, and behind it. Most of
 /// it is the library's.
-const HALF: usize = 16 << 10;
-const SHAKEN: usize = 24 << 10;
+const HALF: u64 = 16 << 10;
+const SHAKEN: u64 = 24 << 10;
 
 /// The beginning of a client's first message, which announces more.
 const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03only the beginning";
@@ -39,14 +38,11 @@ const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03only t
 const ALPN: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 const PREFACE: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
-/// Names the directory of the certificates to the process that is the node.
-const NODE: &str = "MC_TRANSPORT_TEST_TLS_NODE";
-
 #[test]
 fn an_encrypted_socket_that_has_shown_no_key_costs_a_node_little_memory() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     raise_descriptors();
-    if let Some(dir) = std::env::var_os(NODE) {
+    if let Some(dir) = role::role() {
         return runtime.block_on(serve_until_told(Path::new(&dir)));
     }
     let authority = Authority::new();
@@ -55,12 +51,7 @@ fn an_encrypted_socket_that_has_shown_no_key_costs_a_node_little_memory() {
     let client = ClientTls::new(authority.ca()).identity(cert, key);
     let settings = client.connect_config(ALPN).unwrap();
     let (mut process, address) = start_node(authority.ca().parent().unwrap());
-    let resident = || -> usize {
-        let file = format!("/proc/{}/status", process.id());
-        let status = std::fs::read_to_string(file).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
-    };
+    let resident = || process.resident_memory();
     let (half, shaken) = runtime.block_on(async {
         let connector = TlsConnector::from(settings);
         let mut strangers = Vec::new();
@@ -83,8 +74,8 @@ fn an_encrypted_socket_that_has_shown_no_key_costs_a_node_little_memory() {
         strangers.push(shaking(address, &connector).await);
         (resident().saturating_sub(before), shaken)
     });
-    drop(process.stdin.take());
-    assert!(process.wait().unwrap().success());
+    process.close_input();
+    assert_eq!(process.finish().code, Some(0));
     let (half, shaken) = (half / COUNT, shaken / COUNT);
     println!("bytes of the node: {half} in the middle of a handshake, {shaken} behind it");
     assert!(half <= HALF && shaken <= SHAKEN, "{half}, {shaken} bytes each");
@@ -112,20 +103,12 @@ fn raise_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
-/// This test in a process of its own, as the node.
-fn start_node(certificates: &Path) -> (Child, SocketAddr) {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["an_encrypted_socket", "--nocapture"])
-        .env(NODE, certificates)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let line = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
-    let address = line.expect("the node says where it is").parse().unwrap();
-    // Its further lines are read, so that it never waits, and dropped.
-    std::thread::spawn(move || lines.count());
+/// This test in a process of its own, as the node with the certificates of a directory.
+fn start_node(certificates: &Path) -> (Program, SocketAddr) {
+    let directory = certificates.to_str().unwrap();
+    let test = "an_encrypted_socket_that_has_shown_no_key_costs_a_node_little_memory";
+    let mut process = Program::start(DEADLINE, &mut role::command(test, directory), Input::Open);
+    let address = process.hear().parse().unwrap();
     (process, address)
 }
 
@@ -139,10 +122,8 @@ async fn serve_until_told(certificates: &Path) {
     config.connect_timeout = Duration::from_secs(600);
     config.tls = Some(TcpTls::new(ClientTls::new(at("ca.pem"))).server(server));
     let node = TcpTransport::start(config).await.unwrap();
-    println!("\nat {}", node.local_address().unwrap());
-    std::io::stdout().flush().unwrap();
-    let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
-    told.await.unwrap();
+    role::say(node.local_address().unwrap());
+    assert_eq!(tokio::task::spawn_blocking(role::hear).await.unwrap(), None);
     let stats = node.stats();
     assert_eq!((stats.refused_connections, stats.yielded_connections), (0, 0));
     node.shutdown().await;
