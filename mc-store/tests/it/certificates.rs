@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::path::Path;
 
+use mc_store::{ClientBuilder, ClientConfig, Master};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
@@ -21,4 +23,17 @@ pub(crate) fn certificates(name: &str) -> TempDir {
     write("node.pem", node.signed_by(&key, &authority).unwrap().pem());
     write("node.key", key.serialize_pem());
     dir
+}
+
+/// A client with these settings, and with the certificates in a directory if there is one.
+pub(crate) fn client_under(master: &Master, settings: &str, files: Option<&Path>) -> ClientBuilder {
+    let tls = files.map_or(String::new(), |dir| {
+        let at = |key: &str, file: &str| format!("{key} = '{}'\n", dir.join(file).display());
+        at("transfer_tls_ca", "ca.pem")
+            + &at("transfer_tls_cert", "node.pem")
+            + &at("transfer_tls_key", "node.key")
+    });
+    let master = master.local_addr();
+    let text = format!("master = '{master}'\nheartbeat_interval_ms = 20\n{settings}{tls}");
+    ClientBuilder::from_config(&ClientConfig::from_toml(&text).unwrap()).unwrap()
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mc_meta::SegmentSpec;
+use mc_store::Client;
 use mc_types::{MediaType, RemoteKey, SegmentId};
 
 /// Bytes that follow from the key.
@@ -21,4 +22,12 @@ pub(crate) fn segment(number: u128, size: u64, endpoint: &str) -> SegmentSpec {
         ticket_key: None,
         medium: MediaType::Dram,
     }
+}
+
+/// The names of the segments that have a replica of an object, in their order.
+pub(crate) async fn holders(app: &Client, key: &str) -> Vec<String> {
+    let replicas = app.replicas(key).await.unwrap();
+    let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
+    names.sort();
+    names
 }

@@ -4,28 +4,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mc_store::{Client, ClientBuilder, ClientConfig, DataPath, GetError, Master, PeerError};
+use mc_store::{Client, ClientBuilder, DataPath, GetError, Master, PeerError};
 use mc_testkit::eventually;
 use mc_transport::ConnectError;
 
-use crate::certificates::certificates;
+use crate::certificates::{certificates, client_under};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A client of this protocol, which has its bytes sent also within this host.
 fn client(master: &Master, protocol: &str, files: Option<&Path>, segment: &str) -> ClientBuilder {
-    let tls = files.map_or(String::new(), |dir| {
-        let at = |key: &str, file: &str| format!("{key} = '{}'\n", dir.join(file).display());
-        at("transfer_tls_ca", "ca.pem")
-            + &at("transfer_tls_cert", "node.pem")
-            + &at("transfer_tls_key", "node.key")
-    });
-    let text = format!(
-        "master = '{}'\nlocal_hostname = '127.0.0.1'\nshared_memory = false\n\
-         global_segment_size = '{segment}'\nprotocol = '{protocol}'\nheartbeat_interval_ms = 20\n{tls}",
-        master.local_addr()
+    let settings = format!(
+        "local_hostname = '127.0.0.1'\nshared_memory = false\n\
+         global_segment_size = '{segment}'\nprotocol = '{protocol}'\n"
     );
-    ClientBuilder::from_config(&ClientConfig::from_toml(&text).unwrap()).unwrap()
+    client_under(master, &settings, files)
 }
 
 fn moved(client: &Client, path: DataPath) -> (u64, u64) {

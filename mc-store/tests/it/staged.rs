@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::{
-    Client, ClientBuilder, ClientConfig, ErrorCode, GetError, Master, MasterConfig, MediaType,
-    PeerError, PutError, ReplicateConfig, SegmentOptions, TaskId, TaskStatus,
+    Client, ClientBuilder, ErrorCode, GetError, Master, MasterConfig, MediaType, PeerError,
+    PutError, ReplicateConfig, SegmentOptions, TaskId, TaskStatus,
 };
 use mc_transport::{Memory, MemorySlice, StagedMemory, Staging, TransferError};
 
-use crate::certificates::certificates;
+use crate::certificates::{certificates, client_under};
+use crate::common::holders;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -69,19 +70,10 @@ impl StagedMemory for Device {
 /// A client of this protocol, which accepts peers and has its bytes sent also within this host
 /// when it has certificates.
 fn client(master: &Master, protocol: &str, files: Option<&Path>) -> ClientBuilder {
-    let tls = files.map_or(String::new(), |dir| {
-        let at = |key: &str, file: &str| format!("{key} = '{}'\n", dir.join(file).display());
-        "shared_memory = false\n".to_owned()
-            + &at("transfer_tls_ca", "ca.pem")
-            + &at("transfer_tls_cert", "node.pem")
-            + &at("transfer_tls_key", "node.key")
-    });
-    let text = format!(
-        "master = '{}'\nlisten = '127.0.0.1:0'\nprotocol = '{protocol}'\n\
-         heartbeat_interval_ms = 20\n{tls}",
-        master.local_addr()
-    );
-    ClientBuilder::from_config(&ClientConfig::from_toml(&text).unwrap()).unwrap()
+    let is_shared = files.is_none();
+    let settings =
+        format!("listen = '127.0.0.1:0'\nprotocol = '{protocol}'\nshared_memory = {is_shared}\n");
+    client_under(master, &settings, files)
 }
 
 struct Cluster {
@@ -110,13 +102,6 @@ impl Cluster {
     async fn ended(&self, task: TaskId) -> (TaskStatus, String) {
         let report = self.app.wait_for_task(task, DEADLINE).await.unwrap();
         (report.status, report.outcome.into())
-    }
-
-    async fn holders(&self, key: &str) -> Vec<String> {
-        let replicas = self.app.replicas(key).await.unwrap();
-        let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
-        names.sort();
-        names
     }
 
     async fn end(self) {
@@ -149,7 +134,7 @@ async fn objects_live_in_a_device() {
         // The node itself takes the same way as others.
         for (key, writer) in [("theirs", app), ("own", gpu)] {
             writer.put_with(key, value.clone(), &in_vram()).await.unwrap();
-            assert_eq!(cluster.holders(key).await, ["gpu"]);
+            assert_eq!(holders(&cluster.app, key).await, ["gpu"]);
             for reader in [app, gpu] {
                 assert!(reader.get(key).await.unwrap() == value, "{protocol} {key}");
                 let part = reader.get_range(key, 70_000..2_000_000).await.unwrap();
@@ -162,7 +147,7 @@ async fn objects_live_in_a_device() {
         let task = app.move_to("own", "gpu", "ram").await.unwrap();
         let ended = cluster.ended(task).await;
         assert_eq!(ended.0, TaskStatus::Success, "{protocol} {}", ended.1);
-        assert_eq!(cluster.holders("own").await, ["ram"]);
+        assert_eq!(holders(&cluster.app, "own").await, ["ram"]);
         let other = mc_testkit::content("ram", 700_000);
         app.put_with("ram", other.clone(), &ReplicateConfig::default().prefer("ram"))
             .await
@@ -170,7 +155,7 @@ async fn objects_live_in_a_device() {
         let task = app.move_to("ram", "ram", "gpu").await.unwrap();
         let ended = cluster.ended(task).await;
         assert_eq!(ended.0, TaskStatus::Success, "{protocol} {}", ended.1);
-        assert_eq!(cluster.holders("ram").await, ["gpu"]);
+        assert_eq!(holders(&cluster.app, "ram").await, ["gpu"]);
         assert!(app.get("ram").await.unwrap() == other, "{protocol}");
 
         // What only the device has moves away, and the segment can go and come back.
@@ -211,7 +196,7 @@ async fn a_device_that_fails_is_no_damage() {
 
     cluster.device.fail(false);
     assert_eq!(app.metrics().reports.damaged, 0);
-    assert_eq!(cluster.holders("alone").await, ["gpu"]);
+    assert_eq!(holders(&cluster.app, "alone").await, ["gpu"]);
     assert!(app.get("alone").await.unwrap() == value);
     app.put_with("new", value.clone(), &in_vram()).await.unwrap();
     assert!(app.get("new").await.unwrap() == value);

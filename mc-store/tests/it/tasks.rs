@@ -13,7 +13,7 @@ use mc_store::{
 use mc_testkit::eventually_async;
 use mc_types::Time;
 
-use crate::common::content;
+use crate::common::{content, holders};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -41,14 +41,6 @@ async fn ended(app: &Client, task: TaskId) -> (TaskStatus, String) {
     let report = app.wait_for_task(task, DEADLINE).await.unwrap();
     assert!(report.status.is_final(), "the task has not ended: {report:?}");
     (report.status, report.outcome.into())
-}
-
-/// The nodes that have a replica of an object.
-async fn holders(app: &Client, key: &str) -> Vec<String> {
-    let replicas = app.replicas(key).await.unwrap();
-    let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
-    names.sort();
-    names
 }
 
 fn at(node: &str) -> ReplicateConfig {
