@@ -14,7 +14,7 @@ use mc_tier::{LogTier, MemoryBackend, ObjectBytes, SliceBytes, StorageBackend, T
 use mc_types::ByteSize;
 use parking_lot::Mutex;
 
-use super::common::{BLOCK, id, is_there, medium, object, open, put, settings};
+use super::common::{BLOCK, copy, id, is_there, medium, open, other, put, settings};
 
 /// The unit that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
@@ -83,15 +83,6 @@ impl StorageBackend for Steps {
     }
 }
 
-/// The bytes as a process that is killed now leaves them.
-fn copy(medium: &MemoryBackend) -> MemoryBackend {
-    let mut bytes = vec![0; medium.len() as usize];
-    medium.read(0, &mut bytes).unwrap();
-    let copy = MemoryBackend::new(ByteSize::bytes(medium.len()));
-    copy.write(0, &bytes).unwrap();
-    copy
-}
-
 /// The state of a medium after a loss of power.
 #[derive(Debug)]
 struct Durable {
@@ -111,12 +102,6 @@ impl Durable {
         }
         left
     }
-}
-
-/// Another object under a number.
-fn other(number: usize) -> ObjectBytes {
-    let slice = object(number).slices()[1].bytes().slice(5..);
-    ObjectBytes::new(vec![SliceBytes::new(slice)]).unwrap()
 }
 
 /// Objects that stay, of which one lies in each segment that a compaction may take.

@@ -27,9 +27,24 @@ pub(crate) fn object(number: usize) -> ObjectBytes {
         .unwrap()
 }
 
+/// Another object under a number.
+pub(crate) fn other(number: usize) -> ObjectBytes {
+    let slice = object(number).slices()[1].bytes().slice(5..);
+    ObjectBytes::new(vec![SliceBytes::new(slice)]).unwrap()
+}
+
 /// A medium with this number of segments.
 pub(crate) fn medium(segments: u64) -> MemoryBackend {
     MemoryBackend::new(ByteSize::bytes(BLOCK + segments * SEGMENT.as_u64()))
+}
+
+/// The bytes of a medium as a process that is killed now leaves them.
+pub(crate) fn copy(medium: &MemoryBackend) -> MemoryBackend {
+    let mut bytes = vec![0; medium.len() as usize];
+    medium.read(0, &mut bytes).unwrap();
+    let copy = MemoryBackend::new(ByteSize::bytes(medium.len()));
+    copy.write(0, &bytes).unwrap();
+    copy
 }
 
 pub(crate) fn settings() -> LogSettings {

@@ -10,7 +10,7 @@ use mc_testkit::Random;
 use mc_tier::{LogTier, MemoryBackend, ObjectId, StorageBackend, Tier, TierError, Watermarks};
 use mc_types::ByteSize;
 
-use super::common::{id, medium, object, settings};
+use super::common::{copy, id, medium, object, settings};
 
 /// A medium whose writes are durable after a sync, and after a loss of power perhaps: each sector for
 /// itself.
@@ -28,11 +28,12 @@ const SECTOR: u64 = 512;
 
 impl Disk {
     fn new(durable: MemoryBackend, left: usize) -> Self {
-        let current = MemoryBackend::new(ByteSize::bytes(durable.len()));
-        let mut bytes = vec![0; durable.len() as usize];
-        durable.read(0, &mut bytes).unwrap();
-        current.write(0, &bytes).unwrap();
-        Self { current, durable, pending: Mutex::default(), left: AtomicUsize::new(left) }
+        Self {
+            current: copy(&durable),
+            durable,
+            pending: Mutex::default(),
+            left: AtomicUsize::new(left),
+        }
     }
 
     /// Fails when the power does, and ever after.

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mc_tier::{LogTier, MemoryBackend, ObjectBytes, SliceBytes, StorageBackend, Tier};
+use mc_tier::{LogTier, MemoryBackend, StorageBackend, Tier};
 
-use super::common::{id, is_there, medium, object, open, put, settings};
+use super::common::{copy, id, is_there, medium, object, open, other, put, settings};
 
 /// A medium that stops a write when it is told to.
 #[derive(Debug)]
@@ -47,15 +47,6 @@ impl Gate {
             writing.join().unwrap();
         });
     }
-
-    /// The bytes as a process that is killed now leaves them.
-    fn copy(&self) -> MemoryBackend {
-        let mut bytes = vec![0; self.medium.len() as usize];
-        self.medium.read(0, &mut bytes).unwrap();
-        let copy = MemoryBackend::new(mc_types::ByteSize::bytes(self.medium.len()));
-        copy.write(0, &bytes).unwrap();
-        copy
-    }
 }
 
 impl StorageBackend for Gate {
@@ -86,12 +77,6 @@ impl StorageBackend for Gate {
     }
 }
 
-/// Another object under a number.
-fn other(number: usize) -> ObjectBytes {
-    let slice = object(number).slices()[1].bytes().slice(5..);
-    ObjectBytes::new(vec![SliceBytes::new(slice)]).unwrap()
-}
-
 #[test]
 fn a_put_does_not_wait_for_the_writes_of_another() {
     let gate = Arc::new(Gate::new());
@@ -104,14 +89,14 @@ fn a_put_does_not_wait_for_the_writes_of_another() {
             assert!(is_there(&tier, 2) && !is_there(&tier, 1));
             assert!(tier.remove(&id(0)).unwrap());
             // What a killed process had not written is a gap.
-            let killed = open(gate.copy());
+            let killed = open(copy(&gate.medium));
             assert_eq!(killed.recovery().damaged, 0);
             assert!(!is_there(&killed, 0) && !is_there(&killed, 1) && is_there(&killed, 2));
             put(&killed, 1);
             assert!(is_there(&killed, 1));
         },
     );
-    for tier in [tier, open(gate.copy())] {
+    for tier in [tier, open(copy(&gate.medium))] {
         assert!(!is_there(&tier, 0) && is_there(&tier, 1) && is_there(&tier, 2));
     }
 }
@@ -133,7 +118,7 @@ fn of_two_puts_of_an_object_one_counts() {
             },
         );
         let expected = if is_removed { object(1) } else { other(1) };
-        for tier in [tier, open(gate.copy())] {
+        for tier in [tier, open(copy(&gate.medium))] {
             assert_eq!(tier.get(&id(1)).unwrap(), Some(expected.clone()), "{is_removed}");
             assert_eq!(tier.usage().unwrap().objects, 2);
         }
@@ -165,7 +150,7 @@ fn a_put_that_takes_long_keeps_its_place() {
             },
         );
     });
-    for tier in [tier, open(gate.copy())] {
+    for tier in [tier, open(copy(&gate.medium))] {
         assert!((0..8).all(|number| is_there(&tier, number)));
     }
 }
