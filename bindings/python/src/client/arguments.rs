@@ -1,5 +1,6 @@
 //! Arguments of calls, checked when they are converted from Python.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,12 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
         let mut budget = Budget::default();
         gather(&object, |text| budget.text(&text)).map(Self)
     }
+}
+
+/// Parses the id of a `kind`.
+pub(super) fn id<T: FromStr>(text: &str, kind: &str) -> Outcome<T> {
+    let invalid = |_| Failure::invalid(format!("{text:?} is not a {kind} id, which is a UUID"));
+    text.parse().map_err(invalid)
 }
 
 /// Several bytes-like objects: any iterable except a bytes-like object itself.
@@ -201,19 +208,12 @@ impl<'py> FromPyObject<'_, 'py> for Placement {
                 "soft_pin" => soft_pin(&value).map(|action| config.soft_pin = action),
                 "hard_pin" => value.extract().map(|yes| config.with_hard_pin = yes),
                 "group" => text(&value).map(|group| config.group = group),
-                "parent" => text(&value).and_then(|parent| {
-                    let parent = parent.map(ObjectKey::new).transpose();
-                    config.parent =
-                        parent.map_err(|error| PyValueError::new_err(error.to_string()))?;
-                    Ok(())
-                }),
+                "parent" => parent(&value).map(|parent| config.parent = parent),
                 "preferred_segments" => {
-                    boxed(&value).map(|segments| config.preferred_segments = segments)
+                    boxed(&value).map(|names| config.preferred_segments = names)
                 }
                 "medium" => medium(&value).map(|medium| config.medium = medium),
-                "excluded_segments" => {
-                    boxed(&value).map(|segments| config.excluded_segments = segments)
-                }
+                "excluded_segments" => boxed(&value).map(|names| config.excluded_segments = names),
                 _ => {
                     return Err(PyTypeError::new_err(format!(
                         "unexpected keyword argument '{name}'"
@@ -228,6 +228,11 @@ impl<'py> FromPyObject<'_, 'py> for Placement {
 
 fn text(value: &Bound<'_, PyAny>) -> PyResult<Option<Box<str>>> {
     Ok(value.extract::<Option<String>>()?.map(String::into_boxed_str))
+}
+
+fn parent(value: &Bound<'_, PyAny>) -> PyResult<Option<ObjectKey>> {
+    let parent = text(value)?.map(ObjectKey::new).transpose();
+    parent.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn medium(value: &Bound<'_, PyAny>) -> PyResult<Option<MediaType>> {

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{calls, questions};
-use crate::client::arguments::{Seconds, Size, Texts};
-use crate::client::failure::{Done, Failure, Outcome};
+use crate::client::arguments::{Seconds, Size, Texts, id};
+use crate::client::failure::{Done, Outcome};
 use crate::client::reports::Report;
 use mc_store::{
-    ClientId, ClientMetrics, ClientRole, ClusterReport, DrainReport, MountedSegment, SegmentId,
-    SegmentOptions,
+    ClientId, ClientMetrics, ClientRole, ClusterReport, DrainReport, MountedSegment, SegmentOptions,
 };
 
 calls! {
@@ -43,7 +42,7 @@ calls! {
     /// :raises NotFound: when none of this client's segments has the id.
     #[pyo3(signature = (segment_id, *, grace=Seconds(Duration::ZERO)), text_signature = "($self, segment_id, *, grace=0.0)")]
     fn unmount_segment(segment_id: String, grace: Seconds) -> Done = move |client| async move {
-        Ok(Done::from(client.unmount_segment(segment(&segment_id)?, grace.0).await?))
+        Ok(Done::from(client.unmount_segment(id(&segment_id, "segment")?, grace.0).await?))
     };
 
     /// Moves the objects in this client's segments to other segments, so that closing the client
@@ -89,7 +88,8 @@ calls! {
         /// ['127.0.0.1']
     }
     fn hosts(client_ids: Texts) -> HashMap<String, Vec<String>> = |client| async move {
-        let ids = client_ids.0.iter().map(|id| client_id(id)).collect::<Outcome<Vec<_>>>()?;
+        let ids = client_ids.0.iter().map(|text| id(text, "client"));
+        let ids = ids.collect::<Outcome<Vec<ClientId>>>()?;
         let texts = |hosts: Vec<Box<str>>| hosts.into_iter().map(String::from).collect();
         let hosts = client.hosts(&ids).await?.into_iter();
         Ok(hosts.map(|(id, hosts)| (id.to_string(), texts(hosts))).collect())
@@ -155,13 +155,3 @@ questions! {
 
 /// The default time limit of a drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-
-fn segment(text: &str) -> Outcome<SegmentId> {
-    text.parse()
-        .map_err(|_| Failure::invalid(format!("{text:?} is not a segment id, which is a UUID")))
-}
-
-fn client_id(text: &str) -> Outcome<ClientId> {
-    text.parse()
-        .map_err(|_| Failure::invalid(format!("{text:?} is not a client id, which is a UUID")))
-}

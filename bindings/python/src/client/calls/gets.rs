@@ -1,6 +1,7 @@
 //! Calls that read values.
 
-use mc_store::GetInto;
+use bytes::Bytes;
+use mc_store::{GetError, GetInto};
 use pyo3::prelude::*;
 
 use super::calls;
@@ -13,6 +14,12 @@ use crate::client::value::Target;
 pub(in crate::client) struct Gotten {
     outcome: Outcome<Buffer>,
     fallback: Fallback,
+}
+
+impl Gotten {
+    fn new(outcome: Result<Bytes, GetError>, key: &str, fallback: Fallback) -> Self {
+        Self { outcome: outcome.map(Buffer::new).about(key), fallback }
+    }
 }
 
 impl<'py> IntoPyObject<'py> for Gotten {
@@ -31,13 +38,19 @@ impl<'py> IntoPyObject<'py> for Gotten {
     }
 }
 
-/// Turns the failure of a missing key into `None`.
-fn found<T>(outcome: Outcome<T>) -> Outcome<Option<T>> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
+/// The results of a batch of reads; `None` for a key without a readable object.
+fn read<T, R>(
+    keys: &[String],
+    outcomes: Vec<Result<T, GetError>>,
+    result: impl Fn(T) -> R,
+    return_exceptions: bool,
+) -> Outcome<Vec<Each<Option<R>>>> {
+    let found = |outcome: Result<T, GetError>| match outcome.map_err(Failure::from) {
+        Ok(value) => Ok(Some(result(value))),
         Err(failure) if failure.is_missing() => Ok(None),
         Err(failure) => Err(failure),
-    }
+    };
+    gathered(keys, outcomes.into_iter().map(found), return_exceptions)
 }
 
 calls! {
@@ -62,8 +75,7 @@ calls! {
         /// True
     }
     fn get(key: String, default: Fallback) -> Gotten = |client| async move {
-        let outcome = client.get(&key).await;
-        Ok(Gotten { outcome: outcome.map(Buffer::new).about(&key), fallback: default })
+        Ok(Gotten::new(client.get(&key).await, &key, default))
     };
 
     /// Returns the bytes of a value from ``start`` up to but excluding ``stop``, fewer when the
@@ -94,10 +106,7 @@ calls! {
         /// [<mc_store.Buffer of 1 bytes>, None]
     }
     fn get_many(keys: Texts, return_exceptions: bool) -> Vec<Each<Option<Buffer>>> = move |client| async move {
-        let values = client.batch_get(&keys.refs()).await;
-        let values = values.into_iter();
-        let each = values.map(|value| found(value.map(Buffer::new).map_err(Failure::from)));
-        gathered(&keys.0, each, return_exceptions)
+        read(&keys.0, client.batch_get(&keys.refs()).await, Buffer::new, return_exceptions)
     };
 
     /// Returns the value of a key, whole and verified, and removes the object: of several callers, one
@@ -123,8 +132,7 @@ calls! {
         /// True
     }
     fn get_and_remove(key: String, default: Fallback) -> Gotten = |client| async move {
-        let outcome = client.get_and_remove(&key).await;
-        Ok(Gotten { outcome: outcome.map(Buffer::new).about(&key), fallback: default })
+        Ok(Gotten::new(client.get_and_remove(&key).await, &key, default))
     };
 
     /// :meth:`get_and_remove` for many keys, each independent of the others; ``None`` for keys without
@@ -138,10 +146,7 @@ calls! {
         /// [<mc_store.Buffer of 1 bytes>, None]
     }
     fn get_and_remove_many(keys: Texts) -> Vec<Each<Option<Buffer>>> = |client| async move {
-        let values = client.batch_get_and_remove(&keys.refs()).await;
-        let values = values.into_iter();
-        let each = values.map(|value| found(value.map(Buffer::new).map_err(Failure::from)));
-        gathered(&keys.0, each, true)
+        read(&keys.0, client.batch_get_and_remove(&keys.refs()).await, Buffer::new, true)
     };
 
     /// Reads a value directly into a writable buffer, and returns the value's length. The rest of
@@ -192,10 +197,8 @@ calls! {
     }
     fn get_many_into(items: Pairs<Target>, return_exceptions: bool) -> Vec<Each<Option<u64>>> = move |client| async move {
         let (keys, targets): (Vec<String>, Vec<Target>) = items.0.into_iter().unzip();
-        let each = keys.iter().zip(targets);
-        let gets = each.map(|(key, target)| GetInto::new(key, target.into_slice()));
-        let lengths = client.batch_get_into(gets.collect()).await;
-        let each = lengths.into_iter().map(|length| found(length.map_err(Failure::from)));
-        gathered(&keys, each, return_exceptions)
+        let gets = keys.iter().zip(targets);
+        let gets = gets.map(|(key, target)| GetInto::new(key, target.into_slice())).collect();
+        read(&keys, client.batch_get_into(gets).await, |length| length, return_exceptions)
     };
 }

@@ -1,11 +1,11 @@
 //! Calls that store values.
 
-use mc_store::{Client as Store, Put, PutOutcome, ReplicateConfig};
+use mc_store::{Put, PutOutcome, ReplicateConfig};
 use mc_transport::Source;
 
 use super::calls;
 use crate::client::arguments::{EventInfo, EventInfos, Pairs, Parts, Placement, puts};
-use crate::client::failure::{About as _, Done, Each, Outcome, gathered};
+use crate::client::failure::{About as _, Done, Each, gathered};
 use crate::client::value::Value;
 
 fn config(placement: Option<Placement>) -> ReplicateConfig {
@@ -15,6 +15,23 @@ fn config(placement: Option<Placement>) -> ReplicateConfig {
 /// Returns whether this put stored the value.
 fn stored(outcome: PutOutcome) -> bool {
     outcome == PutOutcome::Stored
+}
+
+/// Stores a value with the client's call for bytes, or the one for memory; a value with a
+/// description for events as a batch of one.
+macro_rules! store {
+    (
+        $client:ident, $key:ident, $value:ident, $info:ident, $config:ident,
+        $with:ident, $from:ident, $batch:ident
+    ) => {
+        match ($value, $info) {
+            (Value::Bytes(bytes), None) => $client.$with(&$key, bytes, &$config).await,
+            (Value::Memory(memory), None) => $client.$from(&$key, &memory, &$config).await,
+            (value, info) => {
+                one($client.$batch(vec![described(&$key, vec![value], info)], &$config).await)
+            }
+        }
+    };
 }
 
 calls! {
@@ -59,7 +76,9 @@ calls! {
         event_info: Option<EventInfo>,
         placement: Option<Placement>,
     ) -> bool [value.len()] = |client| async move {
-        put(client, key, value, event_info, &config(placement)).await
+        let config = config(placement);
+        let outcome = store!(client, key, value, event_info, config, put_with, put_from, batch_put);
+        outcome.about(&key).map(stored)
     };
 
     /// Stores the concatenation of several bytes-like objects; otherwise as :meth:`put`. Each part
@@ -138,7 +157,9 @@ calls! {
         event_info: Option<EventInfo>,
         placement: Option<Placement>,
     ) -> Done [value.len()] = |client| async move {
-        upsert(client, key, value, event_info, &config(placement)).await
+        let config = config(placement);
+        let outcome = store!(client, key, value, event_info, config, upsert_with, upsert_from, batch_upsert);
+        outcome.map(Done::from).about(&key)
     };
 
     /// :meth:`upsert` of the concatenation of several bytes-like objects.
@@ -208,40 +229,6 @@ calls! {
 fn described(key: &str, parts: Vec<Value>, info: Option<EventInfo>) -> Put<'_> {
     let slices = parts.into_iter().map(Source::from).collect();
     Put { event_info: info.map(|info| info.0), ..Put::of_slices(key, slices) }
-}
-
-async fn put(
-    client: Store,
-    key: String,
-    value: Value,
-    info: Option<EventInfo>,
-    config: &ReplicateConfig,
-) -> Outcome<bool> {
-    let outcome = match (value, info) {
-        (Value::Bytes(bytes), None) => client.put_with(&key, bytes, config).await,
-        (Value::Memory(memory), None) => client.put_from(&key, &memory, config).await,
-        (value, info) => {
-            one(client.batch_put(vec![described(&key, vec![value], info)], config).await)
-        }
-    };
-    outcome.about(&key).map(stored)
-}
-
-async fn upsert(
-    client: Store,
-    key: String,
-    value: Value,
-    info: Option<EventInfo>,
-    config: &ReplicateConfig,
-) -> Outcome<Done> {
-    let outcome = match (value, info) {
-        (Value::Bytes(bytes), None) => client.upsert_with(&key, bytes, config).await,
-        (Value::Memory(memory), None) => client.upsert_from(&key, &memory, config).await,
-        (value, info) => {
-            one(client.batch_upsert(vec![described(&key, vec![value], info)], config).await)
-        }
-    };
-    outcome.map(Done::from).about(&key)
 }
 
 /// Returns the outcome of a batch of one put.

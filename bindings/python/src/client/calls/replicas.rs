@@ -1,12 +1,12 @@
 //! Calls about replicas, and tasks that copy and move them.
 
 use mc_rpc::ObjectExplanation;
-use mc_store::{CallError, ObjectDescription, ReplicaDescription, TaskId, TaskReport};
+use mc_store::{CallError, ObjectDescription, ReplicaDescription, TaskReport};
 use mc_types::KeyRef;
 
 use super::calls;
-use crate::client::arguments::{Seconds, Texts};
-use crate::client::failure::{About as _, Failure, Outcome};
+use crate::client::arguments::{Seconds, Texts, id};
+use crate::client::failure::{About as _, Failure};
 use crate::client::reports::Report;
 
 calls! {
@@ -103,7 +103,7 @@ calls! {
     /// :raises NotFound: when there is no such task, or it ended long ago.
     #[pyo3(signature = (task_id))]
     fn task(task_id: String) -> Report<TaskReport> = |client| async move {
-        Ok(Report(client.task(id(&task_id)?).await?))
+        Ok(Report(client.task(id(&task_id, "task")?).await?))
     };
 
     /// Waits until a task has succeeded or failed.
@@ -114,7 +114,7 @@ calls! {
     /// :raises NotFound: when there is no such task, or it ended long ago.
     #[pyo3(signature = (task_id, timeout))]
     fn wait_for_task(task_id: String, timeout: Seconds) -> Report<TaskReport> = move |client| async move {
-        let report = client.wait_for_task(id(&task_id)?, timeout.0).await?;
+        let report = client.wait_for_task(id(&task_id, "task")?, timeout.0).await?;
         if !report.status.is_final() {
             return Err(Failure::timeout(format!(
                 "task {task_id} has not ended after {:?}; it goes on", timeout.0
@@ -122,9 +122,4 @@ calls! {
         }
         Ok(Report(report))
     };
-}
-
-fn id(text: &str) -> Outcome<TaskId> {
-    text.parse()
-        .map_err(|_| Failure::invalid(format!("{text:?} is not a task id, which is a UUID")))
 }
