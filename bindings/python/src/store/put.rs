@@ -55,13 +55,19 @@ macro_rules! pairs {
         $(#[$signature:meta])*
         put { $(#[$put_doc:meta])* $put:ident }
         upsert { $(#[$upsert_doc:meta])* $upsert:ident }
-        ($($argument:ident: $type:ty),*) [$count:expr] -> $answer:ty = $work:expr;
+        $arguments:tt [$count:expr] -> $answer:ty = $work:expr;
     )*) => {$(
+        pairs! { @Put $(#[$put_doc])* $(#[$signature])* $put $arguments [$count] $answer, $work }
+        pairs! { @Upsert $(#[$upsert_doc])* $(#[$signature])* $upsert $arguments [$count] $answer, $work }
+    )*};
+    (
+        @$mode:ident $(#[$meta:meta])*
+        $name:ident ($($argument:ident: $type:ty),*) [$count:expr] $answer:ty, $work:expr
+    ) => {
         #[pymethods]
         impl Store {
-            $(#[$put_doc])*
-            $(#[$signature])*
-            fn $put(
+            $(#[$meta])*
+            fn $name(
                 &self,
                 py: Python<'_>,
                 $($argument: $type,)*
@@ -70,24 +76,10 @@ macro_rules! pairs {
             ) -> PyResult<$answer> {
                 let options = Options::new(config, store_event_infos, $count)?;
                 let work = $work;
-                work(self, py, options, PutMode::Put)
-            }
-
-            $(#[$upsert_doc])*
-            $(#[$signature])*
-            fn $upsert(
-                &self,
-                py: Python<'_>,
-                $($argument: $type,)*
-                config: Config<'_>,
-                store_event_infos: Option<&Bound<'_, PyAny>>,
-            ) -> PyResult<$answer> {
-                let options = Options::new(config, store_event_infos, $count)?;
-                let work = $work;
-                work(self, py, options, PutMode::Upsert)
+                work(self, py, options, PutMode::$mode)
             }
         }
-    )*};
+    };
 }
 
 pairs! {
