@@ -1,7 +1,5 @@
 //! The client behind a store: a client in this process, or the node agent of the host.
 
-use std::future::Future;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +8,8 @@ use bytes::Bytes;
 use mc_standalone::DummyClient;
 use mc_store::blocking::{self, GivenUp};
 use mc_store::{
-    Generation, GetInto, ObjectDescription, ObjectKey, Put, PutMode, PutOutcome, ReplicaTransfer,
-    ReplicateConfig, ReplicatedStore, Source, Stat, StoreError, TaskId, TaskReport,
+    Generation, GetInto, ObjectKey, Put, PutMode, PutOutcome, ReplicateConfig, ReplicatedStore,
+    Source, StoreError,
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
@@ -42,17 +40,28 @@ impl Backend {
         Self { store: blocking::Store::new(runtime, Arc::new(client)), own: None }
     }
 
-    fn wait<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Failure> {
-        Ok(wait_for(&self.store, call)??)
+    /// Waits for a call of the store.
+    pub(super) fn wait<'a, T, F>(
+        &'a self,
+        call: impl FnOnce(&'a dyn ReplicatedStore) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        Ok(wait_for(&self.store, call(self.store()))??)
     }
 
-    fn wait_for_each<T>(
-        &self,
+    /// Waits for a call that has an outcome for each of `count` objects.
+    pub(super) fn wait_for_each<'a, T, F>(
+        &'a self,
         count: usize,
-        call: impl Future<Output = Vec<Result<T, StoreError>>>,
-    ) -> Vec<Result<T, Failure>> {
-        match wait_for(&self.store, call) {
-            Ok(outcomes) => each(outcomes),
+        call: impl FnOnce(&'a dyn ReplicatedStore) -> F,
+    ) -> Vec<Result<T, Failure>>
+    where
+        F: Future<Output = Vec<Result<T, StoreError>>>,
+    {
+        match wait_for(&self.store, call(self.store())) {
+            Ok(outcomes) => outcomes.into_iter().map(|one| one.map_err(Failure::from)).collect(),
             Err(failure) => (0..count).map(|_| Err(failure)).collect(),
         }
     }
@@ -70,7 +79,7 @@ impl Backend {
     ) -> Vec<Result<(), Failure>> {
         let count = puts.len();
         let puts = self.copy_unreachable(puts);
-        let outcomes = self.wait_for_each(count, self.store().batch_store(puts, config, mode));
+        let outcomes = self.wait_for_each(count, |store| store.batch_store(puts, config, mode));
         outcomes.into_iter().map(|outcome| outcome.map(done)).collect()
     }
 
@@ -91,100 +100,22 @@ impl Backend {
         self.store().can_register(target.memory())
     }
 
-    pub(super) fn get(&self, key: &str) -> Result<Bytes, Failure> {
-        self.wait(self.store().get(key))
-    }
-
     /// Reads values that have no more bytes than the numbers beside the keys; longer ones are not
     /// read.
     pub(super) fn get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, Failure>> {
-        self.wait_for_each(gets.len(), self.store().batch_get_at_most(gets))
-    }
-
-    /// Reads a range of a value. With a `generation`, fails with [`Failure::LEASE_EXPIRED`] if
-    /// another put has replaced the value.
-    pub(super) fn get_range(
-        &self,
-        key: &str,
-        generation: Option<Generation>,
-        range: Range<u64>,
-    ) -> Result<Bytes, Failure> {
-        self.wait(self.store().get_range(key, range, generation))
+        self.wait_for_each(gets.len(), |store| store.batch_get_at_most(gets))
     }
 
     pub(super) fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
-        self.wait_for_each(keys.len(), self.store().batch_get(keys))
-    }
-
-    pub(super) fn get_and_remove(&self, key: &str) -> Result<Bytes, Failure> {
-        self.wait(self.store().get_and_remove(key))
+        self.wait_for_each(keys.len(), |store| store.batch_get(keys))
     }
 
     pub(super) fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
-        self.wait_for_each(keys.len(), self.store().batch_get_and_remove(keys))
-    }
-
-    pub(super) fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, Failure> {
-        self.wait(self.store().get_into(key, target))
+        self.wait_for_each(keys.len(), |store| store.batch_get_and_remove(keys))
     }
 
     pub(super) fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, Failure>> {
-        self.wait_for_each(gets.len(), self.store().batch_get_into(gets))
-    }
-
-    pub(super) fn exist(&self, key: &str) -> Result<bool, Failure> {
-        self.wait(self.store().exist(key))
-    }
-
-    pub(super) fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
-        self.wait(self.store().batch_exist(keys))
-    }
-
-    pub(super) fn probe(&self, key: &str) -> Result<bool, Failure> {
-        self.wait(self.store().probe(key))
-    }
-
-    pub(super) fn batch_probe(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
-        self.wait(self.store().batch_probe(keys))
-    }
-
-    pub(super) fn size(&self, key: &str) -> Result<u64, Failure> {
-        self.wait(self.store().size(key))
-    }
-
-    pub(super) fn stat(&self, key: &str) -> Result<Stat, Failure> {
-        self.wait(self.store().stat(key))
-    }
-
-    pub(super) fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Failure>>, Failure> {
-        self.wait(self.store().batch_stat(keys)).map(each)
-    }
-
-    pub(super) fn remove(&self, key: &str, force: bool) -> Result<(), Failure> {
-        self.wait(self.store().remove(key, force))
-    }
-
-    pub(super) fn batch_remove(
-        &self,
-        keys: &[&str],
-        force: bool,
-    ) -> Result<Vec<Result<(), Failure>>, Failure> {
-        self.wait(self.store().batch_remove(keys, force)).map(each)
-    }
-
-    pub(super) fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, Failure> {
-        self.wait(self.store().remove_by_regex(pattern, force))
-    }
-
-    pub(super) fn remove_all(&self, force: bool) -> Result<u64, Failure> {
-        self.wait(self.store().remove_all(force))
-    }
-
-    pub(super) fn batch_describe(
-        &self,
-        keys: &[&str],
-    ) -> Result<Vec<Result<ObjectDescription, Failure>>, Failure> {
-        self.wait(self.store().batch_describe(keys)).map(each)
+        self.wait_for_each(gets.len(), |store| store.batch_get_into(gets))
     }
 
     /// The path of an object's file; `None` for a thin client.
@@ -206,24 +137,12 @@ impl Backend {
         Ok(wait_for(&self.store, own.as_async().clear_replicas(keys, segment_name))??)
     }
 
-    pub(super) fn transfer(
-        &self,
-        key: &str,
-        transfer: ReplicaTransfer<'_>,
-    ) -> Result<TaskId, Failure> {
-        self.wait(self.store().transfer(key, transfer))
-    }
-
-    pub(super) fn task(&self, id: TaskId) -> Result<TaskReport, Failure> {
-        self.wait(self.store().task(id))
-    }
-
     /// Returns whether the master answers.
     pub(super) fn is_reachable(&self) -> bool {
         match &self.own {
             Some(own) => matches!(wait_for(&self.store, own.as_async().ping()), Ok(Ok(_))),
             // The node agent asks the master.
-            None => self.exist("health check").is_ok(),
+            None => self.wait(|store| store.exist("health check")).is_ok(),
         }
     }
 
@@ -244,7 +163,7 @@ impl Backend {
     /// copied.
     pub(super) fn register(&self, memory: &Memory) -> Result<(), Failure> {
         match self.store().can_register(memory) {
-            true => self.wait(self.store().register(memory)),
+            true => self.wait(|store| store.register(memory)),
             false => Ok(()),
         }
     }
@@ -252,7 +171,7 @@ impl Backend {
     /// Undoes [`register`](Self::register).
     pub(super) fn unregister(&self, memory: &Memory) -> Result<(), Failure> {
         match self.store().can_register(memory) {
-            true => self.wait(self.store().unregister(memory)),
+            true => self.wait(|store| store.unregister(memory)),
             false => Ok(()),
         }
     }
@@ -280,10 +199,6 @@ fn wait_for<F: Future>(
     call: F,
 ) -> Result<F::Output, Failure> {
     store.block_on_unless(call, is_interrupted).map_err(|GivenUp| Failure::GIVEN_UP)
-}
-
-fn each<T>(outcomes: Vec<Result<T, StoreError>>) -> Vec<Result<T, Failure>> {
-    outcomes.into_iter().map(|outcome| outcome.map_err(Failure::from)).collect()
 }
 
 fn done(outcome: PutOutcome) {

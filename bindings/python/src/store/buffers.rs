@@ -6,10 +6,10 @@ use mc_store::Source;
 use mc_transport::MemorySlice;
 use pyo3::prelude::*;
 
+use super::Store;
 use super::arguments::Size;
 use super::session::Session;
-use super::{NOT_SET_UP, Store};
-use crate::error::{Failure, code_of};
+use crate::error::Failure;
 use crate::interrupt::detached;
 use crate::memory::{HostMemory, Lookup, RegisterError, copy_in};
 
@@ -22,8 +22,7 @@ impl Store {
     /// returned. Read-only memory can only be put from. Returns 0, or -600 when the bytes are
     /// not mapped, some of them are registered already, or the store is not set up.
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Size, size: Size) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        Ok(code_of(detached(py, || session.register(buffer_ptr.0, size.0))?))
+        self.code(py, |session| session.register(buffer_ptr.0, size.0))
     }
 
     /// unregister_buffer(self, buffer_ptr: int) -> int
@@ -32,8 +31,7 @@ impl Store {
     /// uses the memory. Returns 0; -600 when the memory is not registered; -800 when a transfer
     /// does not end within a minute, in which case the memory must not be freed.
     fn unregister_buffer(&self, py: Python<'_>, buffer_ptr: Size) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        Ok(code_of(detached(py, || session.unregister(buffer_ptr.0))?))
+        self.code(py, |session| session.unregister(buffer_ptr.0))
     }
 
     /// _is_idle(self, buffer_ptr: int, wait: float = 0) -> bool

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mc_store::{ObjectDescription, ReplicaDescription};
+use mc_store::{ObjectDescription, ReplicaDescription, StoreError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use super::Store;
 use super::arguments::Texts;
 use super::enumerations::ReplicaStatus;
-use crate::interrupt::detached;
+use crate::error::Failure;
 
 /// One replica of an object.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
@@ -190,10 +190,9 @@ impl Store {
         keys: Texts,
         segment_name: &str,
     ) -> PyResult<Vec<String>> {
-        let Some(session) = self.session()? else { return Ok(Vec::new()) };
         let keys = keys.as_strs();
         let segment = Some(segment_name).filter(|name| !name.is_empty());
-        let cleared = detached(py, || session.backend.clear_replicas(&keys, segment))?;
+        let cleared = self.with(py, |session| session.backend.clear_replicas(&keys, segment))?;
         Ok(cleared.unwrap_or_default().iter().map(|key| key.as_str().to_owned()).collect())
     }
 }
@@ -206,14 +205,16 @@ impl Store {
         py: Python<'_>,
         keys: &[&str],
     ) -> PyResult<Vec<Option<Vec<ReplicaDescriptor>>>> {
-        let Some(session) = self.session()? else { return Ok(vec![]) };
-        let found = detached(py, || session.backend.batch_describe(keys))?.unwrap_or_default();
-        let all = |(key, object): (&&str, Result<ObjectDescription, _>)| {
-            let object = object.ok()?;
-            let generation = object.generation;
-            let file_path = || session.backend.file_path(key, generation);
-            Some(ReplicaDescriptor::all(object, file_path))
-        };
-        Ok(keys.iter().zip(found).map(all).collect())
+        let described = self.with(py, |session| {
+            let found = session.backend.wait(|store| store.batch_describe(keys))?;
+            let all = |(key, object): (&&str, Result<ObjectDescription, StoreError>)| {
+                let object = object.map_err(Failure::from).ok()?;
+                let generation = object.generation;
+                let file_path = || session.backend.file_path(key, generation);
+                Some(ReplicaDescriptor::all(object, file_path))
+            };
+            Ok(keys.iter().zip(found).map(all).collect())
+        })?;
+        Ok(described.unwrap_or_default())
     }
 }

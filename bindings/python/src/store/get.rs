@@ -5,17 +5,19 @@ use mc_store::GetInto;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::Store;
 use super::arguments::{Items, Size, Texts, pair_up};
 use super::backend::Backend;
 use super::handle::{BufferHandle, bytes_object};
 use super::session::Session;
-use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
-use crate::interrupt::detached;
 use crate::memory::{check_mapped, copy_out};
 
 /// Reads the values of many keys, and removes them or not.
 type ReadAll = fn(&Backend, &[&str]) -> Vec<Result<Bytes, Failure>>;
+
+/// Makes pieces of memory of addresses and sizes; `None` if their numbers differ.
+type ToPieces<T> = fn((T, T)) -> Option<Vec<(Size, Size)>>;
 
 #[pymethods]
 impl Store {
@@ -23,19 +25,15 @@ impl Store {
     ///
     /// Returns the value of key; b"" when there is none, or it cannot be read.
     fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
-        match detached(py, || session.value_of(key))? {
-            Ok(value) => bytes_object(py, &value),
-            Err(_) => Ok(PyBytes::new(py, b"")),
-        }
+        let value = self.with(py, |session| session.value_of(key))?;
+        bytes_object(py, &value.unwrap_or_default())
     }
 
     /// get_batch(self, keys: list[str]) -> list[bytes]
     ///
     /// Returns get(key) for each key.
     fn get_batch<'py>(&self, py: Python<'py>, keys: Texts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let values = self.read_all(py, &keys, Backend::batch_get)?;
-        values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
+        self.read_bytes(py, &keys, Backend::batch_get)
     }
 
     /// get_and_remove(self, key: str) -> bytes
@@ -44,15 +42,11 @@ impl Store {
     /// b"". The value is removed when it has been read, also while others read it; b"" when there is
     /// none, or it cannot be read or removed.
     fn get_and_remove<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
-        let taken = detached(py, || {
+        let taken = self.with(py, |session| {
             session.check_handles_values()?;
-            session.backend.get_and_remove(key)
+            session.backend.wait(|store| store.get_and_remove(key))
         })?;
-        match taken {
-            Ok(value) => bytes_object(py, &value),
-            Err(_) => Ok(PyBytes::new(py, b"")),
-        }
+        bytes_object(py, &taken.unwrap_or_default())
     }
 
     /// batch_get_and_remove(self, keys: list[str]) -> list[bytes]
@@ -63,16 +57,14 @@ impl Store {
         py: Python<'py>,
         keys: Texts,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let values = self.read_all(py, &keys, Backend::batch_get_and_remove)?;
-        values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
+        self.read_bytes(py, &keys, Backend::batch_get_and_remove)
     }
 
     /// get_buffer(self, key: str) -> BufferHandle | None
     ///
     /// Returns the value of key without a copy; None when there is none, or it cannot be read.
     fn get_buffer(&self, py: Python<'_>, key: &str) -> PyResult<Option<BufferHandle>> {
-        let Some(session) = self.session()? else { return Ok(None) };
-        Ok(detached(py, || session.value_of(key))?.ok().map(BufferHandle::new))
+        Ok(self.with(py, |session| session.value_of(key))?.ok().map(BufferHandle::new))
     }
 
     /// batch_get_buffer(self, keys: list[str]) -> list[BufferHandle | None]
@@ -90,8 +82,7 @@ impl Store {
     /// or the memory cannot be written; -704 when there is no value. After a failure the
     /// content of the memory is undefined.
     fn get_into(&self, py: Python<'_>, key: &str, buffer_ptr: Size, size: Size) -> PyResult<i64> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(detached(py, || session.read_into(key, buffer_ptr.0, size.0))?))
+        self.count(py, |session| session.read_into(key, buffer_ptr.0, size.0))
     }
 
     /// batch_get_into(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int]) -> list[int]
@@ -104,16 +95,7 @@ impl Store {
         buffer_ptrs: Items<Size>,
         sizes: Items<Size>,
     ) -> PyResult<Vec<i64>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code().into(); keys.len()]);
-        };
-        if buffer_ptrs.len() != keys.len() || sizes.len() != keys.len() {
-            return Ok(vec![Failure::INVALID_PARAMS.code().into(); keys.len()]);
-        }
-        let keys = keys.as_strs();
-        let targets = buffer_ptrs.into_iter().zip(sizes).map(|target| Some(vec![target]));
-        let targets = targets.collect();
-        Ok(counts(detached(py, || session.read_scattered(&keys, targets))?))
+        self.read_into_each(py, &keys, buffer_ptrs, sizes, |target| Some(vec![target]))
     }
 
     /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
@@ -131,15 +113,7 @@ impl Store {
         prefer_alloc_in_same_node: bool,
     ) -> PyResult<Vec<i64>> {
         let _ = prefer_alloc_in_same_node;
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code().into(); keys.len()]);
-        };
-        if all_buffer_ptrs.len() != keys.len() || all_sizes.len() != keys.len() {
-            return Ok(vec![Failure::INVALID_PARAMS.code().into(); keys.len()]);
-        }
-        let keys = keys.as_strs();
-        let targets = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
-        Ok(counts(detached(py, || session.read_scattered(&keys, targets))?))
+        self.read_into_each(py, &keys, all_buffer_ptrs, all_sizes, pair_up)
     }
 }
 
@@ -150,21 +124,46 @@ impl Store {
         keys: &Texts,
         read: ReadAll,
     ) -> PyResult<Vec<Result<Bytes, Failure>>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![Err(NOT_SET_UP); keys.len()]);
-        };
-        if session.check_handles_values().is_err() {
-            return Ok(vec![Err(Failure::INVALID_PARAMS); keys.len()]);
-        }
-        let keys = keys.as_strs();
-        detached(py, || read(&session.backend, &keys))
+        self.with_each(py, keys, |session, keys| match session.check_handles_values() {
+            Ok(()) => read(&session.backend, keys),
+            Err(refused) => vec![Err(refused); keys.len()],
+        })
+    }
+
+    /// [`read_all`](Self::read_all), with empty values for those that cannot be read.
+    fn read_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Texts,
+        read: ReadAll,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let values = self.read_all(py, keys, read)?.into_iter();
+        values.map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
+    }
+
+    /// Reads the value of each key into the memory that `pieces` makes of its address and size.
+    fn read_into_each<T: Send>(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        addresses: Items<T>,
+        sizes: Items<T>,
+        pieces: ToPieces<T>,
+    ) -> PyResult<Vec<i64>> {
+        let lengths = self.with_each(py, keys, |session, keys| {
+            if addresses.len() != keys.len() || sizes.len() != keys.len() {
+                return vec![Err(Failure::INVALID_PARAMS); keys.len()];
+            }
+            session.read_scattered(keys, addresses.into_iter().zip(sizes).map(pieces).collect())
+        })?;
+        Ok(lengths.into_iter().map(count_of).collect())
     }
 }
 
 impl Session {
     fn value_of(&self, key: &str) -> Result<Bytes, Failure> {
         self.check_handles_values()?;
-        self.backend.get(key)
+        self.backend.wait(|store| store.get(key))
     }
 
     fn read_into(&self, key: &str, address: usize, len: usize) -> Result<u64, Failure> {
@@ -173,7 +172,7 @@ impl Session {
         }
         let target = self.target(&self.buffers.lookup(), address, len)?;
         match target {
-            Some(target) => self.backend.get_into(key, &target),
+            Some(target) => self.backend.wait(|store| store.get_into(key, &target)),
             None => {
                 check_mapped(address, len)?;
                 let mut values = self.backend.get_at_most(&[(key, len as u64)]);
@@ -255,8 +254,4 @@ fn scatter(value: &Bytes, pieces: &[(Size, Size)]) -> Result<u64, Failure> {
         rest = behind;
     }
     Ok(value.len() as u64)
-}
-
-fn counts(lengths: Vec<Result<u64, Failure>>) -> Vec<i64> {
-    lengths.into_iter().map(count_of).collect()
 }

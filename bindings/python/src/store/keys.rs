@@ -3,15 +3,18 @@
 use mc_store::{MAX_KEY_LEN, Stat};
 use pyo3::prelude::*;
 
+use super::Store;
 use super::arguments::{Flag, Texts};
 use super::session::Session;
-use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, code_of, count_of};
-use crate::interrupt::detached;
 
 /// Returns whether `key` has a valid length. An invalid key has no object.
 fn is_valid(key: &str) -> bool {
     (1..=MAX_KEY_LEN).contains(&key.len())
+}
+
+fn check_valid(key: &str) -> Result<(), Failure> {
+    if is_valid(key) { Ok(()) } else { Err(Failure::NOT_FOUND) }
 }
 
 #[pymethods]
@@ -21,22 +24,17 @@ impl Store {
     /// Returns 1 when key has a readable value, 0 when not, and a negative number when the lookup
     /// fails. A lease protects the value from eviction.
     fn is_exist(&self, py: Python<'_>, key: &str) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !is_valid(key) {
-            return Ok(0);
-        }
-        Ok(detached(py, || session.backend.exist(key))?.map_or_else(Failure::code, i32::from))
+        let found = self.with(py, |session| {
+            Ok(is_valid(key) && session.backend.wait(|store| store.exist(key))?)
+        });
+        found.map(flag_of)
     }
 
     /// batch_is_exist(self, keys: list[str]) -> list[int]
     ///
     /// is_exist for many keys at once.
     fn batch_is_exist(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<i32>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
-        };
-        let keys = keys.as_strs();
-        detached(py, || flags(&keys, |keys| session.backend.batch_exist(keys)))
+        self.flags(py, &keys, |session, keys| session.backend.wait(|store| store.batch_exist(keys)))
     }
 
     /// probe_key(self, key: str) -> int
@@ -44,33 +42,27 @@ impl Store {
     /// is_exist without a lease: the value may be evicted or removed a moment later, and the lookup does
     /// not count as a use of it.
     fn probe_key(&self, py: Python<'_>, key: &str) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !is_valid(key) {
-            return Ok(0);
-        }
-        Ok(detached(py, || session.backend.probe(key))?.map_or_else(Failure::code, i32::from))
+        let found = self.with(py, |session| {
+            Ok(is_valid(key) && session.backend.wait(|store| store.probe(key))?)
+        });
+        found.map(flag_of)
     }
 
     /// batch_probe_key(self, keys: list[str]) -> list[int]
     ///
     /// probe_key for many keys at once.
     fn batch_probe_key(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<i32>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
-        };
-        let keys = keys.as_strs();
-        detached(py, || flags(&keys, |keys| session.backend.batch_probe(keys)))
+        self.flags(py, &keys, |session, keys| session.backend.wait(|store| store.batch_probe(keys)))
     }
 
     /// get_size(self, key: str) -> int
     ///
     /// Returns the length in bytes of the value of key; -704 when there is none.
     fn get_size(&self, py: Python<'_>, key: &str) -> PyResult<i64> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        if !is_valid(key) {
-            return Ok(Failure::NOT_FOUND.code().into());
-        }
-        Ok(count_of(detached(py, || session.backend.size(key))?))
+        self.count(py, |session| {
+            check_valid(key)?;
+            session.backend.wait(|store| store.size(key))
+        })
     }
 
     /// _batch_stat(self, keys: list[str]) -> list[tuple[int, int]]
@@ -79,17 +71,16 @@ impl Store {
     /// _get_ranges_of. Leases protect the values from eviction.
     #[pyo3(name = "_batch_stat")]
     fn batch_stat(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<(i64, u64)>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![(NOT_SET_UP.code().into(), 0); keys.len()]);
-        };
-        let keys = keys.as_strs();
-        let found = detached(py, || session.stat(&keys))?.into_iter();
-        Ok(found
-            .map(|found| {
-                let generation = found.map_or(0, |stat| stat.generation.as_u64());
-                (count_of(found.map(|stat| stat.len)), generation)
+        let found = self.with_each(py, &keys, |session, keys| {
+            of_valid(keys, Err(Failure::NOT_FOUND), |keys| {
+                session.backend.wait(|store| store.batch_stat(keys))
             })
-            .collect())
+        })?;
+        let numbers = |found: Result<Stat, Failure>| {
+            let generation = found.map_or(0, |stat| stat.generation.as_u64());
+            (count_of(found.map(|stat| stat.len)), generation)
+        };
+        Ok(found.into_iter().map(numbers).collect())
     }
 
     /// remove(self, key: str, force: bool = False) -> int
@@ -99,11 +90,10 @@ impl Store {
     #[pyo3(signature = (key, force = Flag(false)))]
     #[pyo3(text_signature = "($self, key, force=False)")]
     fn remove(&self, py: Python<'_>, key: &str, force: Flag) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !is_valid(key) {
-            return Ok(Failure::NOT_FOUND.code());
-        }
-        Ok(code_of(detached(py, || session.backend.remove(key, force.0))?))
+        self.code(py, |session| {
+            check_valid(key)?;
+            session.backend.wait(|store| store.remove(key, force.0))
+        })
     }
 
     /// batch_remove(self, keys: list[str], force: bool = False) -> list[int]
@@ -112,11 +102,12 @@ impl Store {
     #[pyo3(signature = (keys, force = Flag(false)))]
     #[pyo3(text_signature = "($self, keys, force=False)")]
     fn batch_remove(&self, py: Python<'_>, keys: Texts, force: Flag) -> PyResult<Vec<i32>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
-        };
-        let keys = keys.as_strs();
-        detached(py, || session.remove(&keys, force.0))
+        let removed = self.with_each(py, &keys, |session, keys| {
+            of_valid(keys, Err(Failure::NOT_FOUND), |keys| {
+                session.backend.wait(|store| store.batch_remove(keys, force.0))
+            })
+        })?;
+        Ok(removed.into_iter().map(code_of).collect())
     }
 
     /// remove_by_regex(self, regex_pattern: str, force: bool = False) -> int
@@ -126,8 +117,9 @@ impl Store {
     #[pyo3(signature = (regex_pattern, force = Flag(false)))]
     #[pyo3(text_signature = "($self, regex_pattern, force=False)")]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: Flag) -> PyResult<i64> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(detached(py, || session.backend.remove_by_regex(regex_pattern, force.0))?))
+        self.count(py, |session| {
+            session.backend.wait(|store| store.remove_by_regex(regex_pattern, force.0))
+        })
     }
 
     /// remove_all(self, force: bool = False) -> int
@@ -137,24 +129,37 @@ impl Store {
     #[pyo3(signature = (force = Flag(false)))]
     #[pyo3(text_signature = "($self, force=False)")]
     fn remove_all(&self, py: Python<'_>, force: Flag) -> PyResult<i64> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(detached(py, || session.backend.remove_all(force.0))?))
+        self.count(py, |session| session.backend.wait(|store| store.remove_all(force.0)))
     }
 }
 
-/// Asks a question that is answered with yes or no about each valid key; the answer about an invalid
-/// one is no.
-fn flags(keys: &[&str], ask: impl FnOnce(&[&str]) -> Result<Vec<bool>, Failure>) -> Vec<i32> {
-    let found = of_valid(keys, Ok(false), |keys| Ok(ask(keys)?.into_iter().map(Ok).collect()));
-    found.into_iter().map(|found| found.map_or_else(Failure::code, i32::from)).collect()
+impl Store {
+    /// Asks a question that is answered with yes or no about each valid key; the answer about an
+    /// invalid one is no.
+    fn flags(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        ask: impl FnOnce(&Session, &[&str]) -> Result<Vec<bool>, Failure> + Send,
+    ) -> PyResult<Vec<i32>> {
+        let found = self.with_each(py, keys, |session, keys| {
+            let ask = |keys: &[&str]| Ok(ask(session, keys)?.into_iter().map(Ok).collect());
+            of_valid::<_, Failure>(keys, Ok(false), ask)
+        })?;
+        Ok(found.into_iter().map(flag_of).collect())
+    }
+}
+
+fn flag_of(found: Result<bool, Failure>) -> i32 {
+    found.map_or_else(Failure::code, i32::from)
 }
 
 /// Asks for something of each valid key; an invalid one has no object, which is `missing`. All have
 /// the failure of the whole question.
-fn of_valid<T: Copy>(
+fn of_valid<T: Copy, E: Into<Failure>>(
     keys: &[&str],
     missing: Result<T, Failure>,
-    ask: impl FnOnce(&[&str]) -> Result<Vec<Result<T, Failure>>, Failure>,
+    ask: impl FnOnce(&[&str]) -> Result<Vec<Result<T, E>>, Failure>,
 ) -> Vec<Result<T, Failure>> {
     let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
     let mut found = match ask(&asked) {
@@ -162,20 +167,8 @@ fn of_valid<T: Copy>(
         Err(failure) => return vec![Err(failure); keys.len()],
     };
     let answer = |key: &&str| match is_valid(key) {
-        true => found.next().unwrap_or(missing),
+        true => found.next().map_or(missing, |found| found.map_err(Into::into)),
         false => missing,
     };
     keys.iter().map(answer).collect()
-}
-
-impl Session {
-    fn stat(&self, keys: &[&str]) -> Vec<Result<Stat, Failure>> {
-        of_valid(keys, Err(Failure::NOT_FOUND), |keys| self.backend.batch_stat(keys))
-    }
-
-    fn remove(&self, keys: &[&str], force: bool) -> Vec<i32> {
-        let missing = Err(Failure::NOT_FOUND);
-        let removed = of_valid(keys, missing, |keys| self.backend.batch_remove(keys, force));
-        removed.into_iter().map(code_of).collect()
-    }
 }

@@ -10,7 +10,7 @@ use super::exit::ShutDown as _;
 use super::session::Session;
 use super::settings::{self, Settings};
 use super::{NOT_SET_UP, Store};
-use crate::error::{Failure, OK, code_of};
+use crate::error::{Failure, OK};
 use crate::interrupt::detached;
 use crate::logging;
 
@@ -149,15 +149,9 @@ impl Store {
     ) -> PyResult<i32> {
         logging::set_up();
         self.session()?;
-        let mut code = OK;
-        self.change(py, |before| {
-            if let Some(before) = before {
-                before.shut_down();
-            }
-            let attached = Session::attach(server_address, mem_pool_size.0, local_buffer_size.0);
-            attached.map_err(|failure| code = failure.code()).ok()
-        })?;
-        Ok(code)
+        self.replace(py, || {
+            Session::attach(server_address, mem_pool_size.0, local_buffer_size.0).map(Some)
+        })
     }
 
     /// init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16777216) -> int
@@ -175,18 +169,13 @@ impl Store {
         mount_segment_size: Size,
     ) -> PyResult<i32> {
         let _ = device_name;
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        let Some(protocol) = settings::protocol(protocol) else {
-            return Ok(Failure::INTERNAL.code());
-        };
-        protocol.warn_if_missing();
-        let mounted = detached(py, || {
+        self.code(py, |session| {
+            settings::protocol(protocol).ok_or(Failure::INTERNAL)?.warn_if_missing();
             if mount_segment_size.0 > 0 && session.segments().is_empty() {
                 session.mount(mount_segment_size.0, Default::default())?;
             }
             Ok(())
-        });
-        Ok(code_of(mounted?))
+        })
     }
 
     /// close(self) -> int
@@ -195,13 +184,7 @@ impl Store {
     /// lost. Pending calls of other threads end by themselves. Registered memory may be freed
     /// afterwards. Returns 0, also when the store is not set up. The store can be set up again.
     fn close(&self, py: Python<'_>) -> PyResult<i32> {
-        self.change(py, |before| {
-            if let Some(before) = before {
-                before.shut_down();
-            }
-            None
-        })?;
-        Ok(OK)
+        self.replace(py, || Ok(None))
     }
 
     /// health_check(self) -> int
@@ -246,16 +229,28 @@ impl Store {
         let Some(protocol) = settings::protocol(&settings.protocol) else {
             return Ok(Failure::INTERNAL.code());
         };
+        self.replace(py, || {
+            let config = settings.into_config(protocol).map_err(StartError::from)?;
+            Ok(Some(Session::join(config, local_buffer_size > 0)?))
+        })
+    }
+
+    /// Leaves the cluster, and makes another session, if any; returns 0, or the number of the failure.
+    fn replace(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce() -> Result<Option<Session>, Failure> + Send,
+    ) -> PyResult<i32> {
         let mut code = OK;
         self.change(py, |before| {
             if let Some(before) = before {
                 // First, because the new session may use the same port.
                 before.shut_down();
             }
-            let config = settings.into_config(protocol).map_err(StartError::from);
-            let joined = config.and_then(|config| Session::join(config, local_buffer_size > 0));
-            let joined = joined.map_err(Failure::from);
-            joined.map_err(|failure| code = failure.code()).ok()
+            make().unwrap_or_else(|failure| {
+                code = failure.code();
+                None
+            })
         })?;
         Ok(code)
     }

@@ -36,6 +36,7 @@ use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use self::arguments::Texts;
 pub(crate) use self::config::ReplicateConfig;
 pub(crate) use self::descriptors::{
     Descriptor, DiskDescriptor, MemoryDescriptor, ReplicaDescriptor,
@@ -49,7 +50,7 @@ pub(crate) use self::host_memory::MooncakeHostMemAllocator;
 pub(crate) use self::numa::bind_to_numa_node;
 use self::session::Session;
 pub(crate) use self::tasks::QueryTaskResponse;
-use crate::error::Failure;
+use crate::error::{Failure, code_of, count_of};
 use crate::fork::ProcessGuard;
 use crate::interrupt::detached;
 
@@ -109,6 +110,48 @@ impl Store {
             State::Open(_, session) => Some(Arc::clone(session)),
             State::Closed | State::Changing(_) => None,
         })
+    }
+
+    /// Calls the session with the interpreter released.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Session) -> Result<T, Failure> + Send,
+    ) -> PyResult<Result<T, Failure>> {
+        match self.session()? {
+            Some(session) => detached(py, || call(&session)),
+            None => Ok(Err(NOT_SET_UP)),
+        }
+    }
+
+    /// Calls the session and returns 0, or the number of the failure.
+    fn code(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Session) -> Result<(), Failure> + Send,
+    ) -> PyResult<i32> {
+        self.with(py, call).map(code_of)
+    }
+
+    /// Calls the session and returns a count, or the number of the failure.
+    fn count(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Session) -> Result<u64, Failure> + Send,
+    ) -> PyResult<i64> {
+        self.with(py, call).map(count_of)
+    }
+
+    /// Calls the session with the interpreter released; the call has an outcome for each key.
+    fn with_each<T: Clone + Send>(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        call: impl FnOnce(&Session, &[&str]) -> Vec<Result<T, Failure>> + Send,
+    ) -> PyResult<Vec<Result<T, Failure>>> {
+        let Some(session) = self.session()? else { return Ok(vec![Err(NOT_SET_UP); keys.len()]) };
+        let keys = keys.as_strs();
+        detached(py, || call(&session, &keys))
     }
 
     /// Replaces the session by the result of `change`, exclusively. The interpreter is released

@@ -263,7 +263,7 @@ impl Session {
         loop {
             let put = match generation {
                 // One call reads from one put anyway.
-                None if pieces.len() > 1 => match self.backend.stat(key) {
+                None if pieces.len() > 1 => match self.backend.wait(|store| store.stat(key)) {
                     Ok(found) => Some(found.generation),
                     Err(failure) => return vec![Err(failure); pieces.len()],
                 },
@@ -273,7 +273,8 @@ impl Session {
             let read = |piece: &&Piece<'_>| match piece.target {
                 Some(_) => direct.next().unwrap_or(Err(Failure::INTERNAL)),
                 None => {
-                    let bytes = self.backend.get_range(key, put, piece.part.range())?;
+                    let range = piece.part.range();
+                    let bytes = self.backend.wait(|store| store.get_range(key, range, put))?;
                     let len = piece.part.whole(bytes.len() as u64)?;
                     copy_out(&bytes, piece.address)?;
                     Ok(len)

@@ -10,8 +10,7 @@ use pyo3::types::PyDict;
 use super::arguments::{Items, Size};
 use super::session::Session;
 use super::{NOT_SET_UP, Store, uuid};
-use crate::error::{Failure, OK, code_of};
-use crate::interrupt::detached;
+use crate::error::{Failure, OK};
 
 /// The sizes of allocated segments are multiples of this.
 const UNIT: usize = 4 << 20;
@@ -36,10 +35,8 @@ impl Store {
         location: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let _ = (protocol, location);
-        let session = self.session()?;
-        let mounted = detached(py, || {
-            session.ok_or(NOT_SET_UP)?.mount_file(Path::new(path), size.0, offset.0)
-        })?;
+        let path = Path::new(path);
+        let mounted = self.with(py, |session| session.mount_file(path, size.0, offset.0))?;
         described(py, mounted)
     }
 
@@ -58,10 +55,8 @@ impl Store {
         location: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let _ = (protocol, location);
-        let session = self.session()?;
         let size = size.0.checked_next_multiple_of(UNIT);
-        let mounted = detached(py, || {
-            let session = session.ok_or(NOT_SET_UP)?;
+        let mounted = self.with(py, |session| {
             let size = size.filter(|size| *size > 0).ok_or(Failure::INVALID_PARAMS)?;
             session.mount(size, MemoryOptions::default()).map(Some)
         })?;
@@ -83,9 +78,8 @@ impl Store {
         segment_ids: Items<String>,
         grace_period_seconds: Size,
     ) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         let grace = Duration::from_secs(grace_period_seconds.0 as u64);
-        Ok(code_of(detached(py, || session.unmount_all(&segment_ids, grace))?))
+        self.code(py, |session| session.unmount_all(&segment_ids, grace))
     }
 
     /// unmount_and_free_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int

@@ -6,12 +6,11 @@ use mc_meta::TaskKind;
 use mc_store::{ErrorCode, ReplicaTransfer, TaskId, TaskReport};
 use pyo3::prelude::*;
 
+use super::Store;
 use super::arguments::{Size, Texts};
 use super::enumerations::{TaskStatus, TaskType};
 use super::uuid::{Halves, halves, whole};
-use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, OK};
-use crate::interrupt::detached;
 
 /// The state of a task.
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
@@ -52,10 +51,7 @@ impl Store {
         key: &str,
         targets: Texts,
     ) -> PyResult<(Halves, i32)> {
-        let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
-        let targets = targets.as_strs();
-        let copy = ReplicaTransfer::Copy { targets: &targets };
-        Ok(created(detached(py, || session.backend.transfer(key, copy))?))
+        self.create_task(py, key, ReplicaTransfer::Copy { targets: &targets.as_strs() })
     }
 
     /// create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]
@@ -69,9 +65,7 @@ impl Store {
         source: &str,
         target: &str,
     ) -> PyResult<(Halves, i32)> {
-        let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
-        let transfer = ReplicaTransfer::Move { source, target };
-        Ok(created(detached(py, || session.backend.transfer(key, transfer))?))
+        self.create_task(py, key, ReplicaTransfer::Move { source, target })
     }
 
     /// query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]
@@ -83,24 +77,32 @@ impl Store {
         py: Python<'_>,
         task_id: (Size, Size),
     ) -> PyResult<(Option<QueryTaskResponse>, i32)> {
-        let Some(session) = self.session()? else { return Ok((None, NOT_SET_UP.code())) };
         let (Size(high), Size(low)) = task_id;
         let id = TaskId::from_u128(whole((high as u64, low as u64)));
-        Ok(match detached(py, || session.backend.task(id))? {
+        Ok(match self.with(py, |session| session.backend.wait(|store| store.task(id)))? {
             Ok(report) => (Some(response(id, report)), OK),
             Err(failure) => (None, failure.code()),
         })
     }
 }
 
-fn created(outcome: Result<TaskId, Failure>) -> (Halves, i32) {
-    match outcome {
-        Ok(id) => (halves(id.as_u128()), OK),
-        // Mooncake's number for the name of a segment that there is not, here.
-        Err(failure) if failure == Failure::of(ErrorCode::SegmentNotFound) => {
-            ((0, 0), Failure::INVALID_PARAMS.code())
-        }
-        Err(failure) => ((0, 0), failure.code()),
+impl Store {
+    fn create_task(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        transfer: ReplicaTransfer<'_>,
+    ) -> PyResult<(Halves, i32)> {
+        let created =
+            self.with(py, |session| session.backend.wait(|store| store.transfer(key, transfer)))?;
+        Ok(match created {
+            Ok(id) => (halves(id.as_u128()), OK),
+            // Mooncake's number for the name of a segment that there is not, here.
+            Err(failure) if failure == Failure::of(ErrorCode::SegmentNotFound) => {
+                ((0, 0), Failure::INVALID_PARAMS.code())
+            }
+            Err(failure) => ((0, 0), failure.code()),
+        })
     }
 }
 
