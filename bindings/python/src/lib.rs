@@ -10,6 +10,7 @@ mod logging;
 mod memory;
 mod repeats;
 mod store;
+mod threads;
 
 use pyo3::prelude::*;
 

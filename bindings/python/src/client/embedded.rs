@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use mc_store::{Master, MasterConfig};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Outcome};
+use crate::threads::Threads;
 
 /// Time limit for the master's tasks to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -16,9 +16,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A master and the thread that serves it.
 #[derive(Debug)]
 pub(super) struct Embedded {
-    master: Option<Master>,
     /// Taken when the master ends.
-    runtime: Option<Runtime>,
+    master: Option<Master>,
+    threads: Threads,
     address: SocketAddr,
 }
 
@@ -29,15 +29,11 @@ impl Embedded {
         if let Some(lease) = lease {
             config.lease_ttl = lease;
         }
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("mc-master")
-            .enable_all()
-            .build()
+        let threads = Threads::start(1, "mc-master")
             .map_err(|error| Failure::system("cannot start the threads of the master", &error))?;
-        let master = runtime.block_on(Master::builder().config(config).start())?;
+        let master = threads.block_on(Master::builder().config(config).start())?;
         let address = master.local_addr();
-        Ok(Self { master: Some(master), runtime: Some(runtime), address })
+        Ok(Self { master: Some(master), threads, address })
     }
 
     /// Returns the master's address.
@@ -50,9 +46,7 @@ impl Embedded {
         let (ended, end) = oneshot::channel();
         let wait = move || {
             drop(self.master.take());
-            if let Some(runtime) = self.runtime.take() {
-                runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-            }
+            std::mem::take(&mut self.threads).into_runtime().shutdown_timeout(SHUTDOWN_TIMEOUT);
             // Fails if the caller has stopped waiting.
             let _ = ended.send(());
         };
@@ -65,11 +59,9 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
         if let Some(master) = self.master.take() {
             // Without waiting: this thread may be running async tasks.
-            runtime.spawn(master.shutdown());
+            self.threads.spawn(master.shutdown());
         }
-        runtime.shutdown_background();
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mc_store::blocking;
 use parking_lot::{Mutex, RwLock};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::embedded::Embedded;
 use super::failure::{Failure, Outcome};
@@ -17,6 +17,7 @@ use super::work::Work;
 use crate::fork::{PerProcess, ProcessGuard};
 use crate::interrupt::is_interrupted;
 use crate::logging;
+use crate::threads::Threads;
 
 /// Threads of an asynchronous client that only makes requests. On two shared cores `exists`
 /// takes 30 µs with one thread, and 40 µs with two threads, which wake each other up.
@@ -42,19 +43,8 @@ pub(super) struct Member {
 enum Driver {
     /// The calling threads.
     Callers(blocking::Client),
-    /// Threads of the client's own. `None` only after the drop.
-    Threads(Option<Runtime>),
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Self::Threads(runtime) = self
-            && let Some(runtime) = runtime.take()
-        {
-            // Without waiting: the last user may be a thread of this runtime.
-            runtime.shutdown_background();
-        }
-    }
+    /// Threads of the client's own.
+    Threads(Threads),
 }
 
 impl Member {
@@ -79,16 +69,12 @@ impl Member {
         ended: impl FnOnce(Outcome<Arc<Self>>) + Send + 'static,
     ) -> Outcome<Work> {
         logging::set_up();
-        let threads = if settings.may_serve() { PEER_THREADS } else { REQUEST_THREADS };
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name("mc-client")
-            .enable_all()
-            .build()
+        let count = if settings.may_serve() { PEER_THREADS } else { REQUEST_THREADS };
+        let threads = Threads::start(count, "mc-client")
             .map_err(|error| Failure::system("cannot start the threads of the client", &error))?;
-        let spawner = runtime.handle().clone();
-        // The future owns the runtime, which therefore ends when the future fails or is aborted.
-        let driver = Driver::Threads(Some(runtime));
+        let spawner = threads.handle().clone();
+        // The future owns the threads, which therefore end when the future fails or is aborted.
+        let driver = Driver::Threads(threads);
         let work = async move {
             let described = tokio::task::spawn_blocking(move || {
                 let master = master()?;
@@ -147,9 +133,7 @@ impl Member {
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         match &self.driver {
             Driver::Callers(client) => client.block_on(future),
-            Driver::Threads(runtime) => {
-                runtime.as_ref().expect("taken only on drop").block_on(future)
-            }
+            Driver::Threads(threads) => threads.block_on(future),
         }
     }
 
@@ -186,7 +170,7 @@ impl Member {
     fn threads(&self) -> Option<&Runtime> {
         match &self.driver {
             Driver::Callers(_) => None,
-            Driver::Threads(runtime) => runtime.as_ref(),
+            Driver::Threads(threads) => Some(threads),
         }
     }
 }

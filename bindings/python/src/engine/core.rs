@@ -1,7 +1,6 @@
 //! An engine that runs: its node, its memory, and its peers.
 
 use std::future::Future;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,6 @@ use mc_store::blocking::{GivenUp, unless};
 use mc_tls::ServerTls;
 use mc_transport::{Access, Node, Transport as _};
 use tokio::net::TcpListener;
-use tokio::runtime::{self, Runtime};
 use tokio::task::AbortHandle;
 use tokio::time::{timeout, timeout_at};
 
@@ -24,8 +22,9 @@ use super::settings::Settings;
 use super::transfer::{Pair, Transfer, Work};
 use crate::interrupt::is_interrupted;
 use crate::store::exit::ShutDown;
+use crate::threads::Threads;
 
-/// Threads that serve peers.
+/// Threads that serve peers and carry asynchronous transfers out.
 const THREADS: usize = 2;
 
 /// Time limit of a call that closes memory for the operations that use it.
@@ -56,7 +55,7 @@ pub(super) struct Engine {
 impl Engine {
     /// Starts an engine.
     pub(super) fn start(settings: &Settings) -> Result<Self, EngineError> {
-        let threads = Threads::start()?;
+        let threads = Threads::start(THREADS, "mc-engine").map_err(EngineError::Threads)?;
         let started = threads.block_on(unless(is_interrupted, Self::start_in(&threads, settings)));
         let engine = started.unwrap_or(Err(EngineError::Interrupted))?;
         Ok(Self { threads, ..engine })
@@ -94,7 +93,7 @@ impl Engine {
             port,
             timeout,
             server,
-            threads: Threads(None),
+            threads: Threads::default(),
         })
     }
 
@@ -313,34 +312,6 @@ impl ShutDown for Engine {
             is_withdrawn && closing.iter().all(|closing| closing.settled_within(Duration::ZERO));
         if !is_settled {
             tracing::warn!("a transfer still uses memory that was registered; do not free it");
-        }
-    }
-}
-
-/// The threads that serve peers and carry asynchronous transfers out.
-struct Threads(Option<Runtime>);
-
-impl Threads {
-    fn start() -> Result<Self, EngineError> {
-        let mut builder = runtime::Builder::new_multi_thread();
-        builder.worker_threads(THREADS).thread_name("mc-engine").enable_all();
-        builder.build().map(|runtime| Self(Some(runtime))).map_err(EngineError::Threads)
-    }
-}
-
-impl Deref for Threads {
-    type Target = Runtime;
-
-    fn deref(&self) -> &Runtime {
-        self.0.as_ref().expect("an engine that has started has threads")
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            // In the background: a thread may still be resolving a host name.
-            runtime.shutdown_background();
         }
     }
 }

@@ -12,7 +12,6 @@ use mc_store::{
 };
 use mc_transport::{Memory, MemoryOptions, MemorySlice};
 use parking_lot::Mutex;
-use tokio::runtime;
 
 use super::backend::Backend;
 use super::exit::ShutDown;
@@ -20,6 +19,7 @@ use super::ports::with_port;
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
+use crate::threads::Threads;
 
 /// A client and the memory that is registered with it.
 #[derive(Debug)]
@@ -71,9 +71,7 @@ impl Session {
         mem_pool_size: usize,
         local_buffer_size: usize,
     ) -> Result<Self, Failure> {
-        let mut builder = runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).thread_name("mc-thin-client").enable_all().build();
-        let runtime = runtime.map_err(|error| {
+        let threads = Threads::start(1, "mc-thin-client").map_err(|error| {
             tracing::warn!("cannot start the runtime of a thin client: {error}");
             Failure::INTERNAL
         })?;
@@ -81,17 +79,9 @@ impl Session {
         if local_buffer_size > 0 {
             builder = builder.local_buffer(ByteSize::bytes(local_buffer_size as u64));
         }
-        let connected = runtime.block_on(unless(is_interrupted, builder.connect()));
-        let connected = connected.map_err(|GivenUp| Failure::GIVEN_UP);
-        let client = match connected.and_then(|outcome| outcome.map_err(Failure::from)) {
-            Ok(client) => client,
-            Err(failure) => {
-                // In the background: a thread may still be resolving a host name.
-                runtime.shutdown_background();
-                return Err(failure);
-            }
-        };
-        let backend = Backend::served(client, runtime);
+        let connected = threads.block_on(unless(is_interrupted, builder.connect()));
+        let client = connected.map_err(|GivenUp| Failure::GIVEN_UP)??;
+        let backend = Backend::served(client, threads.into_runtime());
         let pool = match mem_pool_size {
             0 => None,
             size => {
