@@ -21,22 +21,12 @@ pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 const TLS: Protocol = Protocol::new(&[b"mc-engine/1"]).tls13_only();
 
 /// Why there is no message.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ChannelError {
-    Io(io::Error),
-    Protocol(ProtocolError),
-}
-
-impl From<io::Error> for ChannelError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<ProtocolError> for ChannelError {
-    fn from(error: ProtocolError) -> Self {
-        Self::Protocol(error)
-    }
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -62,14 +52,14 @@ impl Channel {
             let stream = mc_net::connect((host, port)).await?;
             stream.set_nodelay(true)?;
             let Some(tls) = tls else {
-                return Self::greet(Box::new(stream), ours, Side::Client).await;
+                return Self::greet(stream, ours, Side::Client).await;
             };
             let (tls, name) = (tls.clone(), tls.expected_name(host).map_err(io::Error::other)?);
             // Reads files.
             let config = tokio::task::spawn_blocking(move || tls.connect_config(TLS));
             let config = config.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
             let stream = TlsConnector::from(config).connect(name, stream).await?;
-            Self::greet(Box::new(stream), ours, Side::Client).await
+            Self::greet(stream, ours, Side::Client).await
         };
         within(connecting).await
     }
@@ -82,20 +72,19 @@ impl Channel {
     ) -> Result<Self, ChannelError> {
         let accepting = async {
             stream.set_nodelay(true)?;
-            let Some(tls) = tls else {
-                return Self::greet(Box::new(stream), ours, Side::Server).await;
-            };
+            let Some(tls) = tls else { return Self::greet(stream, ours, Side::Server).await };
             let stream = TlsAcceptor::from(tls.current(TLS)).accept(stream).await?;
-            Self::greet(Box::new(stream), ours, Side::Server).await
+            Self::greet(stream, ours, Side::Server).await
         };
         within(accepting).await
     }
 
     async fn greet(
-        mut stream: Box<dyn Stream>,
+        stream: impl Stream + 'static,
         ours: Hello,
         side: Side,
     ) -> Result<Self, ChannelError> {
+        let mut stream: Box<dyn Stream> = Box::new(stream);
         let mut theirs = [0; Hello::LEN];
         if side == Side::Client {
             send(&mut stream, &ours.encode()).await?;

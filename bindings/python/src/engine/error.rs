@@ -146,6 +146,14 @@ impl EngineError {
     }
 }
 
+/// Returns the value, or `otherwise` for a failure, which is logged.
+pub(super) fn value_or<T>(outcome: Result<T, EngineError>, otherwise: T) -> T {
+    outcome.unwrap_or_else(|error| {
+        error.logged();
+        otherwise
+    })
+}
+
 /// Returns 0 for success, or the number of the failure, which is logged.
 pub(super) fn code_of(outcome: Result<(), EngineError>) -> i32 {
     outcome.map_or_else(|error| error.logged(), |()| crate::error::OK)

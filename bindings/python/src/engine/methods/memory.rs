@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::engine::TransferEngine;
-use crate::engine::error::{EngineError, code_of};
+use crate::engine::error::{EngineError, code_of, value_or};
 use crate::error::OK;
 use crate::items::Items;
 use crate::memory::{BorrowGuard, copy_in, copy_out};
@@ -83,10 +83,7 @@ impl TransferEngine {
     /// through shared memory. Returns their address; 0 when there is no memory.
     fn allocate_managed_buffer(&self, py: Python<'_>, length: Size) -> PyResult<usize> {
         let allocated = self.with(py, |engine| engine.allocate(length.0))?;
-        Ok(allocated.unwrap_or_else(|error| {
-            error.logged();
-            0
-        }))
+        Ok(value_or(allocated, 0))
     }
 
     /// free_managed_buffer(self, buffer_addr: int, length: int) -> int

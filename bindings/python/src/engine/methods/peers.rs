@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::engine::TransferEngine;
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, value_or};
 use crate::engine::values::TransferNotify;
 use crate::error::OK;
 
@@ -15,12 +15,7 @@ impl TransferEngine {
     /// memory; 0 when it has none, or cannot be reached.
     fn get_first_buffer_address(&self, py: Python<'_>, segment_name: &str) -> PyResult<u64> {
         let first = self.with(py, |engine| engine.first_address(segment_name))?;
-        Ok(first
-            .unwrap_or_else(|error| {
-                error.logged();
-                None
-            })
-            .unwrap_or(0))
+        Ok(value_or(first, None).unwrap_or(0))
     }
 
     /// get_notifies(self) -> list[TransferNotify]
@@ -39,13 +34,7 @@ impl TransferEngine {
     /// Returns 0 when the peer of a session answers, otherwise -102.
     fn send_probe(&self, py: Python<'_>, peer_server_name: &str) -> PyResult<i32> {
         let answered = self.with(py, |engine| engine.probe(peer_server_name))?;
-        Ok(answered.map_or_else(
-            |error| {
-                error.logged();
-                EngineError::NO_ANSWER
-            },
-            |()| OK,
-        ))
+        Ok(value_or(answered.map(|()| OK), EngineError::NO_ANSWER))
     }
 
     /// warmup_efa_segment(self, segment_name: str) -> int

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::engine::TransferEngine;
 use crate::engine::batches::Progress;
-use crate::engine::error::{EngineError, code_of};
+use crate::engine::error::{EngineError, code_of, value_or};
 use crate::engine::transfer::Pair;
 use crate::engine::values::{TransferNotify, TransferOpcode};
 use crate::error::OK;
@@ -77,10 +77,7 @@ impl TransferEngine {
             Ok(pairs) => self.with(py, |engine| engine.submit(session, access, &pairs))?,
             Err(error) => Err(error),
         };
-        Ok(submitted.unwrap_or_else(|error| {
-            error.logged();
-            NOT_SUBMITTED
-        }))
+        Ok(value_or(submitted, NOT_SUBMITTED))
     }
 
     fn progress(&self, id: u64) -> PyResult<Progress> {
