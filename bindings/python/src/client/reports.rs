@@ -1,13 +1,15 @@
 //! The store's reports as data classes of `mc_store.reports`.
 
+use std::time::Duration;
+
 use mc_meta::{
     BufferStatus, EvictionBlocker, KeyEvent, KeyEventKind, LocalDiskReplica, Removal,
-    ReplicaStatus, TaskKind,
+    ReplicaStatus, TaskKind, TransferKind,
 };
 use mc_rpc::{ObjectExplanation, SegmentReport};
 use mc_store::{
     ClientMetrics, ClusterReport, DrainReport, MountedSegment, ObjectDescription, OperationMetrics,
-    PathMetrics, ReplicaDescription, TaskReport, TaskStatus,
+    PathMetrics, ReplicaDescription, TaskReport,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -109,7 +111,7 @@ reports! {
     }
     EvictionBlocker = "KeptBy", |py, it| {
         reason: reason(it).0,
-        seconds: reason(it).1,
+        seconds: reason(it).1.map(|time| time.as_secs_f64()),
     }
     KeyEvent = "Happening", |py, it| {
         ago: it.ago.as_secs_f64(),
@@ -142,7 +144,7 @@ reports! {
             TaskKind::Copy { targets, .. } => PyTuple::new(py, targets.iter().map(|name| &**name)),
             TaskKind::Move { target, .. } => PyTuple::new(py, [&**target]),
         }?,
-        status: task_status(it.status),
+        status: it.status.to_string(),
         client: it.client.to_string(),
         age: it.task.age.as_secs_f64(),
         unchanged: it.unchanged.as_secs_f64(),
@@ -218,28 +220,18 @@ fn buffer_status(status: BufferStatus) -> &'static str {
     }
 }
 
-fn task_status(status: TaskStatus) -> &'static str {
-    match status {
-        TaskStatus::Pending => "pending",
-        TaskStatus::Processing => "processing",
-        TaskStatus::Success => "success",
-        TaskStatus::Failed => "failed",
-    }
-}
-
-fn reason(kept_by: EvictionBlocker) -> (&'static str, Option<f64>) {
+/// Returns why an object is kept, and for how long; of an unfinished one, its age.
+fn reason(kept_by: EvictionBlocker) -> (&'static str, Option<Duration>) {
     match kept_by {
-        EvictionBlocker::Unfinished { age } => ("unfinished", Some(age.as_secs_f64())),
-        EvictionBlocker::Lease { remaining } => ("lease", Some(remaining.as_secs_f64())),
-        EvictionBlocker::SoftPin { remaining } => ("soft_pin", Some(remaining.as_secs_f64())),
+        EvictionBlocker::Unfinished { age } => ("unfinished", Some(age)),
+        EvictionBlocker::Lease { remaining } => ("lease", Some(remaining)),
+        EvictionBlocker::SoftPin { remaining } => ("soft_pin", Some(remaining)),
         EvictionBlocker::HardPin => ("hard_pin", None),
-        EvictionBlocker::Transfer { kind: mc_meta::TransferKind::Copy, remaining } => {
-            ("copy", Some(remaining.as_secs_f64()))
-        }
-        EvictionBlocker::Transfer { kind: mc_meta::TransferKind::Move, remaining } => {
-            ("move", Some(remaining.as_secs_f64()))
-        }
-        EvictionBlocker::Group { remaining } => ("group", Some(remaining.as_secs_f64())),
+        EvictionBlocker::Transfer { kind, remaining } => match kind {
+            TransferKind::Copy => ("copy", Some(remaining)),
+            TransferKind::Move => ("move", Some(remaining)),
+        },
+        EvictionBlocker::Group { remaining } => ("group", Some(remaining)),
         EvictionBlocker::Offload => ("offload", None),
         EvictionBlocker::NoRoomToGain => ("no_room_to_gain", None),
         _ => ("unknown", None),

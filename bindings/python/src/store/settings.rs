@@ -74,14 +74,10 @@ impl Settings {
             tracing::warn!("setup requires local_hostname and metadata_server");
             return Ok(None);
         };
-        let master = match of.text("master_server_addr")? {
-            Some(master) => Some(master),
-            None => of.text("master_server_address")?,
-        };
-        let devices = match of.text("rdma_devices")? {
-            Some(devices) => Some(devices),
-            None => of.text("device_name")?,
-        };
+        let either =
+            |key, other| of.text(key)?.map_or_else(|| of.text(other), |text| Ok(Some(text)));
+        let master = either("master_server_addr", "master_server_address")?;
+        let devices = either("rdma_devices", "device_name")?;
         let sizes = ["global_segment_size", "local_buffer_size"].map(|key| of.size(key));
         let [Ok(global_segment_size), Ok(local_buffer_size)] = sizes else { return Ok(None) };
         let wants_http = of.flag("enable_client_http_server")?;
