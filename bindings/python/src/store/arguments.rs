@@ -1,7 +1,6 @@
 //! Arguments as Mooncake's callers pass them.
 
 use std::convert::Infallible;
-use std::fmt;
 
 use mc_types::MediaType;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -62,12 +61,6 @@ impl<'py> IntoPyObject<'py> for Flag {
 
     fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
         self.0.into_pyobject(py)
-    }
-}
-
-impl fmt::Display for Flag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 { "True" } else { "False" })
     }
 }
 

@@ -10,136 +10,61 @@ use super::arguments::{Flag, Items, Medium, Size};
 use super::backend::Backend;
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use super::events::EventInfos;
+use super::records::{Repr as _, record};
 use crate::error::Failure;
 use crate::repeats;
 
-/// Options of a put: the number of replicas, their segments, and protection from eviction.
-///
-/// Every field is a keyword argument of the constructor and an attribute; other names raise
-/// TypeError or AttributeError.
-///
-/// replica_num: the number of replicas in memory, by default 1. An object gets fewer, but at
-///     least one, when fewer segments have space.
-/// with_soft_pin: evict other objects first while this object is in use. The same as
-///     soft_pin_action = SoftPinAction.ENABLE.
-/// soft_pin_action: ENABLE and DISABLE override with_soft_pin; PRESERVE, the default, does not.
-/// soft_pin_ttl_ms: the duration of the soft pin, by default the master's; 0 means none. Only with
-///     ENABLE or with_soft_pin, and at most the master's maximum (--max_kv_soft_pin_ttl, 24 hours).
-/// with_hard_pin: never evict the object.
-/// preferred_segments, preferred_segment: names of segments to try first, in this order.
-/// media_type: "dram", "ssd" or "vram", in any case: the medium of the segments for all replicas; the
-///     put fails when there is none. None, the default, means DRAM, as long as there is any.
-/// group_ids: one group for each key of the call; objects of a group are evicted together or not
-///     at all. An empty string means no group.
-/// prefer_alloc_in_same_node, data_type: hints without effect. As in Mooncake, put, put_parts and
-///     put_batch reject prefer_alloc_in_same_node.
-/// dfs_replica_num: 0 or 1. Whether an object gets a file on the shared tier the master decides
-///     (--root_fs_dir), for all objects alike; 1 fails with -1601 when this client has no such files.
-/// nof_replica_num, preferred_nof_segments: a kind of storage that mc-store does not have; a put that
-///     requests nof replicas is rejected.
-#[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
-#[derive(Clone, Debug)]
-pub(crate) struct ReplicateConfig {
-    replica_num: Size,
-    nof_replica_num: Size,
-    dfs_replica_num: Size,
-    soft_pin_action: SoftPinAction,
-    soft_pin_ttl_ms: Option<Size>,
-    with_soft_pin: Flag,
-    with_hard_pin: Flag,
-    preferred_segments: Items<String>,
-    preferred_segment: String,
-    preferred_nof_segments: Items<String>,
-    prefer_alloc_in_same_node: Flag,
-    data_type: ObjectDataType,
-    media_type: Option<Medium>,
-    group_ids: Option<Items<String>>,
+record! {
+    "(*, replica_num=1, nof_replica_num=0, dfs_replica_num=0, soft_pin_action=..., \
+     soft_pin_ttl_ms=None, with_soft_pin=False, with_hard_pin=False, preferred_segments=[], \
+     preferred_segment='', preferred_nof_segments=[], prefer_alloc_in_same_node=False, \
+     data_type=..., media_type=None, group_ids=None)";
+    /// Options of a put: the number of replicas, their segments, and protection from eviction.
+    ///
+    /// Every field is a keyword argument of the constructor and an attribute; other names raise
+    /// TypeError or AttributeError.
+    ///
+    /// replica_num: the number of replicas in memory, by default 1. An object gets fewer, but at
+    ///     least one, when fewer segments have space.
+    /// with_soft_pin: evict other objects first while this object is in use. The same as
+    ///     soft_pin_action = SoftPinAction.ENABLE.
+    /// soft_pin_action: ENABLE and DISABLE override with_soft_pin; PRESERVE, the default, does not.
+    /// soft_pin_ttl_ms: the duration of the soft pin, by default the master's; 0 means none. Only with
+    ///     ENABLE or with_soft_pin, and at most the master's maximum (--max_kv_soft_pin_ttl, 24 hours).
+    /// with_hard_pin: never evict the object.
+    /// preferred_segments, preferred_segment: names of segments to try first, in this order.
+    /// media_type: "dram", "ssd" or "vram", in any case: the medium of the segments for all replicas; the
+    ///     put fails when there is none. None, the default, means DRAM, as long as there is any.
+    /// group_ids: one group for each key of the call; objects of a group are evicted together or not
+    ///     at all. An empty string means no group.
+    /// prefer_alloc_in_same_node, data_type: hints without effect. As in Mooncake, put, put_parts and
+    ///     put_batch reject prefer_alloc_in_same_node.
+    /// dfs_replica_num: 0 or 1. Whether an object gets a file on the shared tier the master decides
+    ///     (--root_fs_dir), for all objects alike; 1 fails with -1601 when this client has no such files.
+    /// nof_replica_num, preferred_nof_segments: a kind of storage that mc-store does not have; a put that
+    ///     requests nof replicas is rejected.
+    #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
+    #[derive(Clone, Debug)]
+    ReplicateConfig(*) {
+        replica_num: Size = Size(1),
+        nof_replica_num: Size = Size(0),
+        dfs_replica_num: Size = Size(0),
+        soft_pin_action: SoftPinAction = SoftPinAction::PRESERVE,
+        soft_pin_ttl_ms: Option<Size> = None,
+        with_soft_pin: Flag = Flag(false),
+        with_hard_pin: Flag = Flag(false),
+        preferred_segments: Items<String> = Items::default(),
+        preferred_segment: String = String::new(),
+        preferred_nof_segments: Items<String> = Items::default(),
+        prefer_alloc_in_same_node: Flag = Flag(false),
+        data_type: ObjectDataType = ObjectDataType::UNKNOWN,
+        media_type: Option<Medium> = None,
+        group_ids: Option<Items<String>> = None,
+    }
 }
 
 #[pymethods]
 impl ReplicateConfig {
-    #[new]
-    #[pyo3(signature = (
-        *,
-        replica_num = Size(1),
-        nof_replica_num = Size(0),
-        dfs_replica_num = Size(0),
-        soft_pin_action = SoftPinAction::PRESERVE,
-        soft_pin_ttl_ms = None,
-        with_soft_pin = Flag(false),
-        with_hard_pin = Flag(false),
-        preferred_segments = Items::default(),
-        preferred_segment = String::new(),
-        preferred_nof_segments = Items::default(),
-        prefer_alloc_in_same_node = Flag(false),
-        data_type = ObjectDataType::UNKNOWN,
-        media_type = None,
-        group_ids = None,
-    ))]
-    #[pyo3(text_signature = "(*, replica_num=1, nof_replica_num=0, dfs_replica_num=0, \
-        soft_pin_action=..., soft_pin_ttl_ms=None, with_soft_pin=False, \
-        with_hard_pin=False, preferred_segments=[], preferred_segment='', \
-        preferred_nof_segments=[], prefer_alloc_in_same_node=False, \
-        data_type=..., media_type=None, group_ids=None)")]
-    #[allow(clippy::too_many_arguments, reason = "Python passes them by name")]
-    fn new(
-        replica_num: Size,
-        nof_replica_num: Size,
-        dfs_replica_num: Size,
-        soft_pin_action: SoftPinAction,
-        soft_pin_ttl_ms: Option<Size>,
-        with_soft_pin: Flag,
-        with_hard_pin: Flag,
-        preferred_segments: Items<String>,
-        preferred_segment: String,
-        preferred_nof_segments: Items<String>,
-        prefer_alloc_in_same_node: Flag,
-        data_type: ObjectDataType,
-        media_type: Option<Medium>,
-        group_ids: Option<Items<String>>,
-    ) -> Self {
-        Self {
-            replica_num,
-            nof_replica_num,
-            dfs_replica_num,
-            soft_pin_action,
-            soft_pin_ttl_ms,
-            with_soft_pin,
-            with_hard_pin,
-            preferred_segments,
-            preferred_segment,
-            preferred_nof_segments,
-            prefer_alloc_in_same_node,
-            data_type,
-            media_type,
-            group_ids,
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        let number = |Size(number): Size| number;
-        format!(
-            "ReplicateConfig(replica_num={}, nof_replica_num={}, dfs_replica_num={}, \
-             soft_pin_action={:?}, soft_pin_ttl_ms={}, with_soft_pin={}, with_hard_pin={}, \
-             preferred_segments={:?}, preferred_segment={:?}, preferred_nof_segments={:?}, \
-             prefer_alloc_in_same_node={}, data_type={:?}, media_type={}, group_ids={})",
-            number(self.replica_num),
-            number(self.nof_replica_num),
-            number(self.dfs_replica_num),
-            self.soft_pin_action,
-            self.soft_pin_ttl_ms.map_or_else(|| "None".into(), |Size(ttl)| ttl.to_string()),
-            self.with_soft_pin,
-            self.with_hard_pin,
-            self.preferred_segments,
-            self.preferred_segment,
-            self.preferred_nof_segments,
-            self.prefer_alloc_in_same_node,
-            self.data_type,
-            self.media_type.map_or_else(|| "None".into(), |Medium(medium)| format!("'{medium}'")),
-            self.group_ids.as_ref().map_or_else(|| "None".into(), |ids| format!("{ids:?}")),
-        )
-    }
-
     fn __copy__(&self) -> Self {
         self.clone()
     }

@@ -8,59 +8,28 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::arguments::Items;
+use super::records::{Repr as _, record};
 
-/// An inference engine's description of a block, for subscribers of the store's events. All fields
-/// are optional keyword arguments and attributes.
-///
-/// model_name: the block's model.
-/// block_size: the number of tokens, or bytes, of the block; 0 means unknown.
-/// block_hash, parent_block_hash: the engine's hashes of the block and of the preceding block.
-/// token_ids: the block's tokens, ints below 2**32; at most 32,768.
-///
-/// Strings have at most 256 bytes of UTF-8. A put copies the values, and the master publishes them with
-/// the event that reports the object as stored.
-#[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StoreEventInfo {
-    model_name: String,
-    block_size: u32,
-    block_hash: String,
-    parent_block_hash: String,
-    token_ids: Items<u32>,
-}
-
-#[pymethods]
-impl StoreEventInfo {
-    #[new]
-    #[pyo3(signature = (
-        model_name = String::new(),
-        block_size = 0,
-        block_hash = String::new(),
-        parent_block_hash = String::new(),
-        token_ids = Items::default(),
-    ))]
-    #[pyo3(text_signature = "(model_name='', block_size=0, block_hash='', \
-        parent_block_hash='', token_ids=[])")]
-    fn new(
-        model_name: String,
-        block_size: u32,
-        block_hash: String,
-        parent_block_hash: String,
-        token_ids: Items<u32>,
-    ) -> Self {
-        Self { model_name, block_size, block_hash, parent_block_hash, token_ids }
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "StoreEventInfo(model_name={:?}, block_size={}, block_hash={:?}, \
-             parent_block_hash={:?}, token_ids={:?})",
-            self.model_name,
-            self.block_size,
-            self.block_hash,
-            self.parent_block_hash,
-            self.token_ids
-        )
+record! {
+    "(model_name='', block_size=0, block_hash='', parent_block_hash='', token_ids=[])";
+    /// An inference engine's description of a block, for subscribers of the store's events. All fields
+    /// are optional keyword arguments and attributes.
+    ///
+    /// model_name: the block's model.
+    /// block_size: the number of tokens, or bytes, of the block; 0 means unknown.
+    /// block_hash, parent_block_hash: the engine's hashes of the block and of the preceding block.
+    /// token_ids: the block's tokens, ints below 2**32; at most 32,768.
+    ///
+    /// Strings have at most 256 bytes of UTF-8. A put copies the values, and the master publishes them with
+    /// the event that reports the object as stored.
+    #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
+    #[derive(Clone, Debug, Default)]
+    StoreEventInfo() {
+        model_name: String = String::new(),
+        block_size: u32 = 0,
+        block_hash: String = String::new(),
+        parent_block_hash: String = String::new(),
+        token_ids: Items<u32> = Items::default(),
     }
 }
 

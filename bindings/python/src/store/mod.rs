@@ -23,6 +23,7 @@ mod numa;
 mod ports;
 mod put;
 mod ranges;
+mod records;
 mod segments;
 mod session;
 mod settings;
