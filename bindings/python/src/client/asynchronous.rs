@@ -7,7 +7,6 @@ use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use super::arguments::{Seconds, Size};
-use super::blocking::repr;
 use super::call::{Call, Started};
 use super::completion_queue::CompletionSender;
 use super::embedded::Embedded;
@@ -40,7 +39,7 @@ const MAX_INLINE: usize = 64 << 10;
 #[pyclass(frozen, weakref, module = "mc_store", name = "AsyncClient")]
 #[derive(Debug)]
 pub(crate) struct AsyncClient {
-    membership: Arc<Membership>,
+    pub(super) membership: Arc<Membership>,
 }
 
 impl AsyncClient {
@@ -75,11 +74,6 @@ impl AsyncClient {
             })))
         };
         Call::new(name, Box::new(start))
-    }
-
-    /// Returns a property of the client, without waiting.
-    pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> PyResult<T> {
-        Ok(question(self.membership.member()?.client()))
     }
 }
 
@@ -170,7 +164,7 @@ impl AsyncClient {
     }
 
     fn __repr__(&self) -> String {
-        repr("AsyncClient", &self.membership)
+        self.membership.repr("AsyncClient")
     }
 }
 

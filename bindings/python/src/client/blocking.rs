@@ -52,7 +52,7 @@ use crate::interrupt::{detached, is_interrupted};
 #[pyclass(frozen, weakref, module = "mc_store", name = "Client")]
 #[derive(Debug)]
 pub(crate) struct Client {
-    membership: Membership,
+    pub(super) membership: Membership,
 }
 
 impl Client {
@@ -76,11 +76,6 @@ impl Client {
         let outcome = wait(py, &member, call(member.client().clone()));
         value::release_unused(py);
         outcome
-    }
-
-    /// Returns a property of the client, without waiting.
-    pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> PyResult<T> {
-        Ok(question(self.membership.member()?.client()))
     }
 }
 
@@ -148,21 +143,7 @@ impl Client {
     }
 
     fn __repr__(&self) -> String {
-        repr("Client", &self.membership)
-    }
-}
-
-pub(super) fn repr(class: &str, membership: &Membership) -> String {
-    match membership.member() {
-        Ok(member) => {
-            let client = member.client();
-            format!(
-                "<mc_store.{class} {} of the master at {}>",
-                client.id(),
-                client.master().addr()
-            )
-        }
-        Err(_) => format!("<mc_store.{class}, closed>"),
+        self.membership.repr("Client")
     }
 }
 

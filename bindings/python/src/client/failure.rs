@@ -53,14 +53,7 @@ pub(super) struct Failure {
 
 impl Failure {
     fn new(code: ErrorCode, error: &(dyn StdError + 'static), retryable: bool) -> Self {
-        Self {
-            class: class_of(code),
-            code,
-            message: Chain(error).to_string(),
-            retryable,
-            key: None,
-            note: None,
-        }
+        Self { retryable, ..Self::plain(code, Chain(error).to_string()) }
     }
 
     /// An argument is invalid.

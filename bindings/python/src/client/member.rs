@@ -212,6 +212,20 @@ impl Membership {
         member.ok_or_else(|| Failure::closed("this client is closed; connect another client"))
     }
 
+    /// Returns a property of the client, without waiting.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> Outcome<T> {
+        Ok(question(self.member()?.client()))
+    }
+
+    /// Returns the text that shows a client of the class.
+    pub(super) fn repr(&self, class: &str) -> String {
+        let open = self.ask(|client| {
+            let (id, master) = (client.id(), client.master().addr());
+            format!("<mc_store.{class} {id} of the master at {master}>")
+        });
+        open.unwrap_or_else(|_| format!("<mc_store.{class}, closed>"))
+    }
+
     /// Returns whether calls fail because the client is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.process.is_inherited() || self.member.read().is_none()

@@ -65,7 +65,7 @@ macro_rules! questions {
                 $(#[$meta])*
                 $($(#[$example])*)?
                 fn $name(&self) -> pyo3::PyResult<$answer> {
-                    self.ask($answered)
+                    Ok(self.membership.ask($answered)?)
                 }
             )*
         }
@@ -75,7 +75,7 @@ macro_rules! questions {
             $(
                 $(#[$meta])*
                 fn $name(&self) -> pyo3::PyResult<$answer> {
-                    self.ask($answered)
+                    Ok(self.membership.ask($answered)?)
                 }
             )*
         }
