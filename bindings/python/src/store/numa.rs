@@ -1,8 +1,9 @@
 //! Binds threads to NUMA nodes.
 
-use std::fs;
 use std::mem;
+use std::path::Path;
 
+use mc_transport::topology::Topology;
 use pyo3::prelude::*;
 
 /// bind_to_numa_node(node: int) -> None
@@ -12,32 +13,19 @@ use pyo3::prelude::*;
 #[pyfunction]
 pub(crate) fn bind_to_numa_node(py: Python<'_>, node: i64) {
     py.detach(|| {
-        let bound = usize::try_from(node).ok().and_then(|node| {
-            let list = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
-            let processors = processors(list.ok()?.trim())?;
-            (run_on(&processors) && prefer_memory_of(node)).then_some(())
-        });
-        if bound.is_none() {
+        let is_bound = u32::try_from(node).is_ok_and(|node| run_on(node) && prefer_memory_of(node));
+        if !is_bound {
             tracing::warn!("cannot bind this thread to NUMA node {node}");
         }
     });
 }
 
-/// Reads a list such as `0-3,8`.
-fn processors(list: &str) -> Option<Vec<usize>> {
-    let mut processors = Vec::new();
-    for range in list.split(',').filter(|range| !range.is_empty()) {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        processors.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
-    }
-    Some(processors).filter(|processors| !processors.is_empty())
-}
-
-fn run_on(processors: &[usize]) -> bool {
+fn run_on(node: u32) -> bool {
+    let topology = Topology::from_sysfs(Path::new("/sys"), &[]);
     // SAFETY: `cpu_set_t` is an array of integers; all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     let known = 8 * size_of::<libc::cpu_set_t>();
-    for &processor in processors.iter().filter(|&&processor| processor < known) {
+    for processor in (0..known).filter(|&cpu| topology.numa_node_of_cpu(cpu as u32) == Some(node)) {
         // SAFETY: the processor's bit lies within the set.
         unsafe { libc::CPU_SET(processor, &mut set) };
     }
@@ -45,8 +33,9 @@ fn run_on(processors: &[usize]) -> bool {
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 }
 }
 
-fn prefer_memory_of(node: usize) -> bool {
+fn prefer_memory_of(node: u32) -> bool {
     const BITS: usize = 64;
+    let node = node as usize;
     let mut mask = [0u64; 16];
     let Some(word) = mask.get_mut(node / BITS) else { return false };
     *word = 1 << (node % BITS);
