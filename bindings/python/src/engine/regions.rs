@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_transport::{Access, Memory, MemorySlice, Node, Region, Transport as _};
+use mc_transport::{Access, MemorySlice, Node, Region, Transport as _};
 use parking_lot::Mutex;
 
 use super::error::EngineError;
@@ -120,21 +120,18 @@ impl Regions {
         address: usize,
         origin: Origin,
     ) -> Result<(), EngineError> {
-        let inserted = self.try_insert(node, slice.memory(), address, slice.len(), origin);
-        if inserted.is_err() {
-            self.buffers.remove(address);
-        }
-        inserted
+        let inserted = self.try_insert(node, slice, address, origin);
+        inserted.inspect_err(|_| drop(self.buffers.remove(address)))
     }
 
     fn try_insert(
         &self,
         node: &Node,
-        memory: &Memory,
+        slice: &MemorySlice,
         address: usize,
-        len: usize,
         origin: Origin,
     ) -> Result<(), EngineError> {
+        let (memory, len) = (slice.memory(), slice.len());
         let access = if memory.is_writable() { Access::ReadWrite } else { Access::Read };
         let mut open = self.open.lock();
         if open.by_address.len() >= MAX_RANGES {

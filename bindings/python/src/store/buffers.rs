@@ -72,9 +72,8 @@ impl Session {
             };
             Failure::refuse(format_args!("the {len} bytes at {address:#x} {why}"))
         })?;
-        self.backend.register(memory.memory()).inspect_err(|_| {
-            self.buffers.remove(address);
-        })
+        let registered = self.backend.register(memory.memory());
+        registered.inspect_err(|_| drop(self.buffers.remove(address)))
     }
 
     fn unregister(&self, address: usize) -> Result<(), Failure> {
