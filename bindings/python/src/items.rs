@@ -52,7 +52,8 @@ fn reserve<T>(items: &mut Vec<T>, more: usize) -> PyResult<()> {
 }
 
 /// The items of a sequence.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, IntoPyObject)]
+#[pyo3(transparent)]
 pub(crate) struct Items<T>(Vec<T>);
 
 impl<T: fmt::Debug> fmt::Debug for Items<T> {
@@ -88,15 +89,5 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
             return Err(PyTypeError::new_err("a list is required"));
         }
         gather(&object, |item| item.extract().map_err(Into::into)).map(Self)
-    }
-}
-
-impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Items<T> {
-    type Target = PyAny;
-    type Output = Bound<'py, PyAny>;
-    type Error = PyErr;
-
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        self.0.into_pyobject(py)
     }
 }

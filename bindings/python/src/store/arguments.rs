@@ -6,12 +6,13 @@ use mc_types::MediaType;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyInt, PyString};
+use pyo3::types::PyString;
 
 pub(super) use crate::items::Items;
 
 /// An address or a number of bytes: an `int` of 64 bits without a sign.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoPyObject)]
+#[pyo3(transparent)]
 pub(crate) struct Size(pub(crate) usize);
 
 impl<'py> FromPyObject<'_, 'py> for Size {
@@ -29,18 +30,9 @@ impl<'py> FromPyObject<'_, 'py> for Size {
     }
 }
 
-impl<'py> IntoPyObject<'py> for Size {
-    type Target = PyInt;
-    type Output = Bound<'py, PyInt>;
-    type Error = Infallible;
-
-    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
-        self.0.into_pyobject(py)
-    }
-}
-
 /// A flag. As Mooncake does, accepts an `int`, a `float` or `None` beside a `bool`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, IntoPyObject)]
+#[pyo3(transparent)]
 pub(super) struct Flag(pub(super) bool);
 
 impl<'py> FromPyObject<'_, 'py> for Flag {
@@ -51,16 +43,6 @@ impl<'py> FromPyObject<'_, 'py> for Flag {
             return object.is_truthy().map(Self);
         }
         object.extract().map(Self)
-    }
-}
-
-impl<'py> IntoPyObject<'py> for Flag {
-    type Target = PyBool;
-    type Output = Borrowed<'py, 'py, PyBool>;
-    type Error = Infallible;
-
-    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
-        self.0.into_pyobject(py)
     }
 }
 
