@@ -186,7 +186,10 @@ pairs! {
         batch_upsert_from
     }
     (keys: Texts, buffer_ptrs: Items<Size>, sizes: Items<Size>) [keys.len()] -> Vec<i32> = |store: &Self, py, options, mode| {
-        store.store_ranges(py, &keys, &buffer_ptrs, &sizes, options, mode)
+        let fits = [buffer_ptrs.len(), sizes.len()] == [keys.len(); 2];
+        let pieces: Vec<_> = buffer_ptrs.into_iter().zip(sizes).collect();
+        let pieces = pieces.iter().map(std::slice::from_ref).map(Some);
+        store.store_each(py, &keys, options, mode, pieces, fits)
     };
 }
 
@@ -236,18 +239,10 @@ impl Store {
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i32>> {
         let options = Options::new(config, store_event_infos, keys.len())?;
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
-        };
-        if all_buffer_ptrs.len() != keys.len() || all_sizes.len() != keys.len() {
-            return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
-        }
-        let plan = options.plan(keys.len());
-        let keys = keys.as_strs();
+        let fits = [all_buffer_ptrs.len(), all_sizes.len()] == [keys.len(); 2];
         let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
         let pieces = pieces.iter().map(|pieces| pieces.as_deref());
-        let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, PutMode::Put))?;
-        Ok(outcomes.into_iter().map(code_of).collect())
+        self.store_each(py, &keys, options, PutMode::Put, pieces, fits)
     }
 }
 
@@ -293,10 +288,9 @@ impl Store {
         options: Options<'_>,
         mode: PutMode,
     ) -> PyResult<i32> {
-        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if keys.len() != values.len() {
+        let Some(session) = self.session()?.filter(|_| keys.len() == values.len()) else {
             return Ok(Failure::INVALID_PARAMS.code());
-        }
+        };
         let plan =
             session.check_handles_values().and_then(|()| options.plan_for_values(keys.len()));
         let plan = match plan {
@@ -330,26 +324,21 @@ impl Store {
         })?))
     }
 
-    /// Stores one piece of memory under each key.
-    fn store_ranges(
+    /// Stores, under each key, the key's pieces of memory, if the lists of pieces `fit` the keys.
+    fn store_each<'a>(
         &self,
         py: Python<'_>,
         keys: &Texts,
-        addresses: &[Size],
-        sizes: &[Size],
         options: Options<'_>,
         mode: PutMode,
+        pieces: impl IntoIterator<Item = Option<&'a [(Size, Size)]>> + Send,
+        fit: bool,
     ) -> PyResult<Vec<i32>> {
-        let Some(session) = self.session()? else {
-            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
-        };
-        if addresses.len() != keys.len() || sizes.len() != keys.len() {
+        let Some(session) = self.session()?.filter(|_| fit) else {
             return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
-        }
+        };
         let plan = options.plan(keys.len());
         let keys = keys.as_strs();
-        let pieces: Vec<_> = addresses.iter().copied().zip(sizes.iter().copied()).collect();
-        let pieces = pieces.iter().map(std::slice::from_ref).map(Some);
         let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, mode))?;
         Ok(outcomes.into_iter().map(code_of).collect())
     }

@@ -9,9 +9,9 @@ use mc_store::{Generation, GetInto};
 use mc_transport::MemorySlice;
 use pyo3::prelude::*;
 
+use super::Store;
 use super::arguments::{Items, Size, Texts};
 use super::session::Session;
-use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
 use crate::interrupt::detached;
 use crate::memory::copy_out;
@@ -86,18 +86,15 @@ impl Store {
         all_sizes: Items<Items<Items<Size>>>,
     ) -> PyResult<Counts> {
         let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
-        let refused = |failure: Failure| {
-            let code = i64::from(failure.code());
-            all_keys.iter().map(|keys| vec![vec![code]; keys.len()]).collect()
-        };
-        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
         let alike = |list: &&Items<Items<Items<Size>>>| {
             let keys = list.iter().zip(all_keys.iter());
             list.len() == all_keys.len() && { keys }.all(|(list, keys)| list.len() == keys.len())
         };
-        if buffer_ptrs.len() != all_keys.len() || !lists.iter().all(alike) {
-            return Ok(refused(Failure::INVALID_PARAMS));
-        }
+        let fits = buffer_ptrs.len() == all_keys.len() && lists.iter().all(alike);
+        let Some(session) = self.session()?.filter(|_| fits) else {
+            let refused = i64::from(Failure::INVALID_PARAMS.code());
+            return Ok(all_keys.iter().map(|keys| vec![vec![refused]; keys.len()]).collect());
+        };
         let buffers = buffer_ptrs.iter().enumerate().map(|(at, &Size(address))| {
             let keys = all_keys[at].as_strs().into_iter().enumerate();
             let wanted = keys.map(|(nth, key)| {
@@ -127,13 +124,12 @@ impl Store {
         all_src_offsets: Items<Items<Size>>,
         all_sizes: Items<Items<Size>>,
     ) -> PyResult<Vec<Vec<i64>>> {
-        let refused = |failure: Failure| vec![vec![failure.code().into()]; keys.len()];
-        let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
         let lists = [&all_buffer_ptrs, &all_src_offsets, &all_sizes];
         let names_puts = generations.as_ref().is_none_or(|numbers| numbers.len() == keys.len());
-        if !names_puts || lists.iter().any(|list| list.len() != keys.len()) {
-            return Ok(refused(Failure::INVALID_PARAMS));
-        }
+        let fits = names_puts && lists.iter().all(|list| list.len() == keys.len());
+        let Some(session) = self.session()?.filter(|_| fits) else {
+            return Ok(vec![vec![Failure::INVALID_PARAMS.code().into()]; keys.len()]);
+        };
         let wanted = keys.as_strs().into_iter().enumerate().map(|(nth, key)| {
             let parts = parts(lists.map(|list| &*list[nth]));
             let generation = generations.as_ref().map(|numbers| Generation::new(numbers[nth]));
