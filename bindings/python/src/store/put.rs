@@ -49,7 +49,8 @@ impl<'py> Options<'py> {
 }
 
 /// Defines a put and an upsert for each call. `$work` is a function of the store, the interpreter,
-/// the options and the mode, which is put or upsert. `$count` is the number of keys.
+/// the options and the mode, which is put or upsert. `$count` is the number of keys. Beginning with
+/// a mode, it defines one call.
 macro_rules! pairs {
     ($(
         $(#[$signature:meta])*
@@ -57,12 +58,13 @@ macro_rules! pairs {
         upsert { $(#[$upsert_doc:meta])* $upsert:ident }
         $arguments:tt [$count:expr] -> $answer:ty = $work:expr;
     )*) => {$(
-        pairs! { @Put $(#[$put_doc])* $(#[$signature])* $put $arguments [$count] $answer, $work }
-        pairs! { @Upsert $(#[$upsert_doc])* $(#[$signature])* $upsert $arguments [$count] $answer, $work }
+        pairs! { Put: $(#[$put_doc])* $(#[$signature])* $put $arguments [$count] -> $answer = $work; }
+        pairs! { Upsert: $(#[$upsert_doc])* $(#[$signature])* $upsert $arguments [$count] -> $answer = $work; }
     )*};
     (
-        @$mode:ident $(#[$meta:meta])*
-        $name:ident ($($argument:ident: $type:ty),*) [$count:expr] $answer:ty, $work:expr
+        $mode:ident:
+        $(#[$meta:meta])*
+        $name:ident ($($argument:ident: $type:ty),*) [$count:expr] -> $answer:ty = $work:expr;
     ) => {
         #[pymethods]
         impl Store {
@@ -193,8 +195,8 @@ pairs! {
     };
 }
 
-#[pymethods]
-impl Store {
+pairs! {
+    Put:
     /// put_from_with_metadata(self, key: str, buffer_ptr: int, metadata_buffer_ptr: int, size: int,
     /// metadata_size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) ->
     /// int
@@ -206,22 +208,16 @@ impl Store {
         store_event_infos = None,
     ))]
     #[allow(clippy::too_many_arguments, reason = "Mooncake's")]
-    fn put_from_with_metadata(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        buffer_ptr: Size,
-        metadata_buffer_ptr: Size,
-        size: Size,
-        metadata_size: Size,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        let options = Options::new(config, store_event_infos, 1)?;
+    put_from_with_metadata(
+        key: &str, buffer_ptr: Size, metadata_buffer_ptr: Size, size: Size, metadata_size: Size
+    ) [1] -> i32 = |store: &Self, py, options, mode| {
         let pieces = [(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)];
-        self.store_pieces(py, key, &pieces, options, PutMode::Put)
-    }
+        store.store_pieces(py, key, &pieces, options, mode)
+    };
+}
 
+pairs! {
+    Put:
     /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
     /// all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(),
     /// store_event_infos=None) -> list[int]
@@ -229,21 +225,13 @@ impl Store {
     /// batch_put_from that gathers each value from several pieces of memory. Returns 0 or a
     /// negative number for each key.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None, store_event_infos = None))]
-    fn batch_put_from_multi_buffers(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        all_buffer_ptrs: Items<Items<Size>>,
-        all_sizes: Items<Items<Size>>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<i32>> {
-        let options = Options::new(config, store_event_infos, keys.len())?;
+    batch_put_from_multi_buffers(
+        keys: Texts, all_buffer_ptrs: Items<Items<Size>>, all_sizes: Items<Items<Size>>
+    ) [keys.len()] -> Vec<i32> = |store: &Self, py, options, mode| {
         let fits = [all_buffer_ptrs.len(), all_sizes.len()] == [keys.len(); 2];
         let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
-        let pieces = pieces.iter().map(|pieces| pieces.as_deref());
-        self.store_each(py, &keys, options, PutMode::Put, pieces, fits)
-    }
+        store.store_each(py, &keys, options, mode, pieces.iter().map(Option::as_deref), fits)
+    };
 }
 
 impl Store {
