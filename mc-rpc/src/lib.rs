@@ -58,8 +58,8 @@ pub use refusal::{Completion, MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
     Authority, Buffered, CloseReason, Guest, GuestCall, GuestCalls, GuestProtocol, Liveness,
-    MethodCalls, RunBlocking, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,
-    Standby, Streams, TakeStream, Taking, Term,
+    MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch, Standby, Streams,
+    TakeStream, Taking, Term,
 };
 pub use service::{
     Call, Clock, DurableSequence, DurableWatch, MasterService, Service, SystemClock,

@@ -25,7 +25,6 @@ mod upgrade;
 pub use accept::{Server, ServerHandle, ServerWatch, Streams};
 pub use close_reason::CloseReason;
 pub use config::{Liveness, ServerConfig};
-pub use executor::RunBlocking;
 pub use guest::{Guest, GuestCall, GuestCalls, GuestProtocol};
 pub use metrics::{MethodCalls, ServerMetrics};
 pub use shared::Buffered;

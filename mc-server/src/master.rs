@@ -79,16 +79,6 @@ impl Clock for SinceStart {
     }
 }
 
-/// Runs the server's work that may block where the environment says.
-#[derive(Debug)]
-struct BlockingIn(Arc<dyn Environment>);
-
-impl mc_rpc::RunBlocking for BlockingIn {
-    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
-        self.0.run_blocking(work);
-    }
-}
-
 /// The parts that a master cannot work without.
 #[derive(Debug)]
 struct Parts {
@@ -474,8 +464,7 @@ impl MasterBuilder {
         }
         let parts = Parts { ticker: ticker.watch(), journal: kept.as_ref().map(Kept::watch) };
         config.liveness.get_or_insert_with(|| Arc::new(parts));
-        let blocking = || Arc::new(BlockingIn(Arc::clone(&environment))) as _;
-        config.blocking.get_or_insert_with(blocking);
+        config.environment.get_or_insert_with(|| Arc::clone(&environment));
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);

@@ -31,7 +31,6 @@ pub use error::{
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdResolver;
 pub use local_host::{HostError, LocalHost};
-pub(crate) use mc_environment as environment;
 pub use mc_environment::{Environment, System, Work};
 pub use mc_meta::{
     ListCursor, MAX_REPLICAS, MasterConfig, MasterReport, ObjectsLeft, ReplicateConfig,

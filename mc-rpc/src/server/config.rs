@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::executor::{RunBlocking, default_bulk_threads};
+use mc_environment::Environment;
+
+use super::executor::default_bulk_threads;
 use super::term::Term;
 use super::upgrade::TakeStream;
 use crate::access::Authenticate;
@@ -67,8 +69,8 @@ pub struct ServerConfig {
     /// Large batches that are executed at a time; more wait, each connection taking its
     /// turns. Default: half of the CPUs.
     pub bulk_threads: usize,
-    /// Runs calls that take long. Default none: the blocking threads of Tokio do.
-    pub blocking: Option<Arc<dyn RunBlocking>>,
+    /// Runs calls that take long, for a simulation with one thread. Default none: the blocking threads of Tokio do.
+    pub environment: Option<Arc<dyn Environment>>,
     /// Bytes of answers that one connection may have waiting before its next
     /// call is looked at. Default 1 MiB.
     pub max_unsent: usize,
@@ -108,7 +110,7 @@ impl Default for ServerConfig {
             max_payload: DEFAULT_MAX_PAYLOAD,
             max_in_flight: 4096,
             bulk_threads: default_bulk_threads(),
-            blocking: None,
+            environment: None,
             max_unsent: 1 << 20,
             max_buffered: 1 << 30,
             handshake_timeout: Duration::from_secs(5),

@@ -1,23 +1,15 @@
 //! Where calls run that take long: on blocking threads, a bounded number at a time, so
 //! that they leave CPUs to those that read sockets and answer short calls.
 
-use core::fmt;
 use std::io;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use mc_environment::Environment;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::method::{Method, Pace};
-
-/// Runs the work of a server that takes long, in place of the blocking threads of Tokio: for a
-/// simulation, which has one thread. See [`ServerConfig::blocking`](super::ServerConfig::blocking).
-pub trait RunBlocking: fmt::Debug + Send + Sync + 'static {
-    /// Runs `work` now or later. It may be dropped without being run when the runtime ends. It does
-    /// not panic.
-    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
-}
 
 /// Calls of administrators that run at a time. They share no lane with batches, so that
 /// one can look at a master that is busy.
@@ -47,24 +39,24 @@ pub(super) struct Executor {
     bulk: Arc<Semaphore>,
     admin: Arc<Semaphore>,
     /// `None` for the blocking threads of Tokio.
-    blocking: Option<Arc<dyn RunBlocking>>,
+    environment: Option<Arc<dyn Environment>>,
 }
 
 impl Executor {
-    pub(super) fn new(bulk_threads: usize, blocking: Option<Arc<dyn RunBlocking>>) -> Self {
+    pub(super) fn new(bulk_threads: usize, environment: Option<Arc<dyn Environment>>) -> Self {
         Self {
             bulk: Arc::new(Semaphore::new(bulk_threads)),
             admin: Arc::new(Semaphore::new(ADMIN_THREADS)),
-            blocking,
+            environment,
         }
     }
 
     /// Runs `work` where it holds up no task. Nothing waits for it.
     pub(super) fn run_detached(&self, work: impl FnOnce() + Send + 'static) {
-        match &self.blocking {
+        match &self.environment {
             None => drop(tokio::task::spawn_blocking(work)),
             // A panic is reported by its hook.
-            Some(blocking) => blocking.run_blocking(Box::new(move || {
+            Some(environment) => environment.run_blocking(Box::new(move || {
                 let _ = catch_unwind(AssertUnwindSafe(work));
             })),
         }

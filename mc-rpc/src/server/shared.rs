@@ -45,7 +45,7 @@ impl Shared {
         Self {
             service,
             local_socket,
-            executor: Executor::new(config.bulk_threads, config.blocking.clone()),
+            executor: Executor::new(config.bulk_threads, config.environment.clone()),
             places: Places::new(
                 config.max_connections,
                 config.max_connections_per_address,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::{Environment, System};
 use mc_rpc::ClientConfig;
 #[cfg(feature = "encryption")]
 use mc_tier::KeySource;
@@ -19,7 +20,6 @@ use super::Client;
 use super::hot_cache::HotCacheConfig;
 use super::settings::{BelowMemory, Pulse, Settings};
 use super::tiers::local_disk::{LocalDiskOptions, OwnPlace, OwnTier};
-use crate::environment::{Environment, System};
 use crate::error::StartError;
 use crate::local_host::LocalHost;
 

@@ -1,6 +1,7 @@
 //! The second look at replicas that somebody reported as damaged: this client holds them in its memory
 //! or on its disk, and compares their bytes with the checksums that the master has.
 
+use mc_environment::Blocking;
 use mc_meta::{ReplicaCheck, Slices, Verdict};
 use mc_types::Extent;
 use tracing::warn;
@@ -8,7 +9,6 @@ use tracing::warn;
 use super::checksums::match_checksums;
 use super::disk_region::LocalDiskLook;
 use super::segments::{Held, Segments};
-use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
 /// after the other, so that they take no more than that from the client; those of the disk on

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(any(feature = "http", feature = "tls"))]
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_meta::ClientStatus;
 use mc_rpc::{MasterClient, RpcError};
 use mc_transport::{BootClock, BootTime};
@@ -22,7 +23,6 @@ use super::master_link::MasterLink;
 use super::segments::Segments;
 use super::self_check::SelfCheck;
 use super::settings::{Pulse, Settings};
-use crate::environment::Environment;
 
 /// How often files of certificates are looked at.
 #[cfg(feature = "tls")]

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_rpc::ClientConfig;
 use mc_transport::{BootClock, BootTime, MemoryOptions, NodeConfig};
-
-use crate::environment::Environment;
 
 /// The least that a master may be silent before a client is no longer ready.
 #[cfg(feature = "http")]

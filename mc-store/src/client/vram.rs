@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use mc_environment::Environment;
 use mc_transport::cuda::{CudaDevice, CudaError, VramBuffer};
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{BoxFuture, ErrorCode, StoreEventInfo};
 
 use super::{Client, Put, PutMode, PutOutcome};
 use crate::ReplicateConfig;
-use crate::environment::Environment;
 use crate::error::{GetError, PutError};
 
 /// Pinned memory of the host, for one value at a time on its way between peers and a GPU.

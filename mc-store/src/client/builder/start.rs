@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
+use mc_environment::Environment;
 use mc_meta::TenantId;
 use mc_rpc::{ClientConfig, MasterClient, ReadCounter, StorageConfig};
 #[cfg(feature = "encryption")]
@@ -30,7 +31,6 @@ use crate::client::tier_work::{start_local_disk, start_shared_tier};
 use crate::client::tiers::local_disk::{LaterLocalDisk, LocalDiskSlot};
 use crate::client::tiers::shared::{LaterTier, OwnSettings, SharedTier, storage_config};
 use crate::client::tiers::{Sealing, Tiers};
-use crate::environment::Environment;
 use crate::error::StartError;
 
 /// For values that are read into memory of the client. Pages are taken when they are used.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mc_c2c::fetch::Fetcher;
 use mc_c2c::{C2cConfig, Converter, KeyMatch, LoadError, load_rule};
+use mc_environment::Environment;
 use mc_rpc::{C2cSettings, MasterClient, RpcError};
 use mc_types::{ErrorCode, ObjectKey};
 use parking_lot::{Condvar, Mutex};
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::client::metrics::{C2cCounts, C2cMetrics, C2cSkip};
-use crate::environment::Environment;
 pub(super) use compute::Failure;
 
 /// Objects that wait for one worker.

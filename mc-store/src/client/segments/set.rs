@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use mc_environment::Environment;
 use mc_meta::SegmentSpec;
 use mc_rpc::{ClockReading, MasterClient, RpcError};
 use mc_ticket::{Rights, TicketKey};
@@ -20,7 +21,6 @@ use super::MountedSegment;
 use super::error::MountFailure;
 use super::memory::{Held, SegmentMemory};
 use crate::client::disk_region::LocalDiskLook;
-use crate::environment::Environment;
 use crate::error::{MAX_SEGMENTS, SegmentError};
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be

@@ -15,6 +15,7 @@ mod untold;
 
 use std::sync::Arc;
 
+use mc_environment::Environment;
 use mc_meta::TenantId;
 use mc_rpc::ReplicaList;
 use mc_tier::{InvalidObject, ObjectId, TierError};
@@ -23,7 +24,6 @@ use mc_types::{Generation, KeyRef};
 use self::local_disk::LocalDiskSlot;
 use self::shared::SharedTier;
 use super::settings::BelowMemory;
-use crate::environment::Environment;
 
 pub(super) use breaker::{Breaker, Turn};
 pub(super) use error::WorkError;

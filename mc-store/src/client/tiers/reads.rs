@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use mc_environment::Environment;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -15,7 +16,6 @@ use tracing::{info, warn};
 
 use super::breaker::{Breaker, Turn};
 use crate::client::metrics::TierMetrics;
-use crate::environment::Environment;
 
 /// Reads of a tier at a time: as many as a disk has use for.
 const PLACES: usize = 32;
@@ -229,7 +229,7 @@ mod tests {
     use mc_testkit::eventually_async;
 
     use super::*;
-    use crate::environment::System;
+    use mc_environment::System;
 
     const LIMIT: Duration = Duration::from_millis(200);
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_tier::TierError;
 use mc_transport::{Node, Transport as _};
 use mc_types::LocalDiskId;
@@ -16,7 +17,6 @@ use super::options::{LocalDiskOptions, OwnPlace, OwnTier};
 use super::{LocalDisk, directory, open_log};
 use crate::client::segments::Segments;
 use crate::client::tiers::Sealing;
-use crate::environment::Environment;
 use crate::error::LocalDiskOpenError;
 
 /// How long the start of a client waits for its disk.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use mc_environment::Environment;
 use mc_rpc::{MasterClient, RpcError, StorageConfig};
 use mc_tier::{DirectoryTier, ObjectId, Tier};
 use mc_types::{ByteSize, ErrorCode, LocalDiskId};
@@ -25,7 +26,6 @@ use super::Sealing;
 use super::leaving::wait_until_unused;
 use super::untold::Untold;
 use crate::client::metrics::{TierCounters, TierMetrics};
-use crate::environment::Environment;
 
 pub(in crate::client) use opening::{LaterTier, OwnSettings};
 use opening::{Opened, Place};

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_environment::Environment;
 use mc_rpc::{StorageConfig, StorageSettings};
 use mc_tier::{
     BucketPlace, DirectorySettings, DirectoryTier, InvalidPlace, SharedPlace, Tier, TierError,
@@ -18,7 +19,6 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::client::tiers::Sealing;
-use crate::environment::Environment;
 
 /// How long the start of a client waits for the tier. A server that does not answer takes for ever.
 const OPENING: Duration = Duration::from_secs(10);
