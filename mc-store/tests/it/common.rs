@@ -17,7 +17,7 @@ pub(crate) fn segment(number: u128, size: u64, endpoint: &str) -> SegmentSpec {
         name: format!("segment-{number}").into(),
         base: 0,
         size,
-        endpoint: endpoint.parse().unwrap(),
+        endpoint: endpoint.parse().expect("a literal"),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
         medium: MediaType::Dram,
@@ -26,7 +26,7 @@ pub(crate) fn segment(number: u128, size: u64, endpoint: &str) -> SegmentSpec {
 
 /// The names of the segments that have a replica of an object, in their order.
 pub(crate) async fn holders(app: &Client, key: &str) -> Vec<String> {
-    let replicas = app.replicas(key).await.unwrap();
+    let replicas = app.replicas(key).await.expect("the object is there");
     let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
     names.sort();
     names
