@@ -314,8 +314,10 @@ fn run_the_cluster(world: &World) -> u64 {
             if away < SEGMENTS {
                 returns += u64::from(come_back(world, &mut mounted[away as usize]));
             }
-            // Every third is silent for a while instead of leaving.
-            away = if next_change.is_multiple_of(3) { slot } else { SEGMENTS };
+            // Every third is silent for a while instead of leaving, while there is memory for its return and
+            // for one more at the end.
+            let may_return = mounted[slot as usize] + SEGMENTS * 2 < MOUNTINGS;
+            away = if next_change.is_multiple_of(3) && may_return { slot } else { SEGMENTS };
             if away == SEGMENTS {
                 replace(world, &mut mounted[slot as usize], next_change.is_multiple_of(2));
             }
