@@ -72,7 +72,7 @@ impl Caller {
     pub const ANYBODY: Self =
         Self { name: Cow::Borrowed("anybody"), role: Role::Admin, tenant: TenantId::DEFAULT };
 
-    /// Returns whether this is [`ANYBODY`](Self::ANYBODY), for whatever tenant.
+    /// Returns whether this is [`ANYBODY`](Self::ANYBODY), for any tenant.
     pub(crate) fn is_anybody(&self) -> bool {
         self.role == Self::ANYBODY.role && self.name == Self::ANYBODY.name
     }

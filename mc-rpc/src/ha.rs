@@ -1,4 +1,4 @@
-//! Which part a master has among those of its cluster.
+//! The part that a master has among those of its cluster.
 
 use core::fmt;
 use core::time::Duration;

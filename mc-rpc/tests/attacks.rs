@@ -181,8 +181,8 @@ async fn a_burst_of_connections_waits_for_a_busy_server() {
     server.shutdown().await;
 }
 
-/// Sessions come and go, with and without a call that is to be remembered: nobody is refused
-/// one, and none that a call was remembered for is forgotten at once.
+/// Sessions come and go, with and without a call that is to be remembered: no client is refused
+/// a session, and none that a call was remembered for is forgotten at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_sessions_lock_nobody_out() {
     let _alone = ALONE.lock().await;
@@ -275,7 +275,7 @@ async fn what_idles_for_long_goes() {
     server.shutdown().await;
 }
 
-/// Of the connections for calls of many threads at once only few stay open.
+/// Only few of the connections for calls of many threads at once stay open.
 #[test]
 fn a_blocking_client_at_rest_holds_few_connections() {
     let _alone = ALONE.blocking_lock();

@@ -1,4 +1,4 @@
-//! Which part a master has among those of its cluster, and the word to hand over.
+//! The part that a master has among those of its cluster, and the request to hand over.
 
 use core::time::Duration;
 

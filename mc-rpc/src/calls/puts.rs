@@ -1,4 +1,4 @@
-//! Puts: space for an object, and that it is written or given up.
+//! Puts: space for an object, and that it is written or revoked.
 
 use bytes::BytesMut;
 use mc_meta::{
@@ -44,7 +44,7 @@ calls! {
     }
 
     /// Gives up a put and its space. Where bytes may arrive late the space is kept until
-    /// the grant's end, or until the put is given up once more without them.
+    /// the grant's end, or until the put is revoked once more without them.
     fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
         PutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),

@@ -64,7 +64,7 @@ calls! {
 
     /// Gives a copy up. The client writes no more to the targets; where bytes that it sent
     /// may arrive late, their space is kept until the grant's end, or until the copy is
-    /// given up once more without them.
+    /// revoked once more without them.
     fn copy_revoke(&self, client: ClientId, object: &TenantKey<'_>, handle: TransferHandle, late: LateWrites) -> () {
         CopyRevoke "As [`copy_end`](Self::copy_end).",
         message(finish(client, object, handle, late)),
@@ -162,7 +162,7 @@ impl CallContext<'_> {
         let key = self.stored(&request.key, &request.tenant_id)?;
         let client = client_id(&request.client_id)?;
         let source = segment_name(&request.source, "source")?;
-        // Of a field that is not repeated the last one counts.
+        // Where a field that is not repeated comes twice, the last one counts.
         let target = request.targets.last().ok_or(missing("target"))?;
         let target = segment_name(target, "target")?;
         let grant = self.master.move_start(self.now, client, key.as_ref(), source, target)?;

@@ -222,7 +222,7 @@ impl<'a> Call<'a> {
     /// There is no connection for another attempt. Returns what the caller is told: an earlier
     /// attempt may have been executed.
     pub(super) fn unconnected(&mut self, error: RpcError, now: Instant) -> RpcError {
-        // Connecting that may succeed later was given up for lack of time only.
+        // An attempt to connect that may succeed later failed for lack of time only.
         let at = if may_pass(&error) { self.deadline.max(now) } else { now };
         let error = self.lost.take().unwrap_or(error);
         self.told(error, at)

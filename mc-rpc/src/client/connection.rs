@@ -251,7 +251,7 @@ impl Connection {
     }
 
     /// Sends a call's request and waits for its answer until the deadline. Without a sign of life
-    /// for as long as the call's [`silence`](Call::silence) the connection is given up.
+    /// for as long as the call's [`silence`](Call::silence) the connection counts as lost.
     pub(super) async fn call(
         &self,
         call: &Call<'_>,

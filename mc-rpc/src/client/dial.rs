@@ -236,8 +236,8 @@ pub(super) fn is_silent(failure: &RpcError) -> bool {
     }
 }
 
-/// Of the failures of several addresses the one to tell: what a master said before what
-/// the network did.
+/// The failure to report of those at several addresses: a master's answer comes before an
+/// error of the network.
 fn more_telling(first: Option<RpcError>, next: RpcError) -> RpcError {
     match first {
         Some(first) if !matches!(first, RpcError::Unreachable { .. }) => first,
@@ -254,7 +254,7 @@ pub(super) fn broke(failure: &RpcError) -> bool {
     }
 }
 
-/// Returns whether a call's connection was given up because nothing was heard.
+/// Returns whether a call's connection timed out because nothing was heard.
 pub(super) fn was_silent(failure: &RpcError) -> bool {
     match failure {
         RpcError::ConnectionLost { source, .. } => source.kind() == io::ErrorKind::TimedOut,

@@ -208,7 +208,7 @@ impl Link {
         let now = Instant::now().into_std();
         if let Some(error) = self.outage.known(now) {
             self.grow();
-            // Who calls again and again must not keep that task from running.
+            // A caller that calls again and again must not keep that task from running.
             tokio::task::yield_now().await;
             return Err(error);
         }

@@ -81,8 +81,8 @@ impl Outage {
         self.last().map(|(error, _)| error)
     }
 
-    /// Returns whether the next round is due, which the caller is to make: nobody else is told so while
-    /// it may last.
+    /// Returns whether the next round is due, which the caller is to make: no other caller is told so
+    /// while it may last.
     pub(super) fn takes_round(&self, now: Instant) -> bool {
         let mut rounds = self.rounds.lock();
         let is_due = rounds.last().is_none_or(|(_, next)| next <= now);
@@ -93,13 +93,13 @@ impl Outage {
     }
 }
 
-/// Returns whether nobody has tried for long: the master may be back since, and an outage that begins
-/// is another one.
+/// Returns whether no client has tried to connect for long: the master may be back since, and an
+/// outage that begins is another one.
 fn is_forgotten(rounds: &FailedRounds, now: Instant) -> bool {
     rounds.last().is_some_and(|(_, next)| now.saturating_duration_since(next) > KNOWN_FOR)
 }
 
-/// Returns whether nobody answered: not a master that has too much to do, or does not lead.
+/// Returns whether no master answered at all, not even one that is overloaded or does not lead.
 fn is_away(error: &RpcError) -> bool {
     matches!(error, RpcError::Unreachable { .. } | RpcError::Unresolved { .. })
 }

@@ -50,13 +50,13 @@ struct State {
 }
 
 impl ReadCounter {
-    /// A counter with this number among all clients, which nobody can guess; nothing is told with 0.
+    /// A counter with this number among all clients, which cannot be guessed; nothing is told with 0.
     pub(super) fn new(reader: u128) -> Self {
         Self(Arc::new(ReadsUnderWay { reader, state: Mutex::default(), told: AtomicU64::new(0) }))
     }
 
-    /// Begins a read, before the master is asked. It is over when what is returned is dropped: from
-    /// then on nobody may use the memory that the master named.
+    /// Begins a read, before the master is asked. It is over when the returned guard is dropped: from
+    /// then on the caller may not use the memory that the master named.
     #[must_use = "the read is over when this is dropped"]
     pub fn begin(&self) -> OpenRead {
         let mut state = self.0.state.lock();
@@ -73,7 +73,7 @@ impl ReadCounter {
         }
         let (begun, over) = self.counts();
         let tells = if method.reads() {
-            // A call outside of any read: nobody would say when its caller is done.
+            // With no read open, no later call would say when this call's caller is done.
             over < begun
         } else {
             self.0.told.load(Ordering::Relaxed) < over

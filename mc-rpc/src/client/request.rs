@@ -26,7 +26,7 @@ const ROOM: usize = HEADER_LEN + FIRST;
 pub(super) struct Said {
     /// How long after the connection's hello it is sent.
     pub(super) sent: Option<Duration>,
-    /// Which reads of its client are over.
+    /// The reads of its client that are over.
     pub(super) reads: Option<ReadProgress>,
 }
 

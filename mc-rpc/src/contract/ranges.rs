@@ -226,7 +226,7 @@ fn spans_that_make_no_sense_are_malformed() {
         let error = parse(bad).unwrap_err().to_string();
         assert!(error.contains("spans"), "{bad:?}: {error}");
     }
-    // Who asked for no ranges takes none.
+    // A reader that asked for no ranges takes none.
     let mut list = lists.items[0].clone();
     list.replica_list.clear();
     list.disk = Some(proto::DiskReplica { length: 300 * KIB, status: 3 });

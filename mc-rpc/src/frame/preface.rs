@@ -337,7 +337,7 @@ pub enum HandshakeError {
     /// The first bytes are another protocol's.
     #[error("the first bytes are {}, not this protocol's", .found.name())]
     OtherProtocol {
-        /// Which one, as far as can be told.
+        /// The other protocol, as far as can be told.
         found: ForeignProtocol,
     },
     /// The other side speaks another version.
@@ -351,7 +351,7 @@ pub enum HandshakeError {
     /// The limits announced cannot work.
     #[error("it announces a limit of {value} for {name}")]
     Limit {
-        /// Which limit.
+        /// The limit's name.
         name: &'static str,
         value: u32,
     },
@@ -482,7 +482,7 @@ mod tests {
         assert!(ClientPreface::parse(&client.encode()).is_err());
         let client = ClientPreface { hello_len: 8193, max_payload: 1 << 20, ..client };
         assert!(ClientPreface::parse(&client.encode()).is_err());
-        // Of another version only the version counts.
+        // In the preface of another version only the version counts.
         let client = ClientPreface { version: 1, ..client };
         assert_eq!(ClientPreface::parse(&client.encode()), Ok(client));
     }

@@ -3,9 +3,9 @@
 //!
 //! A client's calls are told apart by its session, which it draws at random and names on
 //! each of its connections. What is kept is bounded in time and in bytes. A call whose
-//! answer is not kept any more is refused and never executed again: of each session the
-//! tokens are known whose answers were given up, and of a session that was given up as a
-//! whole its highest token. A session costs nothing before its first tracked call.
+//! answer is not kept any more is refused and never executed again: a session remembers the
+//! tokens whose answers were discarded, and a session that was discarded as a whole leaves
+//! its highest token. A session costs nothing before its first tracked call.
 
 mod given_up;
 
@@ -44,7 +44,7 @@ const SESSIONS_PER_CONNECTION: usize = 2;
 /// that looking for the oldest costs each new one little.
 const GONE_AT_A_TIME: usize = 16;
 
-/// Sessions that were given up and whose highest token is known.
+/// Sessions that were discarded and whose highest token is known.
 const MAX_MARKS: usize = 1 << 17;
 
 /// All sessions of a server.
@@ -60,13 +60,13 @@ struct Directory {
     by_id: HashMap<u128, Arc<Session>>,
     /// The marks of sessions that had to make room for others.
     marks: HashMap<u128, Mark>,
-    /// Their ids in the order in which they were given up; some are back meanwhile.
+    /// Their ids in the order in which they were discarded; some are back meanwhile.
     marked: VecDeque<(u128, Instant)>,
     /// How many of both come from where.
     by_source: HashMap<Source, usize>,
 }
 
-/// A session that was given up.
+/// A session that was discarded.
 #[derive(Debug)]
 struct Mark {
     /// No token up to this one is executed.

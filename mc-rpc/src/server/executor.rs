@@ -1,5 +1,5 @@
-//! Where calls run that take long: on blocking threads, a bounded number at a time, so
-//! that they leave CPUs to those that read sockets and answer short calls.
+//! The executor of calls that take long: on blocking threads, a bounded number at a time, so
+//! that they leave CPUs to the threads that read sockets and answer short calls.
 
 use std::io;
 use std::num::NonZero;
@@ -82,7 +82,7 @@ impl Executor {
             // Held by the work and not by the call that waits for it, which may be gone
             // before.
             let _turn = turn;
-            // Nobody may wait for it any more.
+            // The call that waited for it may be gone.
             let _ = done.send(work());
         });
         result.await.map_err(io::Error::other)

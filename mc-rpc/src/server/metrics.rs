@@ -28,7 +28,7 @@ pub struct ServerMetrics {
     pub calls: Vec<MethodCalls>,
     /// Calls that waited longer than their caller wanted, and were not executed.
     pub expired: u64,
-    /// Calls given up by their caller before they were executed.
+    /// Calls cancelled by their caller before they were executed.
     pub cancelled: u64,
     /// Second attempts that got the answer of the first.
     pub repeated: u64,

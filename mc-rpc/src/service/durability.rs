@@ -32,16 +32,16 @@ pub struct DurableSequence(Arc<DurabilityState>);
 struct DurabilityState {
     durable: AtomicU64,
     has_ended: AtomicBool,
-    /// Tells those who wait that one of the above has changed.
+    /// Wakes the waiting calls when one of the above has changed.
     more: Notify,
-    /// How many do: most changes are durable before anybody waits.
+    /// The number of waiting calls: most changes are durable before a call waits.
     waiting: AtomicUsize,
     /// Whether nothing becomes durable at present, and why.
     is_suspended: AtomicBool,
     cause: Mutex<String>,
 }
 
-/// Somebody waits, for as long as this lives.
+/// Counts one waiting call for as long as this lives.
 struct WaitingReader<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingReader<'a> {
@@ -67,7 +67,7 @@ impl DurableSequence {
     /// The effects up to this one are durable. One that was passed already changes nothing.
     pub fn advance(&self, to: Sequence) {
         let before = self.0.durable.fetch_max(to.as_u64(), Ordering::SeqCst);
-        // Who waits has counted itself before it looked.
+        // A call that waits has counted itself before it looked.
         if before < to.as_u64() && self.0.waiting.load(Ordering::SeqCst) > 0 {
             self.0.more.notify_waiters();
         }

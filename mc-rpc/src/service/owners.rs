@@ -53,7 +53,7 @@ pub(super) fn client(
     let (mut fields, mut found) = (Fields::new(payload), None);
     while let Some(field) = fields.next()? {
         if field.number == number {
-            // Of a field that comes twice the last one counts, here as where it is parsed.
+            // Where a field comes twice, the last one counts, here as where it is parsed.
             found = Some(request::client(field)?);
         }
     }
@@ -376,7 +376,7 @@ mod tests {
         let service = service();
         let other = node("other");
         mount(&service, &node("owner"), 1).unwrap();
-        // A node that does not come back is given up.
+        // A node that does not come back is forgotten.
         service.master().tick(Time::from_millis(u64::MAX / 2));
         service.master().tick(Time::from_millis(u64::MAX / 2 + 3_600_000));
         assert!(!service.master().contributes(CLIENT));

@@ -160,7 +160,7 @@ fn a_restarted_master_costs_no_call() {
         let client = client.clone();
         move || client.exist(key("k"))
     });
-    // The call finds the connection gone, before it is sent or after, then nobody at the
+    // The call finds the connection gone, before it is sent or after, then no server at the
     // address.
     let is_lost = || client.metrics().connections_lost > 0;
     eventually_blocking(DEADLINE, "the connection is lost", is_lost);

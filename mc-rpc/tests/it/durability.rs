@@ -73,14 +73,14 @@ impl World {
         self.durable.advance(Sequence::new(to));
     }
 
-    /// Another client's put, whose answer nobody waits for.
+    /// Another client's put, without a call that waits for its answer.
     fn put(&self, name: &str) {
         let (now, config) = (Time::ORIGIN, ReplicateConfig::default());
         let grant = self.master.put_start(now, ME, &put_start(name, &config)).unwrap();
         self.master.put_end(now, ME, &PutEnd::new(key(name), grant.handle)).unwrap();
     }
 
-    /// Another client's removal, whose answer nobody waits for.
+    /// Another client's removal, without a call that waits for its answer.
     fn remove(&self, name: &str) {
         self.master.remove(Time::ORIGIN, key(name), true).unwrap();
     }
@@ -390,7 +390,7 @@ async fn what_a_read_shows_is_durable() {
     waits(&mut prefix).await;
     waits(&mut described).await;
     waits(&mut listed).await;
-    // Nobody who asks for something else is held up, on the same connection.
+    // Calls for other objects are not held up, on the same connection.
     let old = [key("old"), key("none")];
     at_once(client.get_replica_list(old[0])).await;
     assert!(at_once(client.exist(old[0])).await);

@@ -188,7 +188,7 @@ async fn connecting_waits_for_a_leader_and_says_so_once() {
     let told = told.into_inner().unwrap();
     assert!(matches!(&told[..], [why] if why.contains("a standby")), "{told:?}");
 
-    // Not in one attempt, and not while nobody answers at all.
+    // Not in one attempt, and not while no master answers at all.
     let (standby, addr) = listen();
     let refuses = thread::spawn(move || refuse(&standby, &refusal()));
     let mut once = config();
@@ -259,7 +259,7 @@ async fn a_former_leader_is_not_believed_by_any_client_of_the_configuration() {
             let request = connection.frame();
             took_call.send(()).unwrap();
             may_answer.recv().unwrap();
-            // It does not know that it leads no more; nobody may be there to hear it.
+            // It does not know that it leads no more; the client may be gone before it answers.
             let (id, method) = (request.header.id, request.header.method);
             drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 connection.send(id, method, frame::Kind::Reply, b"\x10\x01");

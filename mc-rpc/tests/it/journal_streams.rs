@@ -156,7 +156,7 @@ async fn a_master_that_does_not_lead_has_none() {
         let error = refusal(&server.local_addr().to_string(), ClientConfig::default()).await;
         assert_eq!(error.code(), ErrorCode::UnavailableInCurrentStatus, "{error}");
     }
-    // Of several the one that leads.
+    // The one of several that leads.
     let (config, _switch, _) = journal_leader(6);
     let server = serve(&master(), config).await;
     let all = [&former, &standby, &server].map(|server| server.local_addr().to_string());

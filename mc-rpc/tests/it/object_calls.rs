@@ -99,7 +99,7 @@ async fn many_values_are_replaced_item_by_item() {
         let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();
         assert!(grants.iter().all(|grant| grant.replicas.len() == 2));
         let named = |i: usize| (key(&names[i]), grants[i].handle);
-        // The last ten of the second round are given up.
+        // The last ten of the second round are revoked.
         let ended = if round == 0 { 50 } else { 40 };
         let ends: Vec<_> =
             (0..ended).map(named).map(|(key, handle)| PutEnd::new(key, handle)).collect();

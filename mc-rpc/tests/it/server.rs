@@ -269,7 +269,7 @@ async fn heartbeats_do_not_starve_behind_batches() {
     }
     let begin = Instant::now();
     client.cluster_report().await.unwrap();
-    // Clients are given up after ten seconds of silence; this is one of a hundred.
+    // Clients time out after ten seconds of silence; this is one of a hundred.
     let most = Duration::from_secs(1);
     assert!(slowest.max(begin.elapsed()) < most, "a ping took {slowest:?}");
     bulk.shutdown().await;

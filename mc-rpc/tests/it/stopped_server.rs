@@ -1,5 +1,5 @@
-//! A server that stood still, as one that is swapped out or stopped does, executes no call whose
-//! caller has given up meanwhile: the call waited in the socket, and says when it was sent.
+//! A server that stood still, as one that is swapped out or stopped does, executes no call that
+//! timed out at its caller meanwhile: the call waited in the socket, and says when it was sent.
 
 use std::time::Duration;
 

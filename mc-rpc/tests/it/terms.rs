@@ -113,7 +113,7 @@ async fn an_answer_that_the_socket_did_not_take_is_not_sent_after_the_term() {
     config.max_unsent = 4 << 20;
     let server = serve(&master(), config).await;
     let mut raw = Raw::connect(&server).await;
-    // Answers that nobody reads, until some stay with the server.
+    // Answers that the client does not read, until some stay with the server.
     let asked = mc_rpc::proto::BatchExistKeyRequest {
         keys: vec!["k".into(); 60_000],
         ..Default::default()

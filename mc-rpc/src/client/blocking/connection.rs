@@ -65,7 +65,7 @@ pub(super) struct Connection {
     pub(super) incarnation: u64,
     /// Whether the master takes no other call here.
     pub(super) going: bool,
-    /// Which of the pool's generations it belongs to.
+    /// The pool's generation that the connection belongs to.
     pub(super) generation: u64,
 }
 
@@ -411,8 +411,8 @@ impl Connection {
     }
 
     /// Lets the socket wait for so long, in whole milliseconds: calls that have all of
-    /// their time left find the time-out set. Calls that may be given up, and those of a master
-    /// whose term may end, wait in pieces.
+    /// their time left find the time-out set. Calls that their caller may cancel, and those of a
+    /// master whose term may end, wait in pieces.
     fn allow(&mut self, left: Duration) -> Result<(), Broken> {
         if left.is_zero() {
             return Err(Broken::Late);

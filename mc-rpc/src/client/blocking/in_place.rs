@@ -56,7 +56,7 @@ pub(in crate::client) fn is_wanted() -> bool {
     GIVE_UP.get().is_some()
 }
 
-/// Returns whether the caller has given up the call that is made on this thread.
+/// Returns whether the caller has cancelled the call that is made on this thread.
 pub(super) fn was_given_up() -> bool {
     GIVE_UP.get().is_some_and(|give_up| give_up())
 }

@@ -171,7 +171,7 @@ impl Pool {
                 Err(error) => error,
             };
             let now = Instant::now();
-            // Not what a caller has given up.
+            // An attempt that its caller cancelled is no failed round.
             if may_pass(&error) {
                 self.outage.failed(&error, &self.config, begun, now);
             }

@@ -1,8 +1,8 @@
 //! Looking for an answer for a while before sleeping for it.
 //!
-//! Who sleeps is woken by an interrupt of the CPU that it slept on, which in a virtual machine
-//! takes longer than the master needs to answer. Who looks again and again gives up its CPU each
-//! time, so that a master on the same one can answer.
+//! A thread that sleeps is woken by an interrupt of the CPU that it slept on, which in a virtual
+//! machine takes longer than the master needs to answer. A thread that looks again and again yields
+//! its CPU each time, so that a master on the same one can answer.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
