@@ -104,7 +104,7 @@ struct Pulse {
     tick: Mutex<Option<Box<dyn FnMut() -> bool + Send>>>,
     /// Notified when the ticker is dropped.
     stopped: Notify,
-    /// Why the ticker has given up, once it has.
+    /// The problem that ended the ticker, once it has failed.
     failure: watch::Sender<Option<TickerProblem>>,
 }
 
@@ -177,7 +177,7 @@ impl TickerWatch {
         TickerState { ticks, panics, since_last, problem }
     }
 
-    /// Waits until the ticker has given up, and returns why; for ever while it ticks. May be
+    /// Waits until the ticker has failed for good, and returns why; for ever while it ticks. May be
     /// dropped at any point.
     pub async fn failed(&self) -> TickerProblem {
         let mut failure = self.0.failure.subscribe();

@@ -83,7 +83,7 @@ impl Publishing {
     }
 
     fn publish(&self, event: impl Into<Event>) {
-        // Nobody waits for the outcome: a dropped event is a gap that subscribers see.
+        // The outcome is not waited for: a dropped event is a gap that subscribers see.
         self.system.post(event);
     }
 

@@ -384,7 +384,7 @@ fn standing_of(journal: &dyn MetadataJournal) -> Result<Standing, JournalError> 
 
 /// Follows one leader after the other, for ever.
 async fn follow_leaders(config: ClusterConfig, applier: Arc<Applier>) {
-    // At each change: when nobody leads, it decides what this member may do.
+    // At each change: when no master leads, the standing decides what this member may do.
     let tell = async {
         let mut state = applier.state();
         while state.changed().await.is_ok() {

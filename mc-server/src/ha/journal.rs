@@ -384,7 +384,7 @@ pub enum JournalTrouble {
     },
 }
 
-/// How often it is looked whether a journal has given up.
+/// How often a journal is checked for a writer that has stopped retrying.
 const LOOK: Duration = Duration::from_millis(200);
 
 impl JournalWatch {
@@ -421,8 +421,8 @@ impl JournalWatch {
         (last, durable)
     }
 
-    /// Waits until the journal has given up: it has not been written for so long that changes are
-    /// not kept any more. Its master should be ended.
+    /// Waits until the journal's writer has stopped retrying: the journal could not be written for so
+    /// long that changes are not kept any more. Its master should be ended.
     pub async fn gave_up(&self) {
         while !self.writer.read().gave_up {
             tokio::time::sleep(LOOK).await;

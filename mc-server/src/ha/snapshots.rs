@@ -130,7 +130,7 @@ impl Shared {
         loop {
             // Either way it is time to look.
             let _ = timeout(LOOK, self.wake.notified()).await;
-            // Here, where nobody waits when the medium hangs.
+            // Here, where no call waits when the medium hangs.
             let usage = self.writer.journal().usage();
             self.taken.lock().usage = usage;
             {

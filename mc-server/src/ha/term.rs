@@ -117,7 +117,7 @@ pub(crate) struct TermParts {
 /// A message of a leader to its successor about leases, through the journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leases {
-    /// Which objects are leased.
+    /// A list of the leased objects.
     List,
     /// The list is void.
     Withdraw,
@@ -145,7 +145,7 @@ impl RunningTerm {
         let task = tokio::spawn(async move {
             let in_sync = InSync::default();
             KeptTerm { parts, in_sync, notice, withdrawal: None }.keep(taken).await;
-            // Nobody listens when the master is gone.
+            // There is no receiver when the master is gone.
             let _ = told.send(true);
         });
         Self { over, wishes, _task: AbortOnDrop(task) }
@@ -160,7 +160,7 @@ impl RunningTerm {
     pub(crate) async fn hand_over(&self) -> Result<(), HandOverError> {
         let (done, outcome) = oneshot::channel();
         let wish = HandOver { to: None, done: Some(done) };
-        // The term is over when nobody takes it, or answers it.
+        // The term is over when its task takes no request, or does not answer this one.
         if self.wishes.send(wish).await.is_err() {
             return Ok(());
         }
@@ -433,7 +433,7 @@ fn stranger(
     most.map(|status| status.member.id().clone())
 }
 
-/// Which standbys are in sync, as acknowledgements and the election are told.
+/// The standbys in sync, as reported to acknowledgements and the election.
 #[derive(Default)]
 struct InSync {
     /// Those that acknowledgements wait for.
