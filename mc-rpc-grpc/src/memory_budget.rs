@@ -72,7 +72,7 @@ impl Reservation {
     /// Holds that many bytes now.
     ///
     /// # Errors
-    /// [`ErrorCode::Overloaded`] when the server holds too many; they are to be given up.
+    /// [`ErrorCode::Overloaded`] when the server holds too many; the caller is to release them.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Refusal> {
         let before = core::mem::replace(&mut self.bytes, bytes);
         if self.memory_budget.count(before, bytes) {

@@ -1,9 +1,9 @@
-"""Talks to a master over gRPC with the packages that everybody uses.
+"""Talks to a master over gRPC with the usual packages, grpcio and protobuf.
 
 Usage: grpc_client.py HOST:PORT PROTO_DIR WORK_DIR
 
 Generates a client from the .proto in PROTO_DIR, and exits with 0 when the master answers
-everything as it should. The master is one that nobody else uses.
+everything as it should. No other client uses the master.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ def an_object_lives_its_life(stub, pb2):
     assert (handle.segment_name, handle.size) == ("python-node", 4096)
     assert len(handle.ticket) == 24 and grant.grant_ttl_ms > 0
 
-    # Nobody else may put it meanwhile, and hears when to try again.
+    # Another put of the key is refused meanwhile, and the refusal says when to try again.
     error = refusal(stub.PutStart, start)
     assert error.code() == grpc.StatusCode.ABORTED, error
     details = details_of(error)
