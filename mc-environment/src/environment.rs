@@ -210,7 +210,7 @@ impl<T: Send + 'static> Blocking<T> {
     ) -> Self {
         let (done, result) = oneshot::channel();
         run(Box::new(move || {
-            // Nobody may wait for it any more.
+            // The task that waited for it may be gone.
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }));
         Self(result)

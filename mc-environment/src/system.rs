@@ -44,7 +44,7 @@ impl Environment for System {
     /// A thread of its own, because its priority is never raised again.
     fn run_in_background(&self, work: Box<dyn FnOnce() + Send>) {
         let give_way = || {
-            // Of Linux's threads each has its own; without it the work has the usual one.
+            // On Linux each thread has its own priority; elsewhere, or where setting it fails, the usual one stays.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         };
