@@ -485,7 +485,7 @@ impl Drive for StripedBatch {
 impl StripedOperation {
     fn outcome(&mut self) -> Outcome {
         if let Some(error) = self.failed.take() {
-            // Of the caller's operation, not of the piece that it was cut into.
+            // The range of the caller's operation, not of the piece that it was cut into.
             let (offset, len) = (self.extent.offset(), self.extent.len());
             return Err(match error {
                 TransferError::OutOfBounds { .. } => TransferError::OutOfBounds { offset, len },

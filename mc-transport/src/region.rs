@@ -527,7 +527,7 @@ impl RegionTable {
     fn replace_gate(&self, key: RemoteKey, gates: &Mutex<Vec<Arc<Gate>>>) -> Vec<Arc<Gate>> {
         let mut gates = gates.lock();
         let next = Arc::<Gate>::default();
-        // Of devices and of processes that map the memory, which are given others when they ask again.
+        // Attachments of devices and of processes that map the memory, which get new ones when they ask again.
         // Dropped after the locks: cards take their time.
         let mut attached = Vec::new();
         if let Some(open) = self.regions.write().get_mut(&key) {

@@ -291,8 +291,8 @@ impl AdmittedStaged {
     /// Copies the bytes that `operation` reads to where it wants them, here and now.
     ///
     /// # Errors
-    /// Of the claim and the span's time, [`TransferError::Cancelled`], [`TransferError::DeviceFailed`],
-    /// and [`TransferError::Unsupported`] for a write.
+    /// Those of the claim and of the span's time, [`TransferError::Cancelled`],
+    /// [`TransferError::DeviceFailed`], and [`TransferError::Unsupported`] for a write.
     pub fn read_here(&self, operation: &Operation) -> Result<Transferred, TransferError> {
         let Operation::Read { into, .. } = operation else {
             return Err(TransferError::Unsupported { what: "writes to staged memory" });
@@ -315,7 +315,7 @@ impl AdmittedStaged {
     /// Copies a part of a read into the room taken for it, whose first bytes it is then.
     ///
     /// # Errors
-    /// Of the claim, and [`TransferError::DeviceFailed`].
+    /// Those of the claim, and [`TransferError::DeviceFailed`].
     pub async fn read(&self, part: Range<usize>, room: ReadRoom) -> Result<Room, TransferError> {
         let (claim, at, len) = (self.claim.clone(), self.at + part.start, part.len());
         let read = move |device: &dyn StagedMemory| {
@@ -338,7 +338,7 @@ impl AdmittedStaged {
     /// `connection` lives until it has ended.
     ///
     /// # Errors
-    /// Of the claim, and [`TransferError::DeviceFailed`].
+    /// Those of the claim, and [`TransferError::DeviceFailed`].
     pub async fn write(
         &self,
         part: Range<usize>,

@@ -224,7 +224,7 @@ pub(super) async fn a_key_may_be_revoked_while_operations_run(pair: Pair) {
     const HALF: usize = 256 << 10;
     let rig = Rig::new(pair, 4096, Access::ReadWrite).await;
     let take = |len: usize| rig.pair.owner.allocate(len).expect("the suite needs little memory");
-    // Of each task one half is read, and the other is written.
+    // Each task reads one half of its range and writes the other.
     let memories: [Memory; 3] = [4096, 2 * HALF * TASKS, 4096].map(take);
     let before = pattern(11, 2 * HALF * TASKS);
     memories[1].whole().copy_from(0, &before).expect("the memory is as long as the pattern");

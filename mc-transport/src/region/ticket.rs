@@ -69,7 +69,7 @@ impl MasterClock {
     pub fn observe(&self, asked: BootTime, epoch: ClockEpoch, time: Time) {
         let new = ClockReading { asked, epoch, time };
         let mut reading = self.reading.write();
-        // Of two readings of one clock the one with the lower bound is the better one.
+        // The better of two readings of one clock is the one with the lower bound.
         let keep = reading.is_some_and(|old| {
             let now = asked.clock().now();
             old.epoch == epoch && old.latest(now) <= new.latest(now)

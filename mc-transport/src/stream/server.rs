@@ -514,7 +514,7 @@ impl Connection {
     fn begin_ahead(&mut self) {
         let peer = self.stage_peer();
         for ahead in self.ahead.iter_mut().filter(|ahead| ahead.reading.is_none()) {
-            // Of no bytes there is nothing to begin.
+            // A read of no bytes has nothing to begin.
             let Some(first) = ahead.admitted.parts().next() else { continue };
             let Some(room) = ahead.admitted.try_read_room(&peer) else { return };
             let admitted = Arc::clone(&ahead.admitted);
