@@ -1,8 +1,8 @@
 """Reads payloads, whole or ranges of them.
 
 What a manifest says about sizes is believed only as far as 64 MiB: before more memory is allocated
-the store is asked for the size of every chunk, if it has ``get_size``. So a manifest makes no reader
-allocate memory for bytes that such a store does not have.
+the store is asked for the size of every chunk, if it has ``get_size``. So a manifest makes no
+reader allocate memory for bytes that such a store does not have.
 """
 
 from __future__ import annotations
