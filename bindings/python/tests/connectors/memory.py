@@ -31,8 +31,8 @@ def content(name: str, size: int) -> bytes:
 
 class DeviceMemory:
     """Stands for memory of an accelerator: its addresses are listed as this process's, readable
-    and writable, and a process that touches them is ended by a signal. Here they lie behind the end of
-    a file."""
+    and writable, and a process that touches them is ended by a signal. Here they lie behind the
+    end of a file."""
 
     def __init__(self, size: int) -> None:
         with tempfile.TemporaryFile() as file:
