@@ -125,7 +125,7 @@ pub struct PutGrant {
     /// One range for each replica, each as long as the object; at least one.
     pub replicas: Vec<ReplicaLocation>,
     /// Whether the object is to be written to the shared tier of files as well; see
-    /// [`mc_meta::PutGrant::disk`].
+    /// [`mc_meta::PutGrant::file`].
     pub file: bool,
     /// How long the space may be written to, counted from when the master wrote the
     /// answer: the writer counts from before it asked, and ends its writes before.

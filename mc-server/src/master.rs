@@ -302,7 +302,7 @@ impl MasterBuilder {
 
     /// Has clients keep a file of each object in a directory that all of them have mounted, or an object in a bucket. The
     /// [settings](Self::config) say how many bytes the files may take
-    /// ([`MasterConfig::disk`](mc_meta::MasterConfig::disk)).
+    /// ([`MasterConfig::shared_tier`](mc_meta::MasterConfig::shared_tier)).
     pub fn storage(mut self, settings: StorageSettings) -> Self {
         self.storage = settings;
         self

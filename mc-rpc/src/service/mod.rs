@@ -167,7 +167,7 @@ impl<C: Clock> MasterService<C> {
     }
 
     /// Tells clients where to keep files of objects. The master
-    /// [plans](mc_meta::MasterConfig::disk) such files.
+    /// [plans](mc_meta::MasterConfig::shared_tier) such files.
     #[must_use]
     pub fn with_storage(mut self, settings: StorageSettings) -> Self {
         self.storage = settings;

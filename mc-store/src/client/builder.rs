@@ -393,7 +393,7 @@ impl ClientBuilder {
     }
 
     /// Encrypts objects below memory, in files, on disks and in buckets, with the keys of their tenants: those in a
-    /// file, or those that a program prints; see [`TierKeys`] for the list, and for how keys are replaced. Objects
+    /// file, or those that a program prints; see [`TierKeys`](crate::TierKeys) for the list, and for how keys are replaced. Objects
     /// of tenants without a key stay in clear, and nothing is encrypted by default.
     ///
     /// A reader of an object on the shared tier needs its tenant's key. The disk of a client has objects of all
