@@ -50,7 +50,7 @@ pub struct FileJobs {
     /// Whether to report all files with [`report_files`](crate::Master::report_files).
     pub compare: bool,
     /// Whether to delete the oldest files until there is room, and to report them with
-    /// [`batch_evict_from_tier`](crate::Master::batch_evict_from_tier).
+    /// [`evict_from_tier`](crate::Master::evict_from_tier).
     pub evict: bool,
     /// Whether a client that takes longer says so ([`FileSystemState::busy`]), so that no other one is handed
     /// the same.
