@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use mc_environment::ClientEnvironment;
+
 use super::address::Resolve;
 use super::address::Resolvers;
 use super::read_counter::ReadCounter;
@@ -11,7 +13,6 @@ use super::youngest_term::YoungestTerm;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
 use crate::tls::ClientTls;
-use mc_environment::ClientEnvironment;
 
 /// Settings of a [`MasterClient`](crate::MasterClient) and of a
 /// [`blocking::MasterClient`](crate::blocking::MasterClient).

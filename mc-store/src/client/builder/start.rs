@@ -69,7 +69,7 @@ impl ClientBuilder {
             self.host_name.take().map(String::into_boxed_str),
         ));
         let (local_disk, later_disk) =
-            self.open_own_disk(&storage, &transport, &segments, &sealing).await?;
+            self.open_local_disk(&storage, &transport, &segments, &sealing).await?;
         let first_segment = self.first_segment();
         let settings = self.settings;
         let (tenant, open) = (storage.tenant, (local_disk, shared_tier));
@@ -225,7 +225,7 @@ impl ClientBuilder {
     }
 
     /// Opens the client's local disk, if it is to have one.
-    async fn open_own_disk(
+    async fn open_local_disk(
         &mut self,
         storage: &StorageConfig,
         node: &Node,
