@@ -4,7 +4,7 @@
 //! with the same arguments, and returns when the call is over. What a call does, promises
 //! and fails with, the async one's documentation says; two things are different:
 //!
-//! * **Cancellation** does not exist: nobody can drop a call that is under way.
+//! * **Cancellation** does not exist: a call that is under way cannot be dropped.
 //! * **Panics**: every call panics on a thread that runs async tasks, because it would hold
 //!   up all of them, those that it waits for among them. Use the async client there, or
 //!   tokio's `spawn_blocking`.
@@ -16,7 +16,7 @@
 //! [`Store`] is the same for any [`ObjectStore`].
 //!
 //! # Threads
-//! The calling thread asks the master itself, on a socket that nobody else uses meanwhile,
+//! The calling thread asks the master itself, on a socket that no other thread uses meanwhile,
 //! and copies itself what is in shared memory: a call that does nothing else never waits for
 //! another thread. Calls of many threads do not wait for each other.
 //!
@@ -77,7 +77,7 @@ pub use crate::error::GivenUp;
 use crate::error::{CallError, GetError, PutError, SegmentError, StartError};
 use crate::{ListCursor, ObjectStore, ReplicateConfig, StoreError, TaskReport};
 
-/// Threads of a client that serves somebody.
+/// Threads of a client that serves peers.
 const THREADS: usize = 2;
 
 /// How often a caller is asked whether it still waits.
@@ -207,7 +207,7 @@ impl ClientBuilder {
                 Ok(Client { driver: driver.of_client(&client)?, client })
             }
             Err(error) => {
-                // A name may still be looked up, which nobody waits for.
+                // A name may still be looked up, which no call waits for.
                 runtime.shutdown_background();
                 Err(error)
             }

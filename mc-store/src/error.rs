@@ -64,7 +64,7 @@ impl PeerError {
         )
     }
 
-    /// Whether somebody answered that these bytes cannot be moved, as it would to the next caller.
+    /// Whether a peer answered that these bytes cannot be moved, as it would to the next caller.
     pub(crate) const fn is_refusal(&self) -> bool {
         use TransferError::{AccessDenied, DeviceFailed, KeyRefused, OutOfBounds};
         matches!(
@@ -481,7 +481,7 @@ pub enum StartError {
     /// No thread for the heartbeat.
     #[error("cannot start the heartbeat's thread")]
     Thread(#[source] io::Error),
-    /// Nobody waited for a blocking client any more; see
+    /// The caller of a blocking client cancelled the call; see
     /// [`connect_blocking_unless`](crate::ClientBuilder::connect_blocking_unless).
     #[error(transparent)]
     GivenUp(#[from] GivenUp),

@@ -26,7 +26,7 @@ use crate::local_host::LocalHost;
 const NOTHING: ByteSize = ByteSize::bytes(0);
 
 /// How long a put may take. A master that fails over takes up to ten seconds of it, and each of four
-/// placements on peers that stall ten more: only what would not end soon anyway is given up.
+/// placements on peers that stall ten more: only what would not end soon anyway is cancelled.
 const PUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Describes a [`Client`].
@@ -146,7 +146,7 @@ impl ClientBuilder {
     }
 
     /// Whether calls tell the master which reads of this client are over, so that it gives the space
-    /// of objects that are removed by force or replaced to others as soon as nobody reads it. They do
+    /// of objects that are removed by force or replaced to others as soon as no client reads it. They do
     /// unless this says `false`, as for an application that reads on its own where the master said
     /// that an object is: then that space is kept for as long as a read may last.
     pub fn tells_reads(mut self, tells_reads: bool) -> Self {

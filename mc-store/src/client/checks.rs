@@ -1,4 +1,4 @@
-//! The second look at replicas that somebody reported as damaged: this client holds them in its memory
+//! The second look at replicas that a reader reported as damaged: this client holds them in its memory
 //! or on its disk, and compares their bytes with the checksums that the master has.
 
 use mc_environment::Blocking;

@@ -36,14 +36,14 @@ pub(super) struct Job {
     pub(super) patience: Patience,
 }
 
-/// When a transfer fails although its peer may only be slow: there is somebody else to ask.
+/// When a transfer fails although its peer may only be slow: there is another replica to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Patience {
     /// Soon after its peer has stalled.
     Short,
     /// After several times that: the others are suspects, which may answer again.
     Long,
-    /// Not before the whole time limit has passed: there is nobody else.
+    /// Not before the whole time limit has passed: there is no other replica.
     Whole,
     /// After this time, for each [`MAX_READ`] bytes of an operation: it reads a disk, which may hang while
     /// its node is well.

@@ -153,7 +153,7 @@ impl Heartbeat {
                 () = beat(&pulse, client, &segments, &waiting, &heard) => {}
             }
             drop(waiting);
-            // Nobody listens when the client was just dropped.
+            // There is no receiver when the client was just dropped.
             let _ = on_stopped.send(());
         };
         environment.spawn_apart("mc-heartbeat", Box::pin(beating))?;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::checksums::match_checksums;
 
-/// Most values given up to make room for one.
+/// Most values evicted to make room for one.
 const MAX_VICTIMS: usize = 64;
 
 /// Counters of each row of the sketch, which takes 64 KiB.

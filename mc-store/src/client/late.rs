@@ -14,7 +14,7 @@ use tracing::debug;
 use super::core::Core;
 use super::data::LostLinks;
 
-/// Tasks that ask peers, at most. What is given up beyond these waits for its grant's end.
+/// Tasks that ask peers, at most. What is revoked beyond these waits for its grant's end.
 pub(super) const MAX_TASKS: usize = 256;
 
 /// The first pause before a peer is asked again; each is twice the one before.

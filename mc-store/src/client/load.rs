@@ -106,7 +106,7 @@ impl Begun {
         self.took(self.begun.elapsed());
     }
 
-    /// Takes note that the transfer was given up because its peer had stalled. If that is how
+    /// Takes note that the transfer was cancelled because its peer had stalled. If that is how
     /// long the peer takes from now on, the next transfers have more time.
     pub(super) fn stalled(self) {
         self.took(self.begun.elapsed());

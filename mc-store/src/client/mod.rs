@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Leaves the cluster: unmounts the segments, so that the master names them to
-    /// nobody any more, then stops serving them. Objects whose only replica was
+    /// no other client any more, then stops serving them. Objects whose only replica was
     /// there are gone. Returns when all of that is done, also when another call asked for it.
     ///
     /// From the beginning of this call on every other call, of clones as well, fails

@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// Carries a change out to its end, even when nobody waits for it any more.
+/// Carries a change out to its end, even when its caller waits for it no longer.
 async fn unhindered<T: Send + 'static>(
     change: impl Future<Output = Result<T, SegmentError>> + Send + 'static,
 ) -> Result<T, SegmentError> {

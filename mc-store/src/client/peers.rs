@@ -33,7 +33,7 @@ const MAX_SUSPECTS: usize = 1024;
 const MAX_SEGMENTS: usize = 64;
 const MAX_KEYS: usize = 64;
 
-/// How long a segment is left out that could not be written although somebody answers at its peer: a
+/// How long a segment is left out that could not be written although its peer answers: a
 /// node may be gone and its address another's, which the master finds out when it hears no more of it.
 const REFUSAL: Duration = Duration::from_secs(2);
 
@@ -124,7 +124,7 @@ pub(super) enum Probed {
     Answered,
     /// No answer in time.
     Silent,
-    /// Nobody is there, as was told at once.
+    /// The endpoint refused the connection at once.
     Refused,
 }
 
@@ -334,7 +334,7 @@ impl Peers {
         }
         suspect.learn(new);
         if suspect.silent_since.is_some() {
-            // A probe finds out, and nobody waits for a whole time limit.
+            // A probe finds out, and no call waits for a whole time limit.
             suspect.until = Instant::now();
             return false;
         }
@@ -352,7 +352,7 @@ impl Peers {
         }
     }
 
-    /// Notes that `segment` could not be written although somebody answers at its peer.
+    /// Notes that `segment` could not be written although its peer answers.
     pub(super) fn refuses(&self, id: SegmentId, name: &str) {
         let now = Instant::now();
         let mut refused = self.refused.lock();
@@ -568,7 +568,7 @@ mod tests {
         assert!(!peers.is_back(&endpoint, [RemoteKey::from_bytes([2; 16])]));
         assert!(matches!(peers.admit(&endpoint), Admission::Due(_)));
         peers.probed(&endpoint, Probed::Answered);
-        // Where nobody is there any more it says so at once.
+        // An endpoint without a process refuses at once.
         peers.failed(&endpoint, [key], true);
         peers.probed(&endpoint, Probed::Refused);
         assert!(matches!(peers.admit(&endpoint), Admission::Granted));

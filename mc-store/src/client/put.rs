@@ -28,7 +28,7 @@ pub enum PutOutcome {
     /// An object with this key was there already. Nothing was changed: a key
     /// names one value.
     Existing,
-    /// Somebody else is storing this key at this moment. It is not readable yet.
+    /// Another client is storing this key at this moment. It is not readable yet.
     Pending,
 }
 
@@ -229,7 +229,7 @@ impl Client {
 
     /// As [`ObjectStore::upsert`](crate::ObjectStore::upsert).
     ///
-    /// Only when there is no room for both values, and nobody is reading the old one, is the new
+    /// Only when there is no room for both values, and no client is reading the old one, is the new
     /// one written in its place: the key cannot be read then until that is done.
     ///
     /// ```

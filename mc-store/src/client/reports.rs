@@ -167,7 +167,7 @@ impl Reports {
         }
     }
 
-    /// Takes note of a failure with a segment, if it was that nobody answered there.
+    /// Takes note of a failure with a segment, if it was that its endpoint did not answer.
     pub(super) fn failed(&self, segment: SegmentId, name: &str, error: &PeerError) {
         if !error.is_silence() {
             return;
@@ -244,7 +244,7 @@ impl Reports {
     }
 
     /// Waits until every report has been sent or is lost, for a bounded time: what a client that
-    /// reads one object and leaves has found, nobody else may find for long.
+    /// reads one object and leaves has found, no other client may find for long.
     pub(super) async fn flush(&self) {
         let all_ended = async {
             loop {

@@ -1,4 +1,4 @@
-//! Puts of which nobody knows whether they ended.
+//! Puts of which it is not known whether they ended.
 //!
 //! When the master's answer to a PutEnd is lost, the put's caller hears of a failure, but the
 //! put may still be open: its key could neither be read nor written until the master discards

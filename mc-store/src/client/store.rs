@@ -112,7 +112,7 @@ impl Core {
     }
 
     /// Stores the items. Those of an application's own are converted for other models. Returns the
-    /// outcomes when all are there, or the time limit has passed; what is under way then is given up.
+    /// outcomes when all are there, or the time limit has passed; what is under way then is revoked.
     async fn store_items(
         self: &Arc<Self>,
         mut items: Vec<Item>,
@@ -205,7 +205,7 @@ impl Core {
                 }
             };
             if granted.is_empty() && avoiding.is_some() {
-                // Nobody else has room: a peer that failed may be back.
+                // No other node has room: a peer that failed may be back.
                 avoid = false;
                 continue;
             }

@@ -3,7 +3,7 @@
 //! A node learns from the answer to its heartbeat that tasks wait for it, fetches as many as
 //! it has hands for, and does them in the application's runtime. The bytes go from its own
 //! memory straight to the targets, after they were found to be what was put. What a node
-//! leaves undone, because it ended or lost its master, is given up by the master's
+//! leaves undone, because it ended or lost its master, is cancelled by the master's
 //! time-outs.
 
 use std::io;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 
 /// Work that is done in its caller's task, and that a task of its own takes over when the
-/// caller drops it in the middle: what has begun is brought to an end or given up, and no peer or
+/// caller drops it in the middle: what has begun is brought to an end or revoked, and no peer or
 /// master is left with half of it. The work is told, so that it begins nothing new.
 pub(super) struct Unstoppable<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,

@@ -178,7 +178,7 @@ pub trait ObjectStore: Send + Sync {
     /// Returns the value of `key`, whole, and removes it: of several callers, one gets the value and
     /// the others [`NotFound`](StoreError::NotFound). The value is removed when it has been read
     /// and found to be whole, also while others may be reading it, and its memory is free as soon
-    /// as nobody reads it. A caller that fails before leaves it to the others.
+    /// as no client reads it. A caller that fails before leaves it to the others.
     ///
     /// It is given out at most once: when the removal was asked for and its answer was lost, the call
     /// fails, and the value may be gone.
@@ -343,7 +343,7 @@ pub trait ObjectStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`]; [`NotFound`](StoreError::NotFound) when there is no such object, and the
-    /// code `ObjectHasLease` while somebody may be reading it.
+    /// code `ObjectHasLease` while a client may be reading it.
     async fn remove(&self, key: &str, force: bool) -> Result<(), StoreError> {
         only(self.batch_remove(&[key], force).await?)
     }

@@ -371,7 +371,7 @@ pub struct OperationMetrics {
     pub objects: u64,
     /// Bytes of the objects that were read or stored.
     pub bytes: u64,
-    /// Calls that were given up before they ended.
+    /// Calls that were cancelled before they ended.
     pub abandoned: u64,
     /// Objects asked about that were not there, by calls that ask and do not read.
     pub absent: u64,

@@ -422,7 +422,7 @@ impl Segments {
         let Some((segment, mounted, leaves)) = described else { return Ok(()) };
         if let Some((id, key, ticket_key)) = mounted {
             // What a master before this one has granted, this one may not know of, and may grant the same
-            // space to others from its answer on. Nobody is let in by an older ticket meanwhile: the master
+            // space to others from its answer on. No older ticket opens the memory meanwhile: the master
             // signs with its own clock.
             let interrupt =
                 self.change(which, |own| Some(own.mounted.as_ref()?.region.interrupt()));

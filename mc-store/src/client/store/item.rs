@@ -26,7 +26,7 @@ pub(super) struct Item {
     pub(super) placements: u32,
     /// Whether it was refused for lack of space, which the master has counted.
     pub(super) was_refused: bool,
-    /// Whether a former master may have begun it, without an answer: nobody can end that put. The one
+    /// Whether a former master may have begun it, without an answer: no client can end that put. The one
     /// that leads gives it up when it is asked to; until then it keeps the key.
     pub(super) may_be_begun: bool,
 }

@@ -23,7 +23,7 @@ impl Limit {
         Self { after, at: clock.now() + after, abandoned }
     }
 
-    /// Whether the put is to be given up.
+    /// Whether the put is to be revoked.
     pub(super) fn is_over(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed) || self.at.has_passed()
     }

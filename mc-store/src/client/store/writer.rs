@@ -245,7 +245,7 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    /// The item of a put that is given up before anything of it is read.
+    /// The item of a put that is revoked before anything of it is read.
     pub(super) fn unwritten(self) -> Written {
         let Self { at, grant, until } = self;
         let (outcome, late) = (Err(Unfinished::GivenUp), Vec::new());
@@ -265,7 +265,7 @@ pub(super) struct Written {
     pub(super) late: Vec<Arc<LostLinks>>,
 }
 
-/// Why a put that has space is given up.
+/// Why a put that has space is revoked.
 pub(super) enum Unfinished {
     /// The bytes could not be written.
     Peer(PeerError),

@@ -30,7 +30,7 @@ enum State {
     Asked,
     /// The tier is left alone until then.
     Resting { until: Instant },
-    /// Somebody finds out whether it answers again.
+    /// One read finds out whether it answers again.
     Probed,
 }
 

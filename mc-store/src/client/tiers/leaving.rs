@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 const LAST_WORK: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Waits until nobody works any more on a tier that the client has let go of. Returns whether that was in
+/// Waits until no task works any more on a tier that the client has let go of. Returns whether that was in
 /// time.
 pub(super) async fn wait_until_unused<T: ?Sized>(tier: Weak<T>) -> bool {
     let is_unused = async {

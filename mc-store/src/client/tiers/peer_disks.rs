@@ -61,7 +61,7 @@ impl PeerDisks {
     }
 }
 
-/// Reads of one disk. Without an outcome, they were given up.
+/// Reads of one disk. Without an outcome, they were cancelled.
 pub(in crate::client) struct DiskTurn<'a> {
     disks: &'a PeerDisks,
     endpoint: Endpoint,

@@ -181,7 +181,7 @@ fn units(len: u64) -> u32 {
     len.min(BUDGET).div_ceil(UNIT) as u32
 }
 
-/// A read that may ask the tier. Without an outcome, it was given up.
+/// A read that may ask the tier. Without an outcome, it was cancelled.
 struct Attempt<'a> {
     reads: &'a TierReads,
     turn: Turn,

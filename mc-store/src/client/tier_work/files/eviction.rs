@@ -88,7 +88,7 @@ impl FileWork<'_> {
         let evicting = tier;
         let (gone, mut told) = mpsc::unbounded_channel();
         let evict = self.tiers.on_tier(move || {
-            // Nobody hears of it any more when the client ends.
+            // There is no receiver any more when the client ends.
             evicting.evict(watermarks, &mut |id| drop(gone.send(id)))
         });
         let tell = async {

@@ -130,7 +130,7 @@ async fn write_jobs(core: &Core, jobs: Vec<Job>) -> Vec<WrittenFile> {
 }
 
 impl FileWork<'_> {
-    /// Returns whether the master will have given up the file of an object when it is written and told of: then
+    /// Returns whether the master will have dropped the file of an object when it is written and reported: then
     /// it would be written in vain. Counts it.
     fn is_late(&self, pending: &Pending) -> bool {
         if self.shared.is_unlisted {

@@ -361,7 +361,7 @@ impl DiskWork<'_> {
     /// Deletes objects from the disk.
     async fn delete_from_disk(&self, ids: Vec<ObjectId>) -> Result<(), WorkError> {
         for part in ids.chunks(DELETIONS) {
-            // Nobody finds them any more from here on.
+            // No reader finds them any more from here on.
             part.iter().for_each(|id| self.disk.places.remove(id));
             let (tier, part) = (self.disk.tier().ok_or(WorkError::Ended)?, part.to_vec());
             let count = part.len() as u64;

@@ -54,7 +54,7 @@ impl LocalDiskOptions {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct OwnTier {
-    /// The objects. Nobody else changes them.
+    /// The objects. No other process changes them.
     pub tier: Arc<dyn Tier>,
     /// The bytes that objects may take.
     pub capacity: ByteSize,

@@ -147,12 +147,12 @@ pub(in crate::client) struct Flushing {
 }
 
 impl Flushing {
-    /// Returns whether somebody waits.
+    /// Returns whether a task waits.
     pub(in crate::client) fn is_asked(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Waits until somebody has begun to wait.
+    /// Waits until a task has begun to wait.
     pub(in crate::client) async fn asked(&self) {
         self.asked.notified().await;
     }
@@ -164,7 +164,7 @@ impl Flushing {
     }
 }
 
-/// Somebody waits as long as this lives.
+/// Counts as a waiting task as long as it lives.
 struct Asked(Arc<Flushing>);
 
 impl Drop for Asked {
@@ -205,7 +205,7 @@ impl Queue {
     /// asked for, or all goes on, when this is dropped.
     pub(super) async fn delete(&self, which: Which) -> Vec<bool> {
         let (done, outcome) = oneshot::channel();
-        // Nobody deletes any more when the client ends.
+        // No task deletes any more when the client ends.
         let Ok(place) = self.deletions.reserve().await else { return Vec::new() };
         let which = Arc::new(which);
         let turn = self.turns.begin_deletion(&which);

@@ -175,8 +175,8 @@ impl Tiers {
         }
     }
 
-    /// Deletes the files of objects that are about to be replaced: nobody is to read the old value when
-    /// memory has given up the new one before its file is written.
+    /// Deletes the files of objects that are about to be replaced: no client is to read the old value when
+    /// memory has evicted the new one before its file is written.
     pub(in crate::client) async fn delete_replaced(&self, keys: impl Iterator<Item = KeyRef<'_>>) {
         if self.has_unlisted() {
             let ids = keys.filter_map(|key| self.object_id(key, OF_ANY_PUT).ok()).collect();
