@@ -169,6 +169,8 @@ impl SeaweedFs {
         flag("master.electionTimeout", "500ms");
         flag("master.volumeSizeLimitMB", "64");
         flag("volume.max", "1000");
+        // Otherwise it takes nothing once a hundredth of the disk is left, however large that is.
+        flag("volume.minFreeSpace", "64MiB");
         weed.current_dir(self.dir.path());
         self.program = Some(Program::start(LIMIT, &mut weed, Input::None));
         eventually_blocking(LIMIT, "the server answers", || {
