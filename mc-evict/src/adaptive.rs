@@ -197,6 +197,15 @@ impl EvictionPolicy for Adaptive {
         }
     }
 
+    fn take(&mut self, handle: Handle, verdict: Verdict) {
+        // What is evicted is given up whether it goes first or not, which takes looking at every class.
+        if verdict == Verdict::Evict || self.victim() == Some(handle) {
+            self.give_up(handle);
+        } else {
+            self.remove(handle);
+        }
+    }
+
     fn coldest(&self) -> Option<Handle> {
         self.victim()
     }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 /// Pages of so many entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Pages<T, const PAGE: usize = 256>(Vec<Option<Box<[T]>>>);
+pub(crate) struct Pages<T, const PAGE: usize = 256>(Vec<Option<Box<[T; PAGE]>>>);
 
 impl<T: Copy, const PAGE: usize> Pages<T, PAGE> {
     pub(crate) const fn new() -> Self {
@@ -14,23 +14,32 @@ impl<T: Copy, const PAGE: usize> Pages<T, PAGE> {
     }
 
     /// The entry, if its page is there.
+    #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.0.get(index / PAGE)?.as_ref()?.get(index % PAGE)
+        self.0.get(index / PAGE)?.as_ref().map(|page| &page[index % PAGE])
     }
 
     /// The entry, if its page is there.
+    #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.0.get_mut(index / PAGE)?.as_mut()?.get_mut(index % PAGE)
+        self.0.get_mut(index / PAGE)?.as_mut().map(|page| &mut page[index % PAGE])
     }
 
     /// The entry, on a page that is filled with `fill` when it was not there.
+    #[inline]
     pub(crate) fn entry(&mut self, index: usize, fill: T) -> &mut T {
-        let page = index / PAGE;
+        if !matches!(self.0.get(index / PAGE), Some(Some(_))) {
+            self.add(index / PAGE, fill);
+        }
+        self.get_mut(index).expect("its page is there")
+    }
+
+    #[cold]
+    fn add(&mut self, page: usize, fill: T) {
         if self.0.len() <= page {
             self.0.resize_with(page + 1, || None);
         }
-        let page = self.0[page].get_or_insert_with(|| alloc::vec![fill; PAGE].into_boxed_slice());
-        &mut page[index % PAGE]
+        self.0[page] = Box::<[T]>::try_into(alloc::vec![fill; PAGE].into()).ok();
     }
 
     /// Gives up the pages behind the first `len` entries.

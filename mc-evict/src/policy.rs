@@ -122,6 +122,24 @@ pub trait EvictionPolicy: Debug + Send {
     /// [`Verdict::Stop`] or nothing is left. Each thing is offered at most once.
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict);
 
+    /// Takes one thing out with this verdict, as if [`evict`](Self::evict) had offered it if it goes first now.
+    /// Otherwise it is [given up](Self::give_up) where the verdict is [`Verdict::Evict`], and
+    /// [removed](Self::remove) where it is another. Without effect when the policy does not hold it.
+    fn take(&mut self, handle: Handle, verdict: Verdict) {
+        let mut is_taken = false;
+        self.evict(&mut |offered| {
+            let is_it = !is_taken && offered == handle;
+            is_taken |= is_it;
+            if is_it { verdict } else { Verdict::Stop }
+        });
+        if !is_taken {
+            match verdict {
+                Verdict::Evict => self.give_up(handle),
+                Verdict::SetAside | Verdict::Stop => self.remove(handle),
+            }
+        }
+    }
+
     /// The thing that would be offered first, or a good guess at it; `None` only
     /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;

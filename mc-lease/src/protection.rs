@@ -140,7 +140,8 @@ impl Protection {
     /// A `now` before the last access changes nothing but the lease: a lease
     /// once granted is never shortened.
     pub fn access(&mut self, now: Time) {
-        let passed = (now - self.touched).as_millis();
+        // In milliseconds throughout: every read comes by here.
+        let passed = now.as_millis().saturating_sub(self.touched.as_millis());
         let passed = u32::try_from(passed).unwrap_or(u32::MAX);
         self.since_commit = self.since_commit.saturating_add(passed);
         self.touched = self.touched.max(now);

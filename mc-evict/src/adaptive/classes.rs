@@ -66,13 +66,15 @@ struct List {
 pub(super) struct Classes {
     nodes: Pages<Node>,
     lists: [List; CLASSES],
+    /// One bit for each class that has things.
+    occupied: u32,
     len: usize,
 }
 
 impl Classes {
     pub(super) const fn new() -> Self {
         let empty = List { coldest: NONE, hottest: NONE, len: 0 };
-        Self { nodes: Pages::new(), lists: [empty; CLASSES], len: 0 }
+        Self { nodes: Pages::new(), lists: [empty; CLASSES], occupied: 0, len: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -84,6 +86,7 @@ impl Classes {
     }
 
     /// The record of a thing that is held.
+    #[inline]
     pub(super) fn get(&self, handle: Handle) -> Option<&Node> {
         self.nodes.get(handle as usize).filter(|node| node.hotter != ABSENT)
     }
@@ -93,6 +96,16 @@ impl Classes {
         Some(self.lists[class].coldest).filter(|handle| *handle != NONE)
     }
 
+    /// The least recently used thing of each class that has any, the class of those used least first.
+    pub(super) fn coldest_of_each(&self) -> impl Iterator<Item = (usize, Handle)> {
+        let mut left = self.occupied;
+        core::iter::from_fn(move || {
+            let class = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            self.lists.get(class).map(|list| (class, list.coldest))
+        })
+    }
+
     /// The most recently used thing of a class.
     pub(super) fn hottest(&self, class: usize) -> Option<Handle> {
         Some(self.lists[class].hottest).filter(|handle| *handle != NONE)
@@ -100,6 +113,15 @@ impl Classes {
 
     /// Adds a thing that is not held, as used later than all others.
     pub(super) fn put(&mut self, handle: Handle, node: Node) {
+        *self.nodes.entry(handle as usize, Node::VACANT) = node;
+        self.link(handle, node);
+        self.len += 1;
+    }
+
+    /// Puts a thing that is in no list and has a place at the hot end of its class.
+    #[inline]
+    fn link(&mut self, handle: Handle, node: Node) {
+        self.occupied |= 1 << node.class();
         let list = &mut self.lists[node.class()];
         let colder = core::mem::replace(&mut list.hottest, handle);
         list.len += 1;
@@ -108,8 +130,25 @@ impl Classes {
         } else {
             self.node(colder).hotter = handle;
         }
-        *self.nodes.entry(handle as usize, Node::VACANT) = Node { colder, hotter: NONE, ..node };
-        self.len += 1;
+        *self.node(handle) = Node { colder, hotter: NONE, ..node };
+    }
+
+    /// Joins what is on both sides of a thing in its list.
+    #[inline]
+    fn unlink(&mut self, node: &Node) {
+        let class = node.class();
+        match node.colder {
+            NONE => self.lists[class].coldest = node.hotter,
+            colder => self.node(colder).hotter = node.hotter,
+        }
+        match node.hotter {
+            NONE => self.lists[class].hottest = node.colder,
+            hotter => self.node(hotter).colder = node.colder,
+        }
+        self.lists[class].len -= 1;
+        if self.lists[class].len == 0 {
+            self.occupied &= !(1 << class);
+        }
     }
 
     /// Adds a thing that is not held, as used just before one that is held and in its class.
@@ -135,17 +174,8 @@ impl Classes {
     /// Takes a thing out, and says what was known of it.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Node> {
         let node = *self.get(handle)?;
-        let class = node.class();
-        match node.colder {
-            NONE => self.lists[class].coldest = node.hotter,
-            colder => self.node(colder).hotter = node.hotter,
-        }
-        match node.hotter {
-            NONE => self.lists[class].hottest = node.colder,
-            hotter => self.node(hotter).colder = node.colder,
-        }
+        self.unlink(&node);
         self.node(handle).hotter = ABSENT;
-        self.lists[class].len -= 1;
         self.len -= 1;
         Some(node)
     }
@@ -153,25 +183,29 @@ impl Classes {
     /// Reads the records that moving these things will change, and does nothing with them. These
     /// reads do not depend on each other, so the processor has many of them under way at once.
     pub(super) fn load(&self, handles: &[Handle]) {
-        let neighbours = |handle: &Handle| {
-            self.get(*handle).map_or(0, |node| {
-                let of = |other| self.nodes.get(other as usize).map_or(0, |node| node.word);
-                of(node.colder) ^ of(node.hotter)
-            })
-        };
-        core::hint::black_box(handles.iter().map(neighbours).fold(0, |all, word| all ^ word));
+        let mut words = 0;
+        for handle in handles {
+            let Some(node) = self.nodes.get(*handle as usize) else { continue };
+            for other in [node.colder, node.hotter] {
+                words ^= self.nodes.get(other as usize).map_or(0, |node| node.word);
+            }
+        }
+        core::hint::black_box(words);
     }
 
     /// Notes that a thing was used, later than all others. Returns its mark; `None` when it is
     /// not held.
+    #[inline]
     pub(super) fn renew(&mut self, handle: Handle, now: u32) -> Option<u32> {
-        let node = self.take(handle)?;
+        let node = *self.get(handle)?;
+        self.unlink(&node);
         let age = now.wrapping_sub(node.used) as usize;
         let class = if age > self.len / QUICK { above(node.class()) } else { node.class() };
-        self.put(handle, Node::new(node.mark(), class, now));
+        self.link(handle, Node::new(node.mark(), class, now));
         Some(node.mark())
     }
 
+    #[inline]
     fn node(&mut self, handle: Handle) -> &mut Node {
         self.nodes.get_mut(handle as usize).expect("handles in lists have nodes")
     }

@@ -74,8 +74,8 @@ impl Ghosts {
         self.swept = if self.swept < self.buckets.len() { self.swept } else { 0 };
         let span = self.span;
         if let Some(bucket) = self.buckets.nth_mut(self.swept) {
-            for ghost in bucket.iter_mut().filter(|ghost| age(**ghost, span) > LIFE) {
-                *ghost = 0;
+            for ghost in bucket {
+                *ghost = if age(*ghost, span) > LIFE { 0 } else { *ghost };
             }
         }
         self.swept += 1;
@@ -93,20 +93,11 @@ impl Ghosts {
         self.buckets.step_towards(room.div_ceil(WAYS));
         let Some(bucket) = self.buckets.get_mut(mark) else { return };
         let mut class = node.class() as u16;
-        let own = bucket.iter().position(|ghost| ghost & TAG == tag(mark));
-        let place = own.or_else(|| {
-            // The oldest makes room.
-            (0..WAYS).max_by_key(|way| match bucket[*way] {
-                0 => SPANS,
-                ghost => age(ghost, current),
-            })
-        });
-        if let Some(place) = place {
-            if own.is_some() {
-                class = class.max(bucket[place] & CLASS);
-            }
-            bucket[place] = tag(mark) | (span as u16) << CLASS_BITS | class;
+        let (place, is_own) = place_of(bucket, tag(mark), current);
+        if is_own {
+            class = class.max(bucket[place] & CLASS);
         }
+        bucket[place] = tag(mark) | (span as u16) << CLASS_BITS | class;
     }
 
     /// Returns the class of the evicted entry with this mark.
@@ -115,17 +106,20 @@ impl Ghosts {
         if mark == 0 {
             return None;
         }
-        let ghost = *self.buckets.get(mark)?.iter().find(|ghost| **ghost & TAG == tag(mark))?;
-        (age(ghost, self.span) <= LIFE).then_some(usize::from(ghost & CLASS))
+        let bucket = self.buckets.get(mark)?;
+        let (place, is_own) = place_of(bucket, tag(mark), self.span);
+        let ghost = bucket[place];
+        (is_own && age(ghost, self.span) <= LIFE).then_some(usize::from(ghost & CLASS))
     }
 
     /// Forgets something.
     pub(super) fn forget(&mut self, mark: u32) {
         let mark = index(mark);
+        let span = self.span;
         if let Some(bucket) = self.buckets.get_mut(mark)
-            && let Some(ghost) = bucket.iter_mut().find(|ghost| **ghost & TAG == tag(mark))
+            && let (place, true) = place_of(bucket, tag(mark), span)
         {
-            *ghost = 0;
+            bucket[place] = 0;
         }
     }
 
@@ -143,6 +137,20 @@ impl Ghosts {
 const CLASS: u16 = CLASSES as u16 - 1;
 const CLASS_BITS: u32 = CLASSES.trailing_zeros();
 const TAG: u16 = !(SPANS as u16 * CLASSES as u16 - 1);
+
+/// The place of the ghost with this tag, and true; otherwise a vacant place or that of the oldest ghost, and false.
+#[inline]
+fn place_of(bucket: &Bucket, tag: u16, span: u32) -> (usize, bool) {
+    const OWN: i16 = SPANS as i16 + 1;
+    // One number for each place, without a branch: the compiler does many at once. Of equal ones the last is taken.
+    let mut best = 0;
+    for (way, ghost) in bucket.iter().enumerate() {
+        let age = if *ghost == 0 { SPANS as i16 } else { age(*ghost, span) as i16 };
+        let worth = if *ghost & TAG == tag { OWN } else { age };
+        best = best.max(worth * WAYS as i16 + way as i16);
+    }
+    (best as usize % WAYS, best >= OWN * WAYS as i16)
+}
 
 /// Spans since the thing was last used.
 const fn age(ghost: u16, span: u32) -> u32 {

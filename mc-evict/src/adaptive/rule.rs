@@ -56,16 +56,17 @@ impl Rule {
 
 fn oldest(weights: &[u32; CLASSES], things: &Classes, now: u32) -> Option<Handle> {
     let mut oldest = None;
-    for (class, weight) in weights.iter().enumerate() {
-        let Some(handle) = things.coldest(class) else { continue };
-        let age = things.get(handle).map_or(0, |node| now.wrapping_sub(node.used));
-        // The quotient of two numbers below 2^32, with as many digits after the point.
-        let age = (u64::from(age) << 32) / u64::from(*weight);
-        if oldest.is_none_or(|(_, most)| age > most) {
-            oldest = Some((handle, age));
+    // Two quotients of age and weight, the first of which is that of nothing, are compared without a division:
+    // ages are below 2^32, and weights too.
+    let (mut most, mut per) = (0, 1);
+    for (class, handle) in things.coldest_of_each() {
+        let age = u64::from(things.get(handle).map_or(0, |node| now.wrapping_sub(node.used)));
+        let weight = u64::from(weights[class]);
+        if oldest.is_none() || age * per > most * weight {
+            (oldest, most, per) = (Some(handle), age, weight);
         }
     }
-    oldest.map(|(handle, _)| handle)
+    oldest
 }
 
 #[cfg(test)]
