@@ -90,6 +90,14 @@ impl Extra {
         let alone = group.is_none() && parent.is_none();
         plain && alone
     }
+
+    /// Returns whether no replica is in a segment or on a disk that is gone for good, and the group was not
+    /// condemned.
+    fn is_whole(&self) -> bool {
+        !self.more.iter().any(|replica| replica.segment.is_gone())
+            && !self.local_disks.iter().any(OnLocalDisk::is_gone)
+            && !self.group.as_ref().is_some_and(|membership| membership.group().is_condemned())
+    }
 }
 
 /// Fields that most small objects do not have.
@@ -438,10 +446,8 @@ impl Object {
     /// Returns whether it is live and no replica is in a segment or on a disk that is gone for
     /// good.
     pub(crate) fn is_whole(&self) -> bool {
-        (self.first.is_some() || self.outlives_memory())
-            && !self.replicas().any(|replica| replica.segment.is_gone())
-            && !self.local_disks().iter().any(|disk| disk.is_gone())
-            && !self.group().is_some_and(|group| group.is_condemned())
+        self.first.as_ref().map_or_else(|| self.outlives_memory(), |first| !first.segment.is_gone())
+            && self.extra().is_none_or(Extra::is_whole)
     }
 
     /// Returns whether anything is left that can be read, or could be once a client is back or

@@ -140,10 +140,15 @@ impl Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.used.reverse();
-        self.master.order.access(&self.used);
-        self.fresh.reverse();
-        self.master.order.enter_put(&self.fresh);
+        // A call that begins puts has none to enter, and one that ends some has seldom another use to tell.
+        if !self.used.is_empty() {
+            self.used.reverse();
+            self.master.order.access(&self.used);
+        }
+        if !self.fresh.is_empty() {
+            self.fresh.reverse();
+            self.master.order.enter_put(&self.fresh);
+        }
     }
 }
 

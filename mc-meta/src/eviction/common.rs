@@ -149,6 +149,9 @@ impl Lists {
 
     /// Objects were used, in this order. Without effect for those that are not in their order.
     pub(crate) fn access(&mut self, notes: &[Note]) {
+        if notes.is_empty() {
+            return;
+        }
         let mut main = [0; TOGETHER];
         for some in notes.chunks(TOGETHER) {
             let mut len = 0;
@@ -187,19 +190,7 @@ impl Lists {
 
     /// Takes one out with this verdict, as offered if it goes first now.
     pub(crate) fn take(&mut self, list: List, entry: Entry, verdict: Verdict) {
-        let list = self.list(list);
-        let mut is_taken = false;
-        list.evict(&mut |handle| {
-            let is_it = !is_taken && handle == entry.0;
-            is_taken |= is_it;
-            if is_it { verdict } else { Verdict::Stop }
-        });
-        if !is_taken {
-            match verdict {
-                Verdict::Evict => list.give_up(entry.0),
-                Verdict::SetAside | Verdict::Stop => list.remove(entry.0),
-            }
-        }
+        self.list(list).take(entry.0, verdict);
     }
 }
 

@@ -120,6 +120,7 @@ impl SegmentTable {
 
     /// Where the segments of these names are, each once. Names of no segment, or of one of
     /// another medium, name nothing: it may have gone since the writer learnt of it.
+    #[inline]
     fn named(&self, medium: MediaType, names: &[Box<str>]) -> Positions {
         let mut places = Positions::new();
         for name in names {
@@ -135,6 +136,9 @@ impl SegmentTable {
     /// Where the segments are that a put leaves out, by name or by id, in their order and each
     /// once.
     fn left_out(&self, medium: MediaType, config: &ReplicateConfig) -> Positions {
+        if config.excluded_segments.is_empty() && config.avoided_segments.is_empty() {
+            return Positions::new();
+        }
         let mut places = self.named(medium, &config.excluded_segments);
         let avoided = config.avoided_segments.iter();
         places.extend(avoided.filter_map(|id| self.position_of(medium, *id)));

@@ -71,12 +71,19 @@ impl Bucket {
     const EMPTY: Self =
         Self { tags: [0; WAYS], slots: [FREE; WAYS], names: [KeyName::NONE; WAYS], displaced: 0 };
 
+    #[inline]
     fn find(&self, tag: u32, is_it: &mut impl FnMut(ObjectSlot, KeyName) -> bool) -> Option<usize> {
-        (0..WAYS).find(|&way| {
-            self.tags[way] == tag
-                && self.slots[way] != FREE
-                && is_it(self.slots[way], self.names[way])
-        })
+        // One bit for each way: all tags are compared at once.
+        let of_way = |way| u32::from(self.tags[way] == tag) << way;
+        let mut ways = of_way(0) | of_way(1) | of_way(2) | of_way(3);
+        while ways != 0 {
+            let way = ways.trailing_zeros() as usize % WAYS;
+            if self.slots[way] != FREE && is_it(self.slots[way], self.names[way]) {
+                return Some(way);
+            }
+            ways &= ways - 1;
+        }
+        None
     }
 
     fn entry(&self, way: usize) -> IndexEntry {

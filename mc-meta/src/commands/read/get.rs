@@ -1,7 +1,5 @@
 //! Reads: replica lists, existence, prefixes.
 
-use core::cmp::Reverse;
-
 use mc_types::{Generation, KeyRef, Time};
 
 use crate::commands::error::GetError;
@@ -19,6 +17,40 @@ use crate::vocabulary::slot::ObjectSlot;
 
 /// Keys that are looked up while a shard stays locked.
 const MAX_HELD: usize = 256;
+
+/// A key of a list: its shard, and where it is in the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    shard: u32,
+    at: u32,
+}
+
+/// The keys of a list, those of a shard together and in the order of the list.
+fn by_shard(keys: &[HashedKey<'_>], shards: usize) -> Vec<Place> {
+    let place = |(at, key): (usize, &HashedKey<'_>)| Place {
+        shard: key.shard(shards) as u32,
+        at: at as u32,
+    };
+    let places = keys.iter().enumerate().map(place);
+    if keys.len() < shards {
+        let mut order: Vec<Place> = places.collect();
+        order.sort_unstable();
+        return order;
+    }
+    // Counted, because each has its shard's number at hand.
+    let mut next = vec![0_u32; shards + 1];
+    places.clone().for_each(|place| next[place.shard as usize + 1] += 1);
+    for shard in 1..shards {
+        next[shard] += next[shard - 1];
+    }
+    let mut order = vec![Place::default(); keys.len()];
+    for place in places {
+        let next = &mut next[place.shard as usize];
+        order[*next as usize] = place;
+        *next += 1;
+    }
+    order
+}
 
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
@@ -185,29 +217,30 @@ impl Master {
         mut each: impl FnMut(&mut Shard, Option<ObjectSlot>, &I) -> T,
     ) -> Vec<T> {
         let emit = self.emit(now);
-        let shards = self.shards().len();
         let hashed: Vec<HashedKey<'_>> =
             items.iter().map(|item| self.hashed(key_of(item))).collect();
-        let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), at);
-        let mut order: Vec<(usize, usize)> = hashed.iter().enumerate().map(place).collect();
-        order.sort_unstable();
+        let order = by_shard(&hashed, self.shards().len());
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        let (mut found, mut used) = (Vec::new(), Vec::new());
-        for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
-            let mut shard = self.shards()[run[0].0].lock();
+        let mut used: Vec<Option<Note>> = vec![None; items.len()];
+        let mut found = Vec::new();
+        for run in order.chunk_by(|a, b| a.shard == b.shard).flat_map(|run| run.chunks(MAX_HELD)) {
+            let mut shard = self.shards()[run[0].shard as usize].lock();
             shard.collect_notes(true);
-            run.iter().for_each(|(_, at)| self.see_key(hashed[*at]));
             found.clear();
-            found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
-            for ((_, at), &found) in run.iter().zip(&found) {
-                let slot = found.and_then(|found| shard.live_still(hashed[*at], found, emit));
-                answers[*at] = Some(each(&mut shard, slot, &items[*at]));
-                used.extend(shard.take_note().map(|note| (Reverse(*at), note)));
+            for Place { at, .. } in run {
+                let key = hashed[*at as usize];
+                self.see_key(key);
+                found.push(shard.find_generation(key));
+            }
+            for (Place { at, .. }, found) in run.iter().zip(&found) {
+                let at = *at as usize;
+                let slot = found.and_then(|found| shard.live_still(hashed[at], found, emit));
+                answers[at] = Some(each(&mut shard, slot, &items[at]));
+                used[at] = shard.take_note();
             }
             shard.collect_notes(false);
         }
-        used.sort_unstable_by_key(|(at, _)| *at);
-        let used: Vec<Note> = used.into_iter().map(|(_, note)| note).collect();
+        let used: Vec<Note> = used.into_iter().rev().flatten().collect();
         self.order.access(&used);
         answers.into_iter().map(|answer| answer.expect("each key is in one run")).collect()
     }
