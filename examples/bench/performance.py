@@ -174,8 +174,26 @@ def section(path):
     yield ""
 
 
+def instructions():
+    """The counts of .ci/instructions beside those of earlier revisions."""
+    earlier = json.loads((RESULTS / "instructions.json").read_text())
+    now = json.loads((ROOT / ".ci" / "instructions.json").read_text())
+    yield "## Instructions of the hot paths"
+    yield ""
+    yield "Of one operation, or of one key of a batch, counted by valgrind in a release build; the same on a loaded machine."
+    yield "Command: `.ci/instructions`, which fails when a path has 2 % more than the last column;"
+    yield "[mc-instructions](../examples/instructions) says what each path is."
+    yield ""
+    yield f"| path | {' | '.join(earlier)} | now |"
+    yield f"|---|{'---|' * len(earlier)}---|"
+    for path, count in now.items():
+        before = " | ".join(number(counts[path]) if path in counts else "" for counts in earlier.values())
+        yield f"| `{path}` | {before} | {number(count)} |"
+    yield ""
+
+
 def page():
-    lines = [INTRODUCTION]
+    lines = [INTRODUCTION, *instructions()]
     for path in sorted(RESULTS.glob("*.jsonl"), key=lambda path: list(TITLES).index(path.stem)):
         lines.extend(section(path))
     return "\n".join(lines).rstrip() + "\n"
