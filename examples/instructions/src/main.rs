@@ -21,7 +21,7 @@ const fn path(name: &'static str, operations: u64, run: fn(u64) -> Done) -> Path
     Path { name, operations, run }
 }
 
-const PATHS: [Path; 13] = [
+const PATHS: [Path; 14] = [
     path("alloc_pair", 20_000, metadata::alloc_pair),
     path("put_pair", 20_000, metadata::put_pair),
     path("batch_put_128", 200 * 128, |operations| metadata::batch_put(operations, 128)),
@@ -34,6 +34,7 @@ const PATHS: [Path; 13] = [
     path("rpc_exist", 2_000, protocol::exist),
     path("rpc_get", 2_000, protocol::get),
     path("rpc_batch_exist_1000", 30_000, |operations| protocol::batch_exist(operations, 1_000)),
+    path("rpc_batch_get_128", 100 * 128, |operations| protocol::batch_get(operations, 128)),
     path("rpc_batch_put_128", 100 * 128, |operations| protocol::batch_put(operations, 128)),
 ];
 

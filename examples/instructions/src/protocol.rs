@@ -79,6 +79,21 @@ pub(crate) fn batch_exist(operations: u64, len: usize) -> Done {
     })
 }
 
+pub(crate) fn batch_get(operations: u64, len: usize) -> Done {
+    let Cluster { runtime, client, keys } = Cluster::start(0)?;
+    let batches = drawn(&keys, operations, len)?;
+    profiled_path(&mut || {
+        runtime.block_on(async {
+            for batch in &batches {
+                for list in client.batch_get_replica_list(batch).await? {
+                    black_box(list?);
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
 pub(crate) fn batch_put(operations: u64, len: usize) -> Done {
     let Cluster { runtime, client, .. } = Cluster::start(operations)?;
     let keys = Keys::new(1, operations);
