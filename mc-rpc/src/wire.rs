@@ -143,33 +143,34 @@ impl<'a> Field<'a> {
 /// The fields of one message in the order in which they come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {
-    rest: &'a [u8],
+    message: &'a [u8],
+    /// Where the next field begins, at most the message's length.
+    at: usize,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(message: &'a [u8]) -> Self {
-        Self { rest: message }
+        Self { message, at: 0 }
     }
 
     /// The next field; `None` at the end.
+    ///
+    /// Inlined into the loops that read the messages of gets and puts, where a field takes half as many
+    /// instructions so.
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Field<'a>>, WireError> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let key = self.varint()?;
-        let number = u32::try_from(key >> 3).map_err(|_| WireError::UnknownType)?;
-        if number == 0 {
-            return Err(WireError::UnknownType);
-        }
-        let value = match key & 7 {
+        let Some(first) = self.message.get(self.at) else { return Ok(None) };
+        let (number, wire_type) = match *first {
+            tag @ 8..0x80 => {
+                self.at += 1;
+                (u32::from(tag >> 3), tag & 7)
+            }
+            _ => self.long_tag()?,
+        };
+        let value = match wire_type {
             0 => Value::Varint(self.varint()?),
             1 => Value::Fixed64(u64::from_le_bytes(*self.chunk()?)),
-            2 => {
-                let len = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
-                let bytes;
-                (bytes, self.rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated)?;
-                Value::Bytes(bytes)
-            }
+            2 => Value::Bytes(self.bytes()?),
             5 => Value::Fixed32(u32::from_le_bytes(*self.chunk()?)),
             // Groups (3 and 4) are not in proto3.
             _ => return Err(WireError::UnknownType),
@@ -177,52 +178,132 @@ impl<'a> Fields<'a> {
         Ok(Some(Field { number, value }))
     }
 
-    fn varint(&mut self) -> Result<u64, WireError> {
-        if let [byte @ 0..0x80, rest @ ..] = self.rest {
-            self.rest = rest;
-            return Ok(u64::from(*byte));
-        }
-        decode_varint(&mut self.rest).map_err(|_| WireError::Truncated)
+    /// Where in the message the next field begins.
+    pub(crate) fn position(&self) -> usize {
+        self.at
     }
 
+    /// Reads the tag of a field whose number is not below 16, or that is none.
+    #[cold]
+    fn long_tag(&mut self) -> Result<(u32, u8), WireError> {
+        let tag = self.varint()?;
+        match u32::try_from(tag >> 3) {
+            Ok(number @ 1..) => Ok((number, tag as u8 & 7)),
+            _ => Err(WireError::UnknownType),
+        }
+    }
+
+    #[inline(always)]
+    fn varint(&mut self) -> Result<u64, WireError> {
+        match self.message.get(self.at) {
+            Some(byte @ 0..0x80) => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    /// Reads a number of two bytes or more: up to eight of its bytes at once.
+    fn long_varint(&mut self) -> Result<u64, WireError> {
+        let mut rest = self.rest();
+        let Some((bytes, [ninth, tenth, ..])) = rest.split_first_chunk() else {
+            let value = decode_varint(&mut rest).map_err(|_| WireError::Truncated)?;
+            self.at = self.message.len() - rest.len();
+            return Ok(value);
+        };
+        let word = u64::from_le_bytes(*bytes);
+        let ends = !word & MORE;
+        let (value, len) = if ends != 0 {
+            // The bytes up to the first one that no other follows.
+            (joined(word & (ends ^ (ends - 1))), ends.trailing_zeros() as usize / 8 + 1)
+        } else {
+            let value = joined(word) | u64::from(*ninth & 0x7f) << 56;
+            match (ninth, tenth) {
+                (0..0x80, _) => (value, 9),
+                (_, 0..2) => (value | u64::from(*tenth) << 63, 10),
+                _ => return Err(WireError::Truncated),
+            }
+        };
+        self.at += len;
+        Ok(value)
+    }
+
+    #[inline(always)]
+    fn bytes(&mut self) -> Result<&'a [u8], WireError> {
+        let len = usize::try_from(self.varint()?).map_err(|_| WireError::Truncated)?;
+        let bytes = self.rest().get(..len).ok_or(WireError::Truncated)?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    #[inline(always)]
     fn chunk<const N: usize>(&mut self) -> Result<&'a [u8; N], WireError> {
-        let chunk;
-        (chunk, self.rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated)?;
+        let chunk = self.rest().first_chunk().ok_or(WireError::Truncated)?;
+        self.at += N;
         Ok(chunk)
     }
+
+    #[inline(always)]
+    fn rest(&self) -> &'a [u8] {
+        &self.message[self.at..]
+    }
 }
 
-/// A field's head and perhaps its value, gathered in a register: growing the
-/// buffer is checked once instead of for every byte, and the copy reads what one
-/// store has written, which processors forward without a stall.
-#[derive(Clone, Copy)]
-struct Varints {
-    word: u128,
-    bits: u32,
+/// The first byte of a field whose number is below 16, as those of every message are that is written
+/// here.
+const fn tag(number: u32, wire_type: u32) -> u8 {
+    debug_assert!(number < 16, "the tag has one byte");
+    (number << 3 | wire_type) as u8
 }
 
-impl Varints {
-    /// Begins with a field's number, which is below 2^11, and wire type: 2 bytes
-    /// at most.
-    fn field(number: u32, wire_type: u32) -> Self {
-        Self { word: 0, bits: 0 }.then(u64::from(number << 3 | wire_type))
-    }
+/// The bit of each byte of a number that says that another one follows.
+const MORE: u64 = 0x8080_8080_8080_8080;
 
-    /// At most one value follows the field: 10 bytes at most.
-    fn then(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self.word |= u128::from(value as u8 | 0x80) << self.bits;
-            self.bits += 8;
-            value >>= 7;
-        }
-        self.word |= u128::from(value) << self.bits;
-        self.bits += 8;
-        self
-    }
+/// Spreads the low 56 bits of a number over eight bytes, seven in each.
+const fn spread(value: u64) -> u64 {
+    let value = value & 0x0fff_ffff | (value & 0x00ff_ffff_f000_0000) << 4;
+    let value = value & 0x0000_3fff_0000_3fff | (value & 0x0fff_c000_0fff_c000) << 2;
+    value & 0x007f_007f_007f_007f | (value & 0x3f80_3f80_3f80_3f80) << 1
+}
 
-    fn put(self, out: &mut BytesMut) {
-        out.extend_from_slice(&self.word.to_le_bytes()[..self.bits as usize / 8]);
+/// Joins the low seven bits of each byte; the inverse of [`spread`].
+const fn joined(bytes: u64) -> u64 {
+    let value = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+    let value = value & 0x0000_3fff_0000_3fff | (value & 0x3fff_0000_3fff_0000) >> 2;
+    value & 0x0fff_ffff | (value & 0x0fff_ffff_0000_0000) >> 4
+}
+
+/// The bytes of a number, and how many they are.
+const fn varint(value: u64) -> (u128, usize) {
+    let (low, high) = (spread(value), value >> 56);
+    if high == 0 {
+        let more = value.ilog2() / 7;
+        return ((low | MORE & ((1 << (8 * more)) - 1)) as u128, more as usize + 1);
     }
+    let (low, len) = ((low | MORE) as u128, if high < 0x80 { 9 } else { 10 });
+    // The ninth byte's highest bit is the number's, and says that a tenth one with that bit follows.
+    (low | (high as u128) << 64 | ((high >> 7) as u128) << 72, len)
+}
+
+/// Writes a tag and a number.
+#[inline]
+fn put_tagged(out: &mut BytesMut, tag: u8, value: u64) {
+    match value {
+        0..0x80 => out.extend_from_slice(&[tag, value as u8]),
+        _ => put_long_tagged(out, tag, value),
+    }
+}
+
+/// Writes a tag and a number of two bytes or more.
+///
+/// They are gathered in registers: the buffer is checked for room once and not for every byte, and
+/// the copy has a length that the compiler knows. What it copies beyond the number is cut off again.
+fn put_long_tagged(out: &mut BytesMut, tag: u8, value: u64) {
+    let (bytes, len) = varint(value);
+    let end = out.len() + 1 + len;
+    out.extend_from_slice(&(bytes << 8 | u128::from(tag)).to_le_bytes());
+    out.truncate(end);
 }
 
 /// Writes a text or bytes field, nothing when it is empty.
@@ -233,12 +314,14 @@ pub(crate) fn put_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
 }
 
 /// Writes one item of a repeated text or bytes field.
+#[inline]
 pub(crate) fn put_item_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
-    Varints::field(number, 2).then(bytes.len() as u64).put(out);
+    put_tagged(out, tag(number, 2), bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Writes a number, nothing when it is zero.
+#[inline]
 pub(crate) fn put_u64(out: &mut BytesMut, number: u32, value: u64) {
     if value != 0 {
         put_present_u64(out, number, value);
@@ -246,8 +329,9 @@ pub(crate) fn put_u64(out: &mut BytesMut, number: u32, value: u64) {
 }
 
 /// Writes a number of an `optional` field, zero too.
+#[inline]
 pub(crate) fn put_present_u64(out: &mut BytesMut, number: u32, value: u64) {
-    Varints::field(number, 0).then(value).put(out);
+    put_tagged(out, tag(number, 0), value);
 }
 
 /// Writes a packed repeated varint field, nothing when it is empty.
@@ -258,7 +342,7 @@ pub(crate) fn put_varints(
 ) {
     let len: u64 = values.clone().map(|value| encoded_len_varint(value) as u64).sum();
     if len > 0 {
-        Varints::field(number, 2).then(len).put(out);
+        put_tagged(out, tag(number, 2), len);
         for value in values {
             encode_varint(value, out);
         }
@@ -272,7 +356,7 @@ pub(crate) fn put_fixed32s(
     values: impl ExactSizeIterator<Item = u32>,
 ) {
     if values.len() != 0 {
-        Varints::field(number, 2).then(values.len() as u64 * 4).put(out);
+        put_tagged(out, tag(number, 2), values.len() as u64 * 4);
         values.for_each(|value| out.put_u32_le(value));
     }
 }
@@ -280,16 +364,18 @@ pub(crate) fn put_fixed32s(
 /// Writes a `fixed32` number, nothing when it is zero.
 pub(crate) fn put_fixed32(out: &mut BytesMut, number: u32, value: u32) {
     if value != 0 {
-        Varints::field(number, 5).put(out);
+        out.put_u8(tag(number, 5));
         out.put_u32_le(value);
     }
 }
 
 /// Writes a `fixed64` number, nothing when it is zero.
+#[inline]
 pub(crate) fn put_fixed64(out: &mut BytesMut, number: u32, value: u64) {
     if value != 0 {
-        Varints::field(number, 1).put(out);
-        out.put_u64_le(value);
+        let mut field = [tag(number, 1); 9];
+        field[1..].copy_from_slice(&value.to_le_bytes());
+        out.extend_from_slice(&field);
     }
 }
 
@@ -297,7 +383,7 @@ pub(crate) fn put_fixed64(out: &mut BytesMut, number: u32, value: u64) {
 /// are none; says where the first one is.
 pub(crate) fn put_zeros(out: &mut BytesMut, number: u32, len: usize) -> usize {
     if len > 0 {
-        Varints::field(number, 2).then(len as u64).put(out);
+        put_tagged(out, tag(number, 2), len as u64);
     }
     let first = out.len();
     out.put_bytes(0, len);
@@ -305,19 +391,25 @@ pub(crate) fn put_zeros(out: &mut BytesMut, number: u32, len: usize) -> usize {
 }
 
 /// Writes an embedded message that `fill` writes, even when it is empty.
+#[inline]
 pub(crate) fn put_message(out: &mut BytesMut, number: u32, fill: impl FnOnce(&mut BytesMut)) {
-    // Most embedded messages are shorter than 128 bytes and their length takes
-    // one byte; a longer one is moved up to make room.
-    Varints::field(number, 2).then(0).put(out);
-    let at = out.len() - 1;
+    out.extend_from_slice(&[tag(number, 2), 0]);
+    let begin = out.len();
     fill(out);
-    let len = out.len() - at - 1;
-    let more = encoded_len_varint(len as u64) - 1;
-    if more > 0 {
-        out.put_bytes(0, more);
-        out.copy_within(at + 1..at + 1 + len, at + 1 + more);
+    // Most embedded messages are shorter than 128 bytes and their length takes one byte.
+    match out.len() - begin {
+        len @ 0..0x80 => out[begin - 1] = len as u8,
+        len => put_long_len(out, begin, len),
     }
-    let mut place = &mut out[at..at + 1 + more];
+}
+
+/// Writes the length of a long embedded message into the byte before its beginning, and moves the
+/// message up for the bytes that have no room there.
+fn put_long_len(out: &mut BytesMut, begin: usize, len: usize) {
+    let more = encoded_len_varint(len as u64) - 1;
+    out.put_bytes(0, more);
+    out.copy_within(begin..begin + len, begin + more);
+    let mut place = &mut out[begin - 1..begin + more];
     encode_varint(len as u64, &mut place);
 }
 
@@ -347,6 +439,33 @@ mod tests {
         );
         for bad in [&b"\x0b"[..], b"\x00\x00", b"\x08", b"\x1a\x05hi", b"\x0f", b"\x25\0\0"] {
             assert!(Fields::new(bad).next().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_every_length_are_those_of_prost() {
+        let powers = (0..64).flat_map(|bit| [(1 << bit) - 1, 1 << bit, u64::MAX >> bit]);
+        for number in powers.chain([0x0123_4567_89ab_cdef]) {
+            let (mut ours, mut theirs) = (BytesMut::new(), BytesMut::from(&b"\x18"[..]));
+            put_present_u64(&mut ours, 3, number);
+            encode_varint(number, &mut theirs);
+            assert_eq!(ours, theirs);
+            // With nothing behind it, and with more.
+            for _ in 0..2 {
+                let field = Fields::new(&ours).next().unwrap().unwrap();
+                assert_eq!((field.number, field.value), (3, Value::Varint(number)));
+                ours.extend_from_slice(&[0xff; 16]);
+            }
+        }
+        // A number that is longer than it need be, and those that are too long.
+        let long = |bytes: &[u8]| Fields::new(bytes).next().map(|field| field.unwrap().value);
+        for rest in [0, 20] {
+            let number = |last: &[u8]| [b"\x08\x80\x80\x80", last, &vec![0; rest]].concat();
+            assert_eq!(long(&number(b"\0")), Ok(Value::Varint(0)));
+            assert_eq!(long(&number(b"\x80\x80\x80\x80\x80\x80\x01")), Ok(Value::Varint(1 << 63)));
+            for bad in [&b"\x80\x80\x80\x80\x80\x80\x02"[..], b"\xff\xff\xff\xff\xff\xff\xff\0"] {
+                assert_eq!(long(&number(bad)), Err(WireError::Truncated));
+            }
         }
     }
 

@@ -81,7 +81,7 @@ struct SegmentParts {
 
 impl SegmentParts {
     fn id(&self) -> Result<SegmentId, MalformedReply> {
-        self.id.ok_or(problem("segment_id", "is missing"))
+        self.id.ok_or_else(|| problem("segment_id", "is missing"))
     }
 
     fn add_other(&mut self, field: Field<'_>) -> Result<(), MalformedReply> {
@@ -97,9 +97,9 @@ impl SegmentParts {
             name: self.name,
             endpoint: self
                 .endpoint
-                .ok_or(problem("endpoint", "is missing"))?
+                .ok_or_else(|| problem("endpoint", "is missing"))?
                 .with_others(self.others),
-            remote_key: self.remote_key.ok_or(problem("remote_key", "is missing"))?,
+            remote_key: self.remote_key.ok_or_else(|| problem("remote_key", "is missing"))?,
         }))
     }
 }
@@ -208,11 +208,11 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     if total != len {
         return Err(problem("slices", "are not as long as the replica"));
     }
-    let segment = segment.ok_or(problem("segment_id", "is missing"))?;
+    let segment = segment.ok_or_else(|| problem("segment_id", "is missing"))?;
     Ok(ReplicaCheck {
         id,
         segment: (!on_disk).then_some(segment),
-        extent: Extent::new(offset, len).ok_or(problem("offset", "is too large"))?,
+        extent: Extent::new(offset, len).ok_or_else(|| problem("offset", "is too large"))?,
         slices,
     })
 }
@@ -297,7 +297,7 @@ pub(crate) fn read_all_exist(message: &[u8], asked: usize) -> Answer<Items<bool>
             return Err(MalformedReply::ItemCount { asked, items: items.len() });
         }
         for (index, refusal) in refusals {
-            *items.get_mut(index).ok_or(problem("index", "names no item"))? = Err(refusal);
+            *items.get_mut(index).ok_or_else(|| problem("index", "names no item"))? = Err(refusal);
         }
         Ok(items)
     })
