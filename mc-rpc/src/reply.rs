@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
+use foldhash::fast::FixedState;
 use mc_meta::{
     BufferStatus, ClientStatus, LocalDiskPlacement, MAX_REPLICAS, Placement, Pong, PutGrant,
     RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
@@ -383,26 +384,26 @@ impl<'a> PlacedReply<'a> {
 
     pub(crate) fn grant(&mut self, grant: &PutGrant) {
         self.placed(&grant.placements, |out, segments, signer| {
-            put_grant(out, grant, signer, |segment| segments.name(segment));
+            put_grant(out, grant, signer, segments.names());
         });
     }
 
     pub(crate) fn replica_list(&mut self, list: &ReplicaList) {
         self.placed(&list.placements, |out, segments, signer| {
-            put_replica_list(out, 2, list, signer, |segment| segments.name(segment));
+            put_replica_list(out, 2, list, signer, segments.names());
         });
     }
 
     pub(crate) fn ranged_list(&mut self, RangedList { list, spans }: &RangedList) {
         self.placed(&list.placements, |out, segments, signer| {
-            put_replica_list(out, 2, list, signer, |segment| segments.name(segment));
+            put_replica_list(out, 2, list, signer, segments.names());
             put_spans(out, 8, spans);
         });
     }
 
     pub(crate) fn renewed(&mut self, renewed: &Renewed) {
         self.placed(&renewed.placements, |out, segments, signer| {
-            put_renewal(out, renewed, signer, |segment| segments.name(segment));
+            put_renewal(out, renewed, signer, segments.names());
         });
     }
 
@@ -415,9 +416,7 @@ impl<'a> PlacedReply<'a> {
     ) {
         let Self { batch, segments, signer } = self;
         let (start, room, described) = (batch.out.len(), batch.room(), segments.len());
-        for placement in placements {
-            segments.describe(batch.out, &placement.segment);
-        }
+        segments.describe(batch.out, placements);
         put_message(batch.out, batch.number, |out| fill(out, segments, *signer));
         if batch.out.len() - start > room {
             batch.out.truncate(start);
@@ -502,45 +501,41 @@ struct SegmentTable {
     /// Holds the segments, so that no address is used twice while the answer is
     /// written.
     described: Vec<Arc<Segment>>,
-    places: HashMap<*const Segment, u32>,
+    /// Their places. No client chooses an address.
+    places: HashMap<*const Segment, u32, FixedState>,
+    /// The places of the segments of the item that is being written, in its order.
+    named: Vec<u32>,
 }
 
 impl SegmentTable {
     fn new(number: u32) -> Self {
-        Self { number, described: Vec::new(), places: HashMap::new() }
+        let places = HashMap::with_hasher(FixedState::default());
+        Self { number, described: Vec::new(), places, named: Vec::new() }
     }
 
     fn len(&self) -> usize {
         self.described.len()
     }
 
-    /// Writes a segment's description unless it has been written.
-    fn describe(&mut self, out: &mut BytesMut, segment: &Arc<Segment>) {
-        if self.place(segment).is_some() {
-            return;
-        }
-        self.described.push(Arc::clone(segment));
-        self.places.insert(Arc::as_ptr(segment), self.described.len() as u32);
-        put_message(out, self.number, |out| {
-            let spec = segment.spec();
-            put_bytes(out, 1, spec.name.as_bytes());
-            put_bytes(out, 2, &spec.id.to_bytes());
-            put_bytes(out, 3, spec.endpoint.as_str().as_bytes());
-            put_bytes(out, 4, &spec.remote_key.to_bytes());
-            put_others(out, 5, &spec.endpoint);
-        });
-    }
-
-    fn place(&self, segment: &Arc<Segment>) -> Option<u32> {
-        match self.described.as_slice() {
-            // One segment holds everything in small clusters.
-            [only] => Arc::ptr_eq(only, segment).then_some(1),
-            _ => self.places.get(&Arc::as_ptr(segment)).copied(),
+    /// Begins an item with these placements, and writes the descriptions of those of their segments
+    /// that have none.
+    fn describe(&mut self, out: &mut BytesMut, placements: &[Placement]) {
+        self.named.clear();
+        for Placement { segment, .. } in placements {
+            let next = self.described.len() as u32 + 1;
+            let place = *self.places.entry(Arc::as_ptr(segment)).or_insert(next);
+            self.named.push(place);
+            if place == next {
+                self.described.push(Arc::clone(segment));
+                put_segment(out, self.number, segment);
+            }
         }
     }
 
-    fn name(&self, segment: &Arc<Segment>) -> Names {
-        Names::Index(self.place(segment).expect("described before its item is written"))
+    /// Names the segments of the item's placements one after the other.
+    fn names(&self) -> impl FnMut(&Arc<Segment>) -> Names {
+        let mut places = self.named.iter();
+        move |_| Names::Index(*places.next().expect("described before its item is written"))
     }
 
     fn truncate(&mut self, len: usize) {
@@ -548,4 +543,16 @@ impl SegmentTable {
             self.places.remove(&Arc::as_ptr(&segment));
         }
     }
+}
+
+/// `SegmentDescriptor`.
+fn put_segment(out: &mut BytesMut, number: u32, segment: &Segment) {
+    put_message(out, number, |out| {
+        let spec = segment.spec();
+        put_bytes(out, 1, spec.name.as_bytes());
+        put_bytes(out, 2, &spec.id.to_bytes());
+        put_bytes(out, 3, spec.endpoint.as_str().as_bytes());
+        put_bytes(out, 4, &spec.remote_key.to_bytes());
+        put_others(out, 5, &spec.endpoint);
+    });
 }

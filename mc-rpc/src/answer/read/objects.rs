@@ -25,7 +25,8 @@ use crate::wire::{Field, Fields};
 /// `BufHandle`.
 #[derive(Default)]
 struct Handle {
-    parts: SegmentParts,
+    /// The segment, where it is not in the answer's table.
+    parts: Option<SegmentParts>,
     size: u64,
     offset: u64,
     segment_index: u32,
@@ -45,41 +46,44 @@ impl Handle {
                 _ => {}
             }
         }
-        found.ok_or(problem("handles", "is missing"))
+        found.ok_or_else(|| problem("handles", "is missing"))
     }
 
     fn read_handle(message: &[u8]) -> Result<Self, MalformedReply> {
         let (mut fields, mut handle) = (Fields::new(message), Self::default());
         while let Some(field) = fields.next()? {
-            let parts = &mut handle.parts;
             match field.number {
-                1 => parts.name = name(field)?,
+                1 => handle.parts().name = name(field)?,
                 2 => handle.size = field.u64()?,
                 3 => handle.offset = field.u64()?,
-                5 => parts.id = Some(segment_id(field)?),
-                6 => parts.endpoint = Some(endpoint(field)?),
-                7 => parts.remote_key = Some(read_remote_key(field)?),
+                5 => handle.parts().id = Some(segment_id(field)?),
+                6 => handle.parts().endpoint = Some(endpoint(field)?),
+                7 => handle.parts().remote_key = Some(read_remote_key(field)?),
                 8 => handle.segment_index = field.u32()?,
                 9 => handle.ticket = read_ticket(field)?,
-                10 => parts.add_other(field)?,
+                10 => handle.parts().add_other(field)?,
                 _ => {}
             }
         }
         Ok(handle)
     }
 
+    fn parts(&mut self) -> &mut SegmentParts {
+        self.parts.get_or_insert_default()
+    }
+
     fn extent(&self) -> Result<Extent, MalformedReply> {
-        Extent::new(self.offset, self.size).ok_or(problem("buffer", "lies past 64 bits"))
+        Extent::new(self.offset, self.size).ok_or_else(|| problem("buffer", "lies past 64 bits"))
     }
 
     fn location(self, table: &[Arc<SegmentLocation>]) -> Result<ReplicaLocation, MalformedReply> {
         let extent = self.extent()?;
         let ticket = self.ticket.map(|(until, tag)| Ticket { extent, until, tag });
         let segment = match (self.segment_index as usize).checked_sub(1) {
-            Some(at) => {
-                Arc::clone(table.get(at).ok_or(problem("segment_index", "names no segment"))?)
-            }
-            None => self.parts.finish()?,
+            Some(at) => Arc::clone(
+                table.get(at).ok_or_else(|| problem("segment_index", "names no segment"))?,
+            ),
+            None => self.parts.unwrap_or_default().finish()?,
         };
         Ok(ReplicaLocation { segment, extent, ticket })
     }
@@ -114,7 +118,7 @@ pub(crate) fn push_replica(
 
 fn replica_status(number: i32) -> Result<ReplicaStatus, MalformedReply> {
     let known = ReplicaStatus::ALL.into_iter().find(|status| *status as i32 == number);
-    known.ok_or(problem("status", "is unknown"))
+    known.ok_or_else(|| problem("status", "is unknown"))
 }
 
 /// `SharedFile`: its length and its state.
@@ -164,11 +168,12 @@ struct DiskParts {
 impl DiskParts {
     /// The place of an object of this length.
     fn finish(self, len: u64) -> Result<DiskLocation, MalformedReply> {
-        let extent = Extent::new(self.offset, len).ok_or(problem("offset", "lies past 64 bits"))?;
+        let extent =
+            Extent::new(self.offset, len).ok_or_else(|| problem("offset", "lies past 64 bits"))?;
         Ok(DiskLocation {
-            client: self.client.ok_or(problem("client_id", "is missing"))?,
-            endpoint: self.endpoint.ok_or(problem("endpoint", "is missing"))?,
-            remote_key: self.remote_key.ok_or(problem("remote_key", "is missing"))?,
+            client: self.client.ok_or_else(|| problem("client_id", "is missing"))?,
+            endpoint: self.endpoint.ok_or_else(|| problem("endpoint", "is missing"))?,
+            remote_key: self.remote_key.ok_or_else(|| problem("remote_key", "is missing"))?,
             extent,
             ticket: self.ticket.map(|(until, tag)| Ticket { extent, until, tag }),
         })
@@ -216,7 +221,7 @@ impl SliceList {
         };
         let mut lengths = slices.as_slice().iter().map(|slice| slice.len);
         let total = lengths.try_fold(0u64, |sum, len| sum.checked_add(len));
-        let total = total.ok_or(problem("slices", "adds up to more than 64 bits"))?;
+        let total = total.ok_or_else(|| problem("slices", "adds up to more than 64 bits"))?;
         Ok((slices, total))
     }
 }
