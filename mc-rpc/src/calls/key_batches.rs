@@ -22,24 +22,15 @@ impl CallContext<'_> {
         ask: impl Fn(&[KeyRef<'_>]) -> Vec<T>,
         mut answered: impl FnMut(Result<T, Refusal>),
     ) {
-        let mut keys = keys.keys();
+        let (most, mut keys) = (keys.len().min(KEY_BATCH), keys.keys());
         loop {
-            let batch: Vec<Result<ScopedKey<'k>, Refusal>> =
-                keys.by_ref().take(KEY_BATCH).map(|key| self.scoped(key?)).collect();
-            if batch.is_empty() {
-                return;
-            }
-            let good: Vec<KeyRef<'_>> =
-                batch.iter().filter_map(|key| Some(key.as_ref().ok()?.as_ref())).collect();
-            let mut answers = ask(&good).into_iter();
-            for key in &batch {
-                answered(match key {
-                    Ok(_) => Ok(answers.next().expect("the master answers for each key")),
-                    Err(refusal) => Err(refusal.clone()),
-                });
-            }
+            let batch = keys.by_ref().take(KEY_BATCH).map(|key| self.scoped(key?));
+            let Some((keys, refused)) = sorted(batch, most) else { return };
+            let good: Vec<KeyRef<'_>> = keys.iter().map(ScopedKey::as_ref).collect();
+            merge(refused, ask(&good), &mut answered);
         }
     }
+
     /// [`in_key_batches`](Self::in_key_batches) of keys with ranges, of which there are at most
     /// [`MAX_BATCH`](crate::MAX_BATCH) altogether.
     pub(super) fn in_ranged_key_batches<T>(
@@ -48,7 +39,8 @@ impl CallContext<'_> {
         ask: impl Fn(&[RangeRead<'_>]) -> Vec<T>,
         mut answered: impl FnMut(Result<T, Refusal>),
     ) {
-        let (mut messages, mut ranges) = (reads.messages(), Vec::new());
+        let (most, mut messages) = (reads.len().min(KEY_BATCH), reads.messages());
+        let mut ranges = Vec::new();
         loop {
             ranges.clear();
             let parse = |message| -> Result<(ScopedKey<'_>, Range<usize>), Refusal> {
@@ -56,22 +48,44 @@ impl CallContext<'_> {
                 let key = parse_read(message, &mut ranges)?;
                 Ok((self.scoped(key)?, first..ranges.len()))
             };
-            let batch: Vec<_> = messages.by_ref().take(KEY_BATCH).map(parse).collect();
-            if batch.is_empty() {
-                return;
-            }
-            let good: Vec<RangeRead<'_>> = batch
+            let batch = messages.by_ref().take(KEY_BATCH).map(parse);
+            let Some((reads, refused)) = sorted(batch, most) else { return };
+            let good: Vec<RangeRead<'_>> = reads
                 .iter()
-                .flatten()
                 .map(|(key, range)| RangeRead { key: key.as_ref(), ranges: &ranges[range.clone()] })
                 .collect();
-            let mut answers = ask(&good).into_iter();
-            for read in &batch {
-                answered(match read {
-                    Ok(_) => Ok(answers.next().expect("the master answers for each read")),
-                    Err(refusal) => Err(refusal.clone()),
-                });
-            }
+            merge(refused, ask(&good), &mut answered);
         }
+    }
+}
+
+/// Refused items, each with its place in its batch.
+type Refused = Vec<(usize, Refusal)>;
+
+/// Sorts the good items of a batch, of which there are at most so many, from those that are refused;
+/// `None` when it is empty.
+fn sorted<T>(
+    batch: impl Iterator<Item = Result<T, Refusal>>,
+    most: usize,
+) -> Option<(Vec<T>, Refused)> {
+    let (mut good, mut refused) = (Vec::with_capacity(most), Vec::new());
+    for (place, item) in batch.enumerate() {
+        match item {
+            Ok(item) => good.push(item),
+            Err(refusal) => refused.push((place, refusal)),
+        }
+    }
+    (!good.is_empty() || !refused.is_empty()).then_some((good, refused))
+}
+
+/// Hands on the answers to the good items and the refusals of the others, in the order of the items.
+fn merge<T>(refused: Refused, answers: Vec<T>, answered: &mut impl FnMut(Result<T, Refusal>)) {
+    let count = refused.len() + answers.len();
+    let (mut refused, mut answers) = (refused.into_iter().peekable(), answers.into_iter());
+    for place in 0..count {
+        answered(match refused.next_if(|(at, _)| *at == place) {
+            Some((_, refusal)) => Err(refusal),
+            None => Ok(answers.next().expect("the master answers for each key")),
+        });
     }
 }
