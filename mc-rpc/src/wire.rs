@@ -4,7 +4,7 @@
 //! documentation.
 
 use bytes::{BufMut, BytesMut};
-use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+use prost::encoding::{encode_varint, encoded_len_varint};
 use thiserror::Error;
 
 /// Why bytes are not a protobuf message.
@@ -103,7 +103,9 @@ impl<'a> Field<'a> {
                         packed = rest;
                         each(u64::from(*first))?;
                     } else {
-                        each(decode_varint(&mut packed).map_err(|_| WireError::Truncated)?)?;
+                        let (number, len) = long_varint(packed)?;
+                        packed = &packed[len..];
+                        each(number)?;
                     }
                 }
                 Ok(())
@@ -200,33 +202,12 @@ impl<'a> Fields<'a> {
                 self.at += 1;
                 Ok(u64::from(*byte))
             }
-            _ => self.long_varint(),
-        }
-    }
-
-    /// Reads a number of two bytes or more: up to eight of its bytes at once.
-    fn long_varint(&mut self) -> Result<u64, WireError> {
-        let mut rest = self.rest();
-        let Some((bytes, [ninth, tenth, ..])) = rest.split_first_chunk() else {
-            let value = decode_varint(&mut rest).map_err(|_| WireError::Truncated)?;
-            self.at = self.message.len() - rest.len();
-            return Ok(value);
-        };
-        let word = u64::from_le_bytes(*bytes);
-        let ends = !word & MORE;
-        let (value, len) = if ends != 0 {
-            // The bytes up to the first one that no other follows.
-            (joined(word & (ends ^ (ends - 1))), ends.trailing_zeros() as usize / 8 + 1)
-        } else {
-            let value = joined(word) | u64::from(*ninth & 0x7f) << 56;
-            match (ninth, tenth) {
-                (0..0x80, _) => (value, 9),
-                (_, 0..2) => (value | u64::from(*tenth) << 63, 10),
-                _ => return Err(WireError::Truncated),
+            _ => {
+                let (value, len) = long_varint(self.rest())?;
+                self.at += len;
+                Ok(value)
             }
-        };
-        self.at += len;
-        Ok(value)
+        }
     }
 
     #[inline(always)]
@@ -247,6 +228,31 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     fn rest(&self) -> &'a [u8] {
         &self.message[self.at..]
+    }
+}
+
+/// Reads a number of two bytes or more, up to eight of them at once, and says how many they are.
+fn long_varint(bytes: &[u8]) -> Result<(u64, usize), WireError> {
+    if let [low, high @ 0..0x80, ..] = bytes {
+        return Ok((u64::from(*low & 0x7f) | u64::from(*high) << 7, 2));
+    }
+    // As if enough bytes followed that end no number.
+    let mut padded = [0xff; 10];
+    let [word @ .., ninth, tenth] = bytes.first_chunk().unwrap_or_else(|| {
+        padded[..bytes.len()].copy_from_slice(bytes);
+        &padded
+    });
+    let word = u64::from_le_bytes(*word);
+    let ends = !word & MORE;
+    if ends != 0 {
+        // The bytes up to the first one that no other follows.
+        return Ok((joined(word & (ends ^ (ends - 1))), ends.trailing_zeros() as usize / 8 + 1));
+    }
+    let value = joined(word) | u64::from(*ninth & 0x7f) << 56;
+    match (ninth, tenth) {
+        (0..0x80, _) => Ok((value, 9)),
+        (_, 0..2) => Ok((value | u64::from(*tenth) << 63, 10)),
+        _ => Err(WireError::Truncated),
     }
 }
 
@@ -291,11 +297,14 @@ const fn varint(value: u64) -> (u128, usize) {
 fn put_tagged(out: &mut BytesMut, tag: u8, value: u64) {
     match value {
         0..0x80 => out.extend_from_slice(&[tag, value as u8]),
+        0x80..0x4000 => {
+            out.extend_from_slice(&[tag, value as u8 | 0x80, (value >> 7) as u8]);
+        }
         _ => put_long_tagged(out, tag, value),
     }
 }
 
-/// Writes a tag and a number of two bytes or more.
+/// Writes a tag and a number of three bytes or more.
 ///
 /// They are gathered in registers: the buffer is checked for room once and not for every byte, and
 /// the copy has a length that the compiler knows. What it copies beyond the number is cut off again.
@@ -458,7 +467,9 @@ mod tests {
             }
         }
         // A number that is longer than it need be, and those that are too long.
-        let long = |bytes: &[u8]| Fields::new(bytes).next().map(|field| field.unwrap().value);
+        fn long(bytes: &[u8]) -> Result<Value<'_>, WireError> {
+            Fields::new(bytes).next().map(|field| field.unwrap().value)
+        }
         for rest in [0, 20] {
             let number = |last: &[u8]| [b"\x08\x80\x80\x80", last, &vec![0; rest]].concat();
             assert_eq!(long(&number(b"\0")), Ok(Value::Varint(0)));

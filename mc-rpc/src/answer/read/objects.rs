@@ -36,36 +36,37 @@ struct Handle {
 impl Handle {
     /// `ReplicaInfo`.
     fn read(replica: &[u8]) -> Result<Self, MalformedReply> {
-        let (mut fields, mut found) = (Fields::new(replica), None);
+        let (mut fields, mut handle, mut is_found) = (Fields::new(replica), Self::default(), false);
         while let Some(field) = fields.next()? {
             match field.number {
-                1 if found.is_some() => {
-                    return Err(problem("handles", "has more than one range"));
+                1 if is_found => return Err(problem("handles", "has more than one range")),
+                1 => {
+                    is_found = true;
+                    handle.read_fields(field.bytes()?)?;
                 }
-                1 => found = Some(Self::read_handle(field.bytes()?)?),
                 _ => {}
             }
         }
-        found.ok_or_else(|| problem("handles", "is missing"))
+        if is_found { Ok(handle) } else { Err(problem("handles", "is missing")) }
     }
 
-    fn read_handle(message: &[u8]) -> Result<Self, MalformedReply> {
-        let (mut fields, mut handle) = (Fields::new(message), Self::default());
+    fn read_fields(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
+        let mut fields = Fields::new(message);
         while let Some(field) = fields.next()? {
             match field.number {
-                1 => handle.parts().name = name(field)?,
-                2 => handle.size = field.u64()?,
-                3 => handle.offset = field.u64()?,
-                5 => handle.parts().id = Some(segment_id(field)?),
-                6 => handle.parts().endpoint = Some(endpoint(field)?),
-                7 => handle.parts().remote_key = Some(read_remote_key(field)?),
-                8 => handle.segment_index = field.u32()?,
-                9 => handle.ticket = read_ticket(field)?,
-                10 => handle.parts().add_other(field)?,
+                1 => self.parts().name = name(field)?,
+                2 => self.size = field.u64()?,
+                3 => self.offset = field.u64()?,
+                5 => self.parts().id = Some(segment_id(field)?),
+                6 => self.parts().endpoint = Some(endpoint(field)?),
+                7 => self.parts().remote_key = Some(read_remote_key(field)?),
+                8 => self.segment_index = field.u32()?,
+                9 => self.ticket = read_ticket(field)?,
+                10 => self.parts().add_other(field)?,
                 _ => {}
             }
         }
-        Ok(handle)
+        Ok(())
     }
 
     fn parts(&mut self) -> &mut SegmentParts {
