@@ -47,6 +47,10 @@ const PERMIT_BYTES: usize = 16 << 10;
 /// Bytes asked from the socket at a time.
 const READ_BYTES: usize = 64 << 10;
 
+/// Answers up to this length are copied out of the buffer that they arrived in, so that the buffer can
+/// be used for the next ones; longer ones keep it.
+const COPIED_BYTES: usize = 1 << 10;
+
 pub(super) struct Connection {
     wires: Arc<Wires>,
     tasks: Vec<AbortHandle>,
@@ -494,7 +498,13 @@ impl Wires {
                     return Err(invalid(FrameError::WrongSide { id, method, kind }));
                 }
                 buffer.advance(HEADER_LEN);
-                let mut payload = buffer.split_to(len).freeze();
+                let mut payload = if len <= COPIED_BYTES {
+                    let payload = Bytes::copy_from_slice(&buffer[..len]);
+                    buffer.advance(len);
+                    payload
+                } else {
+                    buffer.split_to(len).freeze()
+                };
                 if kind == Kind::GoAway {
                     self.take_leave();
                     continue;
