@@ -161,8 +161,10 @@ impl Connection {
     /// Serves the connection to its end.
     pub(super) async fn serve(
         mut self,
-        mut draining: watch::Receiver<bool>,
+        draining: watch::Receiver<bool>,
     ) -> Result<(), CloseReason> {
+        let mut changes = draining.clone();
+        let mut changed = pin!(changes.changed());
         let mut durable = self.shared.service.durability();
         loop {
             self.release(durable.as_mut());
@@ -190,7 +192,7 @@ impl Connection {
                     self.refuse_held(Instant::now(), &not_durable(None));
                 },
                 // Looked at above; that the server is gone is an end too.
-                _ = draining.changed(), if staying => draining.mark_changed(),
+                _ = &mut changed, if staying => {}
             }
             self.account()?;
             if self.input != Input::Open && self.is_idle() {
