@@ -366,6 +366,8 @@ impl<'a> PlacedReply<'a> {
         signer: Signer,
     ) -> Result<Self, Refusal> {
         let batch = BatchReply::new(out, number, items, max_reply)?;
+        // Most items take more.
+        batch.out.reserve(items * ITEM_FLOOR);
         Ok(Self { batch, segments: SegmentTable::new(table_number), signer })
     }
 

@@ -80,12 +80,11 @@ fn sorted<T>(
 
 /// Hands on the answers to the good items and the refusals of the others, in the order of the items.
 fn merge<T>(refused: Refused, answers: Vec<T>, answered: &mut impl FnMut(Result<T, Refusal>)) {
-    let count = refused.len() + answers.len();
-    let (mut refused, mut answers) = (refused.into_iter().peekable(), answers.into_iter());
-    for place in 0..count {
-        answered(match refused.next_if(|(at, _)| *at == place) {
-            Some((_, refusal)) => Err(refusal),
-            None => Ok(answers.next().expect("the master answers for each key")),
-        });
+    let (mut answers, mut next) = (answers.into_iter(), 0);
+    for (place, refusal) in refused {
+        answers.by_ref().take(place - next).for_each(|answer| answered(Ok(answer)));
+        answered(Err(refusal));
+        next = place + 1;
     }
+    answers.for_each(|answer| answered(Ok(answer)));
 }

@@ -21,6 +21,9 @@ use crate::wire::{
     put_present_u64, put_u64, put_varints,
 };
 
+/// Room for one item of a batch beside its key: most take less.
+const ITEM_ROOM: usize = 32;
+
 /// Bytes of a segment's id.
 const ID_LEN: usize = 16;
 
@@ -388,6 +391,7 @@ impl<'a> BatchPutStartRequest<'a> {
         if !is_default(config) {
             write_config(out, 2, config);
         }
+        out.reserve(puts.iter().map(|put| put.key.as_str().len() + ITEM_ROOM).sum());
         for put in puts {
             put_message(out, 3, |out| {
                 write_key(out, put.key);
@@ -645,9 +649,11 @@ impl<'a> BatchPutFinishRequest<'a> {
     pub(crate) fn write<'k>(
         out: &mut BytesMut,
         client: ClientId,
-        puts: impl IntoIterator<Item = PutEnd<'k>>,
+        puts: impl IntoIterator<Item = PutEnd<'k>, IntoIter: Clone>,
     ) {
         put_bytes(out, 1, &client.to_bytes());
+        let puts = puts.into_iter();
+        out.reserve(puts.clone().map(|put| put.key.as_str().len() + ITEM_ROOM).sum());
         for put in puts {
             put_message(out, 2, |out| Self::write_item(out, &put));
         }
