@@ -12,6 +12,10 @@ impl Keys {
         Self((0..count).map(|n| format!("model/layer-{family:08x}/{n:016x}-kv")).collect())
     }
 
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     pub(crate) fn at(&self, number: u64) -> Result<KeyRef<'_>, KeyError> {
         KeyRef::new(&self.0[number as usize])
     }

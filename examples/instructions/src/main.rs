@@ -4,6 +4,7 @@
 mod keys;
 mod metadata;
 mod protocol;
+mod store;
 
 use std::error::Error;
 
@@ -21,7 +22,7 @@ const fn path(name: &'static str, operations: u64, run: fn(u64) -> Done) -> Path
     Path { name, operations, run }
 }
 
-const PATHS: [Path; 14] = [
+const PATHS: [Path; 20] = [
     path("alloc_pair", 20_000, metadata::alloc_pair),
     path("put_pair", 20_000, metadata::put_pair),
     path("batch_put_128", 200 * 128, |operations| metadata::batch_put(operations, 128)),
@@ -36,6 +37,12 @@ const PATHS: [Path; 14] = [
     path("rpc_batch_exist_1000", 30_000, |operations| protocol::batch_exist(operations, 1_000)),
     path("rpc_batch_get_128", 100 * 128, |operations| protocol::batch_get(operations, 128)),
     path("rpc_batch_put_128", 100 * 128, |operations| protocol::batch_put(operations, 128)),
+    path("store_put_4k", 1_000, |operations| store::put(operations, 4 << 10)),
+    path("store_put_1m", 100, |operations| store::put(operations, 1 << 20)),
+    path("store_get_into_4k", 1_000, |operations| store::get_into(operations, 4 << 10)),
+    path("store_get_into_1m", 100, |operations| store::get_into(operations, 1 << 20)),
+    path("store_batch_put_100", 40 * 100, |operations| store::batch_put(operations, 4 << 10)),
+    path("store_batch_get_100", 40 * 100, |operations| store::batch_get(operations, 4 << 10)),
 ];
 
 /// A profiler counts what this function executes and nothing else, so that preparations do not matter.
@@ -52,5 +59,6 @@ fn main() -> Done {
     let path = PATHS.iter().find(|path| path.name == name);
     let path =
         path.ok_or_else(|| format!("there is no path {name}; without arguments all are listed"))?;
-    (path.run)(path.operations)
+    let operations = std::env::args().nth(2).map_or(Ok(path.operations), |count| count.parse())?;
+    (path.run)(operations)
 }
