@@ -81,16 +81,41 @@ impl Digest {
     /// # Panics
     /// When they leave the slice.
     pub fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
+        self.through_copies(slice, start, len, |_, _| ());
+    }
+
+    /// Adds `len` bytes of memory from `start` on, and hands over each copy that was added, with its place
+    /// behind `start`.
+    ///
+    /// # Panics
+    /// When they leave the slice.
+    pub(crate) fn through_copies(
+        &mut self,
+        slice: &MemorySlice,
+        start: usize,
+        len: usize,
+        mut added: impl FnMut(usize, &[u8]),
+    ) {
         assert!(start <= slice.len() && len <= slice.len() - start, "the part leaves the slice");
         COPY.with_borrow_mut(|copy| {
-            let (mut at, end) = (start, start + len);
-            while at < end {
-                let piece = &mut copy[..COPY_CHUNK.min(end - at)];
-                slice.copy_to(at, piece).expect("the loop stays inside the slice");
-                self.0.update(piece);
-                at += piece.len();
+            for at in (0..len).step_by(COPY_CHUNK) {
+                let piece = &mut copy[..COPY_CHUNK.min(len - at)];
+                let copied = slice.copy_to_summed(start + at, piece, self);
+                copied.expect("the loop stays inside the slice");
+                added(at, piece);
             }
         });
+    }
+
+    /// Returns the register, which a fold begins with.
+    pub(crate) fn register(&self) -> u32 {
+        self.0.get_state() as u32 // a 32-bit CRC
+    }
+
+    /// Goes on behind bytes that were folded together with the register; `left` is what that left.
+    pub(crate) fn resume(&mut self, left: &[u8]) {
+        self.0 = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, 0);
+        self.0.update(left);
     }
 
     /// The checksum of all that was added.

@@ -74,13 +74,8 @@ impl SliceDigest {
     }
 
     /// Adds bytes. Those behind the last slice are left out.
-    pub fn update(&mut self, mut bytes: &[u8]) {
-        while let Some(len) = self.step(bytes.len()) {
-            let (now, later) = bytes.split_at(len);
-            self.digest.update(now);
-            self.passed(len);
-            bytes = later;
-        }
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.in_steps(bytes.len(), |digest, at, len| digest.update(&bytes[at..at + len]));
     }
 
     /// Adds memory as it is now, copied out piece by piece because a peer may be writing it.
@@ -93,12 +88,19 @@ impl SliceDigest {
     /// # Panics
     /// When they leave the slice.
     pub(crate) fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
-        let (mut at, end) = (start, start + len);
-        while let Some(len) = self.step(end - at) {
-            self.digest.update_part(slice, at, len);
-            self.passed(len);
-            at += len;
+        self.in_steps(len, |digest, at, len| digest.update_part(slice, start + at, len));
+    }
+
+    /// Adds `len` bytes, up to the next checkpoint or end of a slice at a time; `add` gets the place of those
+    /// that it is to add, and their number. Returns how many were added: not those behind the last slice.
+    fn in_steps(&mut self, len: usize, mut add: impl FnMut(&mut Digest, usize, usize)) -> usize {
+        let mut at = 0;
+        while let Some(step) = self.step(len - at) {
+            add(&mut self.digest, at, step);
+            self.passed(step);
+            at += step;
         }
+        at
     }
 
     /// The checksums of the slices that are complete, and all prefixes that were passed.
@@ -214,6 +216,22 @@ impl Summing {
         }
     }
 
+    /// Copies `len` bytes from `at` on of one side to the same place of the other, and adds them.
+    ///
+    /// # Panics
+    /// When they leave a side, or the target cannot be written.
+    pub(crate) fn copy_part(&mut self, from: &Source, to: &MemorySlice, at: usize, len: usize) {
+        match self {
+            Self::Whole(digest) => copy_part(from, to, at, len, Some(digest)),
+            Self::Slices(slices) => {
+                let summed = slices.in_steps(len, |digest, start, len| {
+                    copy_part(from, to, at + start, len, Some(digest));
+                });
+                copy_part(from, to, at + summed, len - summed, None);
+            }
+        }
+    }
+
     /// The operation's result, when all its bytes have moved.
     #[must_use]
     pub fn finish(self) -> Transferred {
@@ -222,6 +240,33 @@ impl Summing {
             Self::Slices(digest) => Transferred::with_slices(digest.finish()),
         }
     }
+}
+
+/// Copies `len` bytes from `at` on of one side to the same place of the other, and adds them to `digest`.
+///
+/// # Panics
+/// When they leave a side, or the target cannot be written.
+pub(crate) fn copy_part(
+    from: &Source,
+    to: &MemorySlice,
+    at: usize,
+    len: usize,
+    digest: Option<&mut Digest>,
+) {
+    let copied = match (from, digest) {
+        (Source::Bytes(bytes), Some(digest)) => {
+            to.copy_from_summed(at, &bytes[at..at + len], digest)
+        }
+        (Source::Bytes(bytes), None) => to.copy_from(at, &bytes[at..at + len]),
+        (Source::Memory(slice), digest) => {
+            let part = |side: &MemorySlice| side.part(at, len).expect("the part lies inside");
+            match digest {
+                Some(digest) => part(slice).copy_to_slice_summed(&part(to), digest),
+                None => part(slice).copy_to_slice(&part(to)),
+            }
+        }
+    };
+    copied.expect("both sides have the part, and the target is writable");
 }
 
 #[cfg(test)]

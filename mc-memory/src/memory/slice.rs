@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use mc_types::Checksum;
 
 use super::mapping::page_size;
-use super::racy_copy::copy as racy_copy;
+use super::racy_copy::{FOLD, can_fold, copy as racy_copy, copy_folded};
 use super::{Backing, Memory, MemoryError};
 use crate::checksum::Digest;
 
@@ -154,6 +154,75 @@ impl MemorySlice {
         Ok(())
     }
 
+    /// [`copy_to`](Self::copy_to), which adds the bytes to `digest`: those that are in `target` then.
+    ///
+    /// # Errors
+    /// As [`copy_to`](Self::copy_to).
+    pub(crate) fn copy_to_summed(
+        &self,
+        at: usize,
+        target: &mut [u8],
+        digest: &mut Digest,
+    ) -> Result<(), OutOfRange> {
+        let source = self.locate(at, target.len())?;
+        // SAFETY: as in `copy_to`.
+        let folded = unsafe { fold_front(source, target.as_mut_ptr(), target.len(), digest) };
+        let rest = &mut target[folded..];
+        self.copy_to(at + folded, rest)?;
+        digest.update(rest);
+        Ok(())
+    }
+
+    /// [`copy_from`](Self::copy_from), which adds the bytes to `digest`.
+    ///
+    /// ```
+    /// use mc_memory::{Digest, Memory, checksum};
+    /// let (memory, mut digest) = (Memory::allocate(100)?, Digest::new());
+    /// memory.whole().copy_from_summed(1, b"prompt ", &mut digest)?;
+    /// memory.whole().copy_from_summed(8, b"cache", &mut digest)?;
+    /// assert_eq!(digest.finish(), checksum(b"prompt cache"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`copy_from`](Self::copy_from); nothing is added then.
+    pub fn copy_from_summed(
+        &self,
+        at: usize,
+        source: &[u8],
+        digest: &mut Digest,
+    ) -> Result<(), CopyError> {
+        let target = self.locate_target(at, source.len())?;
+        // SAFETY: as in `copy_from`; a reference and a block do not overlap.
+        let folded = unsafe { fold_front(source.as_ptr(), target, source.len(), digest) };
+        self.copy_from(at + folded, &source[folded..])?;
+        digest.update(&source[folded..]);
+        Ok(())
+    }
+
+    /// [`copy_to_slice`](Self::copy_to_slice), which adds the bytes to `digest` as they are written: peers may
+    /// be writing to both sides.
+    ///
+    /// # Errors
+    /// As [`copy_to_slice`](Self::copy_to_slice); nothing is added then.
+    pub fn copy_to_slice_summed(&self, other: &Self, digest: &mut Digest) -> Result<(), CopyError> {
+        let target = other.locate_target(0, self.len)?;
+        if target.addr().wrapping_sub(self.address().addr()) < self.len {
+            // They overlap, and are not copied from the front.
+            self.copy_to_slice(other)?;
+            digest.update_part(other, 0, self.len);
+            return Ok(());
+        }
+        // SAFETY: as in `copy_to_slice`, and the target does not begin inside the source.
+        let folded = unsafe { fold_front(self.address(), target, self.len, digest) };
+        digest.through_copies(self, folded, self.len - folded, |at, copy| {
+            other
+                .copy_from(folded + at, copy)
+                .expect("the other was found to be writable and longer");
+        });
+        Ok(())
+    }
+
     /// A copy of the bytes.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -205,6 +274,22 @@ impl MemorySlice {
     }
 }
 
+/// Copies the front of `len` bytes and adds it to `digest`, as far as both can be done in one pass. Returns its
+/// length.
+///
+/// # Safety
+/// As for [`racy_copy`], and the target must not begin inside the source.
+unsafe fn fold_front(source: *const u8, target: *mut u8, len: usize, digest: &mut Digest) -> usize {
+    let front = len - len % FOLD;
+    if front == 0 || !can_fold() {
+        return 0;
+    }
+    // SAFETY: the caller's promise, and the processor was asked.
+    let left = unsafe { copy_folded(source, target, front, digest.register()) };
+    digest.resume(&left);
+    front
+}
+
 impl fmt::Debug for MemorySlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemorySlice").field("offset", &self.offset).field("len", &self.len).finish()
@@ -239,9 +324,37 @@ pub struct OutOfRange {
 mod tests {
     use proptest::prelude::*;
 
+    use crate::checksum::{Digest, checksum};
     use crate::memory::Memory;
 
     proptest! {
+        #[test]
+        fn a_summed_copy_is_a_copy_and_a_sum(
+            before in prop::collection::vec(any::<u8>(), 0..10),
+            bytes in prop::collection::vec(any::<u8>(), 0..20_000),
+            from in 0usize..300,
+            to in 0usize..300,
+        ) {
+            let len = bytes.len();
+            let whole: Vec<u8> = before.iter().chain(&bytes).copied().collect();
+            let memory = Memory::allocate(50_000).unwrap();
+            let mut model = vec![0; 50_000];
+            let mut digest = Digest::new();
+            digest.update(&before);
+            let mut others = [digest.clone(), digest.clone()];
+            memory.whole().copy_from_summed(from, &bytes, &mut digest).unwrap();
+            model[from..from + len].copy_from_slice(&bytes);
+            prop_assert_eq!(digest.finish(), checksum(&whole));
+            // One target lies behind the source, the other may begin in it.
+            for (target, digest) in [25_000 + to, to].into_iter().zip(&mut others) {
+                let source = memory.slice(from, len).unwrap();
+                source.copy_to_slice_summed(&memory.slice(target, len).unwrap(), digest).unwrap();
+                model.copy_within(from..from + len, target);
+                prop_assert_eq!(digest.finish(), checksum(&whole));
+            }
+            prop_assert_eq!(memory.whole().to_vec(), model);
+        }
+
         #[test]
         fn copies_match_a_vector(
             len in 0usize..20_000, at in 0usize..20_000, bytes in prop::collection::vec(any::<u8>(), 0..20_000)
@@ -256,7 +369,7 @@ mod tests {
                 memory.whole().copy_to(at, &mut out).unwrap();
                 prop_assert_eq!(&out, &bytes);
             }
-            prop_assert_eq!(memory.whole().checksum(), crate::checksum(&model));
+            prop_assert_eq!(memory.whole().checksum(), checksum(&model));
             prop_assert_eq!(memory.whole().to_vec(), model);
         }
 
