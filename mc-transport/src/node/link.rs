@@ -49,7 +49,7 @@ impl Link for NodeLink {
     }
 
     fn is_healthy(&self) -> bool {
-        self.best().is_healthy()
+        self.short().is_some() || self.link.is_healthy()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,11 +1,12 @@
 //! A node that consists of several transports.
 //!
-//! [`config`]: which ones. [`shortcuts`]: faster ways to some peers, and how they are found. [`link`]: a
-//! link that takes the fastest way.
+//! [`config`]: which ones. [`shortcuts`]: faster ways to some peers, and how they are found. [`known_links`]: those
+//! that were found before. [`link`]: a link that takes the fastest way.
 
 mod config;
 mod detours;
 mod error;
+mod known_links;
 mod link;
 mod shortcuts;
 
@@ -20,6 +21,7 @@ pub use self::config::NodeConfig;
 use self::config::Other;
 use self::detours::{Detours, is_certain};
 pub use self::error::NodeError;
+use self::known_links::KnownLinks;
 pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
 use crate::backend::carrier::{Carrier, ShortcutTransport};
@@ -74,6 +76,7 @@ pub struct Node {
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
     shortcuts: Shortcuts,
+    known_links: KnownLinks,
     detours: Detours,
 }
 
@@ -132,8 +135,17 @@ impl Node {
         let further = endpoints.clone().flat_map(Endpoint::others);
         let mut ways = endpoints.clone().chain(further).cloned();
         let endpoint = ways.next().map(|first| first.with_others(ways));
-        let detours = Detours::default();
-        Self { regions, transports, primary, endpoint, shares_regions, shortcuts, detours }
+        let (known_links, detours) = (KnownLinks::default(), Detours::default());
+        Self {
+            regions,
+            transports,
+            primary,
+            endpoint,
+            shares_regions,
+            shortcuts,
+            known_links,
+            detours,
+        }
     }
 
     fn primary(&self) -> &dyn DynTransport {
@@ -293,6 +305,11 @@ impl Node {
         endpoint: &Endpoint,
         used: Use,
     ) -> Result<Arc<NodeLink>, ConnectError> {
+        if used == Use::Memory
+            && let Some(link) = self.known_links.of(endpoint)
+        {
+            return Ok(Arc::new(link));
+        }
         if let Some(way) = self.detours.of(endpoint) {
             let found = self.transports.iter().find(|one| one.scheme() == way.scheme());
             if let Some(transport) = found
@@ -384,7 +401,12 @@ impl Node {
             Use::Staged => None,
         };
         let (scheme, is_certain) = (transport.scheme(), is_certain(endpoint, way));
-        Arc::new(NodeLink { scheme, link, shortcut, is_certain })
+        let link = NodeLink { scheme, link, shortcut, is_certain };
+        // Behind a detour the way that the peer likes best is tried again soon.
+        if way == endpoint {
+            self.known_links.remember(endpoint, &link);
+        }
+        Arc::new(link)
     }
 }
 
