@@ -19,6 +19,9 @@ pub type Positions = SmallVec<[usize; 2]>;
 /// assert_eq!((groups[1].0, &groups[1].1[..]), ("a", &[1][..]));
 /// ```
 pub fn by_key<K: Copy + Eq + Hash>(keys: impl ExactSizeIterator<Item = K>) -> Vec<(K, Positions)> {
+    if keys.len() == 1 {
+        return keys.map(|key| (key, smallvec![0])).collect();
+    }
     let mut groups = Vec::with_capacity(keys.len());
     let mut known = HashMap::with_capacity(keys.len());
     for (place, key) in keys.enumerate() {

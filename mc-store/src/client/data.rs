@@ -1,17 +1,21 @@
 //! Moving bytes: operations sorted by peer, all peers at once.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use mc_rpc::SegmentLocation;
 use mc_transport::{
     Cancel, Completions, ConnectError, Link as _, LinkId, Node, NodeLink, Operation, Outcome,
     TransferError, Transferred, Transport,
 };
 use mc_types::{Endpoint, RemoteKey};
+use smallvec::SmallVec;
 use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
@@ -31,9 +35,54 @@ const LONG_PATIENCE: u32 = 4;
 
 /// One operation and the peer it is for.
 pub(super) struct Job {
-    pub(super) endpoint: Endpoint,
+    pub(super) holder: Holder,
     pub(super) operation: Operation,
     pub(super) patience: Patience,
+}
+
+/// The memory or disk of a peer that holds the bytes of a job. Two are equal if their endpoints are.
+#[derive(Clone, Debug)]
+pub(super) enum Holder {
+    /// A segment, which the answers of the master share.
+    Segment(Arc<SegmentLocation>),
+    /// A disk of the peer at this endpoint.
+    Disk(Endpoint),
+}
+
+impl Deref for Holder {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        match self {
+            Self::Segment(segment) => &segment.endpoint,
+            Self::Disk(endpoint) => endpoint,
+        }
+    }
+}
+
+impl PartialEq for Holder {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Holder {}
+
+impl PartialOrd for Holder {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Holder {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Segment(one), Self::Segment(other)) if Arc::ptr_eq(one, other) => {
+                Ordering::Equal
+            }
+            _ => Endpoint::cmp(self, other),
+        }
+    }
 }
 
 /// When a transfer fails although its peer may only be slow: there is another replica to ask.
@@ -93,7 +142,7 @@ pub(super) struct LostLinks {
 }
 
 /// The operations for each peer, and the places of their jobs. Ordered, so that a simulation repeats.
-type Batches = BTreeMap<(Endpoint, Patience), (Vec<usize>, Vec<Operation>)>;
+type Batches = BTreeMap<(Holder, Patience), (Vec<usize>, Vec<Operation>)>;
 
 /// Moves bytes to and from peers.
 #[derive(Debug)]
@@ -123,12 +172,12 @@ impl Transfers {
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
         let mut results: Vec<Moved> = vec![Ok(Transferred::default()); jobs.len()];
         let mut batches: Batches = BTreeMap::new();
-        for (at, Job { endpoint, operation, patience }) in jobs.into_iter().enumerate() {
-            if let Some(moved) = self.copy_locally(&endpoint, &operation) {
+        for (at, Job { holder, operation, patience }) in jobs.into_iter().enumerate() {
+            if let Some(moved) = self.copy_locally(&holder, &operation) {
                 results[at] = moved;
                 continue;
             }
-            let (places, operations) = batches.entry((endpoint, patience)).or_default();
+            let (places, operations) = batches.entry((holder, patience)).or_default();
             if operation.remote().extent.len() <= MAX_TRANSFER {
                 places.push(at);
                 operations.push(operation);
@@ -140,10 +189,10 @@ impl Transfers {
             }
         }
         let batches = batches.into_iter().map(|(to, (places, operations))| async move {
-            let (endpoint, patience) = to;
-            (places, self.submit(&endpoint, operations, patience).await)
+            let (holder, patience) = to;
+            (places, self.submit(&holder, operations, patience).await)
         });
-        for (places, outcomes) in join_all(batches).await {
+        for (places, outcomes) in all(batches).await {
             for (n, (&at, outcome)) in places.iter().zip(outcomes).enumerate() {
                 let parts = [n.checked_sub(1), n.checked_add(1)];
                 let divided = parts.iter().flatten().any(|&near| places.get(near) == Some(&at));
@@ -205,8 +254,9 @@ impl Transfers {
                 return unsent(error, moved_on, count);
             }
         };
-        let before = link.ids();
-        let shared = link.is_shared();
+        // Only writes may arrive late.
+        let writes = sizes.iter().any(|&(direction, _)| direction == Direction::Write);
+        let before = if writes { link.ids() } else { Vec::new() };
         let path = DataPath::of(link.scheme());
         // Reads end with this call, also when it is dropped: their memory has another use then.
         let cancel = CancelOnDrop::default();
@@ -225,7 +275,7 @@ impl Transfers {
         }
         match load {
             Some(load) if has_stalled => load.stalled(),
-            Some(load) => load.ended(shared),
+            Some(load) => load.ended(path == DataPath::SharedMemory),
             None => {}
         }
         self.count(path, &sizes, &outcomes);
@@ -345,11 +395,10 @@ fn results(
         let failed = outcome.as_ref().err();
         direction == Direction::Write && failed.is_some_and(TransferError::leaves_late_writes)
     };
-    let late: Vec<bool> = outcomes.iter().zip(sizes).map(is_late).collect();
-    let lost = late
-        .contains(&true)
+    let lost = (outcomes.iter().zip(sizes).any(is_late))
         .then(|| Arc::new(LostLinks { endpoint: endpoint.clone(), ids: lost() }));
-    let moved_to = |(outcome, late): (Outcome, bool)| {
+    let moved_to = |(outcome, size): (Outcome, &(Direction, u64))| {
+        let late = is_late((&outcome, size));
         let moved_on = is_cancelled(&outcome);
         let outcome = match (outcome, stalled_after) {
             (Err(TransferError::Cancelled), Some(after)) => Err(TransferError::TimedOut { after }),
@@ -358,7 +407,7 @@ fn results(
         let moved = moved(endpoint, outcome, lost.clone().filter(|_| late));
         moved.map_err(|failed| Failed { moved_on, ..failed })
     };
-    outcomes.into_iter().zip(late).map(moved_to).collect()
+    outcomes.into_iter().zip(sizes).map(moved_to).collect()
 }
 
 /// The results of so many operations of which nothing was sent.
@@ -377,9 +426,17 @@ fn moved(endpoint: &Endpoint, outcome: Outcome, late: Option<Arc<LostLinks>>) ->
     })
 }
 
+/// The outcomes of all futures, which run at the same time. There is hardly ever more than one.
+async fn all<F: Future>(mut futures: impl ExactSizeIterator<Item = F>) -> Vec<F::Output> {
+    match (futures.len(), futures.next()) {
+        (1, Some(only)) => vec![only.await],
+        (_, first) => join_all(first.into_iter().chain(futures)).await,
+    }
+}
+
 /// The keys that operations are to open memory with, hardly ever more than one.
-fn keys(operations: &[Operation]) -> Vec<RemoteKey> {
-    let mut keys = Vec::new();
+fn keys(operations: &[Operation]) -> SmallVec<[RemoteKey; 1]> {
+    let mut keys = SmallVec::new();
     for operation in operations {
         let key = operation.remote().key;
         if !keys.contains(&key) {

@@ -36,7 +36,7 @@ impl PeerHealth {
     pub(super) fn note(
         &self,
         endpoint: &Endpoint,
-        keys: Vec<RemoteKey>,
+        keys: impl IntoIterator<Item = RemoteKey>,
         outcomes: &[Outcome],
         has_failed: bool,
     ) {

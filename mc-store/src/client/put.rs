@@ -100,8 +100,12 @@ impl<'a> Put<'a> {
 /// mostly fits nowhere, which only the master knows.
 const LONGEST_SUMMED: u64 = 64 << 30;
 
-/// The checksums of the slices that can change; none of an object that is too long for that.
+/// The checksums of the slices that can change; empty when there are none of these, none of an object that is
+/// too long for that.
 pub(super) fn checksums_of(slices: &[Source]) -> Vec<Option<Checksum>> {
+    if !slices.iter().any(|slice| matches!(slice, Source::Memory(_))) {
+        return Vec::new();
+    }
     let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
     let sum = |slice: &Source| match slice {
         Source::Memory(memory) if len <= LONGEST_SUMMED => {

@@ -6,7 +6,7 @@
 //! only while it has a single put of the key: then it has no grant for the key, and none is on its way.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState};
 
 use mc_types::KeyRef;
 use parking_lot::Mutex;
@@ -16,7 +16,25 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(super) struct PutKeys {
     hasher: RandomState,
-    counts: Mutex<HashMap<u64, u32>>,
+    counts: Mutex<HashMap<u64, u32, BuildHasherDefault<Hashed>>>,
+}
+
+/// Takes a number that is a hash as its hash.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("hashes are numbers");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Puts under way; ends when dropped.

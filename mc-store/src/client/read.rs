@@ -15,11 +15,11 @@ use mc_transport::{
     BootClock, BootTime, BufferPool, Cancel, Memory, MemorySlice, Operation, RemoteSpan,
     TransferError,
 };
-use mc_types::{Endpoint, ErrorCode, Generation, KeyRef, Time};
+use mc_types::{ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
 use super::checksums::{Pieces, prefix, scatter};
-use super::data::{Job, Moved, Patience, Transfers};
+use super::data::{Holder, Job, Moved, Patience, Transfers};
 use super::hot_cache::HotCache;
 use super::master_link::MasterLink;
 use super::part::Part;
@@ -87,7 +87,7 @@ struct Read {
     order: SmallVec<[usize; 2]>,
     /// The first so many of them are no suspects.
     trusted: usize,
-    parts: Vec<Part>,
+    parts: SmallVec<[Part; 1]>,
     /// The object went away while it was read.
     lost: bool,
     /// Replicas whose bytes were not those that were put.
@@ -343,10 +343,15 @@ impl Reader<'_> {
 
     /// Returns the parts to read of an object with this `list`, for the items that do not get their
     /// outcome here.
-    fn parts(&self, object: &Object<'_>, items: &mut [Item<'_>], list: &ReplicaList) -> Vec<Part> {
+    fn parts(
+        &self,
+        object: &Object<'_>,
+        items: &mut [Item<'_>],
+        list: &ReplicaList,
+    ) -> SmallVec<[Part; 1]> {
         let key = object.key.as_str();
         let cached = self.hot.and_then(|hot| hot.get(key, list.generation, &list.slices));
-        let mut parts = Vec::with_capacity(object.items.len());
+        let mut parts = SmallVec::with_capacity(object.items.len());
         let mut spans = object.spans.iter().copied();
         for &at in &object.items {
             let item = &mut items[at];
@@ -386,7 +391,13 @@ impl Reader<'_> {
         })
     }
 
-    fn read(&self, object: usize, parts: Vec<Part>, list: ReplicaList, asked: Time) -> Read {
+    fn read(
+        &self,
+        object: usize,
+        parts: SmallVec<[Part; 1]>,
+        list: ReplicaList,
+        asked: Time,
+    ) -> Read {
         let lease = ReaderLease::granted(asked, list.lease);
         let (order, trusted) = self.order(&list);
         let damaged = SmallVec::new();
@@ -559,14 +570,14 @@ impl Read {
         let from = RemoteSpan::new(replica.segment.remote_key, replica.extent);
         let from = from.with_ticket(replica.ticket);
         let patience = self.patience(turn);
-        self.job_from(nth, replica.segment.endpoint.clone(), from, patience)
+        self.job_from(nth, Holder::Segment(Arc::clone(&replica.segment)), from, patience)
     }
 
     /// Reads a part from a place of the whole object.
     fn job_from(
         &self,
         nth: usize,
-        endpoint: Endpoint,
+        holder: Holder,
         mut from: RemoteSpan,
         patience: Patience,
     ) -> Job {
@@ -579,7 +590,7 @@ impl Read {
             1 => Operation::read(from, pieces.remove(0)),
             _ => Operation::read(from, pieces.into_vec()),
         };
-        Job { endpoint, operation: part.summed(operation), patience }
+        Job { holder, operation: part.summed(operation), patience }
     }
 
     /// When the replica of this turn is left because its node stalls: later for suspects alone, and

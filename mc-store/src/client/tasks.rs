@@ -11,16 +11,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mc_meta::{LateWrites, TaskKind, TaskStatus, TransferHandle};
-use mc_rpc::{MasterClient, RpcError, Task, TransferGrant};
+use mc_rpc::{MasterClient, RpcError, SegmentLocation, Task, TransferGrant};
 use mc_transport::{BootTime, MemorySlice, Operation, RemoteSpan};
-use mc_types::Endpoint;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::checksums::match_checksums;
 use super::core::Core;
-use super::data::{Job, LostLinks, Patience};
+use super::data::{Holder, Job, LostLinks, Patience};
 use super::late::when_fenced;
 use crate::error::PeerError;
 
@@ -255,7 +254,7 @@ impl Work<'_> {
             let to = RemoteSpan::new(target.segment.remote_key, target.extent)
                 .with_ticket(target.ticket)
                 .until(until);
-            write(target.segment.endpoint.clone(), own.clone(), to)
+            write(Arc::clone(&target.segment), own.clone(), to)
         });
         let mut failure = None;
         let mut late = Vec::new();
@@ -281,8 +280,9 @@ impl Work<'_> {
     }
 }
 
-fn write(endpoint: Endpoint, from: MemorySlice, to: RemoteSpan) -> Job {
-    Job { endpoint, operation: Operation::write(from, to), patience: Patience::Whole }
+fn write(segment: Arc<SegmentLocation>, from: MemorySlice, to: RemoteSpan) -> Job {
+    let holder = Holder::Segment(segment);
+    Job { holder, operation: Operation::write(from, to), patience: Patience::Whole }
 }
 
 async fn start(

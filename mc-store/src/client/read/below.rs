@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{CHUNK, Object, Read, Reader};
 use crate::client::checksums::{Mismatch, Pieces, first_mismatch, prefix, scatter};
-use crate::client::data::{CancelOnDrop, Patience};
+use crate::client::data::{CancelOnDrop, Holder, Patience};
 use crate::client::metrics::TierCounters;
 use crate::client::tiers::{DiskTurn, MAX_READ, NotRead, TierReads};
 use crate::error::GetError;
@@ -137,7 +137,8 @@ impl Reader<'_> {
         let jobs = open.iter().map(|&(n, nth)| {
             let disk = &reads[n].list.local_disks[turn];
             let from = RemoteSpan::new(disk.remote_key, disk.extent).with_ticket(disk.ticket);
-            reads[n].job_from(nth, disk.endpoint.clone(), from, Patience::Disk(limit))
+            let holder = Holder::Disk(disk.endpoint.clone());
+            reads[n].job_from(nth, holder, from, Patience::Disk(limit))
         });
         let jobs = jobs.collect();
         let results = self.transfer_under_lease(jobs, reads, objects).await;

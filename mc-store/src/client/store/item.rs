@@ -6,8 +6,9 @@ use mc_meta::{PutEnd, PutHandle};
 use mc_rpc::ReplicaLocation;
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
 use mc_types::{Checksum, ErrorCode, ObjectKey, StoreEventInfo};
+use smallvec::SmallVec;
 
-use crate::client::data::{Job, Patience};
+use crate::client::data::{Holder, Job, Patience};
 use crate::client::put::{Put, PutOutcome, checksums_of};
 use crate::error::PutError;
 
@@ -15,7 +16,7 @@ use crate::error::PutError;
 pub(super) struct Item {
     pub(super) key: ObjectKey,
     pub(super) slices: Vec<Source>,
-    pub(super) lengths: Vec<u64>,
+    pub(super) lengths: SmallVec<[u64; 1]>,
     pub(super) event_info: Option<Arc<StoreEventInfo>>,
     /// The checksums at the call of those slices whose bytes their owner can change; empty when
     /// there are none.
@@ -146,7 +147,8 @@ impl Item {
             true => operation.checkpointed(),
             false => operation,
         };
-        Job { endpoint: replica.segment.endpoint.clone(), operation, patience: Patience::Whole }
+        let holder = Holder::Segment(Arc::clone(&replica.segment));
+        Job { holder, operation, patience: Patience::Whole }
     }
 }
 

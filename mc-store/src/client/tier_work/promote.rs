@@ -10,7 +10,7 @@ use mc_transport::{BootTime, Operation, RemoteSpan, Source};
 use tracing::debug;
 
 use crate::client::core::Core;
-use crate::client::data::{Job, Patience};
+use crate::client::data::{Holder, Job, Patience};
 use crate::client::tiers::id_of;
 use crate::client::tiers::local_disk::LocalDisk;
 use crate::client::tiers::shared::SharedTier;
@@ -105,8 +105,8 @@ async fn write_promoted(
     let sources = object.slices().iter().map(|slice| Source::Bytes(slice.bytes().clone()));
     let sources: Vec<Source> = sources.collect();
     let operation = Operation::write(sources, to);
-    let endpoint = replica.segment.endpoint.clone();
-    let job = Job { endpoint, operation, patience: Patience::Whole };
+    let holder = Holder::Segment(replica.segment);
+    let job = Job { holder, operation, patience: Patience::Whole };
     match core.transfers.transfer(vec![job]).await.pop() {
         Some(Ok(_)) => Ok(()),
         Some(Err(failed)) if failed.late.is_some() => Err(LateWrites::Possible),
