@@ -70,8 +70,8 @@ use tokio::sync::oneshot;
 #[cfg(feature = "c2c")]
 use crate::client::{C2cError, Conversions};
 use crate::client::{
-    ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
-    PutOutcome, SegmentOptions, Stat, VramError, VramStage,
+    ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MakeMemory, MountedSegment,
+    Put, PutMode, PutOutcome, SegmentOptions, Stat, VramError, VramStage,
 };
 pub use crate::error::GivenUp;
 use crate::error::{CallError, GetError, PutError, SegmentError, StartError};
@@ -498,7 +498,13 @@ macro_rules! common_calls {
                     offset: u64,
                     target: &MemorySlice,
                 ) -> Result<u64, $get>;
+                fn get_made(&self, key: &str, make: &MakeMemory<'_>) -> Result<Bytes, $get>;
                 fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, $get>>;
+                fn batch_get_made(
+                    &self,
+                    keys: &[&str],
+                    make: &MakeMemory<'_>,
+                ) -> Vec<Result<Bytes, $get>>;
                 fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, $get>>;
                 fn get_and_remove(&self, key: &str) -> Result<Bytes, $get>;
                 fn batch_get_and_remove(&self, keys: &[&str]) -> Vec<Result<Bytes, $get>>;

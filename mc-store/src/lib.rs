@@ -19,9 +19,9 @@ pub use by_key::{Positions, by_key};
 pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
-    GetInto, HotCacheConfig, LocalDiskOptions, MountedSegment, OperationMetrics, OwnTier,
-    PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentOptions, Stat, TierMetrics,
-    VramError, VramStage,
+    GetInto, HotCacheConfig, LocalDiskOptions, MakeMemory, MountedSegment, OperationMetrics,
+    OwnTier, PathMetrics, Put, PutMode, PutOutcome, ReportMetrics, SegmentOptions, Stat,
+    TierMetrics, VramError, VramStage,
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};

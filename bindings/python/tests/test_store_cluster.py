@@ -9,6 +9,7 @@ import pickle
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,48 @@ else:
 """
     run_python(code, "put")
     run_python(code, "get")
+
+
+def test_large_values_are_read_into_the_bytes_that_are_returned(
+    store: MooncakeDistributedStore, key: str
+) -> None:
+    sizes = [1, (64 << 10) - 1, 64 << 10, (1 << 20) + 3]
+    values = [os.urandom(size) for size in sizes]
+    keys = [f"{key}{size}" for size in sizes]
+    assert store.put_batch(keys, values) == 0
+    assert store.get_batch([*keys, f"{key}none", keys[-1]]) == [*values, b"", values[-1]]
+    tracemalloc.start()
+    try:
+        # The interpreter knows of one object as long as the value.
+        assert store.get(keys[-1]) == values[-1]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sizes[-1] < peak < 1.5 * sizes[-1]
+
+
+def test_bytes_do_not_change_when_their_key_has_another_value(
+    store: MooncakeDistributedStore, key: str
+) -> None:
+    values = [bytes([number]) * (300 << 10) for number in range(4)]
+    assert store.put(key, values[0]) == 0
+    read: list[bytes] = []
+
+    def reads() -> None:
+        for _ in range(25):
+            read.append(store.get(key))
+
+    readers = [threading.Thread(target=reads) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    while any(reader.is_alive() for reader in readers):
+        for value in values:
+            store.upsert(key, value)
+    for reader in readers:
+        reader.join()
+    # One that was replaced too often while it was read is not there.
+    assert set(read) <= {*values, b""}
+    assert len(set(read)) > 1
 
 
 def test_segments_come_and_go(new_cluster: NewCluster, new_store: NewStore, tmp_path: Path) -> None:

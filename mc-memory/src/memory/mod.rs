@@ -107,6 +107,8 @@ enum Backing {
     Carved { of: MemorySlice, _owner: Box<dyn Any + Send + Sync> },
     /// Memory of another owner, kept alive by the value inside.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
+    /// The same, which its owner leaves to this block alone.
+    Exclusive { _owner: Box<dyn Any + Send + Sync> },
 }
 
 // SAFETY: a block is a range of plain bytes with no tie to a thread; its
@@ -207,6 +209,21 @@ impl Memory {
         Self::new(base, len, Backing::Foreign { _owner: Box::new(owner) })
     }
 
+    /// [`from_raw`](Self::from_raw) for memory that its owner does not touch until it is dropped: an object
+    /// that was made to receive these bytes. It can [become](Self::try_into_bytes) [`Bytes`].
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw). And until `owner` is dropped, no code accesses the bytes except
+    /// through handles of this block.
+    #[must_use]
+    pub unsafe fn from_raw_exclusive(
+        base: NonNull<u8>,
+        len: usize,
+        owner: impl Send + Sync + 'static,
+    ) -> Self {
+        Self::new(base, len, Backing::Exclusive { _owner: Box::new(owner) })
+    }
+
     /// [`from_raw`](Self::from_raw) for memory that this process may only read, such as a file
     /// mapped for reading. As with [`map_shared`](Self::map_shared)ped memory of that kind,
     /// copies into it are refused, and so is registering it for peers to write.
@@ -284,11 +301,15 @@ impl Memory {
     /// Gives the handle back when the bytes could still change or are not there:
     /// when another handle, slice or operation names the block, when it was ever
     /// registered for peers (or, for a block of a [`BufferPool`], any block before it was
-    /// there), when it is foreign or can be shared with other processes, and when `len` exceeds it.
+    /// there), when it is foreign and not [exclusive](Self::from_raw_exclusive) or can be shared with other processes, and
+    /// when `len` exceeds it.
     pub fn try_into_bytes(self, len: usize) -> Result<Bytes, Self> {
         let block = &self.block;
         let ours = match &block.backing {
-            Backing::Empty | Backing::Heap(_) | Backing::Private { .. } => true,
+            Backing::Empty
+            | Backing::Heap(_)
+            | Backing::Private { .. }
+            | Backing::Exclusive { .. } => true,
             Backing::Part(part) => !part.was_exposed(),
             _ => false,
         };
@@ -530,6 +551,21 @@ mod tests {
         let exposed = Memory::allocate(100).unwrap();
         exposed.expose();
         assert!(exposed.try_into_bytes(1).is_err());
+    }
+
+    #[test]
+    fn memory_that_its_owner_leaves_alone_freezes() {
+        let owner = Arc::new(());
+        let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+        let base = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the leaked bytes live for ever and are not used by reference again.
+        let memory = unsafe { Memory::from_raw_exclusive(base, 64, Arc::clone(&owner)) };
+        memory.whole().copy_from(0, b"frozen").unwrap();
+        let frozen = memory.try_into_bytes(6).unwrap();
+        assert_eq!((frozen.as_ptr(), &frozen[..]), (base.as_ptr().cast_const(), &b"frozen"[..]));
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(frozen);
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 
     #[test]

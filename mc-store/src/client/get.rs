@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mc_transport::MemorySlice;
 use mc_types::{BoxFuture, Generation};
 
-use super::read::{Item, Target};
+use super::read::{Item, MakeMemory, Target};
 use super::{Client, ClientOperation};
 use crate::error::GetError;
 
@@ -226,6 +226,49 @@ impl Client {
     /// ```
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>> {
         self.get_given(gets, ClientOperation::BatchGetInto).await
+    }
+
+    /// As [`ObjectStore::get_made`](crate::ObjectStore::get_made).
+    ///
+    /// ```
+    /// # mc_cluster_testkit::with_client(|client| async move {
+    /// use mc_store::Memory;
+    /// client.put("block", "keys and values").await?;
+    /// let made = Memory::allocate(15)?;
+    /// let address = made.whole().address().addr();
+    /// let room = std::sync::Mutex::new(Some(made));
+    /// let make = |_: usize, len: usize| room.lock().ok()?.take().filter(|made| made.len() == len);
+    /// let value = client.get_made("block", &make).await?;
+    /// assert_eq!((value.as_ptr().addr(), &value[..]), (address, &b"keys and values"[..]));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_made(&self, key: &str, make: &MakeMemory<'_>) -> Result<Bytes, GetError> {
+        let values = self.read_made(&[key], make, ClientOperation::Get).await;
+        values.into_iter().next().expect("one value for each key")
+    }
+
+    /// As [`ObjectStore::batch_get_made`](crate::ObjectStore::batch_get_made).
+    pub async fn batch_get_made(
+        &self,
+        keys: &[&str],
+        make: &MakeMemory<'_>,
+    ) -> Vec<Result<Bytes, GetError>> {
+        self.read_made(keys, make, ClientOperation::BatchGet).await
+    }
+
+    fn read_made<'a>(
+        &'a self,
+        keys: &'a [&'a str],
+        make: &'a MakeMemory<'a>,
+        operation: ClientOperation,
+    ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
+        let item = |(at, key): (usize, &&'a str)| {
+            Item::new(key, None, None, Target::OWNED).made_by(at, make)
+        };
+        self.get_items(keys.iter().enumerate().map(item).collect(), operation)
     }
 
     /// [`batch_get`](Self::batch_get) of values that have at most so many bytes.

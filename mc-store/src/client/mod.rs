@@ -90,6 +90,7 @@ pub use metrics::{
     TierMetrics,
 };
 pub use put::{Put, PutMode, PutOutcome};
+pub use read::MakeMemory;
 pub(crate) use replicas::wait_until_final;
 pub use segments::{MountedSegment, SegmentOptions};
 pub use tiers::local_disk::{LocalDiskOptions, OwnTier};

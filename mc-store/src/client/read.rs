@@ -36,6 +36,10 @@ const CHUNK: usize = 1024;
 /// How often a read begins again because the object, or its node's master, changed under it.
 const ATTEMPTS: u32 = 3;
 
+/// Makes memory for the value of one of several keys, by the key's place among them and the value's length; `None`
+/// where other memory will do.
+pub type MakeMemory<'a> = dyn Fn(usize, usize) -> Option<Memory> + Send + Sync + 'a;
+
 /// Where an object's bytes go.
 pub(super) enum Target {
     /// Into memory taken when the length is known, which is at most this.
@@ -60,6 +64,8 @@ pub(super) struct Item<'a> {
     /// The only put that it may be of.
     generation: Option<Generation>,
     target: Target,
+    /// Makes the memory of a target of the client's own, and the place of the key for it.
+    make: Option<(usize, &'a MakeMemory<'a>)>,
     outcome: Option<Result<u64, GetError>>,
     /// The put that its bytes are of, when it has them.
     read_of: Option<Generation>,
@@ -105,7 +111,12 @@ impl<'a> Item<'a> {
             Ok(key) => (Some(key), None),
             Err(error) => (None, Some(Err(GetError::Key(error)))),
         };
-        Self { key, range, generation, target, outcome, read_of: None }
+        Self { key, range, generation, target, make: None, outcome, read_of: None }
+    }
+
+    /// The same, into memory that `make` makes for the key at this place.
+    pub(super) fn made_by(self, at: usize, make: &'a MakeMemory<'a>) -> Self {
+        Self { make: Some((at, make)), ..self }
     }
 
     /// The put that was read; `None` when nothing was.
@@ -136,6 +147,7 @@ impl<'a> Item<'a> {
 
     /// Memory for `len` bytes.
     fn pieces(&mut self, len: u64, pool: &BufferPool) -> Result<Pieces, GetError> {
+        let make = self.make;
         match &mut self.target {
             Target::Given(pieces) => prefix(pieces, len).ok_or_else(|| {
                 let given = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -147,7 +159,10 @@ impl<'a> Item<'a> {
             Target::Owned(memory, _) => {
                 let size = usize::try_from(len).unwrap_or(usize::MAX);
                 if memory.as_ref().is_none_or(|memory| memory.len() != size) {
-                    let taken = pool.take(size).map_or_else(|| Memory::allocate(size), Ok);
+                    let made = make.and_then(|(at, make)| make(at, size));
+                    let made = made.filter(|made| made.len() == size && made.is_writable());
+                    let taken = made.or_else(|| pool.take(size));
+                    let taken = taken.map_or_else(|| Memory::allocate(size), Ok);
                     *memory = Some(taken.map_err(|error| GetError::Memory(Arc::new(error)))?);
                 }
                 let memory = memory.as_ref().expect("taken above");

@@ -1,6 +1,6 @@
 //! Cases about reads.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mc_transport::Memory;
 use mc_types::ErrorCode;
@@ -89,6 +89,26 @@ pub(super) async fn a_value_is_not_read_that_is_longer_than_its_reader_takes(sto
     let refused = values[2].as_ref().expect_err("it does not fit").to_string();
     assert_eq!(refused, too_long.to_string());
     assert_eq!(values[3].as_ref().expect("it fits"), &value);
+}
+
+pub(super) async fn values_may_be_read_into_memory_that_is_made(store: Subject) {
+    let value = content("key", 5000);
+    put(&*store, "key", value.clone()).await;
+    let asked = Mutex::new(Vec::new());
+    let make = |at: usize, len: usize| {
+        asked.lock().expect("no case has panicked").push((at, len));
+        // As long as the first value, or too long, or none.
+        [Some(len), Some(len + 1), None][at % 3]
+            .map(|len| store.allocate(len).expect("there is memory"))
+    };
+    let values = store.batch_get_made(&["key", "key", "key", "nothing"], &make).await;
+    for read in &values[..3] {
+        assert_eq!(read.as_ref().expect("it is stored"), &value);
+    }
+    assert!(matches!(values[3], Err(StoreError::NotFound)), "{:?}", values[3]);
+    assert_eq!(store.get_made("key", &make).await.expect("it is stored"), value);
+    let asked = asked.into_inner().expect("no case has panicked");
+    assert!(asked.iter().all(|(at, len)| *at < 3 && *len == 5000), "{asked:?}");
 }
 
 pub(super) async fn values_are_scattered(store: Subject) {

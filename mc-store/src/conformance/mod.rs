@@ -73,6 +73,7 @@ cases! {
     bytes_are_read_into_memory,
     a_target_that_is_too_small_is_refused,
     a_value_is_not_read_that_is_longer_than_its_reader_takes,
+    values_may_be_read_into_memory_that_is_made,
     values_are_scattered,
     a_batch_has_one_value_for_each_key,
     registered_memory_is_read_into,

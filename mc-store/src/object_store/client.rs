@@ -10,7 +10,7 @@ use mc_transport::MemorySlice;
 use mc_types::{Generation, ObjectKey, TaskId};
 
 use super::{ObjectStore, ReplicaTransfer, ReplicatedStore, StoreError};
-use crate::client::{Client, GetInto, Put, PutMode, PutOutcome, Stat};
+use crate::client::{Client, GetInto, MakeMemory, Put, PutMode, PutOutcome, Stat};
 
 /// Calls about one object are the client's own, which count as such in its metrics.
 #[async_trait]
@@ -39,6 +39,18 @@ impl ObjectStore for Client {
 
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
         each(Client::batch_get(self, keys).await)
+    }
+
+    async fn get_made(&self, key: &str, make: &MakeMemory<'_>) -> Result<Bytes, StoreError> {
+        Ok(Client::get_made(self, key, make).await?)
+    }
+
+    async fn batch_get_made(
+        &self,
+        keys: &[&str],
+        make: &MakeMemory<'_>,
+    ) -> Vec<Result<Bytes, StoreError>> {
+        each(Client::batch_get_made(self, keys, make).await)
     }
 
     async fn get_and_remove(&self, key: &str) -> Result<Bytes, StoreError> {

@@ -17,7 +17,7 @@ use mc_types::{Generation, ObjectKey, TaskId};
 pub use error::{StoreError, StoreFailure};
 pub use memory::MemoryStore;
 
-use crate::client::{GetInto, Put, PutMode, PutOutcome, Stat, wait_until_final};
+use crate::client::{GetInto, MakeMemory, Put, PutMode, PutOutcome, Stat, wait_until_final};
 
 /// A store of immutable values, each under a key.
 ///
@@ -174,6 +174,28 @@ pub trait ObjectStore: Send + Sync {
 
     /// [`get`](Self::get) of many keys. A key that is named twice has one value.
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>>;
+
+    /// [`get`](Self::get) as [`batch_get_made`](Self::batch_get_made) reads.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    async fn get_made(&self, key: &str, make: &MakeMemory<'_>) -> Result<Bytes, StoreError> {
+        let _ = make;
+        self.get(key).await
+    }
+
+    /// [`batch_get`](Self::batch_get) into memory that `make` makes when the length of a value is known, for
+    /// callers whose values have to be in objects of their own: they are spared a copy. A value
+    /// has other memory where `make` makes none of its length, and where its bytes are at hand already, in a
+    /// cache for instance. The caller knows it by its address.
+    async fn batch_get_made(
+        &self,
+        keys: &[&str],
+        make: &MakeMemory<'_>,
+    ) -> Vec<Result<Bytes, StoreError>> {
+        let _ = make;
+        self.batch_get(keys).await
+    }
 
     /// Returns the value of `key`, whole, and removes it: of several callers, one gets the value and
     /// the others [`NotFound`](StoreError::NotFound). The value is removed when it has been read

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use mc_standalone::DummyClient;
 use mc_store::blocking::{self, GivenUp};
 use mc_store::{
-    Generation, GetInto, ObjectKey, Put, PutMode, PutOutcome, ReplicateConfig, ReplicatedStore,
-    Source, StoreError,
+    Generation, GetInto, MakeMemory, ObjectKey, Put, PutMode, PutOutcome, ReplicateConfig,
+    ReplicatedStore, Source, StoreError,
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
@@ -104,6 +104,14 @@ impl Backend {
     /// read.
     pub(super) fn get_at_most(&self, gets: &[(&str, u64)]) -> Vec<Result<Bytes, Failure>> {
         self.wait_for_each(gets.len(), |store| store.batch_get_at_most(gets))
+    }
+
+    pub(super) fn batch_get_made(
+        &self,
+        keys: &[&str],
+        make: &MakeMemory<'_>,
+    ) -> Vec<Result<Bytes, Failure>> {
+        self.wait_for_each(keys.len(), |store| store.batch_get_made(keys, make))
     }
 
     pub(super) fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {

@@ -9,6 +9,7 @@ use super::Store;
 use super::arguments::{Items, Size, Texts, pair_up};
 use super::backend::Backend;
 use super::handle::{BufferHandle, bytes_object};
+use super::in_place::BytesObjects;
 use super::session::Session;
 use crate::error::{Failure, count_of};
 use crate::memory::{check_mapped, copy_out};
@@ -25,15 +26,27 @@ impl Store {
     ///
     /// Returns the value of key; b"" when there is none, or it cannot be read.
     fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
-        let value = self.with(py, |session| session.value_of(key))?;
-        bytes_object(py, &value.unwrap_or_default())
+        let objects = BytesObjects::new(1);
+        let make = |at, len| objects.make(at, len);
+        let value = self.with(py, |session| {
+            session.check_handles_values()?;
+            session.backend.wait(|store| store.get_made(key, &make))
+        })?;
+        objects.take(py, 0, value.unwrap_or_default())
     }
 
     /// get_batch(self, keys: list[str]) -> list[bytes]
     ///
     /// Returns get(key) for each key.
     fn get_batch<'py>(&self, py: Python<'py>, keys: Texts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        self.read_bytes(py, &keys, Backend::batch_get)
+        let objects = BytesObjects::new(keys.len());
+        let values =
+            self.with_each(py, &keys, |session, keys| match session.check_handles_values() {
+                Ok(()) => session.backend.batch_get_made(keys, &|at, len| objects.make(at, len)),
+                Err(refused) => vec![Err(refused); keys.len()],
+            })?;
+        let values = values.into_iter().enumerate();
+        values.map(|(at, value)| objects.take(py, at, value.unwrap_or_default())).collect()
     }
 
     /// get_and_remove(self, key: str) -> bytes

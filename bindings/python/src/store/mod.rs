@@ -17,6 +17,7 @@ pub(crate) mod exit;
 mod get;
 pub(crate) mod handle;
 mod host_memory;
+mod in_place;
 mod keys;
 mod lifecycle;
 mod numa;
