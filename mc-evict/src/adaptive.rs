@@ -198,7 +198,7 @@ impl EvictionPolicy for Adaptive {
     }
 
     fn take(&mut self, handle: Handle, verdict: Verdict) {
-        // What is evicted is given up whether it goes first or not, which takes looking at every class.
+        // The first is found by a look at every class, which an evicted thing is spared.
         if verdict == Verdict::Evict || self.victim() == Some(handle) {
             self.give_up(handle);
         } else {

@@ -123,8 +123,8 @@ pub trait EvictionPolicy: Debug + Send {
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict);
 
     /// Takes one thing out with this verdict, as if [`evict`](Self::evict) had offered it if it goes first now.
-    /// Otherwise it is [given up](Self::give_up) where the verdict is [`Verdict::Evict`], and
-    /// [removed](Self::remove) where it is another. Without effect when the policy does not hold it.
+    /// Otherwise [`give_up`](Self::give_up) takes it out where the verdict is [`Verdict::Evict`], and
+    /// [`remove`](Self::remove) where it is another. Without effect when the policy does not hold it.
     fn take(&mut self, handle: Handle, verdict: Verdict) {
         let mut is_taken = false;
         self.evict(&mut |offered| {
