@@ -29,12 +29,16 @@ impl BytesObjects {
     /// has another object.
     pub(super) fn make(&self, at: usize, len: usize) -> Option<Memory> {
         let place = self.0.get(at).filter(|_| len >= FROM)?;
-        let (object, base) = Python::try_attach(|py| uninitialised(py, len))??;
-        // SAFETY: the object has `len` bytes, which it keeps as long as it lives. No code but this has a
-        // reference to it before `take`, and that gives it out only when nothing else names the block.
-        let memory = unsafe { Memory::from_raw_exclusive(base, len, object.0) };
-        *place.lock() = Some(object.1);
-        Some(memory)
+        Python::try_attach(|py| {
+            let object = uninitialised(py, len)?;
+            let base = NonNull::new(begin(&object).cast_mut())?;
+            let owner = object.clone().unbind();
+            // SAFETY: the object has `len` bytes, which it keeps as long as it lives. No code but this has a
+            // reference to it before `take`, and that gives it out only when nothing else names the block.
+            let memory = unsafe { Memory::from_raw_exclusive(base, len, owner) };
+            *place.lock() = Some(object.unbind());
+            Some(memory)
+        })?
     }
 
     /// The object with `value`, which was read for this place.
@@ -59,13 +63,12 @@ fn begin(object: &Bound<'_, PyBytes>) -> *const u8 {
     unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast_const().cast()
 }
 
-/// A bytes object of this length, twice, and where its bytes are; `None` when there is no memory for it.
-fn uninitialised(py: Python<'_>, len: usize) -> Option<((Py<PyBytes>, Py<PyBytes>), NonNull<u8>)> {
+/// A bytes object of this length; `None` when there is no memory for it.
+fn uninitialised(py: Python<'_>, len: usize) -> Option<Bound<'_, PyBytes>> {
+    let len = isize::try_from(len).ok()?;
     // SAFETY: without a source CPython makes an object of this length, uninitialised.
-    let object = unsafe { ffi::PyBytes_FromStringAndSize(null(), isize::try_from(len).ok()?) };
+    let object = unsafe { ffi::PyBytes_FromStringAndSize(null(), len) };
     // SAFETY: `object` is a new reference, or null with an exception set, which is taken here.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }.ok()?;
-    let object: Bound<'_, PyBytes> = object.cast_into().ok()?;
-    let base = NonNull::new(begin(&object).cast_mut())?;
-    Some(((object.clone().unbind(), object.unbind()), base))
+    object.cast_into().ok()
 }
