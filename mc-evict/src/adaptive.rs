@@ -198,11 +198,12 @@ impl EvictionPolicy for Adaptive {
     }
 
     fn take(&mut self, handle: Handle, verdict: Verdict) {
-        // The first is found by a look at every class, which an evicted thing is spared.
-        if verdict == Verdict::Evict || self.victim() == Some(handle) {
-            self.give_up(handle);
-        } else {
-            self.remove(handle);
+        match verdict {
+            // Whether it goes first or not: that takes a look at every class.
+            Verdict::Evict => self.give_up(handle),
+            Verdict::SetAside if self.victim() == Some(handle) => self.give_up(handle),
+            Verdict::SetAside => self.remove(handle),
+            Verdict::Stop => {}
         }
     }
 

@@ -124,7 +124,8 @@ pub trait EvictionPolicy: Debug + Send {
 
     /// Takes one thing out with this verdict, as if [`evict`](Self::evict) had offered it if it goes first now.
     /// Otherwise [`give_up`](Self::give_up) takes it out where the verdict is [`Verdict::Evict`], and
-    /// [`remove`](Self::remove) where it is another. Without effect when the policy does not hold it.
+    /// [`remove`](Self::remove) where it is [`Verdict::SetAside`]. Without effect with [`Verdict::Stop`], and when
+    /// the policy does not hold it.
     fn take(&mut self, handle: Handle, verdict: Verdict) {
         let mut is_taken = false;
         self.evict(&mut |offered| {
@@ -135,7 +136,8 @@ pub trait EvictionPolicy: Debug + Send {
         if !is_taken {
             match verdict {
                 Verdict::Evict => self.give_up(handle),
-                Verdict::SetAside | Verdict::Stop => self.remove(handle),
+                Verdict::SetAside => self.remove(handle),
+                Verdict::Stop => {}
             }
         }
     }

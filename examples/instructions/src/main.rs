@@ -59,6 +59,9 @@ fn main() -> Done {
     let path = PATHS.iter().find(|path| path.name == name);
     let path =
         path.ok_or_else(|| format!("there is no path {name}; without arguments all are listed"))?;
-    let operations = std::env::args().nth(2).map_or(Ok(path.operations), |count| count.parse())?;
+    let operations = match std::env::args().nth(2) {
+        None => path.operations,
+        Some(text) => text.parse().map_err(|_| format!("{text} is no number of operations"))?,
+    };
     (path.run)(operations)
 }

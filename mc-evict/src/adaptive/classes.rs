@@ -113,7 +113,7 @@ impl Classes {
 
     /// Adds a thing that is not held, as used later than all others.
     pub(super) fn put(&mut self, handle: Handle, node: Node) {
-        *self.nodes.entry(handle as usize, Node::VACANT) = node;
+        self.nodes.entry(handle as usize, Node::VACANT);
         self.link(handle, node);
         self.len += 1;
     }

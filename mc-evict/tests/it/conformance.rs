@@ -149,6 +149,68 @@ fn offers(kind: PolicyKind, ops: &[Op]) -> Vec<Handle> {
     offers
 }
 
+/// What [`EvictionPolicy::take`] promises, by the other methods.
+fn take(policy: &mut dyn EvictionPolicy, handle: Handle, verdict: Verdict) {
+    let mut is_first = None;
+    policy.evict(&mut |offered| match is_first {
+        None if offered == handle => {
+            is_first = Some(true);
+            verdict
+        }
+        _ => {
+            is_first.get_or_insert(false);
+            Verdict::Stop
+        }
+    });
+    match verdict {
+        _ if is_first == Some(true) => {}
+        Verdict::Evict => policy.give_up(handle),
+        Verdict::SetAside => policy.remove(handle),
+        Verdict::Stop => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_taken_goes_as_if_it_was_offered(
+        ops in prop::collection::vec((op(), 0u32..24, 0usize..3), 1..150),
+    ) {
+        for kind in PolicyKind::ALL {
+            let (mut ours, mut model) = (kind.build(), kind.build());
+            for (op, other, verdict) in &ops {
+                let verdict = [Verdict::Evict, Verdict::SetAside, Verdict::Stop][*verdict];
+                for policy in [&mut ours, &mut model] {
+                    match *op {
+                        Op::Insert(handle, item) => policy.insert(handle, item),
+                        Op::InsertBelow(handle, item, other) => {
+                            policy.insert_below(handle, item, other);
+                        }
+                        Op::Access(handle) => policy.access(handle),
+                        Op::Remove(handle) => policy.remove(handle),
+                        Op::Readmit(handle, item) => policy.readmit(handle, item),
+                        Op::Evict(..) => {}
+                    }
+                }
+                if let Op::Evict(..) = op {
+                    let handle = ours.coldest().filter(|_| *other % 2 == 0).unwrap_or(*other);
+                    ours.take(handle, verdict);
+                    take(&mut *model, handle, verdict);
+                }
+                prop_assert_eq!(ours.len(), model.len(), "{}", kind);
+            }
+            let [ours, model] = [ours, model].map(|mut policy| {
+                let mut order = Vec::new();
+                policy.evict(&mut |handle| {
+                    order.push(handle);
+                    Verdict::Evict
+                });
+                order
+            });
+            prop_assert_eq!(ours, model, "{}", kind);
+        }
+    }
+}
+
 #[test]
 fn handles_out_of_range_are_ignored() {
     for kind in PolicyKind::ALL {

@@ -214,7 +214,8 @@ impl Memory {
     ///
     /// # Safety
     /// As for [`from_raw`](Self::from_raw). And until `owner` is dropped, no code accesses the bytes except
-    /// through handles of this block.
+    /// through handles of this block, and only bytes that were written become [`Bytes`]: memory that was not
+    /// initialised may be copied into, and read by reference when it is full.
     #[must_use]
     pub unsafe fn from_raw_exclusive(
         base: NonNull<u8>,
@@ -301,8 +302,8 @@ impl Memory {
     /// Gives the handle back when the bytes could still change or are not there:
     /// when another handle, slice or operation names the block, when it was ever
     /// registered for peers (or, for a block of a [`BufferPool`], any block before it was
-    /// there), when it is foreign and not [exclusive](Self::from_raw_exclusive) or can be shared with other processes, and
-    /// when `len` exceeds it.
+    /// there), when it is foreign and not [exclusive](Self::from_raw_exclusive) or can be shared with
+    /// other processes, and when `len` exceeds it.
     pub fn try_into_bytes(self, len: usize) -> Result<Bytes, Self> {
         let block = &self.block;
         let ours = match &block.backing {
@@ -476,7 +477,8 @@ struct FrozenBlock {
 impl AsRef<[u8]> for FrozenBlock {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `try_into_bytes` checked `len`, took the only handle of a block
-        // that we allocated (zeroed, and ever since filled by copies) and never
+        // that we allocated (zeroed, and ever since filled by copies), or that is its maker's promise to be
+        // ours alone and written by now (`from_raw_exclusive`), and never
         // exposed, so no pointer to it is left that could write; a part of a pool is
         // given to no other owner until `self` is gone; the block is never moved out of `self`.
         unsafe { std::slice::from_raw_parts(self.block.base.as_ptr(), self.len) }

@@ -348,3 +348,34 @@ impl Shard {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::hash::KeyHasher;
+
+    #[test]
+    fn keys_of_a_shard_are_together_and_in_their_order() {
+        let texts: Vec<String> = (0..1_000).map(|number| format!("key-{number}")).collect();
+        let hasher = KeyHasher::new(7);
+        let keys: Vec<HashedKey<'_>> = texts
+            .iter()
+            .map(|text| {
+                let key = KeyRef::new(text).unwrap();
+                HashedKey { hash: hasher.hash(key), key }
+            })
+            .collect();
+        // Fewer keys than shards, as many, and more.
+        for (len, shards) in
+            [(0, 1), (1, 1), (63, 64), (64, 64), (65, 64), (1_000, 7), (1_000, 65_536)]
+        {
+            let order = by_shard(&keys[..len], shards);
+            let mut sorted: Vec<(u32, u32)> =
+                (0..len).map(|at| (keys[at].shard(shards) as u32, at as u32)).collect();
+            sorted.sort_unstable();
+            let order: Vec<(u32, u32)> =
+                order.iter().map(|place| (place.shard, place.at)).collect();
+            assert_eq!(order, sorted, "{len} keys in {shards} shards");
+        }
+    }
+}
