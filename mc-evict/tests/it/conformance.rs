@@ -149,7 +149,7 @@ fn offers(kind: PolicyKind, ops: &[Op]) -> Vec<Handle> {
     offers
 }
 
-/// What [`EvictionPolicy::take`] promises, by the other methods.
+/// [`EvictionPolicy::take`] by the other methods.
 fn take(policy: &mut dyn EvictionPolicy, handle: Handle, verdict: Verdict) {
     let mut is_first = None;
     policy.evict(&mut |offered| match is_first {
