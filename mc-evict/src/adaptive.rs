@@ -211,6 +211,20 @@ impl EvictionPolicy for Adaptive {
         self.victim()
     }
 
+    fn upcoming(&self, likely: &mut [Handle]) -> usize {
+        let Some(victim) = self.victim() else { return 0 };
+        let mut found = 0;
+        let mut touched = 0;
+        for ((handle, mark), place) in self.things.from(victim).zip(likely) {
+            *place = handle;
+            found += 1;
+            // A line of memory that the processor has under way until it is written to.
+            touched ^= self.ghosts.touch(mark);
+        }
+        core::hint::black_box(touched);
+        found
+    }
+
     fn len(&self) -> usize {
         self.things.len()
     }

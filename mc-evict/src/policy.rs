@@ -146,6 +146,13 @@ pub trait EvictionPolicy: Debug + Send {
     /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;
 
+    /// Fills `likely` from the front with things that may be offered next, and returns how many they are. It is a
+    /// guess, for a cache that fetches what it needs of them all at once; by default there is none.
+    fn upcoming(&self, likely: &mut [Handle]) -> usize {
+        let _ = likely;
+        0
+    }
+
     /// Returns whether the policy looks at the [`Item`]s that it is given. One that does not is
     /// given [`Item::UNKNOWN`] where a cache would have to look a thing's key up.
     fn uses_items(&self) -> bool {

@@ -26,12 +26,24 @@ impl Watermark {
     /// Bytes to free now; zero below the watermark and without capacity.
     #[must_use]
     pub fn excess(&self, used: u64, capacity: u64) -> u64 {
-        // Above 2^53 bytes the product is rounded, by far less than a segment.
-        let part = |ratio: f64| part(capacity, ratio);
-        if capacity == 0 || used <= part(self.high) {
+        if capacity == 0 || used <= part(capacity, self.high) {
             return 0;
         }
-        used.saturating_sub(part((self.high - self.ratio).max(0.0)))
+        self.rest(used, capacity)
+    }
+
+    /// Bytes that are still to be freed once eviction has begun, which goes on below the watermark until `ratio`
+    /// of the capacity is free there.
+    ///
+    /// ```
+    /// use mc_evict::Watermark;
+    /// let watermark = Watermark::new(0.95, 0.05);
+    /// assert_eq!(watermark.rest(940, 1000), 40);
+    /// assert_eq!(watermark.rest(900, 1000), 0);
+    /// ```
+    #[must_use]
+    pub fn rest(&self, used: u64, capacity: u64) -> u64 {
+        used.saturating_sub(part(capacity, (self.high - self.ratio).max(0.0)))
     }
 
     /// Bytes that one round frees when an allocation has failed: the ratio's part
@@ -42,7 +54,7 @@ impl Watermark {
     }
 }
 
-/// `ratio` of `capacity`, to the nearest byte.
+/// `ratio` of `capacity`, to the nearest byte. Above 2^53 bytes it is rounded, by far less than a segment.
 fn part(capacity: u64, ratio: f64) -> u64 {
     (capacity as f64 * ratio + 0.5) as u64
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mc_alloc::strategy::DynAllocationStrategy;
 use mc_evict::{EvictionPolicy, Item, Watermark};
@@ -48,6 +48,8 @@ pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
     pub(crate) watermark: Watermark,
+    /// Whether the last tick has begun to evict for the watermark and left some of it over.
+    pub(crate) is_evicting: AtomicBool,
     pub(crate) segments: RwLock<SegmentTable, { rank::SEGMENTS }>,
     pub(crate) clients: Mutex<Clients, { rank::CLIENTS }>,
     pub(crate) groups: Mutex<Groups, { rank::GROUPS }>,
@@ -185,6 +187,7 @@ impl Master {
             readers,
             terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
+            is_evicting: AtomicBool::new(false),
             segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),
             quotas,
             policies: Mutex::default(),

@@ -443,6 +443,11 @@ impl Object {
         self.take_replicas_if(|replica| replica.segment.is_gone())
     }
 
+    /// Reads from its first and its last bytes, so that the processor fetches all of it.
+    pub(crate) const fn touch(&self) -> u32 {
+        self.generation.as_u64() as u32 ^ self.marks.0 as u32
+    }
+
     /// Returns whether it is live and no replica is in a segment or on a disk that is gone for
     /// good.
     pub(crate) fn is_whole(&self) -> bool {

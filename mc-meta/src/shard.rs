@@ -293,6 +293,23 @@ impl Shard {
         self.index.touch(tag_of(hash))
     }
 
+    /// Has the processor fetch what [`find`](Self::find) looks at then, and the object that it finds. The number
+    /// means nothing.
+    pub(crate) fn touch_found(&self, hash: u64) -> u32 {
+        let Some((slot, name)) = self.index.likely(tag_of(hash)) else { return 0 };
+        self.touch_object(slot) ^ u32::from(self.keys.bytes(name)[0])
+    }
+
+    /// [`touch`](Self::touch) for an object.
+    pub(crate) fn touch_object(&self, slot: ObjectSlot) -> u32 {
+        self.object(slot).map_or(0, Object::touch)
+    }
+
+    /// [`touch`](Self::touch) for an object that is there.
+    pub(crate) fn touch_entry(&self, slot: ObjectSlot) -> u32 {
+        self.object(slot).map_or(0, |object| self.index.touch(object.tag))
+    }
+
     pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
         let tag = tag_of(key.hash);
         let bytes = key.key.as_str().as_bytes();

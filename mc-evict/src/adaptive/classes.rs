@@ -111,6 +111,16 @@ impl Classes {
         Some(self.lists[class].hottest).filter(|handle| *handle != NONE)
     }
 
+    /// A thing and those of its class that were used after it, in the order of that, with their marks.
+    pub(super) fn from(&self, handle: Handle) -> impl Iterator<Item = (Handle, u32)> {
+        let mut next = handle;
+        core::iter::from_fn(move || {
+            let (handle, node) = (next, self.get(next)?);
+            next = node.hotter;
+            Some((handle, node.mark()))
+        })
+    }
+
     /// Adds a thing that is not held, as used later than all others.
     pub(super) fn put(&mut self, handle: Handle, node: Node) {
         self.nodes.entry(handle as usize, Node::VACANT);

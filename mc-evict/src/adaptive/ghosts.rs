@@ -100,6 +100,11 @@ impl Ghosts {
         bucket[place] = tag(mark) | (span as u16) << CLASS_BITS | class;
     }
 
+    /// Reads where [`put`](Self::put) will write for this mark; the number means nothing.
+    pub(super) fn touch(&self, mark: u32) -> u32 {
+        self.buckets.get(index(mark)).map_or(0, |bucket| bucket[0].into())
+    }
+
     /// Returns the class of the evicted entry with this mark.
     pub(super) fn find(&self, mark: u32) -> Option<usize> {
         let mark = index(mark);

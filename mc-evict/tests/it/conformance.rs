@@ -75,6 +75,11 @@ fn check(policy: &dyn EvictionPolicy, held: &BTreeSet<Handle>) -> Result<(), Tes
         Some(coldest) => prop_assert!(held.contains(&coldest)),
         None => prop_assert!(held.is_empty()),
     }
+    let mut likely = [Handle::MAX; 5];
+    let found = policy.upcoming(&mut likely);
+    let likely: BTreeSet<Handle> = likely[..found].iter().copied().collect();
+    prop_assert_eq!(likely.len(), found, "each once");
+    prop_assert!(likely.is_subset(held));
     Ok(())
 }
 

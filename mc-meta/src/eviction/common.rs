@@ -12,6 +12,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use mc_evict::{EvictionPolicy, Handle, Item, Lru, MAX_HANDLE, Verdict};
+use smallvec::SmallVec;
 
 use crate::object::Queue;
 use crate::vocabulary::lock::{Mutex, MutexGuard, rank};
@@ -188,11 +189,21 @@ impl Lists {
         first
     }
 
+    /// Ordinary entries that may go next, as a guess.
+    pub(crate) fn upcoming(&self) -> SmallVec<[Entry; UPCOMING]> {
+        let mut likely = [0; UPCOMING];
+        let found = self.main.upcoming(&mut likely);
+        likely.into_iter().take(found).map(Entry).collect()
+    }
+
     /// Takes one out with this verdict, as offered if it goes first now.
     pub(crate) fn take(&mut self, list: List, entry: Entry, verdict: Verdict) {
         self.list(list).take(entry.0, verdict);
     }
 }
+
+/// Victims that are fetched at a time: as many as the processor waits for at once.
+pub(crate) const UPCOMING: usize = 16;
 
 /// The orders with their lock.
 #[derive(Debug)]

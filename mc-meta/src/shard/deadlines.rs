@@ -12,6 +12,9 @@ use crate::vocabulary::grant::GrantTime;
 use crate::vocabulary::removal::Removal;
 use crate::vocabulary::slot::ObjectSlot;
 
+/// The cost, to a sweep, of an object that has lost something, in slots that are looked at in vain.
+const LOSS: u32 = 16;
+
 impl Shard {
     /// Gives back the space that is due, and gives up puts and files whose grants have ended; at most `limit` of both. Says how many.
     pub(crate) fn reclaim_unfinished(
@@ -80,20 +83,26 @@ impl Shard {
         self.start_sweep();
     }
 
-    /// Looks at up to `limit` slots for objects that lost their segments or files; true
-    /// when more are to be looked at.
-    pub(crate) fn sweep_step(&mut self, limit: u32, emit: Emit<'_>) -> bool {
+    /// Looks at slots for objects that lost their segments or files until `budget` is used up, of which one that
+    /// has costs several; true when more are to be looked at.
+    pub(crate) fn sweep_step(&mut self, budget: &mut u32, emit: Emit<'_>) -> bool {
         let Some(from) = self.sweep else { return false };
-        let to = from.saturating_add(limit).min(self.objects.end());
-        for slot in ObjectSlot::range(from..to) {
+        let mut to = from;
+        while to < self.objects.end() && *budget > 0 {
+            let slot = ObjectSlot::new(to);
+            let mut cost = 1;
             if self.object(slot).is_some_and(|object| !object.is_whole()) {
                 self.lose_dead(slot, emit);
+                cost = LOSS;
             }
             if let Some(round) = self.files_seen_in
                 && self.object(slot).is_some_and(|object| object.has_unseen_file(round))
             {
                 self.give_up_file(slot, emit);
+                cost = LOSS;
             }
+            to += 1;
+            *budget = budget.saturating_sub(cost);
         }
         self.sweep = (to < self.objects.end()).then_some(to);
         if self.sweep.is_none() && self.files_seen_in.take().is_some() {

@@ -150,6 +150,16 @@ impl Index {
         part.buckets.get(first).map_or(0, |bucket| bucket.displaced)
     }
 
+    /// An entry of this tag in the bucket that is looked at first, which may be another key's.
+    #[inline]
+    pub(crate) fn likely(&self, tag: u32) -> Option<(ObjectSlot, KeyName)> {
+        let part = &self.parts[part_of(tag)];
+        let [first, _] = part.choices(tag);
+        let bucket = part.buckets.get(first)?;
+        let way = bucket.find(tag, &mut |_, _| true)?;
+        Some((bucket.slots[way], bucket.names[way]))
+    }
+
     /// The name of the key whose object is in the slot for which `is_it` says so.
     pub(crate) fn name(
         &self,

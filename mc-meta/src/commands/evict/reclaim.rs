@@ -6,11 +6,13 @@ use mc_types::Time;
 
 use crate::effect::emit::unseen;
 use crate::eviction::choice::{Aim, Evicted};
-use crate::eviction::common::{Entry, List};
+use crate::eviction::common::{Entry, List, UPCOMING};
 use crate::eviction::{Class, Pool};
 use crate::master::Master;
+use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;
 use crate::vocabulary::hash::mix;
+use crate::vocabulary::slot::ObjectSlot;
 
 /// Shards compared when a victim of one tenant is wanted, and of which some objects whose protection
 /// has ended are readmitted before a victim is chosen. The coldest object of the coldest of
@@ -21,15 +23,21 @@ const SAMPLE: usize = 8;
 /// Objects readmitted in a shard before a victim is chosen.
 const READMISSIONS: usize = 8;
 
-/// The most that one tick does in one shard before it unlocks it.
+/// The most that one tick gives back in one shard before it unlocks it.
 const TICK_BATCH: usize = 512;
+
+/// Slots that one tick looks at for what has lost its segments, in all shards.
+const TICK_SLOTS: u32 = 8192;
+
+/// Objects whose protection has ended that one tick puts back, in all shards.
+const TICK_READMISSIONS: usize = 1024;
 
 /// Soft pins whose lapse one tick notes.
 const TICK_LAPSES: usize = 4096;
 
-/// Victims that one tick takes for the watermark. What is left over is for the
-/// next tick.
-const TICK_VICTIMS: u64 = 4096;
+/// Victims that one tick takes for the watermark, so that it ends within a millisecond. What is left over is
+/// for the next tick.
+const TICK_VICTIMS: u64 = 512;
 
 impl Master {
     /// Does what is due: gives up silent clients, unfinished puts, transfers, tasks and
@@ -53,11 +61,13 @@ impl Master {
         self.run_checks(now);
         self.run_doubts(now);
         more |= self.run_drain_jobs(now);
+        let (mut slots, mut readmissions) = (TICK_SLOTS, TICK_READMISSIONS);
         for shard in self.shards() {
             let mut shard = shard.lock();
-            more |= shard.sweep_step(TICK_BATCH as u32, emit);
-            more |= shard.readmit_due(now, TICK_BATCH) == TICK_BATCH;
+            more |= shard.sweep_step(&mut slots, emit);
+            readmissions -= shard.readmit_due(now, readmissions);
         }
+        more |= readmissions == 0;
         more |= self.lapse_pins(now, TICK_LAPSES) == TICK_LAPSES;
         more | self.evict_above_watermark(now)
     }
@@ -101,20 +111,28 @@ impl Master {
             (table.used(), table.capacity())
         };
         let excess = self.watermark.excess(used, capacity);
-        if excess == 0 {
-            return false;
-        }
-        let evicted = self.evict_bytes(now, excess, TICK_VICTIMS);
-        evicted.objects > 0 && evicted.bytes < excess
+        // What one tick begins, the next ones end although they find less used than the watermark. They leave
+        // the soft-pinned alone.
+        let goes_on = self.is_evicting.load(Ordering::Relaxed);
+        let (bytes, classes) = match excess {
+            0 if !goes_on => return false,
+            0 => (self.watermark.rest(used, capacity), &[Class::Ordinary][..]),
+            excess => (excess, self.config.evictable()),
+        };
+        let evicted = self.evict_bytes(now, bytes, TICK_VICTIMS, classes);
+        let is_left = evicted.objects > 0 && evicted.bytes < bytes;
+        let is_cut = is_left && (evicted.objects >= TICK_VICTIMS || evicted.cut_short);
+        self.is_evicting.store(is_cut, Ordering::Relaxed);
+        is_left
     }
 
     /// Frees at least `bytes`, but evicts no more than about `victims` objects: the least recently
-    /// used first, soft-pinned ones only when there are no others and the settings allow it. Less
+    /// used first, of the later classes only when there are none of the earlier. Less
     /// is freed when a bounded amount of work was not enough or nothing is left.
     ///
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
-    fn evict_bytes(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
+    fn evict_bytes(&self, now: Time, bytes: u64, victims: u64, classes: &[Class]) -> Evicted {
         // Some may be on their way out already, and go when they are on a disk.
         let bytes = bytes.saturating_sub(self.local.promised(now));
         if bytes == 0 {
@@ -125,10 +143,10 @@ impl Master {
         if let Some((tenant, excess)) = self.quotas.over_quota() {
             let excess = excess.saturating_sub(self.quotas.leaving(tenant));
             let part = Aim::Free { bytes: bytes.min(excess), victims };
-            outcome = self.evict_by_class(Some(tenant), now, part);
+            outcome = self.evict_by_class(Some(tenant), now, part, classes);
         }
         if let Some(rest) = aim.after(&outcome) {
-            outcome += self.evict_by_class(None, now, rest);
+            outcome += self.evict_by_class(None, now, rest, classes);
         }
         outcome
     }
@@ -142,13 +160,24 @@ impl Master {
         bytes: u64,
     ) -> Evicted {
         let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
-        self.evict_by_class(Some(tenant), now, Aim::Free { bytes, victims: u64::MAX })
+        self.evict_by_class(
+            Some(tenant),
+            now,
+            Aim::Free { bytes, victims: u64::MAX },
+            self.config.evictable(),
+        )
     }
 
-    /// Evicts objects of one tenant, or of all, in the order of the [classes](crate::MasterConfig::evictable).
-    fn evict_by_class(&self, tenant: Option<TenantSlot>, now: Time, aim: Aim<'_>) -> Evicted {
+    /// Evicts objects of one tenant, or of all, in the order of these classes.
+    fn evict_by_class(
+        &self,
+        tenant: Option<TenantSlot>,
+        now: Time,
+        aim: Aim<'_>,
+        classes: &[Class],
+    ) -> Evicted {
         let mut outcome = Evicted::default();
-        for &class in self.config.evictable() {
+        for &class in classes {
             outcome += self.evict_pool(Pool { class, tenant }, now, aim);
             if outcome.objects > 0 || outcome.promised > 0 || outcome.cut_short {
                 break;
@@ -184,12 +213,29 @@ impl Master {
                 outcome.cut_short = true;
                 break;
             }
+            if offers % UPCOMING == 0
+                && matches!((class, rest), (Class::Ordinary, Aim::Free { .. }))
+            {
+                self.fetch_upcoming();
+            }
             offers += 1;
             let (at, slot) = self.order.place(first);
             outcome += self.shards()[at].lock().evict_first(list, slot, rest, self.emit(now));
             self.evict_condemned(now, &mut outcome);
         }
         outcome
+    }
+
+    /// Has the processor fetch what evicting the next few ordinary objects needs, for all of them at a time.
+    fn fetch_upcoming(&self) {
+        let upcoming = self.order.lock().upcoming();
+        let touch_all = |touch: fn(&Shard, ObjectSlot) -> u32| {
+            let places = upcoming.iter().map(|entry| self.order.place(*entry));
+            places.fold(0, |touched, (at, slot)| touched ^ touch(&self.shards()[at].lock(), slot))
+        };
+        // What an object leads to is known when that is there; nothing needs what was read.
+        core::hint::black_box(touch_all(Shard::touch_object));
+        core::hint::black_box(touch_all(Shard::touch_entry));
     }
 
     /// The object of a class that goes first.

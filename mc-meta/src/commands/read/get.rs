@@ -227,6 +227,7 @@ impl Master {
             let mut shard = self.shards()[run[0].shard as usize].lock();
             shard.collect_notes(true);
             found.clear();
+            touch(&shard, run.iter().map(|place| hashed[place.at as usize].hash));
             for Place { at, .. } in run {
                 let key = hashed[*at as usize];
                 self.see_key(key);
@@ -268,6 +269,14 @@ impl Master {
         self.order.access(&used);
         found
     }
+}
+
+/// Has the processor fetch what the looks for these keys need, for all of them at a time.
+fn touch(shard: &Shard, hashes: impl Iterator<Item = u64> + Clone) {
+    let buckets = hashes.clone().fold(0, |touched, hash| touched ^ shard.touch(hash));
+    // They are there when it is known what they lead to; nothing needs what was read.
+    let found = hashes.fold(buckets, |touched, hash| touched ^ shard.touch_found(hash));
+    core::hint::black_box(found);
 }
 
 impl Shard {

@@ -244,6 +244,32 @@ fn above_the_high_watermark_a_tick_evicts_down_by_the_ratio() {
 }
 
 #[test]
+fn what_one_tick_begins_to_evict_others_end() {
+    let mut config = settings();
+    config.eviction_high_watermark_ratio = 0.9;
+    config.eviction_ratio = 0.8;
+    let (master, _) = watched(config, 4000);
+    for n in 0..3601 {
+        put(&master, at(n), &format!("{n}"), 1).unwrap();
+    }
+    let mut before = master.report().totals.used;
+    let mut ticks = 0;
+    while master.tick(secs(100)) {
+        let used = master.report().totals.used;
+        assert!(before - used <= 512, "one tick is short");
+        before = used;
+        ticks += 1;
+    }
+    assert!(ticks > 4);
+    assert_eq!(master.report().totals.used, 400, "although 3600 are below the watermark");
+    for n in 0..3200 {
+        put(&master, secs(100), &format!("again {n}"), 1).unwrap();
+    }
+    assert!(!master.tick(secs(200)));
+    assert_eq!(master.report().totals.used, 3600, "the next round begins above the watermark");
+}
+
+#[test]
 fn unfinished_puts_are_not_evicted() {
     let (master, _) = watched(settings(), 100);
     let grant = start(&master, at(0), "open", 100).unwrap();
