@@ -156,6 +156,8 @@ fn store_has_its_figures() {
         &[
             "get_into_p50_us",
             "get_into_p99_us",
+            "get_into_memcpy_ratio",
+            "put_memcpy_ratio",
             "get_p50_us",
             "get_p99_us",
             "put_p50_us",
@@ -247,8 +249,8 @@ fn one_operation_can_be_measured_alone() {
     let flags =
         ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];
     let figures = figures("rpc", &flags);
-    require(&figures, &["batch_put_keys_per_s"]);
-    assert_eq!(figures.len(), 2);
+    require(&figures, &["batch_put_keys_per_s", "batch_put_p50_us", "loaded_p99_ratio"]);
+    assert_eq!(figures.len(), 3);
     let params = &figures["batch_put_keys_per_s"][0];
     assert_eq!((&params["threads"], &params["batch"]), (&Value::from(2), &Value::from(16)));
 }

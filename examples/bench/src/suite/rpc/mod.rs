@@ -120,7 +120,11 @@ fn add_load<W: Write>(
     let (rate_name, p50_name) = load.operation.figures();
     let keys = outcome.calls * load.keys_per_call();
     report.add(with(Figure::new(rate_name, keys as f64 / outcome.seconds, "1/s")))?;
-    report.add(with(Figure::new(p50_name, outcome.latencies.p50_us(), "µs")))
+    let p50 = outcome.latencies.p50_us();
+    report.add(with(Figure::new(p50_name, p50, "µs")))?;
+    let ratio = outcome.latencies.quantile_us(0.99) / p50;
+    let ratio = Figure::new("loaded_p99_ratio", ratio, "ratio").with("rate", rate_name);
+    report.add(with(ratio))
 }
 
 /// Many callers at once. Each load has a master of its own, because tables that one

@@ -152,6 +152,16 @@ async fn figures(client: &Client, scale: Scale) -> Result<Vec<Figure>, BenchErro
             let p99 = Figure::new(p99, latencies.quantile_us(0.99), "µs");
             figures.push(p99.with("size", size));
         }
+        if size >= MIB {
+            let compared = [
+                ("get_into_memcpy_ratio", &mut timed.copy_from, &mut timed.get_into),
+                ("put_memcpy_ratio", &mut timed.copy_to, &mut timed.put),
+            ];
+            for (name, limit, ours) in compared {
+                let ratio = limit.p50_us() / ours.p50_us();
+                figures.push(Figure::new(name, ratio, "ratio").with("size", size));
+            }
+        }
         clear(client).await?;
     }
     let mut exist = exist(client, exist_calls(scale)).await?;
@@ -216,9 +226,13 @@ struct Timed {
     put: Latencies,
     get_into: Latencies,
     get: Latencies,
+    /// Plain copies of the values to memory of their own, and back.
+    copy_to: Latencies,
+    copy_from: Latencies,
 }
 
-/// Puts values, gets each back in both ways and checks it. They stay.
+/// Puts values, gets each back in both ways and checks it. They stay. Large ones are copied to as many places of
+/// this process and back in between.
 async fn singles(client: &Client, size: usize, count: usize) -> Result<Timed, BenchError> {
     let target = Memory::allocate(size)?;
     let mut found = vec![0; size];
@@ -230,8 +244,25 @@ async fn singles(client: &Client, size: usize, count: usize) -> Result<Timed, Be
     let values: Vec<(Pattern, Bytes)> =
         (0..4).map(|seed| (Pattern::new(seed), Pattern::new(seed).bytes(size).into())).collect();
     let warm_up = count.div_ceil(10);
+    let mut places = match size >= MIB {
+        true => vec![1; (count + warm_up) * size],
+        false => Vec::new(),
+    };
+    let mut places = places.chunks_mut(size);
     for turn in 0..count + warm_up {
         let (pattern, value) = &values[turn % values.len()];
+        if let Some(place) = places.next() {
+            let start = Instant::now();
+            place.copy_from_slice(value);
+            let copied_to = start.elapsed();
+            let start = Instant::now();
+            found.copy_from_slice(core::hint::black_box(&*place));
+            let copied_from = start.elapsed();
+            if turn >= warm_up {
+                timed.copy_to.add(copied_to);
+                timed.copy_from.add(copied_from);
+            }
+        }
         let key = format!("single-{size}-{turn}");
         let value = value.clone();
         let start = Instant::now();
