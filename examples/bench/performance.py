@@ -192,8 +192,46 @@ def instructions():
     yield ""
 
 
+def turns():
+    """The medians of turns.py."""
+    kept = json.loads((RESULTS / "turns.json").read_text())
+    first, *_, last = kept["revisions"]
+    yield "## Times at several revisions"
+    yield ""
+    yield f"Machine: {kept['machine']}, {kept['date']}. Medians of {kept['rounds']} rounds in which the builds took turns:"
+    yield "[`turns.py`](../examples/bench/turns.py), with `mc-bench SUITE --quick` of each. Puts and gets of values go through"
+    yield "shared memory with all processes on one CPU; so do single clients."
+    yield ""
+    yield f"| path | unit | {' | '.join(kept['revisions'])} | {last} / {first} |"
+    yield f"|---|---|{'---|' * len(kept['revisions'])}---|"
+    for row in kept["rows"]:
+        medians = row["medians"]
+        values = " | ".join(number(medians[revision]) if revision in medians else "" for revision in kept["revisions"])
+        ratio = f"{medians[last] / medians[first]:.2f}" if first in medians and last in medians else ""
+        yield f"| {row['path']} | {row['unit']} | {values} | {ratio} |"
+    yield ""
+
+
+def beside_mooncake():
+    """The medians of compare.py."""
+    kept = json.loads((RESULTS / "beside.json").read_text())
+    yield "## Beside Mooncake's package, from Python"
+    yield ""
+    yield f"Machine: {kept['machine']}, at revision {kept['revision']}, {kept['date']}. Medians of {kept['rounds']} rounds of"
+    yield "[`compare.py`](../bindings/python/bench/compare.py), which says what is called; microseconds a call, calls a second for"
+    yield "`exist_rate`, GiB/s for `engine_…`. With `same` all processes are on one CPU, with `free` the scheduler chooses."
+    yield ""
+    yield "| call | bytes | placement | Mooncake | this package | ratio |"
+    yield "|---|---|---|---|---|---|"
+    for row in kept["rows"]:
+        size = number(row["size"]) if row["size"] else ""
+        ours, theirs = number(row["ours"]), number(row["reference"])
+        yield f"| `{row['call']}` | {size} | {row['placement']} | {theirs} | {ours} | {row['ratio']:.2f} |"
+    yield ""
+
+
 def page():
-    lines = [INTRODUCTION, *instructions()]
+    lines = [INTRODUCTION, *beside_mooncake(), *instructions(), *turns()]
     for path in sorted(RESULTS.glob("*.jsonl"), key=lambda path: list(TITLES).index(path.stem)):
         lines.extend(section(path))
     return "\n".join(lines).rstrip() + "\n"

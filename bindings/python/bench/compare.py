@@ -1,6 +1,6 @@
 """Measures this package and Mooncake's in one run on one machine, as ratios.
 
-    python compare.py VENV [--rounds N] [--placement same|free|both]
+    python compare.py VENV [--rounds N] [--placement same|free|both] [--json FILE]
 
 VENV is a virtual environment in which Mooncake's package is installed; this file is
 run by an interpreter in which this one is. Placement `same` keeps every process on one CPU, which
@@ -189,8 +189,8 @@ def measure_transfers(system: System, logs: Path) -> Figures:
         }
 
 
-def report(placement: str, rounds: dict[str, list[Figures]]) -> bool:
-    """Prints the table; says whether every target was met."""
+def report(placement: str, rounds: dict[str, list[Figures]], rows: list[dict[str, object]]) -> bool:
+    """Prints the table and adds it to `rows`; says whether every target was met."""
     print(f"placement {placement}")
     print(f"{'call':<18}{'bytes':>10}{'reference':>14}{'ours':>14}{'ratio':>8}  target")
     good = True
@@ -206,6 +206,8 @@ def report(placement: str, rounds: dict[str, list[Figures]]) -> bool:
             verdict = f"{target:>6} {'met' if met else 'MISSED'}"
             good &= met
         call, size = name
+        row = {"placement": placement, "call": call, "size": size}
+        rows.append({**row, "reference": theirs, "ours": ours, "ratio": ratio})
         print(f"{call:<18}{size or '':>10}{theirs:>14.2f}{ours:>14.2f}{ratio:>8.2f}  {verdict}")
     return good
 
@@ -216,10 +218,12 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--placement", choices=["same", "free", "both"], default="both")
     arguments.add_argument("--logs", type=Path, default=Path("."), help="folder for what they log")
+    arguments.add_argument("--json", type=Path, help="file for the medians")
     options = arguments.parse_args()
     os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
     everywhere = os.sched_getaffinity(0)
     good = True
+    rows: list[dict[str, object]] = []
     for placement in ("same", "free") if options.placement == "both" else (options.placement,):
         # Inherited by every process that is started.
         os.sched_setaffinity(0, {min(everywhere)} if placement == "same" else everywhere)
@@ -233,7 +237,10 @@ def main() -> None:
                 figures[system.name] |= measure_transfers(system, options.logs)
             for name, measured in figures.items():
                 rounds[name].append(measured)
-        good &= report(placement, rounds)
+        good &= report(placement, rounds, rows)
+    if options.json:
+        kept = {"rounds": options.rounds, "rows": rows}
+        options.json.write_text(json.dumps(kept, indent=1) + "\n")
     sys.exit(0 if good else 1)
 
 
