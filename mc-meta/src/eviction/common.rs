@@ -189,8 +189,11 @@ impl Lists {
         first
     }
 
-    /// Ordinary entries that may go next, as a guess.
+    /// Ordinary entries that may go next, as a guess; none where they are so few that they are in the caches.
     pub(crate) fn upcoming(&self) -> SmallVec<[Entry; UPCOMING]> {
+        if self.main.len() < FETCHED {
+            return SmallVec::new();
+        }
         let mut likely = [0; UPCOMING];
         let found = self.main.upcoming(&mut likely);
         likely.into_iter().take(found).map(Entry).collect()
@@ -204,6 +207,9 @@ impl Lists {
 
 /// Victims that are fetched at a time: as many as the processor waits for at once.
 pub(crate) const UPCOMING: usize = 16;
+
+/// Ordinary objects from which on victims are fetched.
+const FETCHED: usize = 1 << 16;
 
 /// The orders with their lock.
 #[derive(Debug)]

@@ -18,6 +18,9 @@ use crate::vocabulary::slot::ObjectSlot;
 /// Keys that are looked up while a shard stays locked.
 const MAX_HELD: usize = 256;
 
+/// Slots of a shard from which on what a call needs is fetched for many keys at a time.
+const FETCHED: u32 = 1024;
+
 /// A key of a list: its shard, and where it is in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -271,8 +274,12 @@ impl Master {
     }
 }
 
-/// Has the processor fetch what the looks for these keys need, for all of them at a time.
+/// Has the processor fetch what the looks for these keys need, for all of them at a time. The records of few objects
+/// are in its caches.
 fn touch(shard: &Shard, hashes: impl Iterator<Item = u64> + Clone) {
+    if shard.end() < FETCHED {
+        return;
+    }
     let buckets = hashes.clone().fold(0, |touched, hash| touched ^ shard.touch(hash));
     // They are there when it is known what they lead to; nothing needs what was read.
     let found = hashes.fold(buckets, |touched, hash| touched ^ shard.touch_found(hash));
