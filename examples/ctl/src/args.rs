@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mc_cli::{CredentialArgs, PathArgs, TransferArgs, parse_duration};
 use mc_meta::TenantId;
-use mc_types::{ByteSize, MediaType, ParseByteSizeError};
+use mc_types::{ByteSize, JobId, MediaType, ParseByteSizeError, TaskId};
 
 /// Puts, gets and shows the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
@@ -38,6 +38,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Store a value under a key: VALUE, a file, or standard input.
     Put(Put),
+    /// Store a value under a key, in place of the one that is there.
+    Upsert(Put),
     /// Write an object's bytes to standard output or a file.
     Get(Get),
     /// Print which keys can be read; exit code 0 if all can, else 1.
@@ -53,14 +55,152 @@ pub(crate) enum Verb {
     },
     /// List keys in order, with size and readable replicas.
     Ls(Ls),
+    /// List the objects whose keys match a regular expression; exit code 0 if there are any, else 1.
+    Find(Find),
+    /// Say why a key is there or not, and what keeps it; exit code 0 if it is there, else 1.
+    Explain(Explain),
     /// Show the cluster's totals and segments or, with a key, where an object is.
     Stat(Stat),
     /// Show and set quotas of tenants. For administrators.
     #[command(subcommand)]
     Quota(Quota),
+    /// Empty segments into others, so that their nodes can go. For administrators.
+    #[command(subcommand)]
+    Drain(Drain),
+    /// Take new objects into segments again that were drained. For administrators.
+    Reopen {
+        #[arg(required = true, value_name = "SEGMENT")]
+        segments: Vec<String>,
+    },
+    /// Have a node that holds an object copy it to other segments.
+    Copy {
+        key: String,
+        #[arg(required = true, value_name = "SEGMENT")]
+        to: Vec<String>,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Have a node move its replica of an object to another segment.
+    Move {
+        key: String,
+        #[arg(value_name = "FROM")]
+        from: String,
+        #[arg(value_name = "TO")]
+        to: String,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Show how far a copy or a move is; exit code 0 unless it has failed.
+    Task {
+        #[arg(value_name = "TASK")]
+        id: TaskId,
+        #[command(flatten)]
+        waiting: Waiting,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what the cluster does, again and again.
+    Top(Top),
+    /// Look for what is wrong with this host and the cluster, and say what to do; exit code 1 for a fault.
+    Doctor(Doctor),
+    /// Show the nodes: the memory and the disk that each contributes. For administrators.
+    Nodes {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write completions for a shell, or manual pages.
+    #[command(subcommand)]
+    Pages(Pages),
     /// Show the masters of a cluster and which of them leads, or change the leader.
     #[command(subcommand)]
     Ha(Ha),
+}
+
+/// Whether to wait for the end of what was begun.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Waiting {
+    /// Wait until it is over; exit code 1 if it fails.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Wait no longer than this [default: as long as it takes].
+    #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Drain {
+    /// Begin to empty segments; prints the job's id.
+    #[command(group = clap::ArgGroup::new("what").args(["segments", "of"]).required(true).multiple(true))]
+    Start {
+        #[arg(value_name = "SEGMENT")]
+        segments: Vec<String>,
+        /// All segments of the node that serves bytes at this endpoint, or of the client with this id.
+        #[arg(long, value_name = "ENDPOINT|CLIENT")]
+        of: Option<String>,
+        /// Move objects to this segment; may be given several times [default: to any].
+        #[arg(long, value_name = "SEGMENT", action = clap::ArgAction::Append)]
+        to: Vec<String>,
+        /// Most moves under way at a time; 0 for as many as the master thinks fit.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        concurrency: usize,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// List the jobs that the master knows, those at work first.
+    List {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Wait until a job is over; exit code 0 if its segments are empty then, else 1.
+    Wait {
+        #[arg(value_name = "JOB")]
+        id: JobId,
+        /// Wait no longer than this [default: as long as it takes].
+        #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+    },
+    /// Call a job off; its segments take new objects again.
+    Cancel {
+        #[arg(value_name = "JOB")]
+        id: JobId,
+    },
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Pages {
+    /// Print completions: mc-ctl pages completions bash > /etc/bash_completion.d/mc-ctl
+    Completions { shell: clap_complete::Shell },
+    /// Write a manual page for each verb into a directory, which is made if it is not there.
+    Man { directory: PathBuf },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Put no value into the segments and get none.
+    #[arg(long = "no_transfers")]
+    pub(crate) no_transfers: bool,
+    /// Segments that a value is put into and got from, at the most.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) segments: usize,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Top {
+    /// Time between two looks.
+    #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration, default_value = "2s")]
+    pub(crate) interval: Duration,
+    /// End after so many [default: with Ctrl-C].
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -195,9 +335,16 @@ pub(crate) struct Exist {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").args(["keys", "prefix", "regex"]).required(true))]
 pub(crate) struct Remove {
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(value_name = "KEY")]
     pub(crate) keys: Vec<String>,
+    /// Remove every object whose key begins with this.
+    #[arg(long, value_name = "PREFIX", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) prefix: Option<String>,
+    /// Remove every object whose key matches this regular expression.
+    #[arg(long, value_name = "PATTERN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) regex: Option<String>,
     /// Also if it is being read.
     #[arg(long)]
     pub(crate) force: bool,
@@ -212,6 +359,26 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Find {
+    /// A regular expression; it may match anywhere in a key unless it is anchored with ^ and $.
+    pub(crate) pattern: String,
+    /// List N objects at the most.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Explain {
+    pub(crate) key: String,
+    /// One JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -288,7 +455,8 @@ mod tests {
     #[test]
     fn lists_need_a_key() {
         for verb in ["exist", "remove"] {
-            assert!(parse(&[verb]).unwrap_err().to_string().contains("<KEY>"), "{verb}");
+            let refused = parse(&[verb]).unwrap_err().to_string();
+            assert!(refused.contains("KEY"), "{verb}: {refused}");
         }
         assert!(matches!(parse(&["remove-all"]).unwrap().verb, Verb::RemoveAll { force: false }));
         assert!(parse(&["vanish"]).is_err());

@@ -7,7 +7,7 @@ use mc_cli::LogError;
 use mc_meta::TenantId;
 use mc_rpc::RpcError;
 use mc_store::{CallError, GetError, PutError, StartError};
-use mc_types::ByteSize;
+use mc_types::{ByteSize, KeyError};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,6 +29,12 @@ pub(crate) enum CtlError {
     TooLarge { largest: ByteSize },
     #[error("there is no segment to hold the value; start a node with mc-node")]
     NoSegment,
+    #[error("{key:?} is no key")]
+    BadKey { key: String, source: KeyError },
+    #[error("no node serves bytes at {endpoint:?}; `stat` lists the endpoints")]
+    NoNode { endpoint: String },
+    #[error("{what} is still at work; ask again, or give it more time with --timeout")]
+    StillAtWork { what: String },
     #[error("{key:?} is not stored")]
     Put { key: String, source: PutError },
     #[error("another put of {key:?} is under way; this one stored nothing, try again shortly")]

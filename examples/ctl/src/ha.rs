@@ -22,7 +22,7 @@ const TAKE_OVER: Duration = Duration::from_secs(15);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The status that a master reported, or the reason why it reported none.
-type Said = Result<HaStatus, String>;
+pub(crate) type Said = Result<HaStatus, String>;
 
 pub(crate) async fn ha(
     master: &str,
@@ -77,7 +77,7 @@ async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, 
 }
 
 /// Asks every master that the address names, and those that they name.
-async fn statuses(
+pub(crate) async fn statuses(
     master: &str,
     mut rpc: ClientConfig,
     node: NodeConfig,

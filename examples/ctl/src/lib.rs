@@ -2,13 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod doctor;
 mod error;
+mod explain;
+mod find;
 mod ha;
 mod list;
+mod nodes;
 mod objects;
+mod pages;
 mod quota;
 mod stat;
 mod text;
+mod top;
+mod transfers;
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -23,6 +30,9 @@ use tracing::Level;
 /// Does what the command line `args`, program name first, asks for.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     mc_cli::run(args, |args: Args| -> Result<ExitCode, Box<dyn Error>> {
+        if let Verb::Pages(wanted) = &args.verb {
+            return Ok(pages::pages(wanted)?);
+        }
         let rpc = args.credentials.client_config()?;
         let node = args.transfer.node_config(&args.path)?;
         let below = mc_store::ClientConfig::from_env()?;
@@ -45,18 +55,35 @@ async fn run(
     if let Verb::Ha(command) = &args.verb {
         return ha::ha(&args.master, rpc, node, command).await;
     }
+    if let Verb::Doctor(command) = &args.verb {
+        return doctor::doctor(&args.master, rpc, node, command).await;
+    }
     let client = Client::builder().master(args.master).rpc(rpc).node(node);
     let client = client.below_memory(&below).map_err(StartError::from)?.connect().await?;
     let outcome = match &args.verb {
         Verb::Put(put) => objects::put(&client, put).await,
+        Verb::Upsert(put) => objects::upsert(&client, put).await,
         Verb::Get(get) => objects::get(&client, get).await,
         Verb::Exist(exist) => objects::exist(&client, exist).await,
         Verb::Remove(remove) => objects::remove(&client, remove).await,
         Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
         Verb::Ls(ls) => list::ls(&client, ls).await,
+        Verb::Find(find) => find::find(&client, find).await,
+        Verb::Explain(explain) => explain::explain(&client, explain).await,
+        Verb::Drain(drain) => transfers::drain(&client, drain).await,
+        Verb::Reopen { segments } => transfers::reopen(&client, segments).await,
+        Verb::Copy { key, to, waiting } => transfers::copy(&client, key, to, waiting).await,
+        Verb::Move { key, from, to, waiting } => {
+            transfers::move_(&client, key, from, to, waiting).await
+        }
+        Verb::Task { id, waiting, json } => transfers::task(&client, *id, waiting, *json).await,
+        Verb::Nodes { json } => nodes::nodes(&client, *json).await,
+        Verb::Top(top) => top::top(&client, top).await,
         Verb::Stat(stat) => stat::stat(&client, stat).await,
         Verb::Quota(quota) => quota::quota(&client, quota).await,
-        Verb::Ha(_) => unreachable!("answered above, as it asks standbys too"),
+        Verb::Ha(_) | Verb::Doctor(_) | Verb::Pages(_) => {
+            unreachable!("answered above, without a leader")
+        }
     };
     client.shutdown().await;
     outcome

@@ -14,22 +14,12 @@ use mc_types::{ByteSize, ErrorCode, KeyRef};
 
 use crate::args;
 use crate::error::CtlError;
+use crate::find;
 use crate::text::print;
 
 pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
-    // Before anything is read: a bad key makes reading pointless.
-    KeyRef::new(&put.key)
-        .map_err(|source| CtlError::Put { key: put.key.clone(), source: source.into() })?;
-    let value = read_value(client, put).await?;
+    let (value, config) = prepare(client, put).await?;
     let size = ByteSize::bytes(value.len() as u64);
-    let mut config = ReplicateConfig::default().replicas(put.replica_num);
-    config.soft_pin = match (put.with_soft_pin, put.soft_pin_ttl) {
-        (false, None) => SoftPinAction::Preserve,
-        (_, ttl) => SoftPinAction::Enable { ttl },
-    };
-    config.medium = put.medium;
-    config.preferred_segments =
-        put.preferred_segments.iter().map(|name| name.as_str().into()).collect();
     let outcome = client
         .put_with(&put.key, value, &config)
         .await
@@ -38,13 +28,7 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
     match outcome {
         PutOutcome::Stored => {
             print(format!("stored {key} ({size})\n").as_bytes())?;
-            if client.metrics().reports.few_replicas > 0 {
-                eprintln!(
-                    "warning: {key} has fewer than {} replicas: no other segment has room; mount \
-                     more, or remove something",
-                    put.replica_num
-                );
-            }
+            warn_of_few_replicas(client, put);
         }
         PutOutcome::Existing => {
             print(format!("{key} already exists; value unchanged\n").as_bytes())?;
@@ -52,6 +36,44 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
         PutOutcome::Pending => return Err(CtlError::PutPending { key: put.key.clone() }),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn upsert(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
+    let (value, config) = prepare(client, put).await?;
+    let size = ByteSize::bytes(value.len() as u64);
+    let stored = client.upsert_with(&put.key, value, &config).await;
+    stored.map_err(|source| CtlError::Put { key: put.key.clone(), source })?;
+    print(format!("stored {} ({size})\n", visible(&put.key)).as_bytes())?;
+    warn_of_few_replicas(client, put);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn warn_of_few_replicas(client: &Client, put: &args::Put) {
+    if client.metrics().reports.few_replicas > 0 {
+        eprintln!(
+            "warning: {} has fewer than {} replicas: no other segment has room; mount more, or \
+             remove something",
+            visible(&put.key),
+            put.replica_num
+        );
+    }
+}
+
+/// The value to put, and how.
+async fn prepare(client: &Client, put: &args::Put) -> Result<(Bytes, ReplicateConfig), CtlError> {
+    // Before anything is read: a bad key makes reading pointless.
+    KeyRef::new(&put.key)
+        .map_err(|source| CtlError::Put { key: put.key.clone(), source: source.into() })?;
+    let value = read_value(client, put).await?;
+    let mut config = ReplicateConfig::default().replicas(put.replica_num);
+    config.soft_pin = match (put.with_soft_pin, put.soft_pin_ttl) {
+        (false, None) => SoftPinAction::Preserve,
+        (_, ttl) => SoftPinAction::Enable { ttl },
+    };
+    config.medium = put.medium;
+    config.preferred_segments =
+        put.preferred_segments.iter().map(|name| name.as_str().into()).collect();
+    Ok((value, config))
 }
 
 /// The most bytes read of a value when the caller may not see the segments.
@@ -135,6 +157,10 @@ pub(crate) async fn exist(client: &Client, exist: &args::Exist) -> Result<ExitCo
 }
 
 pub(crate) async fn remove(client: &Client, remove: &args::Remove) -> Result<ExitCode, CtlError> {
+    let prefix = remove.prefix.as_deref().map(find::pattern_of);
+    if let Some(pattern) = remove.regex.as_ref().or(prefix.as_ref()) {
+        return find::remove(client, pattern, remove.force).await;
+    }
     let keys: Vec<&str> = remove.keys.iter().map(String::as_str).collect();
     let outcomes = client.batch_remove(&keys, remove.force).await?;
     let mut text = String::new();

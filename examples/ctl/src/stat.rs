@@ -43,7 +43,7 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
 }
 
 /// The nodes' local disks, all pages.
-async fn disks(client: &Client) -> Result<Vec<LocalDiskInfo>, CtlError> {
+pub(crate) async fn disks(client: &Client) -> Result<Vec<LocalDiskInfo>, CtlError> {
     let (mut disks, mut after) = (Vec::new(), None);
     loop {
         let page = match client.master().local_disks(after, 0).await {
@@ -201,21 +201,28 @@ fn lookups(hits: u64, misses: u64) -> String {
 
 /// Bytes of some segments.
 #[derive(Default)]
-struct Share {
+pub(crate) struct Share {
     segments: u64,
-    size: u64,
-    used: u64,
+    pub(crate) size: u64,
+    pub(crate) used: u64,
+}
+
+impl Share {
+    /// The part that is used.
+    pub(crate) fn filled(&self) -> f64 {
+        if self.size == 0 { 0.0 } else { self.used as f64 / self.size as f64 }
+    }
 }
 
 /// The segments' bytes: where new objects are put, and elsewhere.
 #[derive(Default)]
-struct Pool {
-    usable: Share,
+pub(crate) struct Pool {
+    pub(crate) usable: Share,
     unusable: Share,
 }
 
 impl Pool {
-    fn of(report: &ClusterReport) -> Self {
+    pub(crate) fn of(report: &ClusterReport) -> Self {
         let mut pool = Self::default();
         for segment in &report.segments {
             let share = if segment.is_usable() { &mut pool.usable } else { &mut pool.unusable };
@@ -228,7 +235,7 @@ impl Pool {
 }
 
 /// Where a segment is in its life, or that clients cannot reach it.
-const fn segment_state(segment: &SegmentReport) -> &'static str {
+pub(crate) const fn segment_state(segment: &SegmentReport) -> &'static str {
     match segment.status {
         SegmentStatus::Ok if segment.is_suspect => "suspect",
         SegmentStatus::Suspended => "away",
@@ -359,7 +366,7 @@ fn object_text(key: &str, object: &ObjectDescription) -> String {
     text + &table([">SLICE", ">BYTES", "CHECKSUM"], &slices)
 }
 
-fn object_json(key: &str, object: &ObjectDescription) -> Value {
+pub(crate) fn object_json(key: &str, object: &ObjectDescription) -> Value {
     let replicas: Vec<Value> = object
         .replicas
         .iter()

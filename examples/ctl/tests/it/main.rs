@@ -29,3 +29,4 @@ mod support;
 #[cfg(target_os = "linux")]
 mod two_families;
 mod unread_log;
+mod verbs;
