@@ -239,7 +239,7 @@ fn job_json(job: &DrainJob) -> Value {
     })
 }
 
-/// What a task is to do, in words.
+/// The work of a task, in words.
 fn work(kind: &TaskKind) -> String {
     match kind {
         TaskKind::Copy { source, targets } => {

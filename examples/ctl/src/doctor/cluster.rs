@@ -1,4 +1,4 @@
-//! What is wrong with the masters, the nodes and their memory, as seen from this host.
+//! The masters, the nodes and their memory, as seen from this host: the faults of each.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use mc_store::{Client, ErrorCode, NodeConfig, PutOutcome, ReplicateConfig};
 use mc_types::{ByteSize, SplitMix64};
 use tokio::time::timeout;
 
-use super::Findings;
+use super::findings::Findings;
 use crate::args::Doctor;
 use crate::ha;
 use crate::stat::{Pool, disks, segment_state};

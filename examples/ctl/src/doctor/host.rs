@@ -1,4 +1,4 @@
-//! What a node or a client needs of its host.
+//! The needs of a node or a client on its host.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use mc_types::ByteSize;
 use rustix::process::{Resource, getrlimit};
 
-use super::Findings;
+use super::findings::Findings;
 
 /// Open files that a node or master with thousands of clients needs.
 const FILES: u64 = 65_536;
@@ -156,7 +156,7 @@ fn devices(findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Level;
+    use crate::doctor::findings::Level;
 
     #[test]
     fn numbers_are_found_by_their_names() {

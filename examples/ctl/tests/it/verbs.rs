@@ -145,7 +145,7 @@ fn a_node_that_is_away_is_shown_first() {
     assert_eq!((&first["state"], &first["segments"][0]), (&"away".into(), &"b".into()), "{first}");
 }
 
-/// What the doctor says about a word, with the level.
+/// Levels and texts of the findings of the doctor about a word.
 fn said(master: &str, about: &str) -> Vec<(String, String)> {
     let found = ctl(master, &["doctor", "--json"]);
     let lines = found.text().lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
