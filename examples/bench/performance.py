@@ -61,6 +61,7 @@ SHOWN = {
         ("exist_pipelined_per_s", {"placement": "cross"}),
         ("exist_p50_us", {}),
         ("idle_conn_bytes", {}),
+        ("loaded_p99_ratio", {"threads": 8}),
     ],
     "transport": [
         ("read_gbps", {"size": 16777216}),
@@ -75,6 +76,8 @@ SHOWN = {
         ("put_p50_us", {"runtime": "single", "placement": "free"}),
         ("exist_p50_us", {"runtime": "single", "placement": "free"}),
         ("get_batch_per_s", {"runtime": "single", "placement": "free"}),
+        ("get_into_memcpy_ratio", {"runtime": "single", "transport": "shm"}),
+        ("put_memcpy_ratio", {"runtime": "single", "transport": "shm"}),
         ("put_batch_per_s", {"runtime": "single", "placement": "free"}),
         ("pressure_failed_puts", {}),
         ("pressure_p99_ratio", {}),
