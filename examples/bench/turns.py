@@ -68,6 +68,8 @@ def main():
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--machine", required=True, help="what it is, and what else it does")
     options = arguments.parse_args()
+    if options.rounds < 1:
+        arguments.error("--rounds: at least one")
     builds = dict(build.split("=", 1) for build in options.builds)
     measured = defaultdict(lambda: defaultdict(list))
     units = {}
