@@ -10,6 +10,8 @@ A file of results is the output of one run behind one line of JSON that says whe
 
 `beside` names other work of the machine, and is left out when it was quiet; `source` names the document
 that figures of an earlier run were copied from. A new run of a suite replaces the file of the old one.
+`replay.jsonl` has the fields of `mc-replay --json` as figures; `beside.json` is what bindings/python/bench/compare.py
+writes with --json, with `machine`, `revision` and `date` added; `turns.json` is as turns.py writes it.
 """
 
 import json

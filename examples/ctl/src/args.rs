@@ -192,7 +192,7 @@ pub(crate) struct Doctor {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Top {
-    /// Time between two looks.
+    /// Time between two looks, at least 100 ms.
     #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration, default_value = "2s")]
     pub(crate) interval: Duration,
     /// End after so many [default: with Ctrl-C].

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mc_cli::LogError;
-use mc_meta::TenantId;
+use mc_meta::{PatternError, TenantId};
 use mc_rpc::RpcError;
 use mc_store::{CallError, GetError, PutError, StartError};
 use mc_types::{ByteSize, KeyError};
@@ -29,6 +29,8 @@ pub(crate) enum CtlError {
     TooLarge { largest: ByteSize },
     #[error("there is no segment to hold the value; start a node with mc-node")]
     NoSegment,
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     #[error("{key:?} is no key")]
     BadKey { key: String, source: KeyError },
     #[error("no node serves bytes at {endpoint:?}; `stat` lists the endpoints")]

@@ -5,13 +5,13 @@ mod args;
 mod doctor;
 mod error;
 mod explain;
-mod find;
 mod ha;
 mod list;
 mod nodes;
 mod objects;
 mod pages;
 mod quota;
+mod removal;
 mod stat;
 mod text;
 mod top;
@@ -68,7 +68,7 @@ async fn run(
         Verb::Remove(remove) => objects::remove(&client, remove).await,
         Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
         Verb::Ls(ls) => list::ls(&client, ls).await,
-        Verb::Find(find) => find::find(&client, find).await,
+        Verb::Find(find) => list::find(&client, find).await,
         Verb::Explain(explain) => explain::explain(&client, explain).await,
         Verb::Drain(drain) => transfers::drain(&client, drain).await,
         Verb::Reopen { segments } => transfers::reopen(&client, segments).await,

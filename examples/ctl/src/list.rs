@@ -1,10 +1,10 @@
-//! `ls`: the keys in order, read page by page.
+//! `ls` and `find`: the keys in order, read page by page. Neither grants a lease.
 
 use std::collections::BinaryHeap;
 use std::process::ExitCode;
 
 use mc_cli::{table, visible};
-use mc_meta::{KeyInfo, ListCursor};
+use mc_meta::{KeyInfo, ListCursor, Pattern};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
 use mc_types::{ByteSize, ObjectKey};
@@ -14,20 +14,43 @@ use crate::error::CtlError;
 use crate::text::print;
 
 pub(crate) async fn ls(client: &Client, ls: &args::Ls) -> Result<ExitCode, CtlError> {
-    let mut smallest = Smallest::new(ls.limit);
-    let mut cursor = ListCursor::default();
-    loop {
-        let page = client.master().list_keys(&ls.prefix, cursor, MAX_PAGE).await?;
-        page.keys.into_iter().for_each(|key| smallest.add(key));
-        match page.next {
-            // A cursor that stands still would list for ever.
-            Some(next) if next != cursor => cursor = next,
-            _ => break,
-        }
-    }
+    let smallest = read(client, &ls.prefix, ls.limit, |_| true).await?;
     let text = if ls.json { json(smallest) } else { human(smallest) };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The pattern is looked for here: the master's own search would put all that it finds under lease.
+pub(crate) async fn find(client: &Client, find: &args::Find) -> Result<ExitCode, CtlError> {
+    let pattern = Pattern::new(&find.pattern)?;
+    let prefix = pattern.literal_prefix().unwrap_or_default();
+    let matches = |key: &str| pattern.is_match(key);
+    let smallest = read(client, prefix, find.limit, matches).await?;
+    let found = smallest.seen > 0;
+    let text = if find.json { json(smallest) } else { human(smallest) };
+    print(text.as_bytes())?;
+    Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The first `limit` of the keys that begin with `prefix` and are wanted.
+async fn read(
+    client: &Client,
+    prefix: &str,
+    limit: Option<usize>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Smallest, CtlError> {
+    let mut smallest = Smallest::new(limit);
+    let mut cursor = ListCursor::default();
+    loop {
+        let page = client.master().list_keys(prefix, cursor, MAX_PAGE).await?;
+        let wanted = page.keys.into_iter().filter(|info| is_wanted(info.key.as_str()));
+        wanted.for_each(|key| smallest.add(key));
+        match page.next {
+            // A cursor that stands still would list for ever.
+            Some(next) if next != cursor => cursor = next,
+            _ => return Ok(smallest),
+        }
+    }
 }
 
 /// The first keys of a listing that comes in no order. Holds no more keys than

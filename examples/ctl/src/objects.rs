@@ -14,7 +14,7 @@ use mc_types::{ByteSize, ErrorCode, KeyRef};
 
 use crate::args;
 use crate::error::CtlError;
-use crate::find;
+use crate::removal;
 use crate::text::print;
 
 pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
@@ -157,9 +157,9 @@ pub(crate) async fn exist(client: &Client, exist: &args::Exist) -> Result<ExitCo
 }
 
 pub(crate) async fn remove(client: &Client, remove: &args::Remove) -> Result<ExitCode, CtlError> {
-    let prefix = remove.prefix.as_deref().map(find::pattern_of);
+    let prefix = remove.prefix.as_deref().map(removal::pattern_of);
     if let Some(pattern) = remove.regex.as_ref().or(prefix.as_ref()) {
-        return find::remove(client, pattern, remove.force).await;
+        return removal::remove_matching(client, pattern, remove.force).await;
     }
     let keys: Vec<&str> = remove.keys.iter().map(String::as_str).collect();
     let outcomes = client.batch_remove(&keys, remove.force).await?;

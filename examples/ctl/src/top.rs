@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::args;
 use crate::error::CtlError;
 use crate::stat::{Pool, segment_state};
-use crate::text::print;
+use crate::text::print_while_read;
 
 /// Segments that are shown, the fullest first.
 const SHOWN: usize = 20;
@@ -42,7 +42,9 @@ pub(crate) async fn top(client: &Client, top: &args::Top) -> Result<ExitCode, Ct
             (false, true) => CLEAR.to_owned() + &seen.text(&now.1),
             (false, false) => seen.text(&now.1) + "\n",
         };
-        print(text.as_bytes())?;
+        if !print_while_read(text.as_bytes())? {
+            break;
+        }
         before = now;
         left -= 1;
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use mc_cli::cause_chain;
 use mc_meta::SegmentStatus;
 use mc_rpc::{ClientConfig, ClusterReport, HaRole, SegmentReport};
 use mc_store::{Client, ErrorCode, NodeConfig, PutOutcome, ReplicateConfig};
@@ -33,15 +34,14 @@ pub(super) async fn look(
     node: NodeConfig,
     doctor: &Doctor,
 ) {
-    let shm = node.clone();
     masters(findings, master, &rpc, &node).await;
-    let client = Client::builder().master(master).rpc(rpc).node(shm).connect();
+    let client = Client::builder().master(master).rpc(rpc).node(node).connect();
     let client = match client.await {
         Ok(client) => client,
         Err(error) => {
             let advice = "start it, or name it with --master; a firewall and a wrong certificate or \
                           token look alike: its log says which";
-            return findings.fault("master", chain(&error), advice);
+            return findings.fault("master", cause_chain(&error), advice);
         }
     };
     round_trips(findings, &client).await;
@@ -56,27 +56,12 @@ pub(super) async fn look(
         }
         Err(error) if error.code() == ErrorCode::PermissionDenied => findings.warn(
             "rights",
-            chain(&error),
+            cause_chain(&error),
             "with an administrator's token more is seen: --token_file",
         ),
-        Err(error) => findings.fault("master", chain(&error), "its log says more"),
+        Err(error) => findings.fault("master", cause_chain(&error), "its log says more"),
     }
     client.shutdown().await;
-}
-
-/// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Some say what their cause says.
-        if !text.contains(&more) {
-            text += &format!(": {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Every master that is named or known to another, by itself.
@@ -136,7 +121,7 @@ async fn round_trips(findings: &mut Findings, client: &Client) {
             Err(error) => {
                 return findings.fault(
                     "master",
-                    chain(&error),
+                    cause_chain(&error),
                     "it answered a moment ago: see its log",
                 );
             }
@@ -200,7 +185,7 @@ fn segments(findings: &mut Findings, report: &ClusterReport) {
             "suspect" => findings.fault(
                 "node",
                 format!("{name} cannot be reached by clients, though by the master"),
-                "its advertised address is wrong or its port is blocked: --local_hostname, --port",
+                "its advertised address is wrong or its port is blocked: --host, --data_port",
             ),
             state => findings.warn(
                 "node",
@@ -213,7 +198,7 @@ fn segments(findings: &mut Findings, report: &ClusterReport) {
             findings.fault(
                 "address",
                 format!("{name} is advertised to other hosts by an address of its own host"),
-                "start it with --local_hostname=ADDRESS, one that the others reach",
+                "start it with --host=ADDRESS, one that the others reach",
             );
         }
     }
@@ -234,7 +219,9 @@ fn is_local(host: &str) -> bool {
 async fn storage(findings: &mut Findings, client: &Client) {
     let known = match disks(client).await {
         Ok(disks) => disks,
-        Err(error) => return findings.warn("disks", chain(&error), "the master's log says more"),
+        Err(error) => {
+            return findings.warn("disks", cause_chain(&error), "the master's log says more");
+        }
     };
     for disk in known {
         let usage = &disk.usage;
@@ -258,14 +245,18 @@ async fn storage(findings: &mut Findings, client: &Client) {
 /// Puts a value into each segment, gets and compares it.
 async fn transfers(findings: &mut Findings, client: &Client, report: &ClusterReport, most: usize) {
     let usable: Vec<&SegmentReport> = report.segments.iter().filter(|it| it.is_usable()).collect();
-    let (mut good, mut slowest) = (0, None);
+    let (mut good, mut elsewhere, mut slowest) = (0, 0, None);
     let mut random = SplitMix64::new(u64::from(std::process::id()));
     for (number, segment) in usable.iter().take(most).enumerate() {
         let value: Vec<u8> = (0..VALUE / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
         let key = format!("mc-ctl doctor {} {number}", std::process::id());
         let tried = timeout(PATIENCE, there_and_back(client, segment, &key, value)).await;
         let failed = match tried {
-            Ok(Ok(time)) => {
+            Ok(Ok(Tried::Elsewhere)) => {
+                elsewhere += 1;
+                None
+            }
+            Ok(Ok(Tried::There(time))) => {
                 good += 1;
                 if slowest.is_none_or(|(longest, _)| time > longest) {
                     slowest = Some((time, &segment.name));
@@ -278,11 +269,19 @@ async fn transfers(findings: &mut Findings, client: &Client, report: &ClusterRep
         // What is left of it goes by itself when room is needed.
         let _ = timeout(PATIENCE, client.remove(&key, true)).await;
         if let Some(told) = failed {
-            let advice = "from this host: its port is blocked, its address is wrong, or the node hangs; \
-                          a full segment refuses, too";
+            let advice =
+                "from this host: its port is blocked, its address is wrong, or the node hangs";
             let told = format!("{} at {}: {told}", segment.name, segment.endpoint);
             findings.fault("transfer", told, advice);
         }
+    }
+    if elsewhere > 0 {
+        let told = format!("{elsewhere} segments had no room for it, and others took it");
+        findings.warn(
+            "transfer",
+            told,
+            "nothing is known of the way there: ask again with more room",
+        );
     }
     if let Some((time, name)) = slowest {
         let told = format!(
@@ -294,27 +293,42 @@ async fn transfers(findings: &mut Findings, client: &Client, report: &ClusterRep
     }
 }
 
-/// Returns how long a value took there and back, or what went wrong.
+/// How a value went there and back.
+enum Tried {
+    There(Duration),
+    /// The segment has no room for it.
+    Elsewhere,
+}
+
+/// Puts a value into a segment and gets it; says how long it took, or what went wrong.
 async fn there_and_back(
     client: &Client,
     segment: &SegmentReport,
     key: &str,
     value: Vec<u8>,
-) -> Result<Duration, String> {
+) -> Result<Tried, String> {
     let mut config = ReplicateConfig::default();
     config.preferred_segments = vec![segment.name.as_ref().into()];
     let begun = Instant::now();
-    let outcome = client.put_with(key, value.clone(), &config).await.map_err(|e| chain(&e))?;
+    let outcome =
+        client.put_with(key, value.clone(), &config).await.map_err(|e| cause_chain(&e))?;
     if outcome != PutOutcome::Stored {
         return Err(format!("the put of a new key is {outcome:?}"));
     }
-    let found = client.get(key).await.map_err(|error| chain(&error))?;
+    let found = client.get(key).await.map_err(|error| cause_chain(&error))?;
     let took = begun.elapsed();
-    let object = client.describe(key).await.map_err(|error| chain(&error))?;
+    let object = client.describe(key).await.map_err(|error| cause_chain(&error))?;
     if !object.replicas.iter().any(|replica| replica.segment_name == segment.name) {
-        return Err("the value was placed elsewhere: it has no room for 1 MB".into());
+        // A client that does not reach a segment puts elsewhere, too.
+        return match segment.largest_free < VALUE as u64 {
+            true => Ok(Tried::Elsewhere),
+            false => Err("another segment had to take the value, though this one has room".into()),
+        };
     }
-    if found == value { Ok(took) } else { Err("other bytes came back than were put".into()) }
+    match found == value {
+        true => Ok(Tried::There(took)),
+        false => Err("other bytes came back than were put".into()),
+    }
 }
 
 #[cfg(test)]

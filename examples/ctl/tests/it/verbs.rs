@@ -1,6 +1,8 @@
 //! The verbs that an operator finds, explains, moves and watches objects with, on real programs.
 
-use mc_testkit::{Signal, eventually_blocking};
+use std::process::Command;
+
+use mc_testkit::{Input, Program, Signal, binary, eventually_blocking};
 use serde_json::Value;
 
 use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, run, start};
@@ -18,10 +20,15 @@ fn objects_are_found_and_removed_by_pattern_and_prefix() {
         ctl(at, &["put", key, "value"]).assert_ok();
     }
     let found = ctl(at, &["find", "^run"]).assert_ok();
-    assert_eq!(found.text().lines().count(), 4, "a heading and three: {}", found.text());
+    assert_eq!(found.text().lines().count(), 5, "a heading, three and their sum: {}", found.text());
     assert_eq!(ctl(at, &["find", "^run", "--limit=2", "--json"]).text().lines().count(), 2);
     let nothing = ctl(at, &["find", "^nothing"]);
-    assert_eq!((nothing.code, nothing.text()), (Some(1), "no key matches\n"));
+    assert_eq!(nothing.code, Some(1));
+    assert!(nothing.text().ends_with("0 keys, 0 B\n"), "{}", nothing.text());
+    // What was found is under no lease.
+    ctl(at, &["find", "^other$"]).assert_ok();
+    ctl(at, &["remove", "other"]).assert_ok();
+    ctl(at, &["put", "other", "value"]).assert_ok();
     ctl(at, &["find", "(a"]).assert_refused(1, "pattern");
     // The point is a point: runx1/c stays.
     let removed = ctl(at, &["remove", "--prefix=run.1", "--force"]).assert_ok();
@@ -196,7 +203,7 @@ fn shells_and_man_know_every_verb() {
     // The shell takes them.
     let bash = directory.path().join("mc-ctl.bash");
     std::fs::write(&bash, run("mc-ctl", &["pages", "completions", "bash"]).out).unwrap();
-    let taken = std::process::Command::new("bash").arg("-n").arg(&bash).status().unwrap();
+    let taken = Command::new("bash").arg("-n").arg(&bash).status().unwrap();
     assert!(taken.success());
     let pages = directory.path().join("man");
     run("mc-ctl", &["pages", "man", pages.to_str().unwrap()]).assert_ok();
@@ -224,6 +231,12 @@ fn the_cluster_is_watched() {
     let text = ctl(at, &["top", "--count=1", "--interval=100ms"]).assert_ok().text().to_owned();
     assert!(text.contains("memory   5 B of 16.00 MB used (0.0 %) ...."), "{text}");
     assert!(!text.contains('\u{1b}'), "nothing clears a file: {text:?}");
+    // So does the end of its reader.
+    let head =
+        format!("'{}' --master={at} top --interval=100ms | head -n 1", binary("mc-ctl").display());
+    let mut piped = Command::new("sh");
+    let piped = Program::start(DEADLINE, piped.args(["-c", &head]), Input::None).finish();
+    assert_eq!(piped.text().lines().count(), 1);
     // Ctrl-C ends it in order.
     let running = start("mc-ctl", &["--master", at, "top"]);
     running.wait_out(|out| out.contains("memory ").then_some(()));
