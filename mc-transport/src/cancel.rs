@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
 /// Ends reads that have not come to their end, so that their memory can be used again at once.
 ///
@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
-    /// Whether the reads are cancelled. Locked while bytes are put into their memory.
-    state: Arc<Mutex<bool>>,
+    /// Whether the reads are cancelled. Those who put bytes into their memory share the lock meanwhile.
+    state: Arc<RwLock<bool>>,
 }
 
 impl Cancel {
@@ -41,14 +41,14 @@ impl Cancel {
     /// Cancels the reads. When this returns none of them touches its memory any more. It waits
     /// for a piece of bytes that is being copied at this moment, at most 256 KiB of each read.
     pub fn cancel(&self) {
-        *self.state.lock() = true;
+        *self.state.write() = true;
     }
 
     /// Does `work`, which puts bytes into the memory of a read; `None` when the read is cancelled.
     /// For code that fills memory which its caller may give up; a cancellation waits for `work`,
     /// which must not take long.
     pub fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let is_cancelled = self.state.lock();
+        let is_cancelled = self.state.read();
         (!*is_cancelled).then(work)
     }
 }

@@ -5,17 +5,38 @@ use mc_memory::MemorySlice;
 use crate::cancel::{Cancel, guarded};
 use crate::completion::Transferred;
 use crate::error::TransferError;
-use crate::operation::{Operation, Source};
+use crate::operation::{Operation, RemoteSpan, Source};
+use crate::region::Admitted;
 use crate::slice_sums::{Summing, copy_part};
 
 /// Bytes copied before it is asked again whether the copy may go on.
 const CHUNK: usize = 128 << 10;
 
+/// The right to touch the remote side of an operation, which may end in the middle of it.
+pub(crate) trait Permit: Send + Sync + 'static {
+    /// Refuses what is not to be copied any more.
+    fn check(&self) -> Result<(), TransferError>;
+}
+
+/// The right to a span of a region of this process.
+#[derive(Clone)]
+pub(crate) struct AdmittedSpan {
+    pub(crate) span: RemoteSpan,
+    pub(crate) admitted: Admitted,
+}
+
+impl Permit for AdmittedSpan {
+    fn check(&self) -> Result<(), TransferError> {
+        self.span.check_time()?;
+        self.admitted.check()
+    }
+}
+
 /// Moves the bytes of `operation`, whose remote side is `remote`; their checksums if it asks
-/// for any. `may_go_on` is asked before each 128 KiB.
+/// for any. `permit` is asked before each 128 KiB.
 ///
 /// # Errors
-/// The refusal of `may_go_on`, and [`TransferError::Cancelled`]; part of the bytes may have been
+/// The refusal of `permit`, and [`TransferError::Cancelled`]; part of the bytes may have been
 /// moved then.
 ///
 /// # Panics
@@ -23,7 +44,7 @@ const CHUNK: usize = 128 << 10;
 pub(crate) fn copy(
     operation: &Operation,
     remote: &MemorySlice,
-    may_go_on: impl Fn() -> Result<(), TransferError>,
+    permit: &impl Permit,
 ) -> Result<Transferred, TransferError> {
     let mut sums = Summing::of(operation);
     let mut rest = Rest { remote, at: 0 };
@@ -31,12 +52,12 @@ pub(crate) fn copy(
         Operation::Read { into, .. } => {
             for piece in into.iter() {
                 let from = Source::Memory(rest.take(piece.len()));
-                copy_piece(&from, piece, &mut sums, operation.cancel(), &may_go_on)?;
+                copy_piece(&from, piece, &mut sums, operation.cancel(), permit)?;
             }
         }
         Operation::Write { from, .. } => {
             for source in from.iter() {
-                copy_piece(source, &rest.take(source.len()), &mut sums, None, &may_go_on)?;
+                copy_piece(source, &rest.take(source.len()), &mut sums, None, permit)?;
             }
         }
     }
@@ -64,10 +85,10 @@ fn copy_piece(
     to: &MemorySlice,
     sums: &mut Option<Summing>,
     cancel: Option<&Cancel>,
-    may_go_on: &impl Fn() -> Result<(), TransferError>,
+    permit: &impl Permit,
 ) -> Result<(), TransferError> {
     for at in (0..from.len()).step_by(CHUNK) {
-        may_go_on()?;
+        permit.check()?;
         let len = CHUNK.min(from.len() - at);
         let copied = guarded(cancel, || match sums {
             Some(sums) => sums.copy_part(from, to, at, len),

@@ -7,6 +7,7 @@ mod cancel;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod copiers;
 mod copy;
 mod error;
 mod link_id;
@@ -31,6 +32,7 @@ pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use cancel::Cancel;
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
+pub use copiers::Copiers;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
 pub use mc_environment::{BootClock, BootTime, TimeSource};

@@ -14,7 +14,7 @@ use mc_types::{Endpoint, EndpointError};
 use parking_lot::Mutex;
 
 use crate::completion::{Completions, Outcome};
-use crate::copy::copy;
+use crate::copy::{AdmittedSpan, copy};
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Admission, Region, RegionTable, Tickets};
@@ -188,8 +188,8 @@ impl Node {
         let remote = operation.remote();
         match self.admit(remote, operation.access())? {
             Admission::Host(admitted) => {
-                let may_go_on = || remote.check_time().and_then(|()| admitted.check());
-                copy(operation, admitted.memory(), may_go_on)
+                let permit = AdmittedSpan { span: remote, admitted };
+                copy(operation, permit.admitted.memory(), &permit)
             }
             Admission::Staged(admitted) => admitted.read_here(operation),
         }

@@ -262,6 +262,14 @@ impl Operation {
         }
     }
 
+    /// Returns whether the local side is one piece.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        match self {
+            Self::Read { into, .. } => into.len() == 1,
+            Self::Write { from, .. } => from.len() == 1,
+        }
+    }
+
     /// Bytes of each piece of the local side.
     pub fn piece_lens(&self) -> Vec<u64> {
         match self {

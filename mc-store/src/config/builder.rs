@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use mc_transport::topology::{Discovery, Topology};
-use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
+use mc_transport::{Copiers, HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
 use mc_types::{BoxFuture, ByteSize, MediaType};
 use tracing::{info, warn};
 
@@ -344,6 +344,9 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
         info!(interfaces = names.join(","), "using these network interfaces together");
     }
     let mut node = NodeConfig::new(tcp);
+    if let Some(threads) = config.copy_threads {
+        node.copiers = Copiers::new(threads);
+    }
     if config.shared_memory == Some(false) {
         node.disable_shared_memory();
     }

@@ -164,6 +164,8 @@ settings! {
     protocol: Protocol = "protocol", "MOONCAKE_PROTOCOL", value::protocol;
     /// Whether processes of one host share memory instead of sending bytes.
     shared_memory: bool = "shared_memory", "MC_STORE_SHARED_MEMORY", value::flag;
+    /// The threads that share the copy of a long value on this host, the caller's among them.
+    copy_threads: NonZeroUsize = "copy_threads", "MC_STORE_COPY_THREADS", value::copy_threads;
     /// The network devices to use together, when they are not looked for.
     device_name: Vec<String> = "device_name", "MOONCAKE_DEVICE", value::names;
     /// Whether to look for network devices and use them together.

@@ -119,6 +119,7 @@ fn every_setting_can_be_said_everywhere() {
         ("checksum", "1", "true"),
         ("protocol", "TCP", "'tcp'"),
         ("shared_memory", "off", "false"),
+        ("copy_threads", "4", "4"),
         ("device_name", "a,b", "['a', 'b']"),
         ("auto_discovery", "1", "true"),
         ("device_filters", "c", "['c']"),

@@ -26,6 +26,9 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_DEVICES: usize = 64;
 const MAX_CONNECTIONS: usize = 256;
 
+/// Most threads that may share a copy.
+const MAX_COPY_THREADS: usize = 64;
+
 /// Most connections that a setting may let others make.
 const MAX_PLACES: usize = 1_000_000;
 
@@ -196,6 +199,10 @@ pub(super) fn relaxed_ordering(value: &Value) -> Result<bool, Expected> {
 
 pub(super) fn connections(value: &Value) -> Result<NonZeroUsize, Expected> {
     count(value, MAX_CONNECTIONS).ok_or("a number from 1 to 256")
+}
+
+pub(super) fn copy_threads(value: &Value) -> Result<NonZeroUsize, Expected> {
+    count(value, MAX_COPY_THREADS).ok_or("a number from 1 to 64")
 }
 
 /// Connections that others may make.

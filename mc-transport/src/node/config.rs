@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::backend::carrier::{CarrierConfig, Reached, ShortcutConfig};
+use crate::copiers::Copiers;
 #[cfg(target_os = "linux")]
 use crate::shm::{ShmConfig, ShmListen};
 use crate::tcp::TcpConfig;
@@ -25,6 +26,9 @@ pub struct NodeConfig {
     /// Shared memory between processes of the same host; `None` leaves it out. Linux.
     #[cfg(target_os = "linux")]
     pub shm: Option<ShmConfig>,
+    /// The threads that share copies within this host, those of shared memory among them; its settings
+    /// have no say. Default two where there are two CPUs.
+    pub copiers: Copiers,
     pub(super) carriers: Vec<Arc<dyn CarrierConfig>>,
     pub(super) shortcuts: Vec<Arc<dyn ShortcutConfig>>,
     pub(super) others: Vec<Other>,
@@ -154,6 +158,7 @@ impl NodeConfig {
     #[cfg(target_os = "linux")]
     pub(super) fn sharing(&self) -> Option<ShmConfig> {
         let mut shm = self.shm.clone()?;
+        shm.copiers = self.copiers.clone();
         if self.reached().listen.is_none() && shm.listen == ShmListen::Random {
             shm.listen = ShmListen::Nowhere;
         }

@@ -11,6 +11,7 @@ mod link;
 mod shortcuts;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use mc_memory::{Access, Memory, MemoryError};
@@ -26,7 +27,8 @@ pub use self::link::NodeLink;
 use self::shortcuts::Shortcuts;
 use crate::backend::carrier::{Carrier, ShortcutTransport};
 use crate::completion::Outcome;
-use crate::copy::copy;
+use crate::copiers::Copiers;
+use crate::copy::AdmittedSpan;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::operation::Operation;
 use crate::region::{Region, RegionTable, ServedTotals, Tickets};
@@ -78,6 +80,7 @@ pub struct Node {
     shortcuts: Shortcuts,
     known_links: KnownLinks,
     detours: Detours,
+    copiers: Copiers,
 }
 
 impl Node {
@@ -98,7 +101,8 @@ impl Node {
         if config.is_bare {
             let transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
             let others = transports.len();
-            return Ok(Self::of(transports, others, regions, Shortcuts::default()));
+            let alone = Copiers::new(NonZeroUsize::MIN);
+            return Ok(Self::of(transports, others, regions, Shortcuts::default(), alone));
         }
         let mut shortcuts = Shortcuts::start(&config, &regions).await?;
         let told = shortcuts.told();
@@ -114,7 +118,7 @@ impl Node {
         let tcp: Arc<dyn Carrier> = Arc::new(tcp);
         shortcuts.told_by(&tcp);
         transports.push(tcp);
-        Ok(Self::of(transports, others, regions, shortcuts))
+        Ok(Self::of(transports, others, regions, shortcuts, config.copiers))
     }
 
     /// A node of these transports, the first `others` of which are from outside this crate.
@@ -123,6 +127,7 @@ impl Node {
         others: usize,
         regions: RegionTable,
         shortcuts: Shortcuts,
+        copiers: Copiers,
     ) -> Self {
         let listens = transports.iter().position(|transport| transport.endpoint().is_some());
         let primary = listens.unwrap_or(transports.len() - 1);
@@ -145,6 +150,7 @@ impl Node {
             shortcuts,
             known_links,
             detours,
+            copiers,
         }
     }
 
@@ -191,9 +197,8 @@ impl Node {
         }
         let copied = || {
             operation.validate()?;
-            let admitted = admitted?;
-            let may_go_on = || span.check_time().and_then(|()| admitted.check());
-            copy(operation, admitted.memory(), may_go_on)
+            let permit = AdmittedSpan { span, admitted: admitted? };
+            self.copiers.copy(operation, permit.admitted.memory(), &permit)
         };
         Some(copied())
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use mc_types::ByteSize;
 
+use crate::copiers::Copiers;
+
 /// Settings of a [`ShmTransport`](super::ShmTransport).
 ///
 /// ```
@@ -47,6 +49,8 @@ pub struct ShmConfig {
     /// that find no room are reached by streams. Default 16 TiB, an eighth of what a
     /// process usually has.
     pub max_mapped_bytes: ByteSize,
+    /// The threads that share long copies. Default two where there are two CPUs.
+    pub copiers: Copiers,
 }
 
 /// Where peers of this host connect.
@@ -77,6 +81,7 @@ impl Default for ShmConfig {
             max_connections: 4096,
             max_mapped_regions: 4096,
             max_mapped_bytes: ByteSize::gib(16 << 10),
+            copiers: Copiers::default(),
         }
     }
 }

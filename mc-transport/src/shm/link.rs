@@ -20,7 +20,8 @@ use crate::backend::counters::Counters;
 use crate::backend::proven_links::Close;
 use crate::backend::tasks::Tasks;
 use crate::completion::{Completion, Completions, Outcome};
-use crate::copy::copy;
+use crate::copiers::Copiers;
+use crate::copy::Permit;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan};
@@ -76,7 +77,7 @@ impl Link for ShmLink {
                 let mut mapped = runs.into_iter().flat_map(Run::repeat);
                 Completions::inline(batch, move |operation| {
                     let mapped = mapped.next().expect("the runs cover the batch");
-                    state.carry_out(operation, &mapped)
+                    state.carry_out(operation, mapped)
                 })
             }
             Plan::Streamed(stream) => stream.submit(batch),
@@ -163,6 +164,7 @@ pub(super) struct LinkState {
     pub(super) opening: tokio::sync::Mutex<()>,
     pub(super) tasks: Weak<Tasks>,
     pub(super) counters: Arc<Counters>,
+    pub(super) copiers: Copiers,
 }
 
 /// The way in which a batch is executed.
@@ -288,7 +290,7 @@ impl LinkState {
             match path {
                 RegionPath::Mapped(mapped) => {
                     moved = moved.saturating_add(operation.remote().extent.len());
-                    let outcome = self.carry_out(&operation, &mapped);
+                    let outcome = self.carry_out(&operation, mapped);
                     complete(operation, completion, outcome);
                     if moved >= YIELD_AFTER {
                         moved = 0;
@@ -316,19 +318,17 @@ impl LinkState {
         }
     }
 
-    fn carry_out(&self, operation: &Operation, mapped: &Mapped) -> Outcome {
+    fn carry_out(&self, operation: &Operation, mapped: Arc<Mapped>) -> Outcome {
         if !self.control.is_healthy() {
             return Err(self.control.reason());
         }
         self.check(operation)?;
         let copied = || {
-            let span = operation.remote();
-            let remote = mapped.resolve(span, operation.access())?;
-            // A withdrawn region and a grant that has ended end the copy in its middle.
-            let may_go_on = || span.check_time().and_then(|()| mapped.confirm());
-            let transferred = copy(operation, &remote, may_go_on)?;
+            let permit = MappedSpan { span: operation.remote(), mapped };
+            let remote = permit.mapped.resolve(permit.span, operation.access())?;
+            let transferred = self.copiers.copy(operation, &remote, &permit)?;
             // Otherwise the owner may have put other bytes there while we copied.
-            mapped.confirm()?;
+            permit.mapped.confirm()?;
             Ok(transferred)
         };
         copied().inspect_err(|error| {
@@ -381,6 +381,21 @@ impl LinkState {
         }
         self.control.keep_stream(&stream);
         Ok(stream)
+    }
+}
+
+/// The right to a span of a region that is mapped.
+#[derive(Clone)]
+struct MappedSpan {
+    span: RemoteSpan,
+    mapped: Arc<Mapped>,
+}
+
+/// A withdrawn region and a grant that has ended end a copy in its middle.
+impl Permit for MappedSpan {
+    fn check(&self) -> Result<(), TransferError> {
+        self.span.check_time()?;
+        self.mapped.confirm()
     }
 }
 

@@ -100,6 +100,7 @@ impl Pool {
             opening: tokio::sync::Mutex::default(),
             tasks: Arc::downgrade(&self.tasks),
             counters: Arc::clone(&self.counters),
+            copiers: self.config.copiers.clone(),
         };
         let task = ControlTask {
             control: Arc::clone(&state.control),

@@ -4,6 +4,9 @@ mod load;
 mod stub;
 
 use std::io::Write;
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
@@ -60,6 +63,8 @@ pub(crate) fn run<W: Write>(
 /// A master to measure: the one that was named, or one of our own.
 struct Target {
     address: String,
+    /// Where the process of our own answers raw connections.
+    raw: Option<SocketAddr>,
     /// Ends with this value.
     _master: Option<Peer>,
 }
@@ -67,11 +72,12 @@ struct Target {
 impl Target {
     fn start(options: &LoadOptions, place: Placement) -> Result<Self, BenchError> {
         if let Some(address) = &options.master {
-            return Ok(Self { address: address.clone(), _master: None });
+            return Ok(Self { address: address.clone(), raw: None, _master: None });
         }
         let task = MasterTask::at(place);
         let (peer, said) = Peer::start::<_, MasterAddress>(&task)?;
-        Ok(Self { address: said.master.to_string(), _master: Some(peer) })
+        let (address, raw) = (said.master.to_string(), Some(said.raw));
+        Ok(Self { address, raw, _master: Some(peer) })
     }
 }
 
@@ -120,10 +126,9 @@ fn add_load<W: Write>(
     let (rate_name, p50_name) = load.operation.figures();
     let keys = outcome.calls * load.keys_per_call();
     report.add(with(Figure::new(rate_name, keys as f64 / outcome.seconds, "1/s")))?;
-    let p50 = outcome.latencies.p50_us();
-    report.add(with(Figure::new(p50_name, p50, "µs")))?;
-    let ratio = outcome.latencies.quantile_us(0.99) / p50;
-    let ratio = Figure::new("loaded_p99_ratio", ratio, "ratio").with("rate", rate_name);
+    report.add(with(Figure::new(p50_name, outcome.latencies.p50_us(), "µs")))?;
+    let ratio = Figure::new("loaded_p99_ratio", p99_ratio(outcome.latencies), "ratio");
+    let ratio = ratio.with("rate", rate_name);
     report.add(with(ratio))
 }
 
@@ -142,7 +147,38 @@ fn throughput<W: Write>(
         let load = of(operation);
         add_load(report, &load, place, run(&load)?)?;
     }
+    if let Some(raw) = Target::start(options, place)?.raw {
+        let latencies = raw_load(raw, options.threads, scale.pick(20_000, 5_000, 100), place)?;
+        let figure = Figure::new("raw_loaded_p99_ratio", p99_ratio(latencies), "ratio");
+        let figure = figure.with("threads", options.threads);
+        report.add(figure.with("placement", place.name()))?;
+    }
     alone(scale, options, place, report)
+}
+
+/// As many round trips of so many threads at once, of plain blocking sockets.
+fn raw_load(
+    address: SocketAddr,
+    threads: u32,
+    count: usize,
+    place: Placement,
+) -> Result<Latencies, BenchError> {
+    let one = || raw::ping_pong(address, EXIST_REQUEST, EXIST_REPLY, 0, count);
+    placement::on_client_cpu(place, || {
+        thread::scope(|scope| {
+            let started: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+            let mut all = Latencies::default();
+            for one in started {
+                all.merge(one.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+            }
+            Ok(all)
+        })
+    })
+}
+
+/// The 99th percentile over the median.
+fn p99_ratio(mut latencies: Latencies) -> f64 {
+    latencies.quantile_us(0.99) / latencies.p50_us()
 }
 
 /// One caller, on one connection.
