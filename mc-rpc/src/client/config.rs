@@ -52,8 +52,8 @@ pub struct ClientConfig {
     pub connections_max: usize,
     /// How long a thread that waits for an answer of a blocking client looks for it, giving way to
     /// other threads of its CPU, before it sleeps: being woken can take longer than the answer.
-    /// One thread of a process at a time does so, and rarely while answers take longer, nor with
-    /// TLS. Zero: always sleep. Default 100 µs.
+    /// One thread of a process at a time does so while at most one other waits; rarely while answers take
+    /// longer, and never with TLS. Zero: always sleep. Default 100 µs.
     pub spin: Duration,
     /// Whether a client that finds itself on the master's host goes on over a Unix socket
     /// that the master offers, over which calls take half the time. Never with TLS, nor

@@ -379,8 +379,9 @@ impl Connection {
 
     /// Reads the first bytes of an answer, most often all of it.
     fn read_first(&mut self, deadline: Instant) -> Result<usize, Broken> {
+        let waiting = self.spin.begin();
         let Self { spin, stream, inbox, .. } = self;
-        match spin.wait(|| stream.try_read(inbox)) {
+        match spin.look(&waiting, || stream.try_read(inbox)) {
             Some(read) => Ok(read?),
             // What is left of the socket's time-out after the request is as good as all.
             None => self.read_once(0..self.inbox.len(), deadline),
