@@ -8,6 +8,7 @@ mod metrics;
 mod page;
 #[cfg(feature = "server")]
 mod port;
+mod process;
 #[cfg(feature = "server")]
 mod request;
 

@@ -1,13 +1,17 @@
 //! Pages, and how they answer requests.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The answer for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +19,13 @@ pub struct Page {
     status: StatusCode,
     content_type: &'static str,
     headers: Vec<(HeaderName, HeaderValue)>,
-    body: Bytes,
+    body: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    Whole(Bytes),
+    Events(Events),
 }
 
 impl Page {
@@ -35,6 +45,30 @@ impl Page {
     #[must_use]
     pub fn json(body: impl Into<Bytes>) -> Self {
         Self::of("application/json", body.into())
+    }
+
+    /// HTML.
+    #[must_use]
+    pub fn html(body: impl Into<Bytes>) -> Self {
+        Self::of("text/html; charset=utf-8", body.into())
+    }
+
+    /// Server-sent events, as browsers follow them: one at once and another each `period`, until `next` has
+    /// none, the client leaves, or the connection has lasted for five minutes; clients connect again then.
+    /// `next` runs on the runtime and must not block. Its data must not contain a line break.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let clock = mc_http::Page::events(Duration::from_secs(1), || Some("{\"tick\":1}".to_owned()));
+    /// ```
+    #[must_use]
+    pub fn events(
+        period: Duration,
+        next: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let mut page = Self::of("text/event-stream", Bytes::new());
+        page.body = Content::Events(Events { period, next: Arc::new(next) });
+        page.header(CACHE_CONTROL, HeaderValue::from_static("no-store"))
     }
 
     /// The same, with the status 503: a probe takes it for a no.
@@ -58,15 +92,48 @@ impl Page {
     }
 
     const fn of(content_type: &'static str, body: Bytes) -> Self {
-        Self { status: StatusCode::OK, content_type, headers: Vec::new(), body }
+        Self {
+            status: StatusCode::OK,
+            content_type,
+            headers: Vec::new(),
+            body: Content::Whole(body),
+        }
     }
 }
+
+/// The source of an endless page.
+#[derive(Clone)]
+pub(crate) struct Events {
+    period: Duration,
+    next: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+impl Events {
+    fn next(&self) -> Option<Bytes> {
+        (self.next)().map(|data| format!("data: {data}\n\n").into())
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("period", &self.period).finish_non_exhaustive()
+    }
+}
+
+/// Two are the same that tell the same.
+impl PartialEq for Events {
+    fn eq(&self, other: &Self) -> bool {
+        self.period == other.period && Arc::ptr_eq(&self.next, &other.next)
+    }
+}
+
+impl Eq for Events {}
 
 /// Answers a request whose body, if it has one, is not read.
 pub(crate) fn answer<B>(
     request: Request<B>,
     pages: &impl Fn(&Request<()>) -> Option<Page>,
-) -> Response<Whole> {
+) -> Response<Answer> {
     let request = request.map(drop);
     let Some(page) = pages(&request) else {
         return refusal(StatusCode::NOT_FOUND, "no such page\n");
@@ -79,12 +146,12 @@ pub(crate) fn answer<B>(
     response(page)
 }
 
-fn refusal(status: StatusCode, text: &'static str) -> Response<Whole> {
+fn refusal(status: StatusCode, text: &'static str) -> Response<Answer> {
     response(Page::text(text).status(status))
 }
 
-pub(crate) fn response(page: Page) -> Response<Whole> {
-    let mut response = Response::new(Whole(page.body));
+pub(crate) fn response(page: Page) -> Response<Answer> {
+    let mut response = Response::new(Answer::of(page.body));
     *response.status_mut() = page.status;
     response.headers_mut().extend(page.headers);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
@@ -92,33 +159,57 @@ pub(crate) fn response(page: Page) -> Response<Whole> {
 }
 
 /// A response to a request of which not all was read, after which the connection ends.
-pub(crate) fn last_response(page: Page) -> Response<Whole> {
+pub(crate) fn last_response(page: Page) -> Response<Answer> {
     let mut response = response(page);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A body that is there as a whole.
+/// The body of an answer.
 #[derive(Debug)]
-pub(crate) struct Whole(Bytes);
+pub(crate) enum Answer {
+    /// All of it is there.
+    Whole(Bytes),
+    /// Events, and the time of the next.
+    Events(Events, Pin<Box<Sleep>>),
+}
 
-impl Body for Whole {
+impl Answer {
+    fn of(content: Content) -> Self {
+        match content {
+            Content::Whole(bytes) => Self::Whole(bytes),
+            Content::Events(events) => Self::Events(events, Box::pin(sleep_until(Instant::now()))),
+        }
+    }
+}
+
+impl Body for Answer {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let body = std::mem::take(&mut self.0);
-        Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
+        let data = match self.get_mut() {
+            Self::Whole(body) => Some(std::mem::take(body)).filter(|body| !body.is_empty()),
+            Self::Events(events, due) => {
+                ready!(due.as_mut().poll(cx));
+                due.as_mut().reset(Instant::now() + events.period);
+                events.next()
+            }
+        };
+        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
+        matches!(self, Self::Whole(body) if body.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len() as u64)
+        match self {
+            Self::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            Self::Events(..) => SizeHint::default(),
+        }
     }
 }

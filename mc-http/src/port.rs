@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::crowd::Crowd;
-use crate::page::{self, Page, Whole};
+use crate::page::{self, Answer, Page};
 use crate::request;
 
 /// Connections at a time. Scrapers and probes are few; a flood takes a while to push one of
@@ -172,7 +172,7 @@ impl HttpPort {
     async fn attend<S, F>(self, service: S, stop: impl Future<Output = ()>)
     where
         S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
-        F: Future<Output = http::Response<Whole>> + Send + 'static,
+        F: Future<Output = http::Response<Answer>> + Send + 'static,
     {
         let (stopping, stopped) = watch::channel(());
         let (mut connections, mut crowd) = (JoinSet::new(), Crowd::default());
@@ -227,7 +227,7 @@ async fn converse<S, F>(
 ) -> Result<(), hyper::Error>
 where
     S: Fn(Request<Incoming>) -> F + Send + 'static,
-    F: Future<Output = http::Response<Whole>> + Send + 'static,
+    F: Future<Output = http::Response<Answer>> + Send + 'static,
 {
     let service = service_fn(move |request| {
         let answer = service(request);

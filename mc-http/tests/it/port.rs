@@ -1,6 +1,7 @@
 //! A port with pages, over real sockets.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mc_http::{BindError, HttpPort, Page, Request, StatusCode, header};
@@ -37,12 +38,45 @@ async fn port() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
         "/down" => Some(Page::text("not now\n").unavailable()),
         "/metrics" => Some(Page::prometheus("x_total 7\n")),
         "/empty" => Some(Page::text("")),
+        "/events" => {
+            let told = AtomicU32::new(0);
+            Some(Page::events(Duration::from_millis(1), move || {
+                let number = told.fetch_add(1, Ordering::Relaxed);
+                (number < 3).then(|| number.to_string())
+            }))
+        }
+        "/clock" => Some(Page::events(Duration::from_secs(3600), || Some("now".into()))),
         _ => None,
     };
     let server = tokio::spawn(port.serve(pages, async {
         let _ = stopped.await;
     }));
     (address, stop, server)
+}
+
+#[tokio::test]
+async fn events_come_one_after_the_other() {
+    let (address, _stop, _server) = port().await;
+    let request = "GET /events HTTP/1.0\r\n\r\n";
+    let events = ask(address, request).await;
+    assert!(events.contains("content-type: text/event-stream\r\n"), "{events}");
+    assert!(events.contains("cache-control: no-store\r\n"), "{events}");
+    assert!(events.ends_with("\r\n\r\ndata: 0\n\ndata: 1\n\ndata: 2\n\n"), "{events}");
+    assert!(ask(address, &get("/events")).await.contains("transfer-encoding: chunked"));
+}
+
+#[tokio::test]
+async fn an_endless_page_does_not_hold_up_the_end() {
+    let (address, stop, server) = port().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(get("/clock").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"data: now\n\n\r\n") {
+        let read = tokio::time::timeout(DEADLINE, stream.read_buf(&mut answer)).await;
+        assert_ne!(read.expect("the first event in time").unwrap(), 0);
+    }
+    drop(stop);
+    tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
 }
 
 #[tokio::test]
