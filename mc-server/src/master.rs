@@ -33,6 +33,7 @@ pub struct Master {
     events: Option<RunningEvents>,
     keeper: Option<Keeper>,
     environment: Arc<dyn Environment>,
+    clock: SinceStart,
 }
 
 /// Time limit for sending the last events.
@@ -65,12 +66,14 @@ struct Assembled {
     events: Option<RunningEvents>,
     kept: Option<Kept>,
     environment: Arc<dyn Environment>,
+    clock: SinceStart,
 }
 
 /// The assembled master, its RPC service, and the server's settings.
 type Assembly = (Assembled, MasterService<SinceStart>, ServerConfig);
 
 /// The time since the master started, by its environment's clock.
+#[derive(Clone, Copy, Debug)]
 struct SinceStart(BootTime);
 
 impl Clock for SinceStart {
@@ -125,6 +128,12 @@ impl Master {
     #[must_use]
     pub fn report(&self) -> MasterReport {
         self.state.report()
+    }
+
+    /// Returns the clock whose times the [state](Self::state) is given: the time since this master started.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock)
     }
 
     /// Returns a watch of the server's counters.
@@ -468,7 +477,8 @@ impl MasterBuilder {
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
-        let assembled = Assembled { state, ticker, access, events, kept, environment };
+        let clock = SinceStart(start);
+        let assembled = Assembled { state, ticker, access, events, kept, environment, clock };
         Ok((assembled, service, config))
     }
 }
@@ -488,6 +498,7 @@ impl Assembled {
             events: self.events,
             keeper,
             environment: self.environment,
+            clock: self.clock,
         }
     }
 }
