@@ -280,6 +280,26 @@ impl Method {
         )
     }
 
+    /// Returns whether the call removes many objects, or changes what tenants, segments and masters may do:
+    /// servers write it down.
+    pub(crate) const fn is_administrative(self) -> bool {
+        matches!(
+            self,
+            Self::RemoveAll
+                | Self::RemoveByRegex
+                | Self::BatchReplicaClear
+                | Self::CreateCopyTask
+                | Self::CreateMoveTask
+                | Self::CreateDrainJob
+                | Self::CancelDrainJob
+                | Self::ReopenSegment
+                | Self::SetTenantQuota
+                | Self::ReplaceTenantQuotas
+                | Self::DeleteTenantQuota
+                | Self::HandOver
+        )
+    }
+
     /// The method's number in a frame.
     #[must_use]
     pub const fn number(self) -> u16 {

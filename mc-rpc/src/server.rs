@@ -1,6 +1,7 @@
 //! The server's side: listens, takes connections, ends them in good order.
 
 mod accept;
+mod audit;
 mod close_reason;
 mod config;
 mod connection;

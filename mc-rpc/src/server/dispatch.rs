@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use mc_meta::ReadProgress;
 use mc_types::ErrorCode;
 
+use super::audit;
 use super::deduplication::{Attempt, SessionRef, readdressed};
 use super::metrics::{Counters, add};
 use crate::caller::Caller;
@@ -134,6 +135,9 @@ pub(super) fn answer(
         });
     }
     shared.counters.called(method, answered.is_err());
+    if method.is_administrative() {
+        audit::record(&call, answered.as_ref().err());
+    }
     answered
 }
 
