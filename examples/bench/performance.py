@@ -187,13 +187,16 @@ def instructions():
     yield ""
     yield "Of one operation, or of one key of a batch, counted by valgrind in a release build; the same on a loaded machine."
     yield "Command: `.ci/instructions`, which fails when a path has 2 % more than the last column;"
-    yield "[mc-instructions](../examples/instructions) says what each path is."
+    yield "[mc-instructions](../examples/instructions) says what each path is. Beside them the lines of memory, of 64"
+    yield "bytes, whose data came from beyond a first cache of 32 KiB and a last one of 1 MiB (`.ci/instructions --lines`):"
+    yield "each of the latter is an access to memory. The tables have 50,000 objects, those of `store_…` few."
     yield ""
-    yield f"| path | {' | '.join(earlier)} | now |"
-    yield f"|---|{'---|' * len(earlier)}---|"
+    lines = json.loads((RESULTS / "lines.json").read_text())
+    yield f"| path | {' | '.join(earlier)} | now | lines, 32 KiB | lines, 1 MiB |"
+    yield f"|---|{'---|' * len(earlier)}---|---|---|"
     for path, count in now.items():
         before = " | ".join(number(counts[path]) if path in counts else "" for counts in earlier.values())
-        yield f"| `{path}` | {before} | {number(count)} |"
+        yield f"| `{path}` | {before} | {number(count)} | {' | '.join(map(number, lines[path]))} |"
     yield ""
 
 
