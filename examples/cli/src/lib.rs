@@ -13,6 +13,7 @@ mod member;
 mod refusal;
 mod runtime;
 mod shutdown;
+mod story;
 mod text;
 mod transfer;
 mod value;
@@ -30,6 +31,7 @@ pub use member::{
 pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
+pub use story::{became, duration, kept_because};
 pub use text::{table, visible};
 pub use transfer::{PathArgs, TransferArgs};
 pub use value::{

@@ -1,10 +1,9 @@
 //! `explain`: why a key is as it is.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use mc_cli::{table, visible};
-use mc_meta::{EvictionBlocker, KeyEvent, KeyEventKind, Removal};
+use mc_cli::{became, duration, kept_because, table, visible};
+use mc_meta::{EvictionBlocker, KeyEvent};
 use mc_rpc::{ObjectDescription, ObjectExplanation};
 use mc_store::Client;
 use mc_types::{ByteSize, KeyRef};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args;
 use crate::error::CtlError;
 use crate::stat::object_json;
-use crate::text::{duration, print};
+use crate::text::print;
 
 pub(crate) async fn explain(
     client: &Client,
@@ -44,7 +43,7 @@ fn human(key: &str, found: &ObjectExplanation) -> String {
         let rows: Vec<[String; 2]> = found
             .history
             .iter()
-            .map(|event| [format!("{} ago", duration(event.ago)), told(&event.kind)])
+            .map(|event| [format!("{} ago", duration(event.ago)), became(&event.kind)])
             .collect();
         text.push('\n');
         text += &table([">WHEN", "EVENT OF THE KEY"], &rows);
@@ -71,33 +70,7 @@ fn kept(reasons: &[EvictionBlocker]) -> String {
     if reasons.is_empty() {
         return "nothing keeps it: it goes when room is needed and it is its turn\n".into();
     }
-    reasons.iter().map(|reason| format!("kept: {}\n", blocker(reason))).collect()
-}
-
-fn blocker(reason: &EvictionBlocker) -> String {
-    let more = |time: &Duration| format!("{} more", duration(*time));
-    match reason {
-        EvictionBlocker::Unfinished { age } => {
-            format!("its put began {} ago and has not ended", duration(*age))
-        }
-        EvictionBlocker::Lease { remaining } => format!("under lease for {}", more(remaining)),
-        EvictionBlocker::SoftPin { remaining } => {
-            format!("soft-pinned for {}: others go before it", more(remaining))
-        }
-        EvictionBlocker::HardPin => "pinned until it is removed".into(),
-        EvictionBlocker::Transfer { kind, remaining } => {
-            format!("a {kind} is under way, for {} at the most", more(remaining))
-        }
-        EvictionBlocker::Group { remaining } => {
-            format!("another object of its group is under lease for {}", more(remaining))
-        }
-        EvictionBlocker::Offload => "a node is to write it to its disk first".into(),
-        EvictionBlocker::NoRoomToGain => {
-            "its segments take no new objects, so its going would make no room".into()
-        }
-        // Of a later version.
-        _ => "for a reason that this program does not know".into(),
-    }
+    reasons.iter().map(|reason| format!("kept: {}\n", kept_because(reason))).collect()
 }
 
 /// The end of the sentence that a key is not there.
@@ -106,30 +79,7 @@ fn why_not(history: &[KeyEvent]) -> String {
         None => {
             ", and the master remembers nothing of it: it was never put, or that is long ago".into()
         }
-        Some(event) => format!(": {}, {} ago", told(&event.kind), duration(event.ago)),
-    }
-}
-
-fn told(kind: &KeyEventKind) -> String {
-    match kind {
-        KeyEventKind::Removed { cause, .. } => cause_of(*cause).into(),
-        KeyEventKind::Refused { code } => format!("a put of it was refused ({code})"),
-        // Of a later version.
-        _ => "an event that this program does not know".into(),
-    }
-}
-
-const fn cause_of(cause: Removal) -> &'static str {
-    match cause {
-        Removal::Requested => "it was removed on request",
-        Removal::Evicted => "it was evicted to make room",
-        Removal::SegmentLost => "its last segment was lost",
-        Removal::Replaced => "another value took its place",
-        Removal::DiskLost => "all that was left of it was on disks, and went",
-        Removal::Expired => "its time after the first read was over",
-        Removal::Damaged => "its last replica was found damaged",
-        // Of a later version.
-        _ => "it went for a reason that this program does not know",
+        Some(event) => format!(": {}, {} ago", became(&event.kind), duration(event.ago)),
     }
 }
 
@@ -137,15 +87,20 @@ fn json(key: &str, found: &ObjectExplanation) -> Value {
     let history: Vec<Value> = found
         .history
         .iter()
-        .map(|event| json!({ "ago_ms": event.ago.as_millis() as u64, "event": told(&event.kind) }))
+        .map(
+            |event| json!({ "ago_ms": event.ago.as_millis() as u64, "event": became(&event.kind) }),
+        )
         .collect();
-    let kept_by: Vec<String> = found.kept_by.iter().map(blocker).collect();
+    let kept_by: Vec<String> = found.kept_by.iter().map(kept_because).collect();
     let object = found.object.as_ref().map(|object| object_json(key, object));
     json!({ "key": key, "object": object, "kept_by": kept_by, "history": history })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use mc_meta::{KeyEventKind, Removal};
     use mc_types::{ErrorCode, Generation};
 
     use super::*;

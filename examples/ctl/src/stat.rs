@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use mc_cli::{table, visible};
+use mc_cli::{duration, table, visible};
 use mc_meta::{BufferStatus, LocalDiskInfo, MetricUnit, ReplicaStatus, SegmentStatus};
 use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription, SegmentReport};
 use mc_store::{Client, ErrorCode};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args;
 use crate::error::CtlError;
-use crate::text::{duration, print};
+use crate::text::print;
 
 pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode, CtlError> {
     let text = match &stat.key {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use mc_cli::{table, visible};
+use mc_cli::{duration, table, visible};
 use mc_meta::{JobStatus, TaskKind, TaskStatus};
 use mc_rpc::{DrainJob, TaskReport, TenantKey};
 use mc_store::Client;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::args::{Drain, Waiting};
 use crate::error::CtlError;
-use crate::text::{duration, print};
+use crate::text::print;
 
 /// Pauses between two questions whether something is done: each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -200,20 +200,20 @@ fn segments(text: &mut MetricsText, report: &MasterReport) {
 
 /// Bytes of some segments.
 #[derive(Default)]
-struct Share {
-    size: u64,
-    used: u64,
+pub(crate) struct Share {
+    pub(crate) size: u64,
+    pub(crate) used: u64,
 }
 
 /// The segments' bytes: where new objects are put, and elsewhere.
 #[derive(Default)]
-struct Pool {
-    usable: Share,
-    unusable: Share,
+pub(crate) struct Pool {
+    pub(crate) usable: Share,
+    pub(crate) unusable: Share,
 }
 
 impl Pool {
-    fn of(report: &MasterReport) -> Self {
+    pub(crate) fn of(report: &MasterReport) -> Self {
         let mut pool = Self::default();
         for segment in &report.segments {
             let is_usable = segment.status.is_allocatable() && !segment.is_suspect;

@@ -1,84 +1,28 @@
 //! The pages of the metrics port.
 
+mod alerts;
+mod api;
 mod failure;
 mod gate;
 mod objects;
 mod query;
 mod segments;
+mod shown;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use mc_events::EventSystem;
-use mc_http::{MetricsText, Page, Request};
-use mc_meta::{Master, TenantId};
-use mc_rpc::{Caller, HaReport, HaRole, HaStatus, Role};
-use mc_server::{JournalWatch, ServerWatch, TickerWatch};
+use mc_http::{HeaderValue, Page, Request, header};
+use mc_rpc::{Caller, HaRole, HaStatus, Role};
 use mc_types::{Epoch, ErrorCode};
 use parking_lot::RwLock;
 
 use self::failure::Failure;
 pub(crate) use self::gate::Gate;
 use self::query::Query;
-use crate::{figures, ha, journal};
-
-/// The subject of the pages: the master that runs now, if any, and its part among others.
-#[derive(Clone, Default)]
-pub(crate) struct Shown {
-    pub(crate) master: Option<ShownMaster>,
-    pub(crate) cluster: Option<Arc<dyn HaReport>>,
-}
-
-impl Shown {
-    /// This master's part among others; `None` when it is the only one.
-    fn ha_status(&self) -> Option<HaStatus> {
-        self.cluster.as_ref().map(|cluster| cluster.ha_status())
-    }
-}
-
-/// A master that runs.
-#[derive(Clone)]
-pub(crate) struct ShownMaster {
-    state: Arc<Master>,
-    rpc: ServerWatch,
-    ticker: TickerWatch,
-    events: Option<Arc<EventSystem>>,
-    journal: Option<JournalWatch>,
-    ha: Option<Arc<dyn HaReport>>,
-}
-
-impl ShownMaster {
-    pub(crate) fn of(master: &mc_server::Master) -> Self {
-        Self {
-            state: Arc::clone(master.state()),
-            rpc: master.rpc_watch(),
-            ticker: master.ticker_watch(),
-            events: master.events().map(Arc::clone),
-            journal: master.journal_watch(),
-            ha: master.ha_report(),
-        }
-    }
-
-    /// Returns the problem that keeps the master from its work.
-    fn problem(&self) -> Option<String> {
-        let ticker = self.ticker.read().problem.map(|problem| problem.to_string());
-        let journal = self.journal.as_ref().and_then(JournalWatch::trouble);
-        ticker.or_else(|| journal.map(|trouble| trouble.to_string()))
-    }
-
-    fn metrics(&self) -> MetricsText {
-        let mut text = figures::prometheus(&self.state.report());
-        figures::rpc(&mut text, &self.rpc.read());
-        figures::ticker(&mut text, &self.ticker.read());
-        if let Some(events) = &self.events {
-            figures::events(&mut text, &events.stats());
-        }
-        if let Some(journal) = &self.journal {
-            journal::metrics(&mut text, &journal.read());
-        }
-        text
-    }
-}
+use self::shown::Asked;
+pub(crate) use self::shown::{Shown, ShownMaster};
+use crate::{figures, ha};
 
 /// A page of the port.
 struct Route {
@@ -92,19 +36,25 @@ enum Answer {
     Process(fn(&Shown, Instant) -> Page),
     /// A page about the master's metadata, for callers with this role; without one for all.
     Master(Option<Role>, fn(&Asked<'_>) -> Result<Page, Failure>),
+    /// A page that goes on telling about the master, for administrators.
+    Live(fn(Arc<RwLock<Shown>>, Instant) -> Page),
 }
 
 /// Every page. Calls give the same role the same information about objects and segments;
 /// `/metrics` names segments to all callers.
 const ROUTES: &[Route] = {
-    use Answer::{Master, Process};
+    use Answer::{Live, Master, Process};
     const fn at(path: &'static str, answer: Answer) -> Route {
         Route { path, answer }
     }
     &[
+        at("/", Process(dashboard)),
+        at("/openapi.json", Process(openapi)),
         at("/metrics", Process(metrics)),
         at("/metrics/summary", Process(summary)),
         at("/health", Process(health)),
+        at("/live", Process(live)),
+        at("/ready", Process(ready)),
         at("/role", Process(role)),
         at("/leader", Process(leader)),
         at("/ha_status", Process(ha_status)),
@@ -115,15 +65,17 @@ const ROUTES: &[Route] = {
         at("/query_segment", Master(Some(Role::Reader), segments::query_segment)),
         at("/api/v1/segments/status", Master(Some(Role::Reader), segments::status)),
         at("/get_segments_detail", Master(Some(Role::Admin), segments::get_segments_detail)),
+        at("/kv_events/status", Process(kv_events)),
+        at("/api/v1/live", Live(api::live)),
+        at("/api/v1/cluster", Master(Some(Role::Admin), api::cluster)),
+        at("/api/v1/segments", Master(Some(Role::Admin), api::segments)),
+        at("/api/v1/nodes", Master(Some(Role::Admin), api::nodes)),
+        at("/api/v1/tiers", Master(Some(Role::Admin), api::tiers)),
+        at("/api/v1/tenants", Master(Some(Role::Admin), api::tenants)),
+        at("/api/v1/drain_jobs", Master(Some(Role::Admin), api::drain_jobs)),
+        at("/api/v1/object", Master(Some(Role::Reader), api::object)),
     ]
 };
-
-/// A request that may be answered.
-struct Asked<'a> {
-    master: &'a Master,
-    tenant: &'a TenantId,
-    query: Query<'a>,
-}
 
 /// The answer to each request.
 pub(crate) fn pages(
@@ -133,40 +85,51 @@ pub(crate) fn pages(
     let started = Instant::now();
     move |request| {
         let route = ROUTES.iter().find(|route| route.path == request.uri().path())?;
-        let shown = shown.read().clone();
-        Some(match route.answer {
-            Answer::Process(page) => page(&shown, started),
-            Answer::Master(role, answer) => {
-                let answered = ask(&shown, &gate, request, role, answer);
-                answered.unwrap_or_else(|failure| failure.page())
-            }
-        })
+        let now = shown.read().clone();
+        let asks = Asking { shown: &now, gate: &gate, request, started };
+        let page = match route.answer {
+            Answer::Process(page) => Ok(page(&now, started)),
+            Answer::Master(role, answer) => asks.answered(role, answer),
+            Answer::Live(page) => asks
+                .answered(Some(Role::Admin), |_| Ok(Page::text("")))
+                .map(|_| page(Arc::clone(&shown), started)),
+        };
+        Some(page.unwrap_or_else(|failure| failure.page()))
     }
 }
 
-/// Answers a request about what the master keeps, if its caller may know that.
-fn ask(
-    shown: &Shown,
-    gate: &Gate,
-    request: &Request<()>,
-    role: Option<Role>,
-    answer: fn(&Asked<'_>) -> Result<Page, Failure>,
-) -> Result<Page, Failure> {
-    let query = Query::of(request.uri().query());
-    let caller = match role {
-        None => Caller::ANYBODY,
-        Some(role) => {
-            let caller = gate.admit(request, query)?;
-            if caller.role() < role {
-                let text =
-                    format!("{} is {}; this page needs {role}", caller.name(), caller.role());
-                return Err(Failure::new(ErrorCode::PermissionDenied, text));
+/// A request about what the master keeps.
+struct Asking<'a> {
+    shown: &'a Shown,
+    gate: &'a Gate,
+    request: &'a Request<()>,
+    started: Instant,
+}
+
+impl Asking<'_> {
+    /// Answers it, if its caller may know that.
+    fn answered(
+        &self,
+        role: Option<Role>,
+        answer: impl FnOnce(&Asked<'_>) -> Result<Page, Failure>,
+    ) -> Result<Page, Failure> {
+        let Self { shown, gate, request, started } = *self;
+        let query = Query::of(request.uri().query());
+        let caller = match role {
+            None => Caller::ANYBODY,
+            Some(role) => {
+                let caller = gate.admit(request, query)?;
+                if caller.role() < role {
+                    let text =
+                        format!("{} is {}; this page needs {role}", caller.name(), caller.role());
+                    return Err(Failure::new(ErrorCode::PermissionDenied, text));
+                }
+                caller
             }
-            caller
-        }
-    };
-    let master = shown.master.as_ref().ok_or_else(|| not_leading(shown))?;
-    answer(&Asked { master: &master.state, tenant: caller.tenant(), query })
+        };
+        let master = shown.master.as_ref().ok_or_else(|| not_leading(shown))?;
+        answer(&Asked { shown, master, tenant: caller.tenant(), query, started })
+    }
 }
 
 fn not_leading(shown: &Shown) -> Failure {
@@ -181,6 +144,7 @@ fn metrics(shown: &Shown, _: Instant) -> Page {
     if let Some(cluster) = &shown.cluster {
         ha::metrics(&mut text, &cluster.ha_status());
     }
+    text.process(env!("CARGO_PKG_VERSION"));
     Page::prometheus(text.into_string())
 }
 
@@ -215,6 +179,63 @@ fn health(shown: &Shown, started: Instant) -> Page {
     let page = Page::json(health.to_string());
     // A standby is well, and says that it does not serve.
     if problem.is_none() { page } else { page.unavailable() }
+}
+
+/// The dashboard: one page that asks for the others.
+fn dashboard(_: &Shown, _: Instant) -> Page {
+    const POLICY: HeaderValue = HeaderValue::from_static(
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
+         img-src data:; frame-ancestors 'none'",
+    );
+    Page::html(include_str!("http/dashboard.html"))
+        .header(header::CONTENT_SECURITY_POLICY, POLICY)
+        .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
+}
+
+/// The description of these pages, for programs.
+fn openapi(_: &Shown, _: Instant) -> Page {
+    Page::json(include_str!("http/openapi.json"))
+}
+
+/// Whether the process is there.
+fn live(_: &Shown, _: Instant) -> Page {
+    Page::text("live\n")
+}
+
+/// Whether to send it requests, or to go on with the next one of an upgrade: a leader that serves, and a
+/// standby that could take over without loss.
+fn ready(shown: &Shown, _: Instant) -> Page {
+    let status = shown.ha_status();
+    let waits = match (&shown.master, &status) {
+        (Some(master), _) => master.problem(),
+        (None, Some(status)) if status.role == HaRole::Standby && is_in_sync(status) => None,
+        (None, Some(status)) => Some(
+            status.waits_because.as_deref().unwrap_or("it is not in sync with the leader").into(),
+        ),
+        (None, None) => Some("it reads its journal".into()),
+    };
+    match waits {
+        None => Page::text("ready\n"),
+        Some(cause) => Page::text(format!("not ready: {cause}\n")).unavailable(),
+    }
+}
+
+/// Whether a standby has all that its leader acknowledged.
+fn is_in_sync(status: &HaStatus) -> bool {
+    !status.member.is_empty() && status.in_sync.contains(&status.member)
+}
+
+/// Mooncake's page about the events that routers follow.
+fn kv_events(shown: &Shown, _: Instant) -> Page {
+    let events = shown.master.as_ref().and_then(|master| master.events.as_ref());
+    let stats = events.map(|events| events.stats());
+    let body = serde_json::json!({
+        "enabled": stats.is_some(),
+        "published_batches": stats.as_ref().map_or(0, |stats| stats.batches),
+        "published_events": stats.as_ref().map_or(0, |stats| stats.published),
+        "dropped_events": stats.as_ref().map_or(0, |stats| stats.dropped),
+    });
+    Page::json(body.to_string())
 }
 
 fn role(shown: &Shown, _: Instant) -> Page {
@@ -327,6 +348,18 @@ mod tests {
         drop(stop);
         tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
         master.shutdown().await;
+    }
+
+    #[test]
+    fn the_description_has_every_page() {
+        let description = include_str!("http/openapi.json");
+        let description: serde_json::Value = serde_json::from_str(description).unwrap();
+        let described = description["paths"].as_object().unwrap();
+        let mut described: Vec<&str> = described.keys().map(String::as_str).collect();
+        let mut there: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+        described.sort_unstable();
+        there.sort_unstable();
+        assert_eq!(described, there);
     }
 
     #[tokio::test]

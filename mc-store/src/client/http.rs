@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use mc_http::{HttpPort, Page};
+use mc_http::{HttpPort, MetricsText, Page};
 
 use super::core::Core;
 
@@ -17,7 +17,11 @@ pub(super) fn serve_pages(core: &Arc<Core>, port: HttpPort) {
 fn page(core: &Weak<Core>, path: &str) -> Option<Page> {
     let core = core.upgrade()?;
     match path {
-        "/metrics" => Some(Page::prometheus(core.metrics().prometheus())),
+        "/metrics" => {
+            let mut process = MetricsText::default();
+            process.process(env!("CARGO_PKG_VERSION"));
+            Some(Page::prometheus(core.metrics().prometheus() + &process.into_string()))
+        }
         "/metrics/summary" => Some(Page::text(core.metrics().summary() + "\n")),
         "/health" | "/ready" => {
             let reason = unready(&core);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mc_cli::cause_chain;
+use mc_cli::{cause_chain, duration};
 use mc_meta::SegmentStatus;
 use mc_rpc::{ClientConfig, ClusterReport, HaRole, SegmentReport};
 use mc_store::{Client, ErrorCode, NodeConfig, PutOutcome, ReplicateConfig};
@@ -13,7 +13,6 @@ use super::findings::Findings;
 use crate::args::Doctor;
 use crate::ha;
 use crate::stat::{Pool, disks, segment_state};
-use crate::text::duration;
 
 /// Bytes of the value that is put into each segment, got and compared.
 const VALUE: usize = 1 << 20;

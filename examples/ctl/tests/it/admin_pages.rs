@@ -10,72 +10,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::end_to_end::library_client;
-use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, free_port};
-
-/// An answer of the port.
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("JSON")
-    }
-
-    /// Its body, which is no error.
-    #[track_caller]
-    fn ok(self) -> String {
-        assert_eq!(self.status, 200, "{}", self.body);
-        self.body
-    }
-
-    /// The parameter `after` of the next page.
-    fn next(&self) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix("x-next-after: "))
-    }
-
-    #[track_caller]
-    fn assert_failed(&self, status: u16, code: i32, says: &str) {
-        assert_eq!(self.status, status, "{}", self.body);
-        let body = self.json();
-        assert_eq!(
-            (&body["success"], &body["error_code"]),
-            (&json!(false), &json!(code)),
-            "{body}"
-        );
-        let message = body["error_message"].as_str().expect("a text");
-        assert!(message.contains(says), "{message}");
-    }
-}
-
-/// Sends a request and reads the answer to its end.
-fn send(master: &Master, request: &[u8]) -> Answer {
-    let address = master.metrics.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).expect("a listener");
-    stream.set_read_timeout(Some(DEADLINE)).expect("a time");
-    stream.write_all(request).expect("a reader");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer in time");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
-}
-
-fn ask(master: &Master, method: &str, target: &str, token: &str) -> Answer {
-    let shown = match token {
-        "" => String::new(),
-        token => format!("authorization: Bearer {token}\r\n"),
-    };
-    let request =
-        format!("{method} {target} HTTP/1.1\r\nhost: x\r\n{shown}connection: close\r\n\r\n");
-    send(master, request.as_bytes())
-}
-
-fn get(master: &Master, target: &str) -> Answer {
-    ask(master, "GET", target, "")
-}
+use crate::support::{DEADLINE, Master, Node, ask, ctl, ctl_with_input, free_port, get};
 
 #[test]
 fn objects_and_segments_are_described_as_in_mooncake() {
@@ -264,7 +199,7 @@ fn a_master_with_an_access_list_asks_for_tokens() {
         );
     }
     let (a, b, admin) = ("the-token-of-team-a", "the-token-of-team-b", "the-administrators");
-    let with = |token, target| ask(&master, "GET", target, token);
+    let with = |token: &str, target: &str| ask(&master, "GET", target, token);
     assert_eq!(with(a, "/get_all_keys").ok(), "k\n");
     assert_eq!(with(b, "/get_all_keys").ok(), "");
     with(b, "/query_key?key=k").assert_failed(404, -704, "no object of this tenant");
@@ -272,13 +207,36 @@ fn a_master_with_an_access_list_asks_for_tokens() {
     assert_eq!(with(admin, "/get_all_keys").ok(), "");
     assert_eq!(with(admin, "/get_all_keys?tenant_id=team-a").ok(), "k\n");
     with(a, "/get_segments_detail").assert_failed(403, -900, "needs admin");
+    for page in ["cluster", "segments", "nodes", "tiers", "tenants", "drain_jobs", "live"] {
+        let page = format!("/api/v1/{page}");
+        get(&master, &page).assert_failed(401, -900, "UNAUTHENTICATED");
+        with(a, &page).assert_failed(403, -900, "needs admin");
+    }
+    assert_eq!(with(a, "/api/v1/object?key=k").json()["object"]["bytes"], 5);
+    assert_eq!(with(b, "/api/v1/object?key=k").json()["object"], Value::Null);
+    assert_eq!(with(admin, "/api/v1/cluster").json()["totals"]["objects"], 1);
     assert_eq!(
         serde_json::from_str::<Value>(&with(admin, "/get_segments_detail").ok()).unwrap()["total_segments"],
         1
     );
     assert!(with(b, "/query_segment?segment=n").ok().starts_with("n\nUsed(bytes): "));
+    // What removes much is written down, whether it was allowed or not.
+    let token_b = dir.path().join("b");
+    fs::write(&token_b, b).unwrap();
+    ctl(&master.address, &["remove", "--regex=^none", &token(&token_a)]).assert_ok();
+    ctl(&master.address, &["remove", "--regex=^k$", &token(&token_b)]).assert_refused(1, "writer");
     // As before, for collectors, probes and SGLang.
-    for target in ["/metrics", "/health", "/metrics/summary", "/role", "/get_all_segments"] {
+    for target in [
+        "/metrics",
+        "/health",
+        "/metrics/summary",
+        "/role",
+        "/get_all_segments",
+        "/",
+        "/openapi.json",
+        "/live",
+        "/ready",
+    ] {
         get(&master, target).ok();
     }
     // The list that holds for calls holds for pages.
@@ -289,6 +247,15 @@ fn a_master_with_an_access_list_asks_for_tokens() {
     });
     let ended = master.program.end_by(Signal::TERM);
     assert!(!ended.err.contains("the-token-of"), "{}", ended.err);
+    let audited = ended.err.lines().filter(|line| line.contains("audit: "));
+    let audited: Vec<&str> = audited.filter(|line| line.contains("RemoveByRegex")).collect();
+    assert_eq!(audited.len(), 2, "{audited:#?}");
+    for (line, words) in audited.into_iter().zip([
+        ["done", "^none", "role=writer", "tenant=team-a"],
+        ["refused", "^k$", "tenant=team-b", "code=PERMISSION_DENIED"],
+    ]) {
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    }
 }
 
 #[test]
@@ -323,8 +290,20 @@ fn a_standby_names_the_leader() {
             assert_eq!(health[field], views[0][field], "{health}");
         }
     }
-    for target in ["/query_key?key=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail"]
-    {
+    // A standby that could take over is as ready as the leader: an upgrade goes on with the next one.
+    for master in [&first, &second] {
+        eventually_blocking(DEADLINE, "a ready master", || {
+            (get(master, "/ready").status == 200).then_some(())
+        });
+    }
+    for target in [
+        "/query_key?key=k",
+        "/get_all_keys",
+        "/get_all_segments",
+        "/get_segments_detail",
+        "/api/v1/cluster",
+        "/api/v1/live",
+    ] {
         let says = format!("service plane is not active; the leader is {}", first.address);
         get(&second, target).assert_failed(503, -1010, &says);
     }

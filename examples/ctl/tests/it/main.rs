@@ -6,6 +6,7 @@ mod admin_pages;
 mod bad_input;
 mod buckets;
 mod connections;
+mod dashboard;
 mod disks;
 mod end_to_end;
 mod etcd_away;

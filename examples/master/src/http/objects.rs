@@ -6,8 +6,8 @@ use mc_meta::{BufferStatus, GetError, ListCursor, ObjectInfo, ReplicaStatus};
 use mc_types::{ErrorCode, KeyRef, Time};
 use serde_json::{Map, Value, json};
 
-use super::Asked;
 use super::failure::Failure;
+use super::shown::Asked;
 
 /// Most keys of one request.
 const MAX_KEYS: usize = 4096;
@@ -76,7 +76,7 @@ pub(super) fn get_all_keys(asked: &Asked<'_>) -> Result<Page, Failure> {
             break;
         }
         let wanted = left.min(CHUNK);
-        let page = asked.master.list_tenant_keys(asked.tenant, "", cursor, wanted);
+        let page = asked.master.state.list_tenant_keys(asked.tenant, "", cursor, wanted);
         left -= page.keys.len();
         sparse += usize::from(page.keys.len() < wanted);
         for info in &page.keys {
@@ -109,16 +109,19 @@ fn describe(asked: &Asked<'_>, key: &str) -> Result<ObjectInfo, Failure> {
     let key = KeyRef::new(key).map_err(invalid)?;
     let stored = asked
         .master
+        .state
         .scoped(asked.tenant, key)
         .map_err(|error| Failure::new(ErrorCode::InvalidKey, error.to_string()))?;
     // The times that it tells are not shown.
     let object =
-        asked.master.describe(Time::ORIGIN, stored.as_ref()).map_err(|error| match error {
-            GetError::NotFound => {
-                Failure::new(ErrorCode::ObjectNotFound, "no object of this tenant has the key")
-            }
-            error => Failure::new(ErrorCode::ReplicaIsNotReady, error.to_string()),
-        })?;
+        asked.master.state.describe(Time::ORIGIN, stored.as_ref()).map_err(
+            |error| match error {
+                GetError::NotFound => {
+                    Failure::new(ErrorCode::ObjectNotFound, "no object of this tenant has the key")
+                }
+                error => Failure::new(ErrorCode::ReplicaIsNotReady, error.to_string()),
+            },
+        )?;
     let on_disk = object.file == Some(ReplicaStatus::Complete) || !object.local_disks.is_empty();
     if on_disk || buffers(&object).next().is_some() {
         return Ok(object);

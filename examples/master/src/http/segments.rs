@@ -5,13 +5,13 @@ use mc_meta::{SegmentInfo, SegmentStatus};
 use mc_types::{ByteSize, ErrorCode};
 use serde_json::{Value, json};
 
-use super::Asked;
 use super::failure::Failure;
+use super::shown::Asked;
 
 /// `/get_all_segments`: the names, one per line. SGLang waits for the first one before it connects.
 pub(super) fn get_all_segments(asked: &Asked<'_>) -> Result<Page, Failure> {
     let name = |segment: &SegmentInfo| format!("{}\n", segment.spec.name);
-    Ok(Page::text(asked.master.report().segments.iter().map(name).collect::<String>()))
+    Ok(Page::text(asked.report().segments.iter().map(name).collect::<String>()))
 }
 
 /// `/query_segment?segment=`: the bytes of a segment.
@@ -38,7 +38,7 @@ pub(super) fn status(asked: &Asked<'_>) -> Result<Page, Failure> {
 
 /// `/get_segments_detail`: all of all segments.
 pub(super) fn get_segments_detail(asked: &Asked<'_>) -> Result<Page, Failure> {
-    let segments: Vec<Value> = asked.master.report().segments.iter().map(detail).collect();
+    let segments: Vec<Value> = asked.report().segments.iter().map(detail).collect();
     let body = json!({ "total_segments": segments.len(), "segments": segments });
     Ok(Page::json(body.to_string()))
 }
@@ -64,7 +64,7 @@ fn detail(segment: &SegmentInfo) -> Value {
 
 fn named(asked: &Asked<'_>, example: &str) -> Result<SegmentInfo, Failure> {
     let name = asked.query.required("segment", example)?;
-    let mut segments = asked.master.report().segments.into_iter();
+    let mut segments = asked.report().segments.into_iter();
     segments.find(|segment| *segment.spec.name == *name).ok_or_else(|| {
         let text = "no segment has this name; /get_all_segments lists the names";
         Failure::new(ErrorCode::SegmentNotFound, text)

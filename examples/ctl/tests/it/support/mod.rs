@@ -1,5 +1,6 @@
 //! Real programs as child processes.
 
+mod answers;
 mod cluster;
 mod masters;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use mc_testkit::{Finished, Input, Program, binary};
 
+pub(crate) use answers::{ask, get};
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
 pub(crate) use masters::Cluster;
 pub(crate) use mc_testkit::free_port;
