@@ -3,7 +3,8 @@
 
 In every tracked .md file, and in the comments of every tracked .rs file:
 
-* a relative link leads to a file or folder, and its #anchor to a heading of it;
+* a relative link leads to a file or folder, and its #anchor to a heading of it: of a folder, to one of its
+  README.md, which is what is shown of a folder;
 * a path in backticks (`mc-meta/src/commands/put.rs`, `docs/security.md`) exists, seen from the top of the
   repository, from the document, from its crate or from its crate's `src`;
 * a test in backticks (`mc-meta/tests/it/rules/puts.rs::a_name`, or `::a_name` after such a path) is a
@@ -14,6 +15,7 @@ with 1 if there was one.
 """
 
 import functools
+import itertools
 import re
 import subprocess
 import sys
@@ -26,6 +28,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?P<path>[\w.][\w./-]*/(?:[\w.-]+\.{ENDINGS})?)(?:::(?P<test>\w+))?")
 TEST = re.compile(r"::(?P<test>[a-z]\w*)")
 OURS = ("mc-", "docs/", "examples/", "bindings/")
+HEADING = re.compile(r" {0,3}#{1,6} +(.*?)(?: +#+)? *")
 COMMENT = re.compile(r"\s*//[/!]?")
 
 
@@ -63,10 +66,17 @@ def functions(path):
 
 @functools.cache
 def anchors(path):
+    """The anchors of a page's headings; of several that are alike, the second ends in -1, and so on."""
     found = set()
-    for heading in re.findall(r"^#+ +(.*)$", path.read_text(), re.M):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        found.add(re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-"))
+    for _, line in lines(path):
+        if match := HEADING.fullmatch(line):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match[1]).lower()
+            anchor = re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-")
+            alike = itertools.count(1)
+            name = anchor
+            while name in found:
+                name = f"{anchor}-{next(alike)}"
+            found.add(name)
     return found
 
 
@@ -78,6 +88,10 @@ def link_fault(link, document):
     if not target.exists():
         # An item, as rustdoc links it.
         return None if re.fullmatch(r"[A-Za-z_]\w*!?", path) else f"no file `{path}`"
+    if anchor and target.is_dir():
+        target /= "README.md"
+        if not target.exists():
+            return f"no README.md in {path}, which could have a heading `#{anchor}`"
     if anchor and target.suffix == ".md" and anchor not in anchors(target):
         return f"no heading `#{anchor}` in {path or document.name}"
     return None
