@@ -13,8 +13,9 @@ use mc_meta::{Effect, EffectSink, Removal};
 use mc_store::{ByteSize, Client, Master, MasterConfig};
 use mc_types::{Sequence, Time};
 
-/// Offers what came first first, whatever was used. A policy need not be fast: each shard has one
-/// of its own, and it is called under the shard's lock.
+/// Offers what came first first, whatever was used. There is one for all objects of the master, and it is
+/// called under one lock: that of a busy master has to be fast, as those of `mc-evict` are, and this one is
+/// not (`contains` and `retain` look at every object).
 #[derive(Debug, Default)]
 struct OldestFirst(std::collections::VecDeque<Handle>);
 
