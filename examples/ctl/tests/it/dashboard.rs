@@ -213,10 +213,10 @@ struct Browser {
 impl Browser {
     /// Opens a page. The browser is spoken to over two named pipes, in the protocol of its developers' tools.
     fn open(url: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         let pipes = [path("to"), path("from")];
-        assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
+        assert!(Command::new("mkfifo").args(&pipes).status().expect("coreutils").success());
         let flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run";
         let script = format!(
             "exec chromium {flags} --remote-debugging-pipe --user-data-dir={} 3<{} 4>{}",
@@ -227,8 +227,8 @@ impl Browser {
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]);
         let program = Program::start(4 * DEADLINE, &mut shell, Input::None);
-        let to = File::options().write(true).open(&pipes[0]).unwrap();
-        let said = BufReader::new(File::open(&pipes[1]).unwrap()).split(0);
+        let to = File::options().write(true).open(&pipes[0]).expect("a pipe");
+        let said = BufReader::new(File::open(&pipes[1]).expect("a pipe")).split(0);
         let (told, from) = mpsc::channel();
         // Ends with the browser.
         std::thread::spawn(move || {
@@ -241,25 +241,25 @@ impl Browser {
         let (session, console) = (String::new(), Vec::new());
         let mut browser =
             Self { program, to, from, session, asked: 0, console, _directory: directory };
-        let page = browser.ask("Target.createTarget", json!({ "url": "about:blank" }));
+        let page = browser.ask("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": page["targetId"], "flatten": true });
-        let attached = browser.ask("Target.attachToTarget", attach);
+        let attached = browser.ask("Target.attachToTarget", &attach);
         browser.session = attached["sessionId"].as_str().expect("a session").to_owned();
         for domain in ["Runtime.enable", "Log.enable", "Page.enable"] {
-            browser.ask(domain, json!({}));
+            browser.ask(domain, &json!({}));
         }
-        browser.ask("Page.navigate", json!({ "url": url }));
+        browser.ask("Page.navigate", &json!({ "url": url }));
         browser
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.asked += 1;
         let mut question = json!({ "id": self.asked, "method": method, "params": params });
         if !self.session.is_empty() {
             question["sessionId"] = self.session.as_str().into();
         }
-        self.to.write_all(question.to_string().as_bytes()).unwrap();
-        self.to.write_all(&[0]).unwrap();
+        self.to.write_all(question.to_string().as_bytes()).expect("a reader");
+        self.to.write_all(&[0]).expect("a reader");
         loop {
             let told = self.from.recv_timeout(DEADLINE).expect("an answer of the browser in time");
             if told["id"] == self.asked {
@@ -278,7 +278,7 @@ impl Browser {
     /// The value of an expression in the page.
     fn value(&mut self, expression: &str) -> Value {
         let asked = json!({ "expression": expression, "returnByValue": true });
-        let value = self.ask("Runtime.evaluate", asked);
+        let value = self.ask("Runtime.evaluate", &asked);
         assert!(value["exceptionDetails"].is_null(), "{value}");
         value["result"]["value"].clone()
     }
@@ -333,7 +333,7 @@ fn the_dashboard_shows_the_same_in_a_browser() {
     }
     // All can be reached by the keyboard, on a narrow screen nothing is cut off, and each control has a name.
     let narrow = json!({ "width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": true });
-    browser.ask("Emulation.setDeviceMetricsOverride", narrow);
+    browser.ask("Emulation.setDeviceMetricsOverride", &narrow);
     assert!(browser.value("document.documentElement.scrollWidth").as_u64() <= Some(360));
     let unnamed =
         "[...document.querySelectorAll('input')].filter(one => !one.labels.length).length";
@@ -347,6 +347,6 @@ fn the_dashboard_shows_the_same_in_a_browser() {
     browser.wait_for(&["all is well"]);
     assert_eq!(browser.console, Vec::<Value>::new(), "the console is empty");
     browser.session.clear();
-    browser.ask("Browser.close", json!({}));
+    browser.ask("Browser.close", &json!({}));
     browser.program.finish();
 }

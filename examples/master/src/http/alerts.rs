@@ -74,8 +74,8 @@ pub(super) fn of(
     alerts
 }
 
-fn alert(name: &str, severity: &str, says: String, act: &str) -> Value {
-    let runbook = format!("docs/operations.md#{}", name.to_lowercase());
+fn alert(name: &str, severity: &str, says: impl Into<Value>, act: &str) -> Value {
+    let (says, runbook) = (says.into(), format!("docs/operations.md#{}", name.to_lowercase()));
     json!({ "name": name, "severity": severity, "says": says, "do": act, "runbook": runbook })
 }
 
