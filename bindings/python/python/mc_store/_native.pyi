@@ -615,6 +615,7 @@ class _Settings(TypedDict, total=False):
     checksum: bool
     protocol: str
     shared_memory: bool
+    copy_threads: int
     device_name: str | list[str]
     auto_discovery: bool
     device_filters: str | list[str]
