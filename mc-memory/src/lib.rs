@@ -11,6 +11,6 @@ pub use checksum::{Digest, checksum, combined};
 pub use environment::BadVariable;
 pub use memory::cuda;
 pub use memory::{
-    BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
+    BufferPool, CopyError, FileLock, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
     MemorySlice, OutOfRange, StagedMemory,
 };

@@ -37,7 +37,7 @@ pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError
 pub use link_id::LinkId;
 pub use mc_environment::{BootClock, BootTime, TimeSource};
 pub use mc_memory::{
-    Access, BadVariable, BufferPool, CopyError, Digest, HugePageSize, HugePages, Memory,
+    Access, BadVariable, BufferPool, CopyError, Digest, FileLock, HugePageSize, HugePages, Memory,
     MemoryError, MemoryOptions, MemorySlice, OutOfRange, StagedMemory, checksum, combined, cuda,
     topology,
 };

@@ -93,6 +93,12 @@ pub enum MemoryError {
         /// The path.
         path: PathBuf,
     },
+    /// Another memory, of this process or another one, has a lock on the file.
+    #[error("the file {} is in use; end the process that has it, or name another file", path.display())]
+    FileInUse {
+        /// The path.
+        path: PathBuf,
+    },
     /// This operating system cannot do it.
     #[error("this operating system has no {wanted}; leave the option out")]
     Unsupported {

@@ -1,25 +1,26 @@
 //! Memory whose bytes are those of a file.
 
-use std::fs::{File, OpenOptions, remove_file};
+use std::fs::{File, OpenOptions, TryLockError, remove_file};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::MemoryError;
+use super::{FileLock, MemoryError};
 
 /// Opens the file at `path`, or makes it, and takes room for `len` bytes on its
 /// file system, so that writing them cannot fail later. A longer file stays as it
-/// is.
-pub(super) fn open(path: &Path, len: usize) -> Result<File, MemoryError> {
+/// is. Nothing is changed in a file whose lock others have.
+pub(super) fn open(path: &Path, len: usize, lock: Option<FileLock>) -> Result<File, MemoryError> {
     let failed = |source| MemoryError::File { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     // Whatever else is at the place, opening it must not wait.
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
+            take_lock(&file, path, lock)?;
             reserve(&file, len).map_err(|source| {
                 // What this call made goes with it; there is no one to tell when
                 // even that fails.
@@ -33,11 +34,32 @@ pub(super) fn open(path: &Path, len: usize) -> Result<File, MemoryError> {
             if !file.metadata().map_err(failed)?.is_file() {
                 return Err(MemoryError::NotAFile { path: path.to_owned() });
             }
+            take_lock(&file, path, lock)?;
             reserve(&file, len).map_err(failed)?;
             Ok(file)
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+fn take_lock(file: &File, path: &Path, lock: Option<FileLock>) -> Result<(), MemoryError> {
+    let locked = match lock {
+        None => return Ok(()),
+        Some(FileLock::Shared) => file.try_lock_shared(),
+        Some(FileLock::Exclusive) => file.try_lock(),
+    };
+    let in_use = || MemoryError::FileInUse { path: path.to_owned() };
+    let failed = |source| MemoryError::File { path: path.to_owned(), source };
+    match locked {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(in_use()),
+        Err(TryLockError::Error(_)) if lock == Some(FileLock::Shared) => return Ok(()),
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
+    }
+    // The user that had the lock before may have put another file there.
+    let (own, there) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
+    let is_there = own.dev() == there.dev() && own.ino() == there.ino();
+    if is_there { Ok(()) } else { Err(in_use()) }
 }
 
 fn reserve(file: &File, len: usize) -> io::Result<()> {
@@ -91,6 +113,42 @@ mod tests {
         let refused = Memory::options().file(&path).allocate(more_than_any_disk).unwrap_err();
         assert!(matches!(refused, MemoryError::File { .. }), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_locked_file_has_no_other_user_while_its_memory_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment");
+        let with = |lock| Memory::options().file(&path).lock(lock).allocate(5000);
+        let in_use = |lock| {
+            let refused = with(lock).unwrap_err();
+            assert!(matches!(refused, MemoryError::FileInUse { .. }), "{refused}");
+        };
+        let memory = with(FileLock::Exclusive).unwrap();
+        in_use(FileLock::Exclusive);
+        in_use(FileLock::Shared);
+        let part = memory.slice(0, 10).unwrap();
+        drop(memory);
+        in_use(FileLock::Exclusive);
+        part.copy_from(0, b"kept").unwrap();
+        drop(part);
+
+        let first = with(FileLock::Shared).unwrap();
+        assert_eq!(first.slice(0, 4).unwrap().to_vec(), b"kept");
+        let second = with(FileLock::Shared).unwrap();
+        in_use(FileLock::Exclusive);
+        drop((first, second));
+        assert!(with(FileLock::Exclusive).is_ok());
+    }
+
+    #[test]
+    fn a_refused_user_leaves_the_file_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment");
+        let with = |len| Memory::options().file(&path).lock(FileLock::Exclusive).allocate(len);
+        let _memory = with(5000).unwrap();
+        assert!(with(9000).is_err());
+        assert_eq!(fs::metadata(&path).unwrap().len(), 5000);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use bytes::Bytes;
 pub use self::error::MemoryError;
 pub use self::huge::{HugePageSize, HugePages};
 use self::mapping::{Content, Mapping, page_size};
-pub use self::options::MemoryOptions;
+pub use self::options::{FileLock, MemoryOptions};
 pub use self::pool::BufferPool;
 use self::prefault::Prefault;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
@@ -100,7 +100,11 @@ enum Backing {
     Shared { mapping: Mapping, file: File },
     /// Pages that another process may have, too.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
-    Common { mapping: Mapping },
+    Common {
+        mapping: Mapping,
+        /// The file whose lock is held; dropped after the mapping.
+        _file: Option<File>,
+    },
     /// From a pool, which gets it back.
     Part(pool::Part),
     /// Bytes of another block, and what is dropped with the last handle.
@@ -177,7 +181,7 @@ impl Memory {
         #[cfg(target_os = "linux")]
         {
             let mapping = shared::map(&File::from(fd), len, access)?;
-            let (base, backing) = (mapping.base(), Backing::Common { mapping });
+            let (base, backing) = (mapping.base(), Backing::Common { mapping, _file: None });
             let mut block = Block::new(base, len, backing);
             block.writable = access != Access::Read;
             block.prefault = Prefault::of(len).filter(|_| block.writable);
@@ -444,7 +448,7 @@ impl Block {
         match &self.backing {
             Backing::Private { mapping }
             | Backing::Shared { mapping, .. }
-            | Backing::Common { mapping } => Some(mapping),
+            | Backing::Common { mapping, .. } => Some(mapping),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::huge::{HugePageSize, HugePages};
 use super::mapping::{Content, Mapping, page_size};
@@ -27,10 +27,20 @@ use crate::environment::BadVariable;
 pub struct MemoryOptions {
     shared: bool,
     file: Option<PathBuf>,
+    lock: Option<FileLock>,
     huge_pages: Option<HugePages>,
     numa_node: Option<u32>,
     pre_fault: Option<NonZeroUsize>,
     align: Option<usize>,
+}
+
+/// The other users of a file that memory with it admits; see [`MemoryOptions::lock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileLock {
+    /// Any but those with an exclusive lock. A file system without locks admits those, too.
+    Shared,
+    /// None.
+    Exclusive,
 }
 
 /// Where the pages of one attempt come from.
@@ -66,6 +76,12 @@ impl MemoryOptions {
         self.file.is_some()
     }
 
+    /// Returns the path of the [file](Self::file).
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Memory whose bytes are those of the file at `path`, which is made when it
     /// does not exist, and lengthened when it is shorter. The room is taken on the
     /// file system at once, so that a full disk is an error now.
@@ -78,6 +94,17 @@ impl MemoryOptions {
     /// [`huge_pages`](Self::huge_pages) and [`numa_node`](Self::numa_node).
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
+        self
+    }
+
+    /// Locks the [file](Self::file) for as long as the memory lives, any mapping of it in a child of
+    /// this process included: the system lets the lock go when nothing can touch the pages by this
+    /// memory any more, however the process ends. Without effect on memory of no file.
+    ///
+    /// The lock is that of `flock`, which binds only those who ask for it. Two memories of one
+    /// process are two users. [`allocate`](Self::allocate) does not wait for the lock.
+    pub fn lock(mut self, lock: FileLock) -> Self {
+        self.lock = Some(lock);
         self
     }
 
@@ -130,7 +157,7 @@ impl MemoryOptions {
     ///   [`MemoryError::Unsupported`] where an option does not exist;
     /// * [`MemoryError::NoHugePages`] when they are required,
     ///   [`MemoryError::NoSuchNode`] and [`MemoryError::NodeRefused`],
-    ///   [`MemoryError::File`] and [`MemoryError::NotAFile`];
+    ///   [`MemoryError::File`], [`MemoryError::NotAFile`] and [`MemoryError::FileInUse`];
     /// * [`MemoryError::TooLarge`] or [`MemoryError::Refused`] when the system has
     ///   no such room.
     pub fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
@@ -197,7 +224,7 @@ impl MemoryOptions {
             Pages::Normal | Pages::Joined => (page_size(), None),
         };
         let file = match &self.file {
-            Some(path) => Some(file::open(path, len)?),
+            Some(path) => Some(file::open(path, len, self.lock)?),
             None if self.shared => Some(shared::create(len, huge).map_err(refused)?),
             None => None,
         };
@@ -229,7 +256,7 @@ impl MemoryOptions {
         let backing = match file {
             None => Backing::Private { mapping },
             Some(file) if self.shared => Backing::Shared { mapping, file },
-            Some(_) => Backing::Common { mapping },
+            Some(file) => Backing::Common { mapping, _file: self.lock.map(|_| file) },
         };
         let is_there = populated || self.file.is_some();
         Ok(Memory::with(base, len, Prefault::of(len).filter(|_| !is_there), backing))
@@ -308,7 +335,7 @@ mod tests {
             prop::option::of(aligns),
         )
             .prop_map(|(shared, file, huge_pages, numa_node, pre_fault, align)| {
-                MemoryOptions { shared, file, huge_pages, numa_node, pre_fault, align }
+                MemoryOptions { shared, file, lock: None, huge_pages, numa_node, pre_fault, align }
             })
     }
 
