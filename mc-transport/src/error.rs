@@ -34,6 +34,12 @@ pub enum RegisterError {
     /// The transport does not copy through memory of the host, or not what peers write.
     #[error("this transport cannot serve staged memory; use TCP or QUIC")]
     NoStaging,
+    /// The transport opens regions under keys of its own only.
+    #[error("this transport opens no region under the key of an earlier process; register it anew")]
+    NoReuse,
+    /// Another region of this node has the key.
+    #[error("a region of this node has the key already; register the memory anew")]
+    KeyTaken,
     /// The transport was shut down.
     #[error("the transport was shut down; register with a running one")]
     Closed,

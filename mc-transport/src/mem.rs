@@ -10,7 +10,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Weak};
 
 use mc_memory::{Access, Memory};
-use mc_types::{Endpoint, EndpointError};
+use mc_types::{Endpoint, EndpointError, RemoteKey};
 use parking_lot::Mutex;
 
 use crate::completion::{Completions, Outcome};
@@ -118,6 +118,16 @@ impl Transport for MemTransport {
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
         self.node.regions.register_with_tickets(memory, access, tickets)
+    }
+
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        self.node.regions.register_again(memory, access, tickets, key)
     }
 
     /// For peers that read. They do so in their own task, which it may block.

@@ -6,6 +6,7 @@ mod ticket;
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::future::poll_fn;
@@ -288,7 +289,7 @@ impl RegionTable {
     /// [`RegisterError::ReadOnly`] when peers could write what this process
     /// cannot, and [`RegisterError::NoRandomness`].
     pub fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        self.open(Registered::Host(memory.clone()), access, None)
+        self.open(Registered::Host(memory.clone()), access, None, self.next_key()?)
     }
 
     /// Opens `memory` to peers that show a ticket for what they touch, under a new random
@@ -302,7 +303,23 @@ impl RegionTable {
         access: Access,
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
-        self.open(Registered::Host(memory.clone()), access, Some(tickets))
+        self.open(Registered::Host(memory.clone()), access, Some(tickets), self.next_key()?)
+    }
+
+    /// Opens `memory` under the key of a region that another process had opened over the same
+    /// bytes; see [`Transport::register_again`](crate::Transport::register_again) for what the
+    /// caller must see to.
+    ///
+    /// # Errors
+    /// [`RegisterError::ReadOnly`], and [`RegisterError::KeyTaken`] when the table has the key.
+    pub fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        self.open(Registered::Host(memory.clone()), access, tickets, key)
     }
 
     /// Opens staged memory to peers of the transports that serve it: TCP, with and without TLS,
@@ -317,7 +334,7 @@ impl RegionTable {
         access: Access,
         tickets: Option<Tickets>,
     ) -> Result<Region, RegisterError> {
-        self.open(Registered::Staged(memory.clone()), access, tickets)
+        self.open(Registered::Staged(memory.clone()), access, tickets, self.next_key()?)
     }
 
     fn open(
@@ -325,6 +342,7 @@ impl RegionTable {
         memory: Registered,
         access: Access,
         tickets: Option<Tickets>,
+        key: RemoteKey,
     ) -> Result<Region, RegisterError> {
         let on_host = match &memory {
             Registered::Host(memory) if access != Access::Read && !memory.is_writable() => {
@@ -333,13 +351,15 @@ impl RegionTable {
             Registered::Host(memory) => memory.clone(),
             Registered::Staged(_) => Memory::empty(),
         };
-        let key = self.next_key()?;
         let gate = Arc::default();
         let open =
             OpenRegion { memory, access, tickets, gate: Arc::clone(&gate), attached: Vec::new() };
-        self.regions.write().insert(key, open);
+        match self.regions.write().entry(key) {
+            Entry::Vacant(place) => _ = place.insert(open),
+            Entry::Occupied(_) => return Err(RegisterError::KeyTaken),
+        }
         let gates = Arc::new(Mutex::new(vec![gate]));
-        Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gates }))
+        Ok(Region::new(key, on_host, OpenKey { table: self.clone(), key, gates }))
     }
 
     fn next_key(&self) -> Result<RemoteKey, RegisterError> {
@@ -560,14 +580,14 @@ impl fmt::Debug for RegionTable {
 pub struct Withdrawn;
 
 /// A key of a [`RegionTable`], withdrawn when this is dropped.
-struct Entry {
+struct OpenKey {
     table: RegionTable,
     key: RemoteKey,
     /// The region's gate, and before it those of interrupted operations that may still be inside.
     gates: Arc<Mutex<Vec<Arc<Gate>>>>,
 }
 
-impl Registration for Entry {
+impl Registration for OpenKey {
     fn withdraw(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let gates = self.gates.lock().clone();
         drop(self);
@@ -589,7 +609,7 @@ async fn all_emptied(gates: Vec<Arc<Gate>>) {
     }
 }
 
-impl Drop for Entry {
+impl Drop for OpenKey {
     fn drop(&mut self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = self.table.regions.write().remove(&self.key);
@@ -635,6 +655,22 @@ mod tests {
             assert!(matches!(refused, Err(RegisterError::ReadOnly)), "{access:?}");
         }
         assert!(table.register(&peer, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn a_region_of_an_earlier_process_opens_under_its_key() {
+        let memory = Memory::allocate(8).unwrap();
+        let before = RegionTable::new();
+        let key = before.register(&memory, Access::ReadWrite).unwrap().key();
+        let table = RegionTable::new();
+        let again = table.register_again(&memory, Access::ReadWrite, None, key).unwrap();
+        assert_eq!(again.key(), key);
+        assert!(table.admit(key, 0, 8, Access::Write, None).is_ok());
+        let twice = table.register_again(&memory, Access::ReadWrite, None, key);
+        assert!(matches!(twice, Err(RegisterError::KeyTaken)));
+        assert!(table.admit(key, 0, 8, Access::Read, None).is_ok(), "the first one is as it was");
+        drop(again);
+        assert!(table.admit(key, 0, 8, Access::Read, None).is_err());
     }
 
     #[test]

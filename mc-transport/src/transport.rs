@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use mc_memory::{Access, Memory, MemoryError, MemorySlice};
-use mc_types::Endpoint;
+use mc_types::{Endpoint, RemoteKey};
 
 use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
@@ -73,6 +73,27 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<Region, RegisterError> {
         let _ = (memory, access, tickets);
         Err(RegisterError::NoTickets)
+    }
+
+    /// Opens `memory` under the key and with the tickets of a region that an earlier process had
+    /// opened over the same bytes, such as those of a file: peers that were told the key go on with
+    /// it. The other calls draw a key, which no peer has.
+    ///
+    /// The caller sees to it that the earlier process touches the bytes no more, on behalf of peers
+    /// neither, and that the master, which tells peers of the region, knows that it is the same one. Otherwise
+    /// a right that a peer had in the past reaches bytes of the present.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`RegisterError::NoReuse`] from transports that cannot, which is the default.
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets, key);
+        Err(RegisterError::NoReuse)
     }
 
     /// Opens memory to peers that is copied through memory of the host, such as a GPU's. With
@@ -188,6 +209,21 @@ pub trait DynTransport: Send + Sync + 'static {
         Err(RegisterError::NoTickets)
     }
 
+    /// See [`Transport::register_again`].
+    ///
+    /// # Errors
+    /// As there.
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets, key);
+        Err(RegisterError::NoReuse)
+    }
+
     /// See [`Transport::register_staged`].
     ///
     /// # Errors
@@ -255,6 +291,16 @@ impl<T: Transport> DynTransport for T {
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
         Transport::register_with_tickets(self, memory, access, tickets)
+    }
+
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        Transport::register_again(self, memory, access, tickets, key)
     }
 
     fn register_staged(

@@ -124,6 +124,16 @@ impl Transport for SimulatedTransport {
         self.inner.register_with_tickets(memory, access, tickets)
     }
 
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        self.inner.register_again(memory, access, tickets, key)
+    }
+
     fn register_staged(
         &self,
         memory: &Staging,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use mc_memory::{Access, Memory, MemoryError};
-use mc_types::Endpoint;
+use mc_types::{Endpoint, RemoteKey};
 use tokio::runtime::Handle;
 
 use super::counters::Counters;
@@ -158,6 +158,17 @@ impl<T: Networked> Transport for T {
     ) -> Result<Region, RegisterError> {
         self.shell().check_open()?;
         self.opened(self.shell().regions.register_with_tickets(memory, access, tickets)?)
+    }
+
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        self.shell().check_open()?;
+        self.opened(self.shell().regions.register_again(memory, access, tickets, key)?)
     }
 
     fn register_staged(

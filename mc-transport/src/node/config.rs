@@ -98,6 +98,13 @@ impl NodeConfig {
         self.shortcuts.push(Arc::new(settings));
     }
 
+    /// Returns whether there are [shortcuts](Self::add_shortcut) beside shared memory, whose devices may
+    /// still write memory while the process ends.
+    #[must_use]
+    pub fn has_shortcuts(&self) -> bool {
+        !self.shortcuts.is_empty()
+    }
+
     /// Has the node accept peers at `address` and tells them `hosts`, names or addresses without a
     /// port, the best one first: over the carriers that can, as QUIC with a certificate to show, and over
     /// TCP if that has one, too; without such over TCP; over none if a transport of the application's own

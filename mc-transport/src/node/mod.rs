@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use mc_memory::{Access, Memory, MemoryError};
-use mc_types::{BoxFuture, Endpoint};
+use mc_types::{BoxFuture, Endpoint, RemoteKey};
 use parking_lot::Mutex;
 
 pub use self::config::NodeConfig;
@@ -250,6 +250,18 @@ impl Transport for Node {
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
         let region = self.primary().register_with_tickets(memory, access, tickets)?;
+        self.shortcuts.prepare(&region);
+        Ok(region)
+    }
+
+    fn register_again(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+        key: RemoteKey,
+    ) -> Result<Region, RegisterError> {
+        let region = self.primary().register_again(memory, access, tickets, key)?;
         self.shortcuts.prepare(&region);
         Ok(region)
     }
