@@ -1,6 +1,7 @@
 //! Why a call of the client fails: one enum for each family of calls.
 
 mod disk;
+mod keep;
 mod segment;
 
 use std::io;
@@ -13,6 +14,7 @@ use mc_types::{Endpoint, ErrorCode, InfoTooLong, KeyError};
 use thiserror::Error;
 
 pub use disk::LocalDiskOpenError;
+pub use keep::KeepError;
 pub(crate) use segment::MAX_SEGMENTS;
 pub use segment::SegmentError;
 
@@ -465,6 +467,9 @@ pub enum StartError {
     /// The segment cannot be opened to peers.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// The segment cannot be kept for the next process.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     /// The segment makes no sense.
     #[error(transparent)]
     Segment(SegmentError),

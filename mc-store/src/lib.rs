@@ -26,7 +26,8 @@ pub use client::{
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
 pub use error::{
-    CallError, GetError, LocalDiskOpenError, PeerError, PutError, SegmentError, StartError,
+    CallError, GetError, KeepError, LocalDiskOpenError, PeerError, PutError, SegmentError,
+    StartError,
 };
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdResolver;

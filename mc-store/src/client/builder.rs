@@ -59,6 +59,7 @@ pub struct ClientBuilder {
     memory: MemoryOptions,
     medium: MediaType,
     device: u32,
+    keep_segment: bool,
     shared_tier: Option<Arc<dyn Tier>>,
     storage_root: Option<PathBuf>,
     shared_bucket: Option<BucketPlace>,
@@ -90,6 +91,7 @@ impl Default for ClientBuilder {
             memory: Memory::options(),
             medium: MediaType::Dram,
             device: 0,
+            keep_segment: false,
             shared_tier: None,
             storage_root: None,
             shared_bucket: None,
@@ -481,6 +483,28 @@ impl ClientBuilder {
     /// The GPU whose memory the segment takes; see [`SegmentOptions::device`](crate::SegmentOptions::device).
     pub fn segment_device(mut self, number: u32) -> Self {
         self.device = number;
+        self
+    }
+
+    /// Whether the segment, with all that it holds, is for the next process that has its
+    /// [file](MemoryOptions::file): the next client of this setting takes the segment over, whether this one
+    /// [shuts down](Client::shutdown) or is killed. The default is no: the objects end with the client.
+    ///
+    /// A next client of the same size, name, medium and endpoint, on a host that runs on, opens the memory
+    /// as this one did, has this one's [id](Client::id), and asks the master for the segment, which
+    /// knows it for as long as a silent client may take to return. Otherwise its
+    /// segment begins empty, and a line in the log says why. While this client has the file, the next
+    /// one waits, for up to 30 seconds. What peers had under way when this client ended, they begin again or fail with.
+    ///
+    /// The keys that open the memory are in a file beside it, `FILE.life`, that only this user can read. It
+    /// goes as soon as the segment is [unmounted](Client::unmount_segment) or the master has forgotten it. To give the
+    /// memory back for good, shut the client down and remove both files, after a
+    /// [drain](Client::drain) if objects are to stay.
+    ///
+    /// Needs [memory of a file](Self::segment_memory), a port to [listen](Self::listen) at that is not 0, and
+    /// transports without RDMA; the client has no other segments. Linux only.
+    pub fn keep_segment(mut self, keep: bool) -> Self {
+        self.keep_segment = keep;
         self
     }
 

@@ -204,7 +204,8 @@ impl Client {
 
     /// Leaves the cluster: unmounts the segments, so that the master names them to
     /// no other client any more, then stops serving them. Objects whose only replica was
-    /// there are gone. Returns when all of that is done, also when another call asked for it.
+    /// there are gone. A segment that is [kept](ClientBuilder::keep_segment) stays mounted, and waits for
+    /// the next process. Returns when all of that is done, also when another call asked for it.
     ///
     /// From the beginning of this call on every other call, of clones as well, fails
     /// with the variant `Closed` of its error, whose code is

@@ -78,6 +78,7 @@ impl ClientBuilder {
             segment_name => segment_name,
             segment_medium => segment_medium,
             segment_device => segment_device,
+            keep_segment => keep_segment,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
@@ -503,6 +504,22 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
             needs: "segment_file",
             reason: "name a file on the SSD, which then backs the memory",
         });
+    }
+    if config.keep_segment == Some(true) {
+        if config.segment_file.is_none() {
+            return Err(ConfigError::Missing {
+                key: "keep_segment",
+                needs: "segment_file",
+                reason: "name the file that the next process finds the memory in",
+            });
+        }
+        if config.protocol == Some(Protocol::Rdma) {
+            return Err(ConfigError::Conflict {
+                first: "keep_segment",
+                second: "protocol",
+                reason: "a device may still write by RDMA when the process has been killed; leave one out",
+            });
+        }
     }
     let takes_gpu = config.segment_medium == Some(MediaType::Vram) && config.segment_file.is_none();
     if config.segment_device.is_some() && !takes_gpu {

@@ -112,6 +112,9 @@ settings! {
     segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
     /// The file that backs the segment's memory; excludes huge pages and a NUMA node.
     segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
+    /// Whether the segment, with all that it holds, is for the next process with its `segment_file`. Needs
+    /// a `segment_file` and a fixed port to listen at.
+    keep_segment: bool = "keep_segment", "MC_STORE_KEEP_SEGMENT", value::flag;
     /// The medium of the segment's memory; `ssd` needs a `segment_file`, and `vram` a GPU or a
     /// `segment_file`.
     segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;

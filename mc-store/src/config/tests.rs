@@ -100,6 +100,7 @@ fn every_setting_can_be_said_everywhere() {
         ("global_segment_size", "4GB", "4294967296"),
         ("segment_name", "s", "'s'"),
         ("segment_file", "/f", "'/f'"),
+        ("keep_segment", "1", "true"),
         ("segment_medium", "SSD", "'ssd'"),
         ("segment_device", "1", "1"),
         ("storage_root_dir", "/dfs", "'/dfs'"),
@@ -362,6 +363,11 @@ fn settings_that_contradict_each_other_are_refused() {
         (
             "segment_device = 0\nsegment_medium = 'vram'\nsegment_file = 'a'",
             ["segment_device", "segment_medium"],
+        ),
+        ("keep_segment = true", ["keep_segment", "segment_file"]),
+        (
+            "keep_segment = true\nsegment_file = 'a'\nprotocol = 'rdma'",
+            ["keep_segment", "protocol"],
         ),
         ("segment_file = 'a'\nuse_hugepage = true", ["segment_file", "use_hugepage"]),
         ("segment_file = 'a'\nnuma_node = 0", ["segment_file", "numa_node"]),

@@ -1,6 +1,7 @@
 //! Why a segment cannot be mounted or unmounted.
 
 use std::io;
+use std::path::PathBuf;
 
 use mc_rpc::RpcError;
 use mc_transport::cuda::CudaError;
@@ -33,6 +34,15 @@ pub enum SegmentError {
     /// Another segment of this client has the name.
     #[error("this client has a segment named {name:?} already; choose another name")]
     NameTaken { name: Box<str> },
+    /// The client keeps its segment, and has no other.
+    #[error(
+        "this client keeps its segment for its next process (keep_segment), which takes over that one \
+         alone; mount others in a client of their own"
+    )]
+    KeptAlone,
+    /// The record of a segment that was kept is in the way.
+    #[error("cannot remove {}, which tells of the file's bytes of before; remove it", path.display())]
+    Record { path: PathBuf, source: io::Error },
     /// As many segments as a client may have.
     #[error("this client has {MAX_SEGMENTS} segments, which is the limit; make them larger")]
     TooMany,
@@ -83,9 +93,11 @@ impl SegmentError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NotListening | Self::Empty | Self::Medium { .. } | Self::TooMany => {
-                ErrorCode::InvalidParams
-            }
+            Self::NotListening
+            | Self::Empty
+            | Self::Medium { .. }
+            | Self::KeptAlone
+            | Self::TooMany => ErrorCode::InvalidParams,
             Self::NameTaken { .. } => ErrorCode::SegmentAlreadyExists,
             Self::NotFound { .. } => ErrorCode::SegmentNotFound,
             Self::Rpc(error) => error.code(),
@@ -95,6 +107,7 @@ impl SegmentError {
             | Self::FreshMemory(_)
             | Self::Register(_)
             | Self::NoRandomness(_)
+            | Self::Record { .. }
             | Self::Thread(_) => ErrorCode::Internal,
         }
     }
@@ -104,7 +117,9 @@ impl SegmentError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Rpc(error) => error.is_retryable(),
-            Self::Memory { .. } | Self::FreshMemory(_) | Self::Thread(_) => true,
+            Self::Memory { .. } | Self::FreshMemory(_) | Self::Record { .. } | Self::Thread(_) => {
+                true
+            }
             Self::Gpu { source, .. } => matches!(source, CudaError::Failed { .. }),
             _ => false,
         }

@@ -26,12 +26,12 @@ use crate::client::late::MAX_TASKS;
 use crate::client::master_link::MasterLink;
 use crate::client::metrics::Metrics;
 use crate::client::reports::Reports;
-use crate::client::segments::{SegmentOptions, Segments};
+use crate::client::segments::{KeptMemory, SegmentOptions, Segments};
 use crate::client::tier_work::{start_local_disk, start_shared_tier};
 use crate::client::tiers::local_disk::{LaterLocalDisk, LocalDiskSlot};
 use crate::client::tiers::shared::{LaterTier, OwnSettings, SharedTier, storage_config};
 use crate::client::tiers::{Sealing, Tiers};
-use crate::error::StartError;
+use crate::error::{KeepError, StartError};
 
 /// For values that are read into memory of the client. Pages are taken when they are used.
 const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
@@ -41,7 +41,9 @@ impl ClientBuilder {
         let makes_requests = self.check()?;
         let environment = Arc::clone(&self.settings.environment);
         let sealing = self.sealing().await?;
-        let link = self.connect_to_master(makes_requests).await?;
+        // No peer gets an answer here before the process of before has ended.
+        let kept = self.open_kept().await?;
+        let mut link = self.connect_to_master(makes_requests).await?;
         let listen = self.accept_peers(&link.master)?;
         #[cfg(feature = "c2c")]
         let c2c = match makes_requests {
@@ -70,6 +72,10 @@ impl ClientBuilder {
         ));
         let (local_disk, later_disk) =
             self.open_local_disk(&storage, &transport, &segments, &sealing).await?;
+        if let Some(kept) = kept {
+            let has_disk = local_disk.get().is_some() || later_disk.is_some();
+            self.mount_kept(kept, &segments, &mut link, has_disk).await?;
+        }
         let first_segment = self.first_segment();
         let settings = self.settings;
         let (tenant, open) = (storage.tenant, (local_disk, shared_tier));
@@ -125,6 +131,9 @@ impl ClientBuilder {
         if !makes_requests && !self.accepts_peers() {
             return Err(StartError::NoRole);
         }
+        if self.keep_segment {
+            self.check_kept()?;
+        }
         Ok(makes_requests)
     }
 
@@ -140,6 +149,26 @@ impl ClientBuilder {
     #[cfg(not(feature = "encryption"))]
     async fn sealing(&self) -> Result<Sealing, StartError> {
         Ok(Sealing::default())
+    }
+
+    /// Checks that the next process can take the segment over.
+    fn check_kept(&self) -> Result<(), KeepError> {
+        if self.segment_size == NOTHING || !self.memory.is_file() {
+            return Err(KeepError::NoFile);
+        }
+        if self.listen.is_none_or(|listen| listen.port() == 0) {
+            return Err(KeepError::NoPort);
+        }
+        if self.node.has_shortcuts() { Err(KeepError::Rdma) } else { Ok(()) }
+    }
+
+    /// Takes the file of a segment that is kept, once the process that has it has ended.
+    async fn open_kept(&self) -> Result<Option<KeptMemory>, StartError> {
+        if !self.keep_segment {
+            return Ok(None);
+        }
+        let environment = &*self.settings.environment;
+        KeptMemory::open(environment, &self.memory, self.segment_size).await.map(Some)
     }
 
     /// Connects to the master, or to the one of several that leads.
@@ -240,7 +269,24 @@ impl ClientBuilder {
         Ok(LocalDiskSlot::open(place, cluster_id, node, segments, environment, sealing).await?)
     }
 
-    /// The segment that the client begins with.
+    /// Mounts the segment that is kept, as the client of the process before if the master knows it.
+    async fn mount_kept(
+        &mut self,
+        kept: KeptMemory,
+        segments: &Segments,
+        link: &mut MasterLink,
+        has_disk: bool,
+    ) -> Result<(), StartError> {
+        let (name, own) = (self.segment_name.take(), link.id);
+        link.id = segments.mount_kept(&link.master, own, kept, name, self.medium).await?;
+        if link.id != own && !has_disk {
+            // The process before may have had a disk, which the master takes for this client's.
+            let _ = link.master.unmount_local_disk(link.id, true).await;
+        }
+        Ok(())
+    }
+
+    /// The segment that the client begins with, unless it is one that is kept.
     fn first_segment(&mut self) -> Option<SegmentOptions> {
         let options = SegmentOptions::new(self.segment_size).memory(self.memory.clone());
         let options = options.medium(self.medium).device(self.device);
@@ -248,7 +294,7 @@ impl ClientBuilder {
             Some(name) => options.name(name),
             None => options,
         };
-        (self.segment_size > NOTHING).then_some(options)
+        (self.segment_size > NOTHING && !self.keep_segment).then_some(options)
     }
 }
 
@@ -262,9 +308,10 @@ async fn begin(
 ) -> Result<(), StartError> {
     if let Some(segment) = first_segment {
         core.mount(segment).await?;
-        if let Some(first) = core.segments.list().pop() {
-            core.first_segment.set(first.name).expect("nobody else has the client yet");
-        }
+    }
+    if let Some(first) = core.segments.list().pop() {
+        core.first_segment.set(first.name).expect("nobody else has the client yet");
+        core.start_heartbeat().map_err(StartError::Thread)?;
     }
     // Only after a successful start, so that an error is the only message.
     if let Some(listen) = listen {

@@ -40,6 +40,6 @@ impl Segments {
             // The runtime ends.
             None => return Err(SegmentError::Closed),
         };
-        self.add(&link.master, link.id, SegmentSetup { name, medium, memory }).await
+        self.add(&link.master, link.id, SegmentSetup { name, medium, memory, kept: None }).await
     }
 }

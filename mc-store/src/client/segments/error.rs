@@ -1,6 +1,7 @@
 //! Why the master does not have a segment.
 
 use std::io;
+use std::path::PathBuf;
 
 use mc_rpc::RpcError;
 use mc_transport::{MemoryError, RegisterError};
@@ -19,6 +20,8 @@ pub(in crate::client) enum MountFailure {
     NoRandomness(#[source] io::Error),
     #[error("cannot take fresh memory for a segment that is mounted anew")]
     Memory(#[from] MemoryError),
+    #[error("cannot remove the record {} of the segment's life before", path.display())]
+    Record { path: PathBuf, source: io::Error },
     #[error("the client's runtime ends")]
     Ending,
 }
@@ -26,7 +29,11 @@ pub(in crate::client) enum MountFailure {
 impl MountFailure {
     /// Returns advice for an operator.
     pub(super) fn advice(&self) -> &'static str {
-        let Self::Rpc(error) = self else { return "restart the node if it goes on" };
+        let error = match self {
+            Self::Rpc(error) => error,
+            Self::Record { .. } => return "remove the record, or let the node remove it",
+            _ => return "restart the node if it goes on",
+        };
         match error.code() {
             ErrorCode::PermissionDenied | ErrorCode::Unauthenticated => {
                 "give the node's token or certificate the role node in the access list of every master"
@@ -47,6 +54,7 @@ impl From<MountFailure> for SegmentError {
             MountFailure::Rpc(error) => Self::Rpc(error),
             MountFailure::NoRandomness(error) => Self::NoRandomness(error),
             MountFailure::Memory(source) => Self::FreshMemory(source),
+            MountFailure::Record { path, source } => Self::Record { path, source },
             MountFailure::Ending => Self::Closed,
         }
     }

@@ -1,14 +1,16 @@
 //! The memory of a segment: the host's, or a device's that is copied through stages.
 
 use std::io;
+use std::path::Path;
 
 use mc_transport::cuda::{Cuda, CudaError};
 use mc_transport::{
-    Access, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region, RegisterError, Staging,
-    Tickets, Transport as _,
+    Access, FileLock, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region, RegisterError,
+    Staging, Tickets, Transport as _,
 };
 use mc_types::{ByteSize, Extent};
 
+use super::record::RecordPath;
 use crate::error::SegmentError;
 
 /// Most bytes of a segment that are populated before they are written.
@@ -29,8 +31,13 @@ impl MemorySource {
         let len = usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
         match self {
             Self::Host(options) => {
+                // The memory of a segment that is kept is no one else's.
+                let options = options.lock(FileLock::Shared);
                 let memory = allocate(&options, len);
                 let memory = memory.map_err(|source| SegmentError::Memory { size, source })?;
+                if let Some(file) = options.path() {
+                    remove_stale_record(file)?;
+                }
                 Ok(SegmentMemory::Host { memory, options })
             }
             Self::Gpu(device) => {
@@ -41,6 +48,13 @@ impl MemorySource {
             Self::Staged(staging) => Ok(SegmentMemory::Staged(staging)),
         }
     }
+}
+
+/// Removes the record of a file that is used without being kept: its bytes begin another life.
+fn remove_stale_record(file: &Path) -> Result<(), SegmentError> {
+    let record = RecordPath::beside(file);
+    let failed = |source| SegmentError::Record { path: record.as_path().to_owned(), source };
+    record.remove_stale().map_err(failed)
 }
 
 fn take_gpu(device: u32, len: usize) -> Result<Staging, CudaError> {

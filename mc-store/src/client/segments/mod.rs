@@ -2,7 +2,9 @@
 
 mod contribute;
 mod error;
+mod keep;
 mod memory;
+mod record;
 mod set;
 
 use std::time::Duration;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use mc_transport::{Memory, MemoryOptions, Staging};
 use mc_types::{ByteSize, Endpoint, MediaType, SegmentId};
 
+pub(super) use self::keep::KeptMemory;
 pub(super) use self::memory::Held;
 use self::memory::MemorySource;
 pub(super) use self::set::Segments;

@@ -20,12 +20,13 @@ use tracing::{info, warn};
 use super::MountedSegment;
 use super::error::MountFailure;
 use super::memory::{Held, SegmentMemory};
+use super::record::KeptFile;
 use crate::client::disk_region::LocalDiskLook;
 use crate::error::{MAX_SEGMENTS, SegmentError};
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
 /// gone for good; and one that attaches a segment, for what peers have under way there.
-const LEAVE: Duration = Duration::from_secs(1);
+pub(super) const LEAVE: Duration = Duration::from_secs(1);
 
 /// Bytes that a node reads of itself to see whether peers can, and how long it may take.
 const SAMPLE: u64 = 64;
@@ -40,15 +41,15 @@ pub(in crate::client) struct Segments {
     pub(super) transport: Arc<Node>,
     environment: Arc<dyn Environment>,
     /// The master's, by which tickets end.
-    clock: Arc<MasterClock>,
+    pub(super) clock: Arc<MasterClock>,
     /// Whether peers show tickets.
-    tickets: bool,
+    pub(super) tickets: bool,
     /// The name of this host in the names of segments that are given none.
     host: Option<Box<str>>,
     /// Read for every transfer, so it is written for as long as a field takes.
-    own: RwLock<Vec<Own>>,
+    pub(super) own: RwLock<Vec<Own>>,
     /// Held while the master is told of a change; whether the client has ended.
-    changes: Mutex<bool>,
+    pub(super) changes: Mutex<bool>,
     /// A segment has been given a time to leave.
     leaving: Notify,
     /// By the node's own check peers do not reach them.
@@ -59,12 +60,14 @@ pub(in crate::client) struct Segments {
 }
 
 #[derive(Debug)]
-struct Own {
-    segment: Arc<Segment>,
+pub(super) struct Own {
+    pub(super) segment: Arc<Segment>,
     /// `None` only while it is being mounted.
-    mounted: Option<Mounted>,
+    pub(super) mounted: Option<Mounted>,
     /// The master counts on it.
-    attached: bool,
+    pub(super) attached: bool,
+    /// There is a record by which the next process can take it over.
+    pub(super) is_recorded: bool,
     /// Whether the segment could not be attached lately; the log says why.
     is_refused: bool,
     leaves: Option<Instant>,
@@ -76,27 +79,31 @@ pub(super) struct SegmentSetup {
     pub(super) name: Option<String>,
     pub(super) medium: MediaType,
     pub(super) memory: SegmentMemory,
+    /// Its file, if it is kept for the next process.
+    pub(super) kept: Option<KeptFile>,
 }
 
 /// The parts of a segment that do not change when it is mounted anew.
 #[derive(Debug)]
-struct Segment {
+pub(super) struct Segment {
     /// The id of the first mount, by which the application may still know it.
-    first: SegmentId,
-    name: Box<str>,
-    endpoint: Endpoint,
-    medium: MediaType,
+    pub(super) first: SegmentId,
+    pub(super) name: Box<str>,
+    pub(super) endpoint: Endpoint,
+    pub(super) medium: MediaType,
     /// That of its present life.
-    memory: SegmentMemory,
+    pub(super) memory: SegmentMemory,
+    /// Its file, if it is kept for the next process.
+    pub(super) kept: Option<KeptFile>,
 }
 
 /// A segment as it is mounted now. Each mount has a key and an id of its own, so
 /// that a peer with the key of an earlier one cannot reach this one.
 #[derive(Debug)]
-struct Mounted {
-    id: SegmentId,
-    region: Region,
-    ticket_key: Option<TicketKey>,
+pub(super) struct Mounted {
+    pub(super) id: SegmentId,
+    pub(super) region: Region,
+    pub(super) ticket_key: Option<TicketKey>,
 }
 
 impl Segment {
@@ -113,6 +120,7 @@ impl Segment {
             endpoint: self.endpoint.clone(),
             medium: self.medium,
             memory,
+            kept: self.kept.clone(),
         })
     }
 
@@ -136,11 +144,17 @@ impl Segment {
 }
 
 impl Own {
+    /// A segment that is to be mounted.
+    pub(super) fn new(segment: Arc<Segment>) -> Self {
+        let (attached, is_recorded, is_refused) = (false, false, false);
+        Self { segment, mounted: None, attached, is_recorded, is_refused, leaves: None }
+    }
+
     fn is(&self, id: SegmentId) -> bool {
         self.segment.first == id || self.id() == id
     }
 
-    fn id(&self) -> SegmentId {
+    pub(super) fn id(&self) -> SegmentId {
         self.mounted.as_ref().map_or(self.segment.first, |mounted| mounted.id)
     }
 }
@@ -277,17 +291,19 @@ impl Segments {
         client: ClientId,
         setup: SegmentSetup,
     ) -> Result<SegmentId, SegmentError> {
-        let SegmentSetup { name, medium, memory } = setup;
+        let SegmentSetup { name, medium, memory, kept } = setup;
         let endpoint = self.transport.endpoint().ok_or(SegmentError::NotListening)?.clone();
         let ended = self.changes.lock().await;
         if *ended {
             return Err(SegmentError::Closed);
         }
+        if self.own.read().iter().any(|own| own.segment.kept.is_some()) {
+            return Err(SegmentError::KeptAlone);
+        }
         let name = self.name(name, &endpoint)?;
         let first = self.random_id()?;
-        let segment = Arc::new(Segment { first, name, endpoint, medium, memory });
-        let own = Own { segment, mounted: None, attached: false, is_refused: false, leaves: None };
-        self.own.write().push(own);
+        let segment = Arc::new(Segment { first, name, endpoint, medium, memory, kept });
+        self.own.write().push(Own::new(segment));
         if let Err(failure) = self.mount(master, client, first, first).await {
             self.forget(first);
             if !matches!(failure, MountFailure::Rpc(RpcError::Refused(_))) {
@@ -303,7 +319,11 @@ impl Segments {
 
     /// A name that no other segment of this client has: the master takes a second one of
     /// the same name and endpoint for the first, mounted anew.
-    fn name(&self, wanted: Option<String>, endpoint: &Endpoint) -> Result<Box<str>, SegmentError> {
+    pub(super) fn name(
+        &self,
+        wanted: Option<String>,
+        endpoint: &Endpoint,
+    ) -> Result<Box<str>, SegmentError> {
         let own = self.own.read();
         if own.len() >= MAX_SEGMENTS {
             return Err(SegmentError::TooMany);
@@ -335,6 +355,7 @@ impl Segments {
         which: SegmentId,
         id: SegmentId,
     ) -> Result<(), MountFailure> {
+        self.drop_record(which).await?;
         let Some((segment, before)) = self.change(which, |own| {
             own.attached = false;
             (Arc::clone(&own.segment), own.mounted.take())
@@ -359,11 +380,13 @@ impl Segments {
             self.observe(asked, master.ping(client).await?.clock);
         }
         let region = segment.memory.register(&self.transport, tickets)?;
-        let spec = segment.spec(id, region.key(), ticket_key);
+        let remote_key = region.key();
+        let spec = segment.spec(id, remote_key, ticket_key);
         // Known before the master tells anybody, so that no peer is refused.
         self.change(which, |own| own.mounted = Some(Mounted { id, region, ticket_key }));
         master.mount_segment(client, &spec).await?;
         self.change(which, |own| own.attached = true);
+        self.save_record(client, &segment, id, remote_key, ticket_key).await;
         Ok(())
     }
 
@@ -408,7 +431,7 @@ impl Segments {
         );
     }
 
-    async fn attach_one(
+    pub(super) async fn attach_one(
         &self,
         master: &MasterClient,
         client: ClientId,
@@ -436,8 +459,11 @@ impl Segments {
                 );
                 return Ok(());
             }
+            let asked = self.environment.clock().now();
             match master.remount_segment(client, &segment.spec(id, key, ticket_key)).await {
-                Ok(_) => {
+                Ok(clock) => {
+                    // It may be another master's than the one that the heartbeat has just heard.
+                    self.observe(asked, clock);
                     info!(segment = %segment.name, "the segment is mounted again, with all objects");
                     if let Some(at) = leaves {
                         let grace = at.saturating_duration_since(Instant::now());
@@ -475,6 +501,7 @@ impl Segments {
         let _changes = self.changes.lock().await;
         let id = self.change(which, |own| own.id());
         let id = id.ok_or(SegmentError::NotFound { id: which })?;
+        self.drop_record(which).await?;
         let told = if grace.is_zero() {
             master.unmount_segment(client, id).await
         } else {
@@ -529,14 +556,18 @@ impl Segments {
         }
     }
 
-    /// Unmounts every segment and withdraws its key; no segment is mounted from now on.
+    /// Unmounts every segment and withdraws its key; no segment is mounted from now on. One that is kept
+    /// for the next process is not unmounted.
     /// A master that cannot be told finds out by the missing heartbeat.
     pub(in crate::client) async fn withdraw(&self, master: &MasterClient, client: ClientId) {
         let mut ended = self.changes.lock().await;
         *ended = true;
         let own = core::mem::take(&mut *self.own.write());
         // Served until the master has heard of it, or will not.
-        join_all(own.iter().map(|own| async move {
+        join_all(own.into_iter().map(|own| async move {
+            if own.is_recorded {
+                return self.leave_for_next(own).await;
+            }
             let (name, id) = (&own.segment.name, own.id());
             match tokio::time::timeout(LEAVE, master.unmount_segment(client, id)).await {
                 Ok(Ok(())) => {}
@@ -563,11 +594,15 @@ impl Segments {
         picked.map(|own| (own.segment.first, own.id())).collect()
     }
 
-    fn change<T>(&self, which: SegmentId, change: impl FnOnce(&mut Own) -> T) -> Option<T> {
+    pub(super) fn change<T>(
+        &self,
+        which: SegmentId,
+        change: impl FnOnce(&mut Own) -> T,
+    ) -> Option<T> {
         self.own.write().iter_mut().find(|own| own.is(which)).map(change)
     }
 
-    fn forget(&self, which: SegmentId) {
+    pub(super) fn forget(&self, which: SegmentId) {
         let mut own = self.own.write();
         let at = own.iter().position(|own| own.is(which));
         let gone = at.map(|at| own.remove(at));
