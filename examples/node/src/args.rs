@@ -56,6 +56,18 @@ pub(crate) struct Args {
     /// File that backs the memory [default: plain memory].
     #[arg(long = "segment_file", value_name = "PATH", help_heading = "Segment")]
     pub(crate) segment_file: Option<PathBuf>,
+    /// Keep the memory with its objects for the next process with the same --segment_file, which takes
+    /// it over; needs a --data_port.
+    #[arg(
+        long = "keep_segment",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        help_heading = "Segment"
+    )]
+    pub(crate) keep_segment: bool,
     /// Medium of the memory: dram, ssd or vram; ssd needs a --segment_file, and vram an NVIDIA
     /// GPU or a --segment_file [default: dram].
     #[arg(long = "segment_medium", value_name = "MEDIUM", help_heading = "Segment")]

@@ -34,6 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     if args.enable_offload && !has_disk {
         return Err(ServeError::NoDisk);
     }
+    if config.keep_segment == Some(true) && !args.drain_timeout.is_zero() {
+        return Err(ServeError::KeptAndMoved);
+    }
     mc_cli::block_on_threads("mc-node", args.threads, serve(args, &config))
         .map_err(ServeError::Runtime)?
 }
@@ -181,6 +184,11 @@ pub(crate) enum ServeError {
          MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"
     )]
     NoDisk,
+    #[error(
+        "--keep_segment keeps the objects in this memory for the next process, and --drain_timeout moves \
+         them to other nodes; leave one of them out"
+    )]
+    KeptAndMoved,
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
     #[error("--port: thin clients cannot be served")]

@@ -29,6 +29,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.local_buffer_size = args.local_buffer_size.filter(|size| size.as_u64() > 0);
     flags.segment_name = args.segment_name.clone();
     flags.segment_file = args.segment_file.clone();
+    flags.keep_segment = args.keep_segment.then_some(true);
     flags.segment_medium = args.segment_medium;
     flags.segment_device = args.segment_device;
     flags.metadata_server = args.metadata_server.clone();

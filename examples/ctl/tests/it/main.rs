@@ -30,4 +30,5 @@ mod support;
 #[cfg(target_os = "linux")]
 mod two_families;
 mod unread_log;
+mod upgrades;
 mod verbs;
