@@ -596,6 +596,7 @@ class _Settings(TypedDict, total=False):
     global_segment_size: _Size
     segment_name: str
     segment_file: str
+    keep_segment: bool
     segment_medium: str
     segment_device: int
     storage_root_dir: str
