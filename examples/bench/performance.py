@@ -144,6 +144,8 @@ def rival(figure, figures):
         return best([("Mooncake", find(f"ref_{name}"))])
     if name == "exist_p50_us" or name == "read_p50_us" and params.get("kind") in ("tcp", "tls", "quic"):
         return best([("raw sockets", find("raw_p50_us"))])
+    if name == "loaded_p99_ratio":
+        return best([("raw sockets", find("raw_loaded_p99_ratio"))])
     if name in unit and params.get("kind") in ("shm", "mem"):
         return best([("`memcpy`", find("memcpy_gbps"))])
     if name in unit and params.get("kind") == "quic":

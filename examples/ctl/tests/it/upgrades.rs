@@ -300,8 +300,8 @@ impl Writers {
                     let Ok(permit) = permits.acquire().await else { break };
                     permit.forget();
                     let key = format!("{writer}/{n}");
-                    if client.put(&*key, value(&key)).await.is_ok() {
-                        stored.lock().unwrap().push(key);
+                    if client.put(&key, value(&key)).await.is_ok() {
+                        stored.lock().expect("no holder panics").push(key);
                     }
                 }
             })
@@ -311,7 +311,7 @@ impl Writers {
     }
 
     fn stored(&self) -> Vec<String> {
-        self.stored.lock().unwrap().clone()
+        self.stored.lock().expect("no holder panics").clone()
     }
 
     fn stop(self, application: &Application) -> Vec<String> {
@@ -319,7 +319,7 @@ impl Writers {
         for task in self.tasks {
             application.runtime.block_on(task).expect("no writer panics");
         }
-        core::mem::take(&mut self.stored.lock().unwrap())
+        core::mem::take(&mut self.stored.lock().expect("no holder panics"))
     }
 }
 

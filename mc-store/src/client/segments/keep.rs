@@ -160,7 +160,7 @@ impl Segments {
             Err(reason) => {
                 match reason {
                     NotKept::NoRecord => {
-                        info!(file = %path.display(), "the segment begins empty: {reason}")
+                        info!(file = %path.display(), "the segment begins empty: {reason}");
                     }
                     reason => warn!(file = %path.display(), "the segment begins empty: {reason}"),
                 }
