@@ -13,6 +13,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// Time limit for a page of events, which comes to its end before its connection is cut.
+const EVENTS_LIFE: Duration = Duration::from_secs(240);
+
 /// The answer for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -54,7 +57,7 @@ impl Page {
     }
 
     /// Server-sent events, as browsers follow them: one at once and another each `period`, until `next` has
-    /// none, the client leaves, or the connection has lasted for five minutes; clients connect again then.
+    /// none, the client leaves, or four minutes are over, before the connection's life is; clients ask again then.
     /// `next` runs on the runtime and must not block. Its data must not contain a line break.
     ///
     /// ```
@@ -170,15 +173,18 @@ pub(crate) fn last_response(page: Page) -> Response<Answer> {
 pub(crate) enum Answer {
     /// All of it is there.
     Whole(Bytes),
-    /// Events, and the time of the next.
-    Events(Events, Pin<Box<Sleep>>),
+    /// Events, the time of the next, and when they end.
+    Events(Events, Pin<Box<Sleep>>, Instant),
 }
 
 impl Answer {
     fn of(content: Content) -> Self {
         match content {
             Content::Whole(bytes) => Self::Whole(bytes),
-            Content::Events(events) => Self::Events(events, Box::pin(sleep_until(Instant::now()))),
+            Content::Events(events) => {
+                let now = Instant::now();
+                Self::Events(events, Box::pin(sleep_until(now)), now + EVENTS_LIFE)
+            }
         }
     }
 }
@@ -193,10 +199,11 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let data = match self.get_mut() {
             Self::Whole(body) => Some(std::mem::take(body)).filter(|body| !body.is_empty()),
-            Self::Events(events, due) => {
+            Self::Events(events, due, end) => {
                 ready!(due.as_mut().poll(cx));
-                due.as_mut().reset(Instant::now() + events.period);
-                events.next()
+                let now = Instant::now();
+                due.as_mut().reset(now + events.period);
+                if now < *end { events.next() } else { None }
             }
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
@@ -211,5 +218,23 @@ impl Body for Answer {
             Self::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Self::Events(..) => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn events_end_before_their_connection_is_cut() {
+        let page = Page::events(Duration::from_secs(1), || Some("tick".into()));
+        let (begun, mut body, mut events) = (Instant::now(), Answer::of(page.body), 0);
+        while let Some(Ok(event)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            assert_eq!(event.into_data().ok().as_deref(), Some(&b"data: tick\n\n"[..]));
+            events += 1;
+        }
+        assert_eq!((events, begun.elapsed().as_secs()), (240, 240));
     }
 }

@@ -180,7 +180,7 @@ struct Job {
 struct JobState {
     /// What is to be done. Whoever has a turn holds it, and lets it go before the turn counts as ended: the
     /// memory has no other use when the copy's result is known.
-    work: Option<Arc<dyn Work>>,
+    work: Option<Arc<Work>>,
     /// The turn that is next.
     next: usize,
     /// Turns that were taken and have not ended.
@@ -190,7 +190,7 @@ struct JobState {
 }
 
 impl Job {
-    fn new<P: Permit>(operation: &Operation, remote: &MemorySlice, permit: P) -> Arc<Self> {
+    fn new(operation: &Operation, remote: &MemorySlice, permit: impl Permit) -> Arc<Self> {
         let mut at = 0;
         let parts = operation.clone().split(TURN).into_iter().map(|operation| {
             let len = operation.remote().extent.len() as usize; // as `remote` has
@@ -200,8 +200,9 @@ impl Job {
         });
         let parts: Vec<Part> = parts.collect();
         let (turns, outcomes) = (parts.len(), parts.iter().map(Part::unmoved).collect());
-        let work: Arc<dyn Work> = Arc::new(Parts { parts, permit });
-        let state = JobState { work: Some(work), next: 0, running: 0, outcomes, failed: None };
+        let work = Work { parts, permit: Box::new(permit) };
+        let state =
+            JobState { work: Some(Arc::new(work)), next: 0, running: 0, outcomes, failed: None };
         Arc::new(Self { turns, state: Mutex::new(state), ended: Condvar::new() })
     }
 
@@ -242,12 +243,12 @@ impl Job {
 struct Turn<'a> {
     job: &'a Job,
     nth: usize,
-    work: Option<Arc<dyn Work>>,
+    work: Option<Arc<Work>>,
     outcome: Outcome,
 }
 
 impl Turn<'_> {
-    fn work(&self) -> &dyn Work {
+    fn work(&self) -> &Work {
         self.work.as_deref().expect("a turn has work until it ends")
     }
 }
@@ -268,19 +269,15 @@ impl Drop for Turn<'_> {
 }
 
 /// The turns of a copy.
-trait Work: Send + Sync {
-    fn carry_out(&self, nth: usize) -> Outcome;
-}
-
-struct Parts<P> {
+struct Work {
     parts: Vec<Part>,
-    permit: P,
+    permit: Box<dyn Permit>,
 }
 
-impl<P: Permit> Work for Parts<P> {
+impl Work {
     fn carry_out(&self, nth: usize) -> Outcome {
         let Part { operation, remote } = &self.parts[nth];
-        copy(operation, remote, &self.permit)
+        copy(operation, remote, &*self.permit)
     }
 }
 

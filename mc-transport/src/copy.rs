@@ -44,7 +44,7 @@ impl Permit for AdmittedSpan {
 pub(crate) fn copy(
     operation: &Operation,
     remote: &MemorySlice,
-    permit: &impl Permit,
+    permit: &(impl Permit + ?Sized),
 ) -> Result<Transferred, TransferError> {
     let mut sums = Summing::of(operation);
     let mut rest = Rest { remote, at: 0 };
@@ -85,7 +85,7 @@ fn copy_piece(
     to: &MemorySlice,
     sums: &mut Option<Summing>,
     cancel: Option<&Cancel>,
-    permit: &impl Permit,
+    permit: &(impl Permit + ?Sized),
 ) -> Result<(), TransferError> {
     for at in (0..from.len()).step_by(CHUNK) {
         permit.check()?;

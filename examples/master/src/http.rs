@@ -17,6 +17,7 @@ use mc_rpc::{Caller, HaRole, HaStatus, Role};
 use mc_types::{Epoch, ErrorCode};
 use parking_lot::RwLock;
 
+use self::api::Feed;
 use self::failure::Failure;
 pub(crate) use self::gate::Gate;
 use self::query::Query;
@@ -37,7 +38,7 @@ enum Answer {
     /// A page about the master's metadata, for callers with this role; without one for all.
     Master(Option<Role>, fn(&Asked<'_>) -> Result<Page, Failure>),
     /// A page that goes on telling about the master, for administrators.
-    Live(fn(Arc<RwLock<Shown>>, Instant) -> Page),
+    Live(fn(&Arc<Feed>) -> Result<Page, Failure>),
 }
 
 /// Every page. Calls give the same role the same information about objects and segments;
@@ -83,6 +84,7 @@ pub(crate) fn pages(
     gate: Gate,
 ) -> impl Fn(&Request<()>) -> Option<Page> {
     let started = Instant::now();
+    let feed = Arc::new(Feed { shown: Arc::clone(&shown), started });
     move |request| {
         let route = ROUTES.iter().find(|route| route.path == request.uri().path())?;
         let now = shown.read().clone();
@@ -90,9 +92,7 @@ pub(crate) fn pages(
         let page = match route.answer {
             Answer::Process(page) => Ok(page(&now, started)),
             Answer::Master(role, answer) => asks.answered(role, answer),
-            Answer::Live(page) => asks
-                .answered(Some(Role::Admin), |_| Ok(Page::text("")))
-                .map(|_| page(Arc::clone(&shown), started)),
+            Answer::Live(page) => asks.answered(Some(Role::Admin), |_| page(&feed)),
         };
         Some(page.unwrap_or_else(|failure| failure.page()))
     }

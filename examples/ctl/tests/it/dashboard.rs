@@ -193,6 +193,21 @@ fn what_goes_on_comes_as_events() {
     eventually_blocking(DEADLINE, "the removal", || {
         (next()["totals"]["objects"] == 0).then_some(())
     });
+    // So many may follow, and the next one may when one has gone.
+    let follow = || {
+        let stream = TcpStream::connect(master.metrics.trim_start_matches("http://")).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        (&stream).write_all(b"GET /api/v1/live HTTP/1.0\r\n\r\n").unwrap();
+        let mut first = String::new();
+        BufReader::new(&stream).read_line(&mut first).expect("a line in time");
+        (stream, first)
+    };
+    let others: Vec<_> = (1..32).map(|_| follow()).collect();
+    assert!(others.iter().all(|(_, first)| first.contains(" 200 ")), "{others:?}");
+    get(&master, "/api/v1/live").assert_failed(503, -1010, "32 pages follow");
+    get(&master, "/health").ok();
+    drop(others);
+    eventually_blocking(DEADLINE, "a place", || follow().1.contains(" 200 ").then_some(()));
     let post = ask(&master, "POST", "/api/v1/live", "");
     assert_eq!(post.status, 405, "{}", post.body);
 }

@@ -26,18 +26,35 @@ use crate::ha;
 /// The time between two events of `/api/v1/live`.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Most that follow it at a time: each costs a report of the master a second.
+const MAX_LIVE: usize = 32;
+
 /// `/api/v1/cluster`: totals, the pool, the server, and alerts.
 pub(super) fn cluster(asked: &Asked<'_>) -> Result<Page, Failure> {
     Ok(Page::json(overview(asked.shown, asked.master, asked.started).to_string()))
 }
 
+/// The source of `/api/v1/live`: the master that runs now, whichever that is.
+pub(super) struct Feed {
+    pub(super) shown: Arc<RwLock<Shown>>,
+    pub(super) started: Instant,
+}
+
 /// `/api/v1/live`: `/api/v1/cluster` once a second, as server-sent events, for as long as this master leads.
-pub(super) fn live(shown: Arc<RwLock<Shown>>, started: Instant) -> Page {
-    Page::events(PERIOD, move || {
-        let shown = shown.read().clone();
+pub(super) fn live(feed: &Arc<Feed>) -> Result<Page, Failure> {
+    // Each page that goes on has the feed, too.
+    if Arc::strong_count(feed) > MAX_LIVE {
+        let text = format!(
+            "{MAX_LIVE} pages follow this master already; close one, or ask for /api/v1/cluster"
+        );
+        return Err(Failure::new(ErrorCode::UnavailableInCurrentStatus, text));
+    }
+    let feed = Arc::clone(feed);
+    Ok(Page::events(PERIOD, move || {
+        let shown = feed.shown.read().clone();
         let master = shown.master.as_ref()?;
-        Some(overview(&shown, master, started).to_string())
-    })
+        Some(overview(&shown, master, feed.started).to_string())
+    }))
 }
 
 fn overview(shown: &Shown, master: &ShownMaster, started: Instant) -> Value {
