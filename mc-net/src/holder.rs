@@ -41,20 +41,23 @@ mod system {
     /// The state of a socket that listens, in `/proc/net/tcp`.
     const LISTENS: &str = "0A";
 
+    /// The inode of a connection that has ended.
+    const ENDED: &str = "0";
+
     pub(super) fn holder(port: u16) -> Option<Holder> {
         let sockets = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
         let lines = sockets.iter().flatten().flat_map(|text| text.lines().skip(1));
         let mut found: Vec<_> = lines.filter_map(parse).filter(|of| of.port == port).collect();
-        found.sort_by_key(|socket| !socket.listens);
+        // A port may be that of several connections, some of which have ended.
+        found.sort_by_key(|socket| (!socket.listens, socket.inode == ENDED));
         let socket = found.first()?;
-        let process = (socket.inode != "0").then(|| owner(socket.inode)).flatten();
+        let process = (socket.inode != ENDED).then(|| owner(socket.inode)).flatten();
         Some(Holder { listens: socket.listens, process })
     }
 
     struct Socket<'a> {
         port: u16,
         listens: bool,
-        /// 0 of a connection that has ended.
         inode: &'a str,
     }
 

@@ -100,6 +100,9 @@ pub async fn bind_patiently<T>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    #[cfg(target_os = "linux")]
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -143,8 +146,37 @@ mod tests {
     async fn an_outgoing_connection_that_has_the_port_is_named_as_one() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = tokio::net::TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
-        let holder = Holder::of(client.local_addr().unwrap().port()).unwrap();
-        let text = holder.to_string();
+        assert_is_a_connection_of_ours(client.local_addr().unwrap().port());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn connections_that_have_ended_do_not_hide_the_one_that_is_open() {
+        let connect = async |from: SocketAddr| {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(from).unwrap();
+            let client = socket.connect(server.local_addr().unwrap()).await.unwrap();
+            (client, server.accept().await.unwrap().0)
+        };
+        let (mut client, mut end) = connect("127.0.0.1:0".parse().unwrap()).await;
+        let port = client.local_addr().unwrap();
+        // The system lists connections in no order.
+        for _ in 0..8 {
+            // The side that closes first keeps the port in TIME_WAIT.
+            drop(client);
+            assert_eq!(end.read(&mut [0]).await.unwrap(), 0);
+            drop(end);
+            (client, end) = connect(port).await;
+        }
+        assert_is_a_connection_of_ours(port.port());
+        drop((client, end));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn assert_is_a_connection_of_ours(port: u16) {
+        let text = Holder::of(port).unwrap().to_string();
         assert!(text.contains("a connection of"), "{text}");
         assert!(text.contains(&std::process::id().to_string()), "{text}");
     }
