@@ -24,7 +24,9 @@ pub use client::{
     TierMetrics, VramError, VramStage,
 };
 #[cfg(feature = "config")]
-pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
+pub use config::{
+    ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol, Setting, nearest_name,
+};
 pub use error::{
     CallError, GetError, KeepError, LocalDiskOpenError, PeerError, PutError, SegmentError,
     StartError,

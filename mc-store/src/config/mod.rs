@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::{ConfigError, ConfigSource};
 use serde_json::Value;
-pub use settings::ClientConfig;
-use settings::{SETTINGS, Setting};
+use settings::SETTINGS;
+pub use settings::{ClientConfig, Setting};
 use tracing::warn;
 use value::{Entries, described, shown};
 
@@ -242,6 +242,35 @@ impl ClientConfig {
         Ok(self)
     }
 
+    /// All settings, in the order of `docs/configuration.md`.
+    #[must_use]
+    pub const fn settings() -> &'static [Setting] {
+        SETTINGS
+    }
+
+    /// Takes the text of one setting, as its variable would have it. `name` is the key or another name
+    /// of the setting in files, and `source_name` is the place that an error names.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownKey`] and [`ConfigError::BadValue`]; the other settings stay as they are.
+    ///
+    /// ```
+    /// use mc_store::{ClientConfig, ConfigSource};
+    /// let mut config = ClientConfig::default();
+    /// config.set_text("master_server_address", "10.0.0.1:50051", &ConfigSource::Text)?;
+    /// assert_eq!(config.master.as_deref(), Some("10.0.0.1:50051"));
+    /// assert!(config.set_text("put_wait_ms", "soon", &ConfigSource::Text).is_err());
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn set_text(
+        &mut self,
+        name: &str,
+        text: &str,
+        source_name: &ConfigSource,
+    ) -> Result<(), ConfigError> {
+        self.take(known(name, source_name)?, name, &Value::from(text), source_name)
+    }
+
     /// Returns the network devices of a text that names them with commas in between, for
     /// `device_name`; `None` if it names none.
     ///
@@ -263,14 +292,7 @@ impl ClientConfig {
         let mut config = Self::default();
         let mut taken: Vec<(&'static str, String)> = Vec::new();
         for (name, value) in entries {
-            let known = SETTINGS.iter().find(|known| known.names().any(|known| known == name));
-            let Some(setting) = known else {
-                return Err(ConfigError::UnknownKey {
-                    source_name: source_name.clone(),
-                    nearest: nearest(&name),
-                    key: shown(&name),
-                });
-            };
+            let setting = known(&name, source_name)?;
             if let Some((key, first)) = taken.iter().find(|(key, _)| *key == setting.key) {
                 return Err(ConfigError::Duplicate {
                     source_name: source_name.clone(),
@@ -301,13 +323,30 @@ impl ClientConfig {
     }
 }
 
-/// The most similar name of a setting, when one is similar enough to be meant.
-fn nearest(name: &str) -> Option<&'static str> {
+/// The setting with this name.
+fn known(name: &str, source_name: &ConfigSource) -> Result<&'static Setting, ConfigError> {
+    let found = SETTINGS.iter().find(|known| known.names().any(|known| known == name));
+    found.ok_or_else(|| ConfigError::UnknownKey {
+        source_name: source_name.clone(),
+        nearest: nearest_name(name, SETTINGS.iter().flat_map(Setting::names)),
+        key: shown(name),
+    })
+}
+
+/// Returns the most similar of the known names, in lower case, when one is similar enough to be meant.
+///
+/// ```
+/// let known = ["segment_name", "segment_file"];
+/// assert_eq!(mc_store::nearest_name("Segment_Nmae", known), Some("segment_name"));
+/// assert_eq!(mc_store::nearest_name("colour", known), None);
+/// ```
+#[must_use]
+pub fn nearest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 64 {
         return None;
     }
     let name = name.to_ascii_lowercase();
-    let all = SETTINGS.iter().flat_map(Setting::names);
+    let all = known.into_iter();
     let near = all.map(|known| (strsim::levenshtein(&name, known), known)).min()?;
     (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
 }

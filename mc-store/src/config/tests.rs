@@ -25,18 +25,19 @@ fn the_page_lists_what_there_is() {
     };
     let (_, table) = PAGE.split_once("\n## Settings\n").unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
-    let listed: BTreeSet<(Vec<String>, Vec<String>)> = rows
+    let listed: BTreeSet<(Vec<String>, Vec<String>, String)> = rows
         .map(|row| {
             let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
             assert_eq!(cells.len(), 4, "{row}");
             assert!(cells.iter().all(|cell| !cell.trim().is_empty()), "{row}");
-            (quoted(cells[0]), quoted(cells[1]))
+            (quoted(cells[0]), quoted(cells[1]), cells[2].trim().replace('`', ""))
         })
         .collect();
-    let known: BTreeSet<(Vec<String>, Vec<String>)> = SETTINGS
+    let known: BTreeSet<(Vec<String>, Vec<String>, String)> = SETTINGS
         .iter()
         .map(|setting| {
-            (setting.names().map(str::to_owned).collect(), vec![setting.variable.to_owned()])
+            let names = setting.names().map(str::to_owned).collect();
+            (names, vec![setting.variable.to_owned()], setting.default.to_owned())
         })
         .collect();
     assert_eq!(listed, known);
