@@ -12,6 +12,7 @@ pub(crate) mod common;
 mod pin_ends;
 pub(crate) mod room;
 pub(crate) mod tenant_order;
+pub(crate) mod watermark;
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;

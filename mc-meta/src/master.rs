@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mc_alloc::strategy::DynAllocationStrategy;
-use mc_evict::{EvictionPolicy, Item, Watermark};
+use mc_evict::{EvictionPolicy, Item};
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{ClientId, Generation, KeyRef, Time, TransferId};
@@ -17,6 +17,7 @@ use crate::effect::EffectSink;
 use crate::effect::emit::{Effects, Emit};
 use crate::eviction::common::CommonOrder;
 use crate::eviction::room::{Hopeless, Labels};
+use crate::eviction::watermark::LiveWatermark;
 use crate::object::group::Groups;
 use crate::shard::{Shard, ShardConfig};
 use crate::side_tables::books::Books;
@@ -47,7 +48,7 @@ use crate::vocabulary::slot::ObjectSlot;
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
-    pub(crate) watermark: Watermark,
+    pub(crate) watermark: LiveWatermark,
     /// Whether the last tick has begun to evict for the watermark and left some of it over.
     pub(crate) is_evicting: AtomicBool,
     pub(crate) segments: RwLock<SegmentTable, { rank::SEGMENTS }>,
@@ -186,7 +187,10 @@ impl Master {
             order,
             readers,
             terms,
-            watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
+            watermark: LiveWatermark::new(
+                config.eviction_high_watermark_ratio,
+                config.eviction_ratio,
+            ),
             is_evicting: AtomicBool::new(false),
             segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),
             quotas,

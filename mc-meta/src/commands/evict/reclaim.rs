@@ -105,18 +105,26 @@ impl Master {
         self.shards().iter().map(|shard| shard.lock().release_read(quiet, TICK_BATCH, emit)).sum()
     }
 
+    /// Evicts above this part of all memory from now on, down to `high - ratio`, in place of the settings
+    /// that the master began with. Both are in `0.0..=1.0`; values outside are clamped. The next tick sees them.
+    ///
+    /// They are no part of what is recorded: a master that takes over has its own.
+    pub fn set_watermark(&self, high: f64, ratio: f64) {
+        self.watermark.set(high, ratio);
+    }
+
     fn evict_above_watermark(&self, now: Time) -> bool {
         let (used, capacity) = {
             let table = self.segments.read();
             (table.used(), table.capacity())
         };
-        let excess = self.watermark.excess(used, capacity);
+        let excess = self.watermark.get().excess(used, capacity);
         // What one tick begins, the next ones end although they find less used than the watermark. They leave
         // the soft-pinned alone.
         let goes_on = self.is_evicting.load(Ordering::Relaxed);
         let (bytes, classes) = match excess {
             0 if !goes_on => return false,
-            0 => (self.watermark.rest(used, capacity), &[Class::Ordinary][..]),
+            0 => (self.watermark.get().rest(used, capacity), &[Class::Ordinary][..]),
             excess => (excess, self.config.evictable()),
         };
         let evicted = self.evict_bytes(now, bytes, TICK_VICTIMS, classes);

@@ -241,7 +241,7 @@ impl Master {
     fn is_below_watermark(&self) -> bool {
         let table = self.segments.read();
         let (used, capacity) = (table.used(), table.capacity());
-        capacity > 0 && self.watermark.excess(used, capacity) == 0
+        capacity > 0 && self.watermark.get().excess(used, capacity) == 0
     }
 
     /// Clients that contribute memory, others for another key.

@@ -26,7 +26,8 @@ impl Master {
         if self.config.shared_tier.is_none() {
             return FileJobs::default();
         }
-        let excess = self.watermark.excess(self.files.bytes.used(), self.files.bytes.capacity());
+        let excess =
+            self.watermark.get().excess(self.files.bytes.used(), self.files.bytes.capacity());
         let (jobs, settles) = self.files.hand_out(client, state, max, excess > 0, now);
         if !jobs.delete.is_empty() {
             // The objects are back without their files if their removal is undone.

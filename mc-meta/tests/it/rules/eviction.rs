@@ -227,6 +227,29 @@ fn only_as_much_is_evicted_as_a_put_needs() {
 }
 
 #[test]
+fn another_watermark_holds_from_the_next_tick_on() {
+    let mut config = settings();
+    config.eviction_high_watermark_ratio = 0.9;
+    config.eviction_ratio = 0.1;
+    let (master, _) = watched(config, 1000);
+    for n in 0..80 {
+        put(&master, at(n), &format!("{n}"), 10).unwrap();
+    }
+    while master.tick(secs(10)) {}
+    assert_eq!(master.report().totals.used, 800, "not above the watermark");
+    master.set_watermark(0.5, 0.2);
+    assert_eq!(master.report().totals.used, 800, "the setting itself evicts nothing");
+    while master.tick(secs(10)) {}
+    assert_eq!(master.report().totals.used, 300);
+    master.set_watermark(2.0, -1.0);
+    for n in 0..70 {
+        put(&master, secs(20), &format!("again {n}"), 10).unwrap();
+    }
+    while master.tick(secs(30)) {}
+    assert_eq!(master.report().totals.used, 1000, "clamped to all memory");
+}
+
+#[test]
 fn above_the_high_watermark_a_tick_evicts_down_by_the_ratio() {
     let mut config = settings();
     config.eviction_high_watermark_ratio = 0.9;
