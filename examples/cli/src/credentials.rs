@@ -2,10 +2,16 @@
 
 use std::path::PathBuf;
 
-use mc_rpc::ClientConfig;
+use mc_rpc::{ClientConfig, Token};
 use mc_store::{ClientConfig as Settings, ConfigError};
 
 use crate::entry::UsageError;
+use crate::refusal::cause_chain;
+
+/// Longest file with a token, in bytes.
+const MAX_SECRET_LEN: usize = 64 << 10;
+/// Longest file of etcd's password or certificates, in bytes.
+const MAX_PEM_LEN: usize = 1 << 20;
 
 /// The credential flags, to flatten into a program's own. A flag overrides its variable, which
 /// overrides the file that `MOONCAKE_CONFIG_PATH` names, see [`Settings::from_env`].
@@ -46,8 +52,11 @@ impl CredentialArgs {
         self.over(said)
     }
 
-    /// The same over these settings in place of the environment's.
-    fn over(&self, said: Settings) -> Result<ClientConfig, UsageError> {
+    /// Returns the same, over these settings in place of the environment's.
+    ///
+    /// # Errors
+    /// As [`client_config`](Self::client_config).
+    pub fn over(&self, said: Settings) -> Result<ClientConfig, UsageError> {
         said.overridden_by(self.settings()).rpc_config().map_err(|error| match error {
             // The settings are flags here.
             ConfigError::Missing { key, needs, .. } => {
@@ -71,9 +80,41 @@ impl CredentialArgs {
     }
 }
 
+/// Checks that the files can be used that `settings` name for calls to the master and for etcd: the token,
+/// the certificates and the password. Blocks.
+///
+/// # Errors
+/// [`UsageError`], which names the setting and the fault.
+pub fn check_client_files(settings: &Settings) -> Result<(), UsageError> {
+    let rpc = CredentialArgs::default().over(settings.clone())?;
+    let fault = |key: &str, error: &dyn std::error::Error| {
+        UsageError::new(format!("{key}: {}", cause_chain(error)))
+    };
+    if let Some(tls) = &rpc.tls {
+        let check = tls.connect_config(mc_tls::Protocol::new(&[]));
+        check.map_err(|error| fault("tls_ca, tls_cert, tls_key", &error))?;
+    }
+    if let Some(path) = &settings.token_file {
+        let read = mc_tls::read_file(path, MAX_SECRET_LEN);
+        let token = read.map_err(|error| fault("token_file", &error))?;
+        let token = String::from_utf8_lossy(token.trim_ascii_end()).into_owned();
+        Token::new(&token).map_err(|error| fault("token_file", &error))?;
+    }
+    for (key, path) in [
+        ("etcd_password_file", &settings.etcd_password_file),
+        ("etcd_tls_ca", &settings.etcd_tls_ca),
+        ("etcd_tls_cert", &settings.etcd_tls_cert),
+        ("etcd_tls_key", &settings.etcd_tls_key),
+    ] {
+        if let Some(path) = path {
+            mc_tls::read_file(path, MAX_PEM_LEN).map_err(|error| fault(key, &error))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use mc_rpc::Token;
     use mc_rpc::tls::ClientTls;
 
     use super::*;

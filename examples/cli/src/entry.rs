@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{ExitCode, Termination};
 
+use crate::config::{Configured, Program};
 use crate::flags::{Parsed, parse_compatible};
 use crate::log_queue::flush_log;
-use crate::refusal::{Refusal, one_line};
+use crate::refusal::{Refusal, cause_chain};
 
 /// Exit code of a failure at run time.
 const FAILED: u8 = 1;
@@ -27,25 +28,25 @@ where
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
-    run_with(args, |args| parse_compatible(args, &[]), main)
+    run_from(parse_compatible(args, &[]), &mut io::stdout(), &mut io::stderr(), main)
 }
 
-/// As [`run`], with a parser that may know [flags of other programs](crate::compat::CompatFlag)
-/// and files. Each warning is a line
-/// `warning: …` on standard error before `main` is called.
-pub fn run_with<P, T, E>(
+/// Does the same with the settings of a [`Program`] from its command line, variables and file. Each warning
+/// is a line `warning: …` on standard error before `main` is called.
+pub fn run_program<P, T, E>(
+    program: &Program,
     args: Vec<OsString>,
-    parse: impl FnOnce(Vec<OsString>) -> Result<Parsed<P>, Refusal>,
-    main: impl FnOnce(P) -> Result<T, E>,
+    main: impl FnOnce(Configured<P>) -> Result<T, E>,
 ) -> ExitCode
 where
+    P: clap::Parser,
     T: Termination,
     E: Into<Box<dyn Error>>,
 {
-    run_from(parse(args), &mut io::stdout(), &mut io::stderr(), main)
+    run_from(program.read(args), &mut io::stdout(), &mut io::stderr(), main)
 }
 
-/// `run_with` with everything that it touches as an argument.
+/// `run_program` with everything that it touches as an argument.
 fn run_from<P, T, E>(
     parsed: Result<Parsed<P>, Refusal>,
     out: &mut impl Write,
@@ -101,22 +102,6 @@ impl UsageError {
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into() }
     }
-}
-
-/// The error and its sources on one line. A source that the line already quotes
-/// is not said twice.
-pub fn cause_chain(error: &dyn Error) -> String {
-    let mut line = one_line(&error.to_string());
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = one_line(&cause.to_string());
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        source = cause.source();
-    }
-    line
 }
 
 #[cfg(test)]

@@ -52,31 +52,53 @@ pub fn parse_compatible<P: clap::Parser>(
     args: impl IntoIterator<Item = OsString>,
     tables: &[&[CompatFlag]],
 ) -> Result<Parsed<P>, Refusal> {
-    let mut command = built::<P>();
-    let (args, given) = spell(&command, Compat(tables), args)?;
-    let mut matches = command.try_get_matches_from_mut(args)?;
-    let args = P::from_arg_matches_mut(&mut matches)?;
-    Ok(Parsed { args, warnings: given.judge()? })
+    parse_given(args, tables).map(|(parsed, _)| parsed)
 }
 
-/// The last value that `args`, program name first, give to the flag `name`, whatever else they say;
-/// `None` when it has none, or an empty one.
-#[must_use]
-pub fn last_value<P: clap::Parser>(
+/// The flags that a command line gives, by their long names: for each the argument that counts, with
+/// its place among the arguments.
+pub(crate) type GivenFlags = BTreeMap<String, (usize, OsString)>;
+
+/// Parses `args` as [`parse_compatible`] does, and returns the flags among them, too.
+pub(crate) fn parse_given<P: clap::Parser>(
     args: impl IntoIterator<Item = OsString>,
     tables: &[&[CompatFlag]],
-    name: &str,
-) -> Option<OsString> {
-    let (args, _) = spell(&built::<P>(), Compat(tables), args).ok()?;
-    let prefix = format!("--{name}=").into_bytes();
-    let flags = args.iter().take_while(|arg| *arg != "--");
-    let value = flags.filter_map(|arg| arg.as_bytes().strip_prefix(&*prefix)).last()?;
-    (!value.is_empty()).then(|| OsStr::from_bytes(value).to_owned())
+) -> Result<(Parsed<P>, GivenFlags), Refusal> {
+    let mut command = built::<P>();
+    let (spelt, compat) = spell(&command, Compat(tables), args)?;
+    let flags = given_flags(&spelt);
+    let mut matches = command.try_get_matches_from_mut(spelt.into_iter().map(|(_, arg)| arg))?;
+    let args = P::from_arg_matches_mut(&mut matches)?;
+    Ok((Parsed { args, warnings: compat.judge()? }, flags))
+}
+
+/// The flags among `args`, program name first, whatever else they say.
+pub(crate) fn flags_of<P: clap::Parser>(
+    args: impl IntoIterator<Item = OsString>,
+    tables: &[&[CompatFlag]],
+) -> GivenFlags {
+    let spelt = spell(&built::<P>(), Compat(tables), args);
+    spelt.map(|(spelt, _)| given_flags(&spelt)).unwrap_or_default()
+}
+
+fn given_flags(spelt: &[(usize, OsString)]) -> GivenFlags {
+    let flags = spelt.iter().take_while(|(_, arg)| *arg != "--");
+    let flags = flags.filter_map(|(at, arg)| {
+        let flag = arg.as_bytes().strip_prefix(b"--")?;
+        let (name, value) = match flag.iter().position(|byte| *byte == b'=') {
+            Some(end) => (&flag[..end], &flag[end + 1..]),
+            // Of the flags of these programs only switches have no value.
+            None => (flag, &b"true"[..]),
+        };
+        let name = str::from_utf8(name).ok()?.to_owned();
+        Some((name, (*at, OsStr::from_bytes(value).to_owned())))
+    });
+    flags.collect()
 }
 
 /// The command with this crate's conventions, and with `--help`, `--version` and the flags that
 /// subcommands inherit, which spelling must know too.
-fn built<P: clap::Parser>() -> Command {
+pub(crate) fn built<P: clap::Parser>() -> Command {
     let mut command = with_conventions(P::command());
     command.build();
     command
@@ -114,26 +136,26 @@ fn is_boolean(arg: &Arg) -> bool {
 }
 
 /// Rewrites the names among `args` to those that `command` declares, and takes out those that only
-/// the tables know.
+/// the tables know. Returns each argument with its place among `args`.
 fn spell<'a>(
     command: &Command,
     compat: Compat<'a>,
     args: impl IntoIterator<Item = OsString>,
-) -> Result<(Vec<OsString>, Given<'a>), Refusal> {
+) -> Result<(Vec<(usize, OsString)>, Given<'a>), Refusal> {
     let mut given = Given::default();
-    let mut args = args.into_iter().peekable();
-    let mut spelt: Vec<Option<OsString>> = vec![args.next()];
+    let mut args = args.into_iter().enumerate().peekable();
+    let mut spelt: Vec<Option<(usize, OsString)>> = vec![args.next()];
     // Where the value of a flag with another name here stands among `spelt`.
     let mut renamed = BTreeMap::new();
     let mut command = command;
-    while let Some(arg) = args.next() {
+    while let Some((at, arg)) = args.next() {
         // A flag's name is text; whatever is not can only be a value.
         let Some(text) = arg.to_str() else {
-            spelt.push(Some(arg));
+            spelt.push(Some((at, arg)));
             continue;
         };
         if text == "--" {
-            spelt.push(Some(arg));
+            spelt.push(Some((at, arg)));
             spelt.extend(args.map(Some));
             break;
         }
@@ -141,19 +163,19 @@ fn spell<'a>(
             if let Some(subcommand) = command.find_subcommand(text) {
                 command = subcommand;
             }
-            spelt.push(Some(arg));
+            spelt.push(Some((at, arg)));
             continue;
         };
         let Some(flag) = find(command, name) else {
             let Some((flag, is_negated)) = compat.find(name).filter(|it| !it.1 || value.is_none())
             else {
-                spelt.push(Some(spell_unknown(command, name, value)));
+                spelt.push(Some((at, spell_unknown(command, name, value))));
                 continue;
             };
             let written = if is_negated { Some("false".to_owned()) } else { value.map(Into::into) };
             let written = written.or_else(|| {
                 let is_value = |next: &OsString| !is_known_flag(command, compat, next);
-                let next = args.next_if(|next| flag.takes_next() && is_value(next))?;
+                let (_, next) = args.next_if(|(_, next)| flag.takes_next() && is_value(next))?;
                 Some(next.to_string_lossy().into_owned())
             });
             // The last value counts, also when it changes nothing.
@@ -162,21 +184,21 @@ fn spell<'a>(
             }
             if let Some(own) = given.add(flag, written)? {
                 renamed.insert(flag.name(), spelt.len());
-                spelt.push(Some(own));
+                spelt.push(Some((at, own)));
             }
             continue;
         };
         let mut whole = OsString::from(format!("--{}", long(flag)));
         let value = value.map(OsString::from).or_else(|| {
             let takes_next = takes_one_value(flag)
-                && args.peek().is_some_and(|next| !is_known_flag(command, compat, next));
-            takes_next.then(|| args.next()).flatten()
+                && args.peek().is_some_and(|(_, next)| !is_known_flag(command, compat, next));
+            takes_next.then(|| args.next()).flatten().map(|(_, next)| next)
         });
         if let Some(value) = value {
             whole.push("=");
             whole.push(value);
         }
-        spelt.push(Some(whole));
+        spelt.push(Some((at, whole)));
     }
     Ok((spelt.into_iter().flatten().collect(), given))
 }

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod compat;
+mod config;
 mod credentials;
 mod entry;
 mod flags;
@@ -12,15 +13,17 @@ mod logging;
 mod member;
 mod refusal;
 mod runtime;
+mod server;
 mod shutdown;
 mod story;
 mod text;
 mod transfer;
 mod value;
 
-pub use credentials::CredentialArgs;
-pub use entry::{UsageError, cause_chain, run, run_with};
-pub use flags::{Parsed, last_value, parse_compatible, parse_from};
+pub use config::{ClientFlags, Configured, Effective, Origin, Program, Reloaded, Reloader};
+pub use credentials::{CredentialArgs, check_client_files};
+pub use entry::{UsageError, run, run_program};
+pub use flags::{Parsed, parse_compatible, parse_from};
 pub use latencies::Latencies;
 pub use log_queue::flush_log;
 pub use logging::{LogError, init_tracing};
@@ -28,9 +31,10 @@ pub use member::{
     BadSegmentSize, MemberArgs, MemberError, SegmentTooSmall, check_segment_size,
     parse_segment_size,
 };
-pub use refusal::Refusal;
+pub use refusal::{Refusal, cause_chain};
 pub use runtime::block_on_threads;
-pub use shutdown::{Shutdown, Signal};
+pub use server::{ServerArgs, reload_on_hangup};
+pub use shutdown::{Hangups, Shutdown, Signal};
 pub use story::{became, duration, kept_because};
 pub use text::{table, visible};
 pub use transfer::{PathArgs, TransferArgs};

@@ -1,6 +1,7 @@
 //! Logs on standard error.
 
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
@@ -34,8 +35,17 @@ pub fn init_tracing(default: Level) -> Result<(), LogError> {
         None => variable(MOONCAKE_LEVEL)?,
         levels => levels,
     };
-    let filter = filter(levels.as_deref(), default)?;
     let format = variable(FORMAT)?;
+    begin(filter(levels.as_deref(), default)?, parse_format(format.as_deref())?)
+}
+
+/// The way to change the levels of this process.
+type SetLevels = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
+static SET_LEVELS: OnceLock<SetLevels> = OnceLock::new();
+
+/// Begins to log with these levels in this format.
+pub(crate) fn begin(filter: EnvFilter, format: Format) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -43,11 +53,28 @@ pub fn init_tracing(default: Level) -> Result<(), LogError> {
         // A line that could not be written is no reason to write another one, or to end.
         .log_internal_errors(false)
         .with_ansi(colours);
-    let result = match parse_format(format.as_deref())? {
-        Format::Text => subscriber.try_init(),
-        Format::Json => subscriber.json().with_ansi(false).try_init(),
+    let (result, set): (_, SetLevels) = match format {
+        Format::Text => {
+            let subscriber = subscriber.with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            (subscriber.try_init(), Box::new(move |filter| handle.reload(filter).is_ok()))
+        }
+        Format::Json => {
+            let subscriber = subscriber.json().with_ansi(false).with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            (subscriber.try_init(), Box::new(move |filter| handle.reload(filter).is_ok()))
+        }
     };
-    result.map_err(|_| LogError::AlreadyInitialised)
+    result.map_err(|_| LogError::AlreadyInitialised)?;
+    SET_LEVELS.set(set).map_err(|_| LogError::AlreadyInitialised)
+}
+
+/// Changes the levels of this process's log. Does nothing before [`begin`].
+pub(crate) fn set_levels(filter: EnvFilter) {
+    if let Some(set) = SET_LEVELS.get() {
+        // It fails only when the subscriber is gone, which is never: it is the process's own.
+        let _ = set(filter);
+    }
 }
 
 /// Why logs cannot be set up.
@@ -73,8 +100,10 @@ pub enum LogError {
     AlreadyInitialised,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+/// The format of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    #[default]
     Text,
     Json,
 }
@@ -96,7 +125,7 @@ fn variable(name: &str) -> Result<Option<String>, LogError> {
     }
 }
 
-fn parse_format(text: Option<&str>) -> Result<Format, LogError> {
+pub(crate) fn parse_format(text: Option<&str>) -> Result<Format, LogError> {
     match text.map(str::trim) {
         None | Some("text") => Ok(Format::Text),
         Some("json") => Ok(Format::Json),
@@ -104,7 +133,8 @@ fn parse_format(text: Option<&str>) -> Result<Format, LogError> {
     }
 }
 
-fn filter(text: Option<&str>, default: Level) -> Result<EnvFilter, LogError> {
+/// The levels of a text, which change nothing of `default` when there is none.
+pub(crate) fn filter(text: Option<&str>, default: Level) -> Result<EnvFilter, LogError> {
     let Some(text) = text else { return Ok(EnvFilter::new(default.as_str())) };
     let mut filter = EnvFilter::new(default.as_str());
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

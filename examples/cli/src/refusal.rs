@@ -49,10 +49,10 @@ pub enum Refusal {
         /// The missing ability, and what to use instead.
         why: String,
     },
-    /// A file of flags is refused.
+    /// A setting of a file or a variable is refused, or the whole file.
     #[error("{place}: {text}")]
-    File {
-        /// The file, with the line where there is one: `PATH:LINE`.
+    Source {
+        /// The file, with the line where there is one, `PATH:LINE`, or the variable.
         place: String,
         /// The reason, one line.
         text: String,
@@ -150,6 +150,22 @@ fn first_paragraph(text: &str) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join("; ").chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// The error and its sources on one line. A source that the line already quotes
+/// is not said twice.
+pub fn cause_chain(error: &dyn Error) -> String {
+    let mut line = one_line(&error.to_string());
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = one_line(&cause.to_string());
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        source = cause.source();
+    }
+    line
 }
 
 #[cfg(test)]

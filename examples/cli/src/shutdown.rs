@@ -80,6 +80,34 @@ async fn hear(
     }
 }
 
+/// Requests to read the settings again: SIGHUP. From the moment this exists, the signal does not end the
+/// process.
+#[derive(Debug)]
+pub struct Hangups {
+    signals: unix::Signal,
+}
+
+impl Hangups {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The system's error when it refused the handler.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self { signals: unix::signal(SignalKind::hangup())? })
+    }
+
+    /// Completes when a signal arrives, or has arrived since the last call. Cancelling it loses nothing.
+    pub async fn requested(&mut self) {
+        if self.signals.recv().await.is_none() {
+            // The runtime hears no more signals.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// A signal that asks the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {

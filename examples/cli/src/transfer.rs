@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use mc_store::{ClientConfig, NodeConfig, Protocol};
 
-use crate::entry::{UsageError, cause_chain};
+use crate::entry::UsageError;
+use crate::refusal::cause_chain;
 
 /// The way that bytes take between hosts.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -1,12 +1,13 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZero;
 use std::time::Duration;
 
 use clap::ArgAction;
-use mc_cli::{MAX_THREADS, ParseDurationError, parse_duration, parse_fraction, parse_thread_count};
+use mc_cli::{
+    MAX_THREADS, ParseDurationError, ServerArgs, parse_duration, parse_fraction, parse_thread_count,
+};
 use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_lease::SoftPinFrom;
 use mc_meta::{
@@ -29,10 +30,8 @@ use crate::storage::StorageArgs;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-master", version)]
 pub(crate) struct Args {
-    /// File of flags, YAML or JSON: a map of their names, without the dashes, to values. A flag of the
-    /// command line overrides the file's.
-    #[arg(long = "config_path", value_name = "PATH", help_heading = "General")]
-    _config_path: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Port that clients connect to; 0 means a free port.
     #[arg(
         long = "rpc_port",
@@ -240,7 +239,7 @@ pub(crate) struct Args {
         value_parser = parse_fraction,
         help_heading = "Eviction"
     )]
-    eviction_high_watermark_ratio: f64,
+    pub(crate) eviction_high_watermark_ratio: f64,
     /// Fraction of all memory to free at a time.
     #[arg(
         long = "eviction_ratio",
@@ -249,7 +248,7 @@ pub(crate) struct Args {
         value_parser = parse_fraction,
         help_heading = "Eviction"
     )]
-    eviction_ratio: f64,
+    pub(crate) eviction_ratio: f64,
 
     /// Isolate tenants: each caller sees only the objects of its tenant, and puts within
     /// the tenant's quota. Default: true with --access_file, otherwise false.
@@ -515,6 +514,8 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, BadSeconds> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {

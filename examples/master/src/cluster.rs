@@ -9,7 +9,7 @@ use clap::ArgAction;
 use mc_cli::parse_duration;
 use mc_ha::election::etcd::EtcdElection;
 use mc_ha::election::{ElectionError, Member, MemberError};
-use mc_ha::etcd::EtcdConfigError;
+use mc_ha::etcd::{EtcdConfig, EtcdConfigError};
 use mc_rpc::Token;
 use mc_rpc::tls::ClientTls;
 use mc_server::{ClusterConfig, JournalConfig};
@@ -157,19 +157,7 @@ impl ClusterArgs {
         access: &AccessArgs,
         journal: JournalConfig,
     ) -> Result<ClusterConfig, ClusterError> {
-        let etcd = self.etcd.config()?;
-        if address.ip().is_unspecified() {
-            return Err(ClusterError::NoAddress);
-        }
-        if address.port() == 0 {
-            return Err(ClusterError::NoPort);
-        }
-        let etcd = match &self.cluster_id {
-            Some(id) => etcd.with_cluster_id(id)?,
-            None => etcd,
-        };
-        let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
-        let etcd = etcd.with_compaction_for_others(self.etcd_compact_shared);
+        let etcd = self.etcd(address)?;
         if etcd.has_short_lease() {
             tracing::warn!(
                 "--ha_lease_ttl={:?} may be over before etcd has elected a leader of its own, which \
@@ -178,9 +166,7 @@ impl ClusterArgs {
                 self.ha_lease_ttl
             );
         }
-        let address = address.to_string();
-        let id = self.member_id.as_deref().unwrap_or(&address);
-        let member = Member::new(id, &address)?;
+        let member = self.member(address)?;
         let election = Arc::new(EtcdElection::start(&etcd)?);
         let mut config = ClusterConfig::new(member, election, journal);
         config.replication.semi_synchronous = self.replication == Replication::SemiSync;
@@ -195,13 +181,53 @@ impl ClusterArgs {
         config.candidacy.first_start_wait = self.first_start_wait;
         config.candidacy.is_forced = self.force_takeover;
         config.client.token = self.token_file.as_ref().map(Token::from_file);
-        if let Some(ca) = &self.tls_ca {
-            let tls = ClientTls::new(ca);
-            config.client.tls = Some(match access.certificate() {
-                Some((cert, key)) => tls.identity(cert, key),
-                None => tls,
-            });
-        }
+        config.client.tls = self.client_tls(access);
         Ok(config)
+    }
+
+    /// Checks what [`config`](Self::config) refuses, without an election. Reads files.
+    pub(crate) fn check(&self, address: SocketAddr) -> Result<(), ClusterError> {
+        if self.is_on()? {
+            self.etcd(address)?;
+            self.member(address)?;
+        }
+        Ok(())
+    }
+
+    /// The file with the token that this master shows to the leader.
+    pub(crate) fn token_file(&self) -> Option<&PathBuf> {
+        self.token_file.as_ref()
+    }
+
+    /// How this master speaks TLS with the others, if it does.
+    pub(crate) fn client_tls(&self, access: &AccessArgs) -> Option<ClientTls> {
+        let tls = ClientTls::new(self.tls_ca.as_ref()?);
+        Some(match access.certificate() {
+            Some((cert, key)) => tls.identity(cert, key),
+            None => tls,
+        })
+    }
+
+    fn member(&self, address: SocketAddr) -> Result<Member, ClusterError> {
+        let address = address.to_string();
+        let id = self.member_id.as_deref().unwrap_or(&address);
+        Ok(Member::new(id, &address)?)
+    }
+
+    /// The etcd, for a master at this address. Reads the password.
+    fn etcd(&self, address: SocketAddr) -> Result<EtcdConfig, ClusterError> {
+        let etcd = self.etcd.config()?;
+        if address.ip().is_unspecified() {
+            return Err(ClusterError::NoAddress);
+        }
+        if address.port() == 0 {
+            return Err(ClusterError::NoPort);
+        }
+        let etcd = match &self.cluster_id {
+            Some(id) => etcd.with_cluster_id(id)?,
+            None => etcd,
+        };
+        let etcd = etcd.with_lease_ttl(self.ha_lease_ttl)?;
+        Ok(etcd.with_compaction_for_others(self.etcd_compact_shared))
     }
 }

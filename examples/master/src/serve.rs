@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mc_cli::{LogError, Shutdown};
+use mc_cli::{Configured, Hangups, LogError, Reloader, Shutdown};
 use mc_http::{BindError, HttpPort};
 use mc_rpc::{Authenticate, HaReport, ServerConfig};
 use mc_server::{
@@ -14,7 +14,7 @@ use mc_server::{
 };
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use tracing::{Level, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::access::UnusableFile;
 use crate::args::Args;
@@ -25,6 +25,7 @@ use crate::http::{Gate, Shown, ShownMaster};
 use crate::journal::MetadataError;
 use crate::metadata::{self, Values};
 use crate::storage::StorageError;
+use crate::tuning::{LIVE, Tuning};
 use crate::{events, figures, http};
 
 /// The interval of the summary in the log.
@@ -37,13 +38,16 @@ const RETRY: Duration = Duration::from_secs(1);
 const MAX_PAGE_HEAD: usize = 80 << 10;
 
 /// Serves until a signal asks for the end.
-pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
-    mc_cli::init_tracing(Level::INFO)?;
-    mc_cli::block_on_threads("mc-master", args.threads, serve(args)).map_err(ServeError::Runtime)?
+pub(crate) fn run(args: &Args, settings: Reloader<Args>) -> Result<(), ServeError> {
+    args.server.init_tracing()?;
+    mc_cli::block_on_threads("mc-master", args.threads, serve(args, settings))
+        .map_err(ServeError::Runtime)?
 }
 
-async fn serve(args: &Args) -> Result<(), ServeError> {
+async fn serve(args: &Args, settings: Reloader<Args>) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
+    let hangups = Hangups::listen().map_err(ServeError::Signals)?;
+    let tuning = Tuning::new(args);
     let is_clustered = args.cluster.is_on()?;
     let metrics = HttpPort::bind(args.metrics_address()).await?;
     let metadata = match args.metadata_address() {
@@ -51,13 +55,19 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
         None => None,
     };
     let list = blocking(args.access.clone(), |access| access.load_list()).await?;
-    let pages = Pages::new(metrics, metadata, args.access.gate(list.as_ref()), list);
+    let pages =
+        Pages::new(metrics, metadata, args.access.gate(list.as_ref()), list, tuning.clone());
+    let check = |new: &Configured<Args>| crate::check::check(&new.args);
+    let reload =
+        mc_cli::reload_on_hangup(hangups, settings, LIVE, check, move |args| tuning.apply(args));
+    let reload = tokio::spawn(reload);
     let served = if is_clustered {
         // Larger than what is needed alone.
         Box::pin(serve_terms(args, &mut shutdown, &pages)).await
     } else {
         serve_alone(args, &mut shutdown, &pages).await
     };
+    reload.abort();
     pages.end().await;
     served
 }
@@ -196,6 +206,7 @@ async fn serve_term(
 ) -> Result<End, ServeError> {
     pages.show(Shown { master: Some(ShownMaster::of(&master)), cluster: cluster.clone() });
     let state = master.state();
+    pages.tuning.adopt(state);
     let summaries = args.metric_reporting.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
     let log = tokio::spawn(log.run());
     let (ticker, journal) = (master.ticker_watch(), master.journal_watch());
@@ -299,11 +310,12 @@ fn announce(address: SocketAddr, threads: usize, events: &str) {
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-/// The ports over HTTP, which stay open from one term to the next.
+/// Parts that stay from one term to the next: the ports over HTTP, and settings that may change.
 struct Pages {
     shown: Arc<RwLock<Shown>>,
     /// The access list of the master, which holds for the pages, too.
     list: Option<Arc<dyn Authenticate>>,
+    tuning: Tuning,
     stop: watch::Sender<()>,
     metrics_address: SocketAddr,
     metadata_address: Option<SocketAddr>,
@@ -316,6 +328,7 @@ impl Pages {
         metadata: Option<HttpPort>,
         gate: Gate,
         list: Option<Arc<dyn Authenticate>>,
+        tuning: Tuning,
     ) -> Self {
         let (stop, stopped) = watch::channel(());
         let stopped = || {
@@ -338,7 +351,7 @@ impl Pages {
             let serving = port.serve_requests(metadata::MAX_VALUE, answer, stopped());
             tasks.push(tokio::spawn(serving));
         }
-        Self { shown, list, stop, metrics_address, metadata_address, tasks }
+        Self { shown, list, tuning, stop, metrics_address, metadata_address, tasks }
     }
 
     fn show(&self, shown: Shown) {
@@ -397,7 +410,7 @@ pub(crate) enum ServeError {
     Log(#[from] LogError),
     #[error("cannot start the threads that answer calls; choose a smaller --rpc_thread_num")]
     Runtime(#[source] io::Error),
-    #[error("cannot listen for SIGINT and SIGTERM")]
+    #[error("cannot listen for SIGINT, SIGTERM and SIGHUP")]
     Signals(#[source] io::Error),
     #[error(transparent)]
     Access(#[from] UnusableFile),

@@ -216,16 +216,8 @@ impl StorageArgs {
         }
     }
 
-    /// Returns the settings of the shared tier for clients. Makes its directory; when that fails,
-    /// the failure is logged, since the directory need not be mounted on the master's host.
-    pub(crate) fn settings(
-        &self,
-        cluster_id: Option<&str>,
-    ) -> Result<StorageSettings, StorageError> {
-        let mut settings = StorageSettings::default().evicts(self.disk_eviction);
-        if let Some(id) = cluster_id {
-            settings = settings.cluster_id(id);
-        }
+    /// Checks that the flags go together, and that the shared tier can have this cluster. Makes nothing.
+    pub(crate) fn check(&self, cluster_id: Option<&str>) -> Result<(), StorageError> {
         for (is_given, flag, needs) in [
             (self.offload_on_evict && !self.offload, "offload_on_evict", "enable_offload"),
             (
@@ -244,6 +236,30 @@ impl StorageArgs {
             }
         }
         if !self.has_files() {
+            return Ok(());
+        }
+        let default = StorageSettings::default().cluster_id;
+        let cluster_id = cluster_id.unwrap_or(&default);
+        check_cluster_id(cluster_id)?;
+        if let SharedPlace::Bucket(bucket) = self.place()? {
+            // Its names are those of a directory's files, which fit into every prefix but the longest.
+            bucket.within(cluster_id)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the settings of the shared tier for clients. Makes its directory; when that fails,
+    /// the failure is logged, since the directory need not be mounted on the master's host.
+    pub(crate) fn settings(
+        &self,
+        cluster_id: Option<&str>,
+    ) -> Result<StorageSettings, StorageError> {
+        let mut settings = StorageSettings::default().evicts(self.disk_eviction);
+        if let Some(id) = cluster_id {
+            settings = settings.cluster_id(id);
+        }
+        self.check(cluster_id)?;
+        if !self.has_files() {
             if self.file_segment_size.is_some() || self.quota() != Limit::None {
                 tracing::warn!(
                     "--global_file_segment_size has no effect without --root_fs_dir or --shared_tier"
@@ -251,12 +267,9 @@ impl StorageArgs {
             }
             return Ok(settings);
         }
-        check_cluster_id(&settings.cluster_id)?;
         let root = match self.place()? {
             SharedPlace::Directory(root) => root,
             SharedPlace::Bucket(bucket) => {
-                // Its names are those of a directory's files, which fit into every prefix but the longest.
-                bucket.within(&settings.cluster_id)?;
                 tracing::info!(%bucket, "clients write objects to a bucket");
                 if self.disk_eviction && self.has_no_limit() {
                     tracing::warn!(

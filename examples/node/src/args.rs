@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ArgAction;
 use mc_cli::{
-    CredentialArgs, PathArgs, TransferArgs, parse_connection_count, parse_segment_size,
+    CredentialArgs, PathArgs, ServerArgs, TransferArgs, parse_connection_count, parse_segment_size,
     parse_thread_count,
 };
 use mc_standalone::DEFAULT_PORT;
@@ -17,9 +18,9 @@ use mc_types::{ByteSize, MediaType};
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-node", version)]
 pub(crate) struct Args {
-    /// A file of settings, JSON or TOML [default: the file that MOONCAKE_CONFIG_PATH names].
-    #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+
     /// The master: host:port, or several with ';' or ',' between them, of which one leads; or
     /// etcd://host:port;host:port/cluster, where the masters elect their leader
     /// [default: localhost:50051].
@@ -64,10 +65,10 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        default_value_t = false,
+        action = ArgAction::Set,
         help_heading = "Segment"
     )]
-    pub(crate) keep_segment: bool,
+    pub(crate) keep_segment: Option<bool>,
     /// Medium of the memory: dram, ssd or vram; ssd needs a --segment_file, and vram an NVIDIA
     /// GPU or a --segment_file [default: dram].
     #[arg(long = "segment_medium", value_name = "MEDIUM", help_heading = "Segment")]
@@ -155,10 +156,10 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        default_value_t = false,
+        action = ArgAction::Set,
         help_heading = "Storage below memory"
     )]
-    pub(crate) enable_offload: bool,
+    pub(crate) enable_offload: Option<bool>,
     /// Directory of that disk; one process uses it at a time.
     #[arg(long = "ssd_offload_path", value_name = "DIR", help_heading = "Storage below memory")]
     pub(crate) ssd_offload_path: Option<PathBuf>,
@@ -173,10 +174,10 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        default_value_t = false,
+        action = ArgAction::Set,
         help_heading = "Metrics"
     )]
-    pub(crate) enable_http_server: bool,
+    pub(crate) enable_http_server: Option<bool>,
     /// Port of these pages; 0 means a free port [default: 9300].
     #[arg(long = "http_port", value_name = "PORT", help_heading = "Metrics")]
     pub(crate) http_port: Option<u16>,
@@ -189,14 +190,15 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
         let args = std::iter::once("mc-node").chain(args.iter().copied());
-        crate::parse(args.map(OsString::from).collect()).map(|parsed| parsed.args)
+        let tables = crate::PROGRAM.tables;
+        mc_cli::parse_compatible(args.map(OsString::from), tables).map(|parsed| parsed.args)
     }
 
     #[test]
     fn defaults_are_the_reference_system_s() {
         let args = parse(&[]).unwrap();
-        assert_eq!((args.port, args.threads, args.enable_http_server), (50052, 1, false));
-        assert_eq!((args.master, args.host, args.config), (None, None, None));
+        assert_eq!((args.port, args.threads, args.enable_http_server), (50052, 1, None));
+        assert_eq!((args.master, args.host), (None, None));
         assert_eq!((args.metadata_server, args.segment_name), (None, None));
     }
 
@@ -224,7 +226,7 @@ mod tests {
         .unwrap();
         assert_eq!(args.path.device_name, "mlx5_0,mlx5_1");
         assert_eq!(args.credentials.tenant.as_deref(), Some("team-a"));
-        assert_eq!((args.enable_offload, args.threads), (true, 8));
+        assert_eq!((args.enable_offload, args.threads), (Some(true), 8));
         assert_eq!(args.host.as_deref(), Some("node-a:17000"));
         let nothing = parse(&["--global_segment_size=0", "--data_port=7"]).unwrap();
         assert_eq!(nothing.segment_size, Some(ByteSize::bytes(0)));

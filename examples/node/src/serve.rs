@@ -4,15 +4,14 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mc_cli::{LogError, Shutdown};
+use mc_cli::{Hangups, LogError, Reloader, ServerArgs, Shutdown};
 use mc_standalone::{ServeError as StandaloneError, Server};
 use mc_store::{Client, ClientBuilder, ClientConfig, ConfigError, StartError};
-use mc_types::ByteSize;
-use tracing::{Level, info, warn};
+use tracing::{info, warn};
 
 use crate::args::Args;
-use crate::host::{BadHost, local_host, total_memory};
-use crate::settings::settings;
+use crate::check::{BadSettings, check, check_host};
+use crate::host::{BadHost, local_host};
 
 /// Time limit for leaving. A master that does not answer finds out by the
 /// missing heartbeat.
@@ -23,35 +22,26 @@ const JOIN_AGAIN: Duration = Duration::from_secs(1);
 const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 /// Serves until a signal asks for the end.
-pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
-    mc_cli::init_tracing(Level::INFO)?;
-    let config = settings(args)?;
-    let size = config.global_segment_size.unwrap_or_default();
-    mc_cli::check_segment_size(size)?;
-    check_size(size, total_memory())?;
-    let has_disk =
-        config.ssd_offload_path.as_ref().is_some_and(|path| !path.as_os_str().is_empty());
-    if args.enable_offload && !has_disk {
-        return Err(ServeError::NoDisk);
-    }
-    if config.keep_segment == Some(true) && !args.drain_timeout.is_zero() {
-        return Err(ServeError::KeptAndMoved);
-    }
-    mc_cli::block_on_threads("mc-node", args.threads, serve(args, &config))
+pub(crate) fn run(
+    args: &Args,
+    config: &ClientConfig,
+    settings: Reloader<Args>,
+) -> Result<(), ServeError> {
+    args.server.init_tracing()?;
+    check_host(args, config)?;
+    mc_cli::block_on_threads("mc-node", args.threads, serve(args, config, settings))
         .map_err(ServeError::Runtime)?
 }
 
-/// Refuses what the host cannot hold: the system may well promise more memory
-/// than there is, and kill the process that then uses it.
-fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError> {
-    match total {
-        Some(total) if size > total => Err(ServeError::TooLarge { size, total }),
-        _ => Ok(()),
-    }
-}
-
-async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
+async fn serve(
+    args: &Args,
+    config: &ClientConfig,
+    settings: Reloader<Args>,
+) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
+    let hangups = Hangups::listen().map_err(ServeError::Signals)?;
+    let apply = |new: &Args| new.server.set_levels();
+    tokio::spawn(mc_cli::reload_on_hangup(hangups, settings, ServerArgs::LIVE, check, apply));
     let mut builder = ClientBuilder::from_config(config)?;
     let is_said = config.local_hostname.is_some() || config.listen.is_some();
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
@@ -165,46 +155,18 @@ fn announce(client: &Client, server: &Server, config: &ClientConfig) {
 pub(crate) enum ServeError {
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error(
-        "--global_segment_size: {size} is more than this host's {total} of memory; contribute less"
-    )]
-    TooLarge { size: ByteSize, total: ByteSize },
-    #[error("global_segment_size")]
-    TooSmall(#[from] mc_cli::SegmentTooSmall),
     #[error("cannot start the threads that serve peers; choose a smaller --threads")]
     Runtime(#[source] io::Error),
-    #[error("cannot listen for SIGINT and SIGTERM")]
+    #[error("cannot listen for SIGINT, SIGTERM and SIGHUP")]
     Signals(#[source] io::Error),
+    #[error(transparent)]
+    Settings(#[from] BadSettings),
     #[error(transparent)]
     Host(#[from] BadHost),
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error(
-        "--enable_offload needs the directory of a disk; give --ssd_offload_path, or set \
-         MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"
-    )]
-    NoDisk,
-    #[error(
-        "--keep_segment keeps the objects in this memory for the next process, and --drain_timeout moves \
-         them to other nodes; leave one of them out"
-    )]
-    KeptAndMoved,
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
     #[error("--port: thin clients cannot be served")]
     Standalone(#[from] StandaloneError),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_than_the_host_has_is_refused() {
-        let total = Some(ByteSize::gib(2));
-        assert!(check_size(ByteSize::gib(2), total).is_ok());
-        assert!(check_size(ByteSize::gib(64), None).is_ok());
-        let refused = check_size(ByteSize::gib(3), total).unwrap_err().to_string();
-        assert!(refused.contains("2.00 GB of memory; contribute less"), "{refused}");
-    }
 }

@@ -1,6 +1,7 @@
 //! Settings of the environment, a file and the command line, combined.
 
-use mc_store::{ClientConfig, ConfigError};
+use mc_cli::{Configured, Effective};
+use mc_store::ClientConfig;
 use mc_types::ByteSize;
 
 use crate::args::Args;
@@ -8,20 +9,39 @@ use crate::args::Args;
 const MASTER: &str = "localhost:50051";
 const SEGMENT_SIZE: ByteSize = ByteSize::gib(4);
 
+/// Defaults that this program has in place of a client's.
+pub(crate) const DEFAULTS: &[(&str, &str)] = &[
+    ("master_server_address", MASTER),
+    ("global_segment_size", "4GB"),
+    ("host", "0.0.0.0"),
+    ("data_port", "0"),
+];
+
 /// The settings of the client: the file's, overridden by variables of the environment,
 /// overridden by flags.
-///
-/// # Errors
-/// [`ConfigError`] of the file or the environment.
-pub(crate) fn settings(args: &Args) -> Result<ClientConfig, ConfigError> {
-    let said = match &args.config {
-        Some(path) => ClientConfig::from_file(path)?.apply_env()?,
-        None => ClientConfig::from_env()?,
-    };
-    Ok(with_flags(said, args))
+pub(crate) fn settings(configured: &Configured<Args>) -> ClientConfig {
+    let mut config = with_flags(configured.client.clone(), &configured.args);
+    if host_counts(&configured.settings) {
+        (config.local_hostname, config.listen) = (None, None);
+    }
+    config
 }
 
-fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
+/// Returns whether `host` and `data_port` say where the segment is, and not `local_hostname` and `listen`:
+/// those count that come from the later source.
+fn host_counts(settings: &[Effective]) -> bool {
+    let rank = |names: [&str; 2]| {
+        let of = settings.iter().filter(|it| names.contains(&&*it.name));
+        of.map(|it| it.origin.rank()).max().unwrap_or(0)
+    };
+    let host = rank(["host", "data_port"]);
+    host > 0 && host >= rank(["local_hostname", "listen"])
+}
+
+fn with_flags(mut said: ClientConfig, args: &Args) -> ClientConfig {
+    if args.local_buffer_size == Some(ByteSize::bytes(0)) {
+        said.local_buffer_size = None;
+    }
     let mut flags = args.credentials.settings();
     flags.master = args.master.clone();
     flags.global_segment_size = args.segment_size;
@@ -29,7 +49,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.local_buffer_size = args.local_buffer_size.filter(|size| size.as_u64() > 0);
     flags.segment_name = args.segment_name.clone();
     flags.segment_file = args.segment_file.clone();
-    flags.keep_segment = args.keep_segment.then_some(true);
+    flags.keep_segment = args.keep_segment;
     flags.segment_medium = args.segment_medium;
     flags.segment_device = args.segment_device;
     flags.metadata_server = args.metadata_server.clone();
@@ -37,28 +57,28 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     args.transfer.add_to(&mut flags);
     flags.transfer_max_connections = args.max_connections;
     flags.transfer_max_connections_per_address = args.max_connections_per_address;
-    flags.enable_client_http_server = args.enable_http_server.then_some(true);
+    flags.enable_client_http_server = args.enable_http_server;
     flags.client_http_port = args.http_port;
     flags.shared_tier.clone_from(&args.shared_tier);
     flags.file_sync = args.file_sync;
     flags.dfs_mode = args.dfs_mode;
     flags.tier_keys.clone_from(&args.tier_keys);
-    flags.enable_ssd_offload = args.enable_offload.then_some(true);
+    flags.enable_ssd_offload = args.enable_offload;
     flags.ssd_offload_path = args.ssd_offload_path.clone();
     flags.ssd_offload_size = args.ssd_offload_size;
     let mut config = said.overridden_by(flags);
     config.master.get_or_insert_with(|| MASTER.to_owned());
     config.global_segment_size.get_or_insert(SEGMENT_SIZE);
-    if args.host.is_some() || args.data_port.is_some() {
-        (config.local_hostname, config.listen) = (None, None);
-    }
     config
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::num::NonZeroUsize;
+
+    use mc_cli::Origin;
+
+    use super::*;
 
     fn args(flags: &[&str]) -> Args {
         let args = std::iter::once("mc-node").chain(flags.iter().copied());
@@ -90,7 +110,6 @@ mod tests {
         assert_eq!(unsaid.local_buffer_size, None);
         assert_eq!(config.master.as_deref(), Some("b:2"));
         assert_eq!(config.global_segment_size, Some(ByteSize::gib(1)));
-        assert_eq!(config.local_hostname, None);
         assert_eq!(config.enable_client_http_server, Some(true));
         assert!(config.put_wait.is_some());
         let limits = (config.transfer_max_connections, config.transfer_max_connections_per_address);
@@ -102,5 +121,22 @@ mod tests {
         let config = with_flags(ClientConfig::default(), &args(&[]));
         assert_eq!(config.master.as_deref(), Some("localhost:50051"));
         assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
+    }
+
+    #[test]
+    fn the_later_source_says_where_the_segment_is() {
+        let file = || Origin::File("f:1".into());
+        let variable = || Origin::Variable("V".into());
+        for (host, hostname, counts) in [
+            (Origin::Default, Origin::Default, false),
+            (Origin::Default, file(), false),
+            (file(), file(), true),
+            (file(), variable(), false),
+            (Origin::Flag, variable(), true),
+        ] {
+            let of =
+                |name: &str, origin| Effective { name: name.into(), value: "x".into(), origin };
+            assert_eq!(host_counts(&[of("host", host), of("listen", hostname)]), counts);
+        }
     }
 }

@@ -23,6 +23,7 @@ mod names;
 mod pages;
 mod restart;
 mod sealed;
+mod settings;
 #[cfg(target_os = "linux")]
 mod standalone;
 mod strangers;

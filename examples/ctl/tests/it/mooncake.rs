@@ -143,7 +143,8 @@ fn a_file_of_flags_in_yaml_or_json() {
     // Before the other flags and after them.
     let (_dir, flag) = file("master.yml", "rpc_prot: 1\n");
     for args in [[&*flag, "--rpc_port=0"], ["--rpc_port=0", &*flag]] {
-        run("mc-master", &args).assert_refused(2, "master.yml:1: unknown flag --rpc_prot");
+        run("mc-master", &args)
+            .assert_refused(2, "master.yml:1: mc-master has no setting rpc_prot");
     }
     let (_dir, flag) = file("master.yaml", "rpc_port: 1\nenable_snapshot: true\n");
     run("mc-master", &[&flag]).assert_refused(2, "master.yaml:2: --enable_snapshot=true");

@@ -4,38 +4,28 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{BadLine, MAX_SETTINGS, Setting, line_of, without_value};
+use super::entry::{BadLine, Entry, MAX_ENTRIES, line_of, text_of};
 
 /// Reads the settings in the order of their lines.
-pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
+pub(super) fn parse(text: &str) -> Result<Vec<Entry>, BadLine> {
     // Names with escapes cannot be borrowed, so that every name stands in the text as it is.
     let map: BTreeMap<&str, Value> = serde_json::from_str(text).map_err(|error| {
         let hint = if error.is_data() { "; write one map, with names that have no \\" } else { "" };
         BadLine::new(error.line().max(1), format!("{error}{hint}"))
     })?;
-    let mut settings = Vec::new();
+    let mut entries = Vec::new();
     // One more than is allowed, and one place more: the caller refuses both.
-    for (name, value) in map.into_iter().take(MAX_SETTINGS + 1) {
+    for (name, value) in map.into_iter().take(MAX_ENTRIES + 1) {
         // The map keeps the last value of a name only, so that the places of the name are looked up.
         let mut lines = lines_of(text, name).take(2);
         let line = lines.next().unwrap_or(1);
-        let value = match value {
-            Value::String(text) => text,
-            Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::Null => return Err(BadLine::new(line, without_value(name))),
-            Value::Array(_) | Value::Object(_) => {
-                let text = format!(
-                    "the value of {name} is no text, number, true or false; a file of flags is flat"
-                );
-                return Err(BadLine::new(line, text));
-            }
-        };
+        let value = text_of(line, name, value)?;
         for line in std::iter::once(line).chain(lines) {
-            settings.push(Setting { line, name: name.to_owned(), value: value.clone() });
+            entries.push(Entry { line, name: name.to_owned(), value: value.clone() });
         }
     }
-    settings.sort_by_key(|setting| setting.line);
-    Ok(settings)
+    entries.sort_by_key(|entry| entry.line);
+    Ok(entries)
 }
 
 /// The lines in which the text has this name, in quotes and with a colon behind. In a flat map that
@@ -59,7 +49,7 @@ mod tests {
         let expected = [(2, "a", "0.5"), (2, "b", "10000"), (3, "c", "true"), (5, "d", "\"a\": x")];
         let expected = expected.map(|(line, name, value)| {
             let (name, value) = (name.to_owned(), value.to_owned());
-            Setting { line, name, value }
+            Entry { line, name, value }
         });
         assert_eq!(parse(text).unwrap(), expected);
         assert_eq!(parse(" {} ").unwrap(), []);

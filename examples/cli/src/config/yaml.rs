@@ -1,14 +1,14 @@
 //! The part of YAML that a flat map needs: lines `name: value` with comments and quotes. Anything else is
 //! refused, so that no line means another thing here than elsewhere.
 
-use super::{BadLine, Setting, without_value};
+use super::entry::{BadLine, Entry, without_value};
 
 /// Characters with which YAML begins something other than a plain text.
 const INDICATORS: &str = "[]{},&*!|>%@`?\"'";
 
 /// Reads the settings in the order of their lines.
-pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
-    let mut settings = Vec::new();
+pub(super) fn parse(text: &str) -> Result<Vec<Entry>, BadLine> {
+    let mut entries = Vec::new();
     let mut has_begun = false;
     for (number, line) in (1..).zip(text.lines()) {
         let content = line.trim();
@@ -22,15 +22,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<Setting>, BadLine> {
         has_begun = true;
         let refused = |text: String| BadLine::new(number, text);
         if line.starts_with([' ', '\t']) {
-            return Err(refused("the line is indented; a file of flags is flat".into()));
+            return Err(refused("the line is indented; a file of settings is flat".into()));
         }
         let (name, value) = split(line).ok_or_else(|| {
-            refused("expected a flag and its value, as in rpc_port: 50051".into())
+            refused("expected a name and its value, as in rpc_port: 50051".into())
         })?;
         let value = scalar(value).map_err(|bad| refused(bad.text(name)))?;
-        settings.push(Setting { line: number, name: name.to_owned(), value });
+        entries.push(Entry { line: number, name: name.to_owned(), value });
     }
-    Ok(settings)
+    Ok(entries)
 }
 
 /// The name, and what follows its colon.
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for (line, says) in [
-            ("a", "expected a flag"),
-            ("a:1", "expected a flag"),
-            ("- a", "expected a flag"),
+            ("a", "expected a name"),
+            ("a:1", "expected a name"),
+            ("- a", "expected a name"),
             ("a:", "has no value"),
             ("a: # x", "has no value"),
             ("a: ~", "has no value"),
@@ -206,7 +206,7 @@ mod tests {
         fn no_text_panics_and_lines_are_counted(text in "[a-b:#'\"\\\\ \t\né\\-{]{0,60}") {
             let lines = text.lines().count();
             match parse(&text) {
-                Ok(settings) => prop_assert!(settings.iter().all(|it| (1..=lines).contains(&it.line))),
+                Ok(entries) => prop_assert!(entries.iter().all(|it| (1..=lines).contains(&it.line))),
                 Err(bad) => prop_assert!((1..=lines).contains(&bad.line)),
             }
         }
