@@ -7,6 +7,7 @@
 //! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
 
 mod c2c;
+mod connections;
 mod disks;
 mod drains;
 mod failures;
@@ -45,6 +46,7 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
+pub use connections::{Connections, MAX_LISTED_CONNECTIONS};
 pub use disks::{FoundItem, LocalDiskDeletions, LocalDisks, OffloadItem, OffloadJob, TierJob};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};

@@ -106,7 +106,15 @@ fn call_as<T: Message + Default>(
     let mut out = BytesMut::from(&b"before"[..]);
     let payload = request.encode_to_vec();
     service.call(
-        Call { method, payload: &payload, max_reply: 1 << 20, caller, from: None, reads: None },
+        Call {
+            method,
+            payload: &payload,
+            max_reply: 1 << 20,
+            caller,
+            from: None,
+            reads: None,
+            connections: None,
+        },
         &mut out,
     )?;
     assert_eq!(&out[..6], b"before");
@@ -467,7 +475,7 @@ proptest! {
         for payload in [&payload, &shaped] {
             for &method in Method::ALL {
                 let mut out = BytesMut::new();
-                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY, from: None, reads: None }, &mut out);
+                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY, from: None, reads: None, connections: None }, &mut out);
             }
         }
     }

@@ -36,11 +36,11 @@ pub use answer::{
 pub use c2c::C2cSettings;
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
-    ClusterReport, DrainJob, DrainJobs, Failure, FetchedTasks, FileJobs, FileOutcome, FoundItem,
-    LocalDiskDeletions, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation,
-    OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem, RemovedAll, ReplicaDescription,
-    ReplicaPage, Reported, RequestMessage, SegmentReport, StorageConfig, Task, TaskReport,
-    TenantQuotas, TierEviction, TierJob, TransferGrant,
+    ClusterReport, Connections, DrainJob, DrainJobs, Failure, FetchedTasks, FileJobs, FileOutcome,
+    FoundItem, LocalDiskDeletions, LocalDisks, MAX_FAILURES, MAX_LISTED_CONNECTIONS,
+    ObjectDescription, ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem,
+    RemovedAll, ReplicaDescription, ReplicaPage, Reported, RequestMessage, SegmentReport,
+    StorageConfig, Task, TaskReport, TenantQuotas, TierEviction, TierJob, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,
@@ -57,9 +57,9 @@ pub use method::Method;
 pub use refusal::{Completion, MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, PutStartItem, TenantKey};
 pub use server::{
-    Authority, Buffered, CloseReason, Guest, GuestCall, GuestCalls, GuestProtocol, Liveness,
-    MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch, Standby, Streams,
-    TakeStream, Taking, Term,
+    Authority, Buffered, CloseReason, ConnectionKind, ConnectionReport, Guest, GuestCall,
+    GuestCalls, GuestProtocol, Liveness, MethodCalls, OpenConnections, Server, ServerConfig,
+    ServerHandle, ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
     Call, Clock, DurableSequence, DurableWatch, MasterService, Service, SystemClock,

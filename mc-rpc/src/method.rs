@@ -254,6 +254,8 @@ macro_rules! table {
             FetchDiskDeletions = 96: Node, Tracked, Short => cold fetch_disk_deletions;
             /// Removes the objects of particular puts.
             BatchRemoveGeneration = 97: Writer, Once, Short => written batch_remove_generation;
+            /// The connections that are open.
+            Connections = 98: Admin, Harmless, Long => cold connections;
         }
     };
 }

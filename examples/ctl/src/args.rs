@@ -110,6 +110,12 @@ pub(crate) enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Show who is connected to the master, with which software and version. For administrators.
+    Clients {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
     /// Write completions for a shell, or manual pages.
     #[command(subcommand)]
     Pages(Pages),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clients;
 mod doctor;
 mod error;
 mod explain;
@@ -33,7 +34,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         if let Verb::Pages(wanted) = &args.verb {
             return Ok(pages::pages(wanted)?);
         }
-        let rpc = args.credentials.client_config()?;
+        let mut rpc = args.credentials.client_config()?;
+        rpc.software = concat!("mc-ctl/", env!("CARGO_PKG_VERSION")).into();
         let node = args.transfer.node_config(&args.path)?;
         let below = mc_store::ClientConfig::from_env()?;
         mc_cli::init_tracing(Level::WARN)?;
@@ -77,6 +79,7 @@ async fn run(
             transfers::move_(&client, key, from, to, waiting).await
         }
         Verb::Task { id, waiting, json } => transfers::task(&client, *id, waiting, *json).await,
+        Verb::Clients { json } => clients::clients(&client, *json).await,
         Verb::Nodes { json } => nodes::nodes(&client, *json).await,
         Verb::Top(top) => top::top(&client, top).await,
         Verb::Stat(stat) => stat::stat(&client, stat).await,

@@ -182,6 +182,7 @@ impl ClusterArgs {
         config.candidacy.is_forced = self.force_takeover;
         config.client.token = self.token_file.as_ref().map(Token::from_file);
         config.client.tls = self.client_tls(access);
+        config.client.software = concat!("mc-master/", env!("CARGO_PKG_VERSION")).into();
         Ok(config)
     }
 

@@ -42,7 +42,8 @@ async fn serve(
     let hangups = Hangups::listen().map_err(ServeError::Signals)?;
     let apply = |new: &Args| new.server.set_levels();
     tokio::spawn(mc_cli::reload_on_hangup(hangups, settings, ServerArgs::LIVE, check, apply));
-    let mut builder = ClientBuilder::from_config(config)?;
+    let software = concat!("mc-node/", env!("CARGO_PKG_VERSION"));
+    let mut builder = ClientBuilder::from_config(config)?.software(software);
     let is_said = config.local_hostname.is_some() || config.listen.is_some();
     let host = args.host.as_deref().unwrap_or("0.0.0.0");
     let (host, listen) = local_host(host, args.data_port)?;

@@ -1,6 +1,7 @@
 //! The client's settings.
 
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use mc_environment::ClientEnvironment;
@@ -76,6 +77,9 @@ pub struct ClientConfig {
     /// The tenant that it acts for; empty for the one that its credential says. Default
     /// empty.
     pub tenant: String,
+    /// The software with its version, by which the master's operator knows this client: cut at 128 bytes. Default
+    /// `mc-rpc/` and the version of this crate.
+    pub software: Cow<'static, str>,
     /// Whether the client administers one master: a standby takes its connections too, for
     /// [`ha_status`](crate::MasterClient::ha_status). Default no.
     pub administration: bool,
@@ -110,6 +114,7 @@ impl Default for ClientConfig {
             keepalive: Duration::from_secs(15),
             token: None,
             tenant: String::new(),
+            software: concat!("mc-rpc/", env!("CARGO_PKG_VERSION")).into(),
             administration: false,
             reads: ReadCounter::default(),
             #[cfg(feature = "tls")]

@@ -11,7 +11,7 @@ use mc_meta::TenantId;
 use super::config::ClientConfig;
 use super::token::Token;
 use crate::error::{CredentialError, RpcError};
-use crate::frame::{ClientPreface, Hello, MIN_MAX_PAYLOAD, Purpose};
+use crate::frame::{ClientPreface, Hello, MAX_SOFTWARE_LEN, MIN_MAX_PAYLOAD, Purpose};
 
 /// One client, across its connections.
 pub(super) struct Identity {
@@ -53,8 +53,9 @@ impl Identity {
             (false, true) => Purpose::Administration,
             (false, false) => Purpose::Calls,
         };
-        let hello =
-            Hello { session: self.session, token, tenant, local, send_times: true, purpose };
+        let (session, software) = (self.session, software_of(config));
+        let send_times = true;
+        let hello = Hello { session, token, tenant, local, send_times, purpose, software };
         Ok(Prepared {
             preface: ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello),
             #[cfg(feature = "tls")]
@@ -75,6 +76,12 @@ impl Identity {
             );
         }
     }
+}
+
+/// As much of the software's name as a hello may have.
+fn software_of(config: &ClientConfig) -> Box<str> {
+    let name = &*config.software;
+    name[..name.floor_char_boundary(MAX_SOFTWARE_LEN)].into()
 }
 
 /// The settings of one attempt to connect.

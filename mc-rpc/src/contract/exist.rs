@@ -26,6 +26,7 @@ fn ask(
         caller,
         from: None,
         reads: None,
+        connections: None,
     };
     service.call(call, &mut out).map(|_| out)
 }

@@ -94,7 +94,15 @@ fn a_page_ends_where_the_answer_is_full() {
         let (payload, mut out) = (request.encode_to_vec(), bytes::BytesMut::new());
         let (method, caller) = (Method::GetReplicaListByRegex, &Caller::ANYBODY);
         service.call(
-            Call { method, payload: &payload, max_reply, caller, from: None, reads: None },
+            Call {
+                method,
+                payload: &payload,
+                max_reply,
+                caller,
+                from: None,
+                reads: None,
+                connections: None,
+            },
             &mut out,
         )?;
         assert!(out.len() <= max_reply, "{}", out.len());

@@ -329,6 +329,7 @@ fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
             caller,
             from: None,
             reads: None,
+            connections: None,
         };
         crate::service::Service::call(&service, call, &mut out).unwrap();
         for secret in secrets.iter().chain([&token]) {

@@ -15,8 +15,8 @@ use crate::refusal::{MAX_MESSAGE_LEN, Refusal};
 
 pub(crate) use preface::other_version;
 pub use preface::{
-    ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_TOKEN_LEN, PREFACE_LEN, Purpose,
-    SERVER_PREFACE_LEN, ServerPreface, check_magic,
+    ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_SOFTWARE_LEN, MAX_TOKEN_LEN, PREFACE_LEN,
+    Purpose, SERVER_PREFACE_LEN, ServerPreface, check_magic,
 };
 pub use welcome::{MAX_SOCKET_NAME_LEN, SOCKET_NAME_PREFIX, Welcome};
 

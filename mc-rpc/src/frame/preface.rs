@@ -26,6 +26,9 @@ pub const SERVER_PREFACE_LEN: usize = 24;
 /// Longest [`Hello`] in bytes.
 pub const MAX_HELLO_LEN: usize = 8192;
 
+/// Longest name of a client's software in bytes.
+pub const MAX_SOFTWARE_LEN: usize = 128;
+
 /// Longest token in bytes.
 pub const MAX_TOKEN_LEN: usize = 4096;
 
@@ -137,6 +140,8 @@ pub struct Hello {
     /// The purpose of the connection. A [`Welcome`] may follow the preface that takes one that is
     /// not for calls.
     pub purpose: Purpose,
+    /// The client's software with its version, such as `mc-node/0.1.0`; empty where it is not said.
+    pub software: Box<str>,
 }
 
 impl fmt::Debug for Hello {
@@ -159,6 +164,7 @@ impl Hello {
         put_u64(&mut out, 4, self.local.into());
         put_u64(&mut out, 5, self.send_times.into());
         put_u64(&mut out, 6, self.purpose as u64);
+        put_bytes(&mut out, 7, self.software.as_bytes());
         out
     }
 
@@ -189,6 +195,15 @@ impl Hello {
                 4 => hello.local = field.bool()?,
                 5 => hello.send_times = field.bool()?,
                 6 => hello.purpose = Purpose::from_number(field.u64()?)?,
+                7 => {
+                    let software = field.text()?;
+                    if software.len() > MAX_SOFTWARE_LEN {
+                        let message =
+                            format!("hello: software has at most {MAX_SOFTWARE_LEN} bytes");
+                        return Err(Refusal::invalid(message));
+                    }
+                    hello.software = software.into();
+                }
                 _ => {}
             }
         }
@@ -437,7 +452,9 @@ mod tests {
     fn a_hello_is_the_message_and_keeps_its_secrets() {
         let (token, tenant) = ((*b"tok").into(), "t".into());
         let purpose = Purpose::Journal;
-        let hello = Hello { session: 7, token, tenant, local: true, send_times: true, purpose };
+        let software = "mc-node/7".into();
+        let hello =
+            Hello { session: 7, token, tenant, local: true, send_times: true, purpose, software };
         let message = proto::Hello {
             session: 7_u128.to_be_bytes().to_vec(),
             token: b"tok".to_vec(),
@@ -445,8 +462,12 @@ mod tests {
             local: true,
             send_times: true,
             purpose: proto::hello::Purpose::Journal.into(),
+            software: "mc-node/7".into(),
         };
         assert_eq!(message.encode_to_vec(), hello.encode());
+        let long = proto::Hello { software: "x".repeat(129), ..proto::Hello::default() };
+        let refusal = Hello::parse(&long.encode_to_vec()).unwrap_err();
+        assert!(refusal.message.contains("at most 128 bytes"), "{refusal:?}");
         assert_eq!(Hello::parse(b"\x30\x03").unwrap_err().code, ErrorCode::NotSupported);
         assert_eq!(Hello::parse(&message.encode_to_vec()).unwrap(), hello);
         assert_eq!(Hello::parse(b"").unwrap(), Hello::default());

@@ -19,6 +19,7 @@ use super::greet;
 use super::guest::GuestProtocol;
 use super::listener::{self, Accepted, HandedIn, Listener};
 use super::metrics::{ServerMetrics, add};
+use super::open_connections::OpenConnections;
 use super::shared::Shared;
 use crate::error::BindError;
 use crate::service::Service;
@@ -152,7 +153,7 @@ impl Server {
     #[must_use]
     pub fn watch(&self) -> ServerWatch {
         let shared = Arc::clone(&self.shared);
-        ServerWatch { read: Arc::new(move || shared.counters.read()) }
+        ServerWatch { shared }
     }
 
     /// Serves until `shutdown` resolves, then stops listening, tells every connection that
@@ -306,7 +307,7 @@ impl Streams {
 /// Reads what a server counts.
 #[derive(Clone)]
 pub struct ServerWatch {
-    read: Arc<dyn Fn() -> ServerMetrics + Send + Sync>,
+    shared: Arc<Shared>,
 }
 
 impl core::fmt::Debug for ServerWatch {
@@ -319,7 +320,13 @@ impl ServerWatch {
     /// Returns the figures until now.
     #[must_use]
     pub fn read(&self) -> ServerMetrics {
-        (self.read)()
+        self.shared.counters.read()
+    }
+
+    /// The connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> &OpenConnections {
+        &self.shared.open
     }
 }
 

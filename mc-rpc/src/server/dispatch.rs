@@ -101,7 +101,9 @@ fn call(
 ) -> Completion {
     let (max_reply, caller, from) = (asker.max_reply, &*asker.caller, asker.from);
     let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
-        answer(shared, Call { method, payload, max_reply, caller, from, reads }, out)
+        let connections = Some(&shared.open);
+        let call = Call { method, payload, max_reply, caller, from, reads, connections };
+        answer(shared, call, out)
     });
     answered.unwrap_or_else(|refusal| refuse(out, header, &refusal))
 }

@@ -18,6 +18,7 @@ use super::dispatch::CallSource;
 use super::guest::{Guest, GuestProtocol};
 use super::identity::Shown;
 use super::metrics::{Counters, add};
+use super::open_connections::{ConnectionKind, Open};
 use super::peer::{Peer, Source};
 use super::transit::Transit;
 use super::upgrade::{self, TakeStream};
@@ -41,7 +42,7 @@ pub(super) async fn serve(
     draining: watch::Receiver<bool>,
 ) {
     add(&shared.counters.accepted, 1);
-    let _open = Open::new(&shared.counters);
+    let _counted = Counted::new(&shared.counters);
     let served_by = (Arc::clone(&shared), guest);
     let serving = greet_and_serve(stream, (peer, source), served_by, seat, draining);
     match serving.await {
@@ -64,16 +65,16 @@ pub(super) async fn serve(
 }
 
 /// Counts a connection for as long as it is open.
-struct Open<'a>(&'a Counters);
+struct Counted<'a>(&'a Counters);
 
-impl<'a> Open<'a> {
+impl<'a> Counted<'a> {
     fn new(counters: &'a Counters) -> Self {
         add(&counters.connections, 1);
         Self(counters)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -86,7 +87,7 @@ async fn greet_and_serve(
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) -> Result<(), CloseReason> {
-    let handshake_timeout = shared.config.handshake_timeout;
+    let (since, handshake_timeout) = (Instant::now(), shared.config.handshake_timeout);
     stream.prepare(shared.config.keepalive)?;
     let greeted = async {
         let (mut stream, shown) = secure(stream, peer, &shared.config).await?;
@@ -100,24 +101,29 @@ async fn greet_and_serve(
             return Ok(Greeted::Guest(stream, shown, Bytes::copy_from_slice(begun), guest));
         }
         let known = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
-        Ok::<_, CloseReason>(match known {
-            Known::Caller(asker, transit) => Greeted::Native(stream, asker, transit),
-            Known::Journal(take) => Greeted::Journal(stream, take),
-        })
+        Ok::<_, CloseReason>(Greeted::Known(stream, known))
     };
     match timeout(handshake_timeout, greeted)
         .await
         .map_err(|_| CloseReason::SlowHandshake(handshake_timeout))??
     {
-        Greeted::Native(stream, asker, transit) => {
+        Greeted::Known(stream, Known { asker, transit, take, software }) => {
+            let kind = match take {
+                Some(_) => ConnectionKind::Journal,
+                None => ConnectionKind::Calls,
+            };
+            let caller = Some(Arc::clone(&asker.caller));
+            let _listed = shared.open.enter(Open { peer, software, caller, kind, since });
+            if let Some(take) = take {
+                upgrade::serve(stream, peer, &*take, seat, draining).await;
+                return Ok(());
+            }
             seat.place().reached(Stage::Shaken);
             Connection::new(stream, shared, (asker, transit), seat).serve(draining).await
         }
-        Greeted::Journal(stream, take) => {
-            upgrade::serve(stream, peer, &*take, seat, draining).await;
-            Ok(())
-        }
         Greeted::Guest(stream, shown, begun, protocol) => {
+            let (software, caller, kind) = (Box::default(), None, ConnectionKind::Grpc);
+            let _listed = shared.open.enter(Open { peer, software, caller, kind, since });
             let (stream, guest) = Guest::new(stream, shared, shown, seat, draining);
             protocol.serve(stream, begun, guest).await
         }
@@ -126,9 +132,7 @@ async fn greet_and_serve(
 
 /// The protocol that a connection turned out to speak.
 enum Greeted {
-    Native(Stream, CallSource, Transit),
-    /// A stream of the journal, which carries no frames.
-    Journal(Stream, Arc<dyn TakeStream>),
+    Known(Stream, Known),
     /// A guest, of which these bytes were read. Each of its calls says for itself who calls.
     Guest(Stream, Shown, Bytes, Arc<dyn GuestProtocol>),
 }
@@ -183,9 +187,12 @@ async fn secure_tcp(
 }
 
 /// A peer that has shaken hands.
-enum Known {
-    Caller(CallSource, Transit),
-    Journal(Arc<dyn TakeStream>),
+struct Known {
+    asker: CallSource,
+    transit: Transit,
+    /// Takes the stream, where it is one of the journal, which carries no frames.
+    take: Option<Arc<dyn TakeStream>>,
+    software: Box<str>,
 }
 
 /// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
@@ -252,7 +259,7 @@ async fn greet(
     }
     stream.write_all(&answer.welcoming(&welcome)).await?;
     stream.flush().await?;
-    Ok(take.map_or_else(|| Known::Caller(asker, transit), Known::Journal))
+    Ok(Known { asker, transit, take, software: hello.software })
 }
 
 async fn refuse(

@@ -303,7 +303,8 @@ impl GuestCall {
         }
         let &Self { method, from, max_reply, .. } = self;
         let mut out = BytesMut::zeroed(prefix);
-        let call = Call { method, payload, max_reply, caller: &self.caller, from, reads: None };
+        let (caller, connections) = (&*self.caller, Some(&shared.open));
+        let call = Call { method, payload, max_reply, caller, from, reads: None, connections };
         let completion = answer(shared, call, &mut out)?;
         Ok((out, completion))
     }

@@ -12,6 +12,7 @@ use super::deduplication::Sessions;
 use super::executor::Executor;
 use super::log_limiter::LogLimiter;
 use super::metrics::Counters;
+use super::open_connections::OpenConnections;
 use super::term::Term;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub(super) local_socket: Option<Box<str>>,
     pub(super) executor: Executor,
     pub(super) places: Arc<Places>,
+    pub(super) open: OpenConnections,
     pub(super) sessions: Sessions,
     /// Drawn at random; the sessions are those of this number.
     pub(super) incarnation: u64,
@@ -51,6 +53,7 @@ impl Shared {
                 config.max_connections_per_address,
                 config.idle_timeout,
             ),
+            open: OpenConnections::default(),
             sessions: Sessions::new(config.max_connections),
             incarnation: draw_incarnation(),
             counters: Counters::default(),

@@ -12,6 +12,7 @@ use crate::ha::HaReport;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;
+use crate::server::OpenConnections;
 use crate::storage::StorageSettings;
 
 /// One call while it is answered. Its methods append the answer to what they are given.
@@ -27,6 +28,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) c2c: Option<&'a C2cSettings>,
     pub(crate) storage: &'a StorageSettings,
     pub(crate) ha: Option<&'a dyn HaReport>,
+    pub(crate) connections: Option<&'a OpenConnections>,
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
     pub(crate) max_reply: usize,

@@ -21,6 +21,7 @@ use crate::ha::HaReport;
 use crate::method::{Method, Repeat};
 use crate::refusal::{Completion, Refusal};
 use crate::reply::Signer;
+use crate::server::OpenConnections;
 use crate::storage::StorageSettings;
 use context::CallContext;
 use owners::Owners;
@@ -45,6 +46,8 @@ pub struct Call<'a> {
     pub from: Option<IpAddr>,
     /// The caller's report of its reads, those of this call included.
     pub reads: Option<ReadProgress>,
+    /// The connections of the server that it came to.
+    pub connections: Option<&'a OpenConnections>,
 }
 
 /// Answers calls. A server runs short calls on the thread that reads the
@@ -261,7 +264,7 @@ impl<C: Clock> MasterService<C> {
     }
 
     fn answer(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        let Call { method, payload, max_reply, caller, from, reads } = call;
+        let Call { method, payload, max_reply, caller, from, reads, connections } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
@@ -279,6 +282,7 @@ impl<C: Clock> MasterService<C> {
             c2c: self.c2c.as_ref(),
             storage: &self.storage,
             ha: self.ha.as_deref(),
+            connections,
             payload,
             max_reply,
             reads: reads.as_ref(),

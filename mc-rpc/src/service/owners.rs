@@ -230,8 +230,15 @@ mod tests {
     ) -> Result<(), ErrorCode> {
         let (mut payload, mut out) = (BytesMut::new(), BytesMut::new());
         write(&mut payload);
-        let call =
-            Call { method, payload: &payload, max_reply: 1 << 20, caller, from: None, reads: None };
+        let call = Call {
+            method,
+            payload: &payload,
+            max_reply: 1 << 20,
+            caller,
+            from: None,
+            reads: None,
+            connections: None,
+        };
         service.call(call, &mut out).map(drop).map_err(|refusal| refusal.code)
     }
 

@@ -24,6 +24,7 @@ fn every_call_is_refused_to_those_whose_role_is_too_low() {
                     caller: &caller,
                     from: None,
                     reads: None,
+                    connections: None,
                 };
                 let answered = service.call(call, &mut out);
                 let denied =

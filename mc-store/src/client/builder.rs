@@ -2,6 +2,7 @@
 
 mod start;
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use crate::error::StartError;
 use crate::local_host::LocalHost;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
+
+/// The software as a master's operator sees it, where the application says nothing of its own.
+pub(crate) const SOFTWARE: &str = concat!("mc-store/", env!("CARGO_PKG_VERSION"));
 
 /// How long a put may take. A master that fails over takes up to ten seconds of it, and each of four
 /// placements on peers that stall ten more: only what would not end soon anyway is cancelled.
@@ -75,6 +79,8 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         let environment: Arc<dyn Environment> = Arc::new(System);
         let clock = environment.clock();
+        let mut rpc = ClientConfig::default();
+        rpc.software = SOFTWARE.into();
         Self {
             master: None,
             segment_size: ByteSize::bytes(0),
@@ -114,7 +120,7 @@ impl Default for ClientBuilder {
                 metrics_labels: Vec::new(),
                 pulse: Pulse {
                     master: String::new(),
-                    rpc: ClientConfig::default(),
+                    rpc,
                     interval: Duration::from_secs(1),
                     peers: None,
                     #[cfg(feature = "tls")]
@@ -448,6 +454,13 @@ impl ClientBuilder {
         self.settings.clock = environment.clock();
         self.settings.origin = self.settings.clock.now();
         self.settings.environment = environment;
+        self
+    }
+
+    /// Names the software that this client is part of, with its version, such as `my-engine/1.2`, for the
+    /// operator of the master. [`rpc`](Self::rpc) says it anew.
+    pub fn software(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.pulse.rpc.software = name.into();
         self
     }
 

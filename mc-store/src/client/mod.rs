@@ -75,6 +75,8 @@ use mc_types::{BoxFuture, ClientId, Endpoint};
 
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
+#[cfg(feature = "config")]
+pub(crate) use builder::SOFTWARE;
 #[cfg(feature = "c2c")]
 pub use c2c::C2cError;
 #[cfg(feature = "c2c")]

@@ -283,6 +283,7 @@ impl ClientConfig {
     /// build does not have.
     pub fn rpc_config(&self) -> Result<mc_rpc::ClientConfig, ConfigError> {
         let mut rpc = mc_rpc::ClientConfig::default();
+        rpc.software = crate::client::SOFTWARE.into();
         if let Some(time) = self.rpc_timeout {
             rpc.call_timeout = time;
         }

@@ -74,7 +74,8 @@ impl Settings {
                 Given::File(path) => ClientConfig::from_file(path)?,
             });
         }
-        Ok(ClientBuilder::from_config(&config.overridden_by(self.arguments))?)
+        let builder = ClientBuilder::from_config(&config.overridden_by(self.arguments))?;
+        Ok(builder.software(crate::SOFTWARE))
     }
 }
 

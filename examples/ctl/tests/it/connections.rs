@@ -6,16 +6,22 @@ use std::net::TcpStream;
 use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, Hello, SERVER_PREFACE_LEN};
 use mc_testkit::eventually_blocking;
 
-use crate::support::{DEADLINE, Master, ctl, page, run, start};
+use serde_json::Value;
+
+use crate::support::{DEADLINE, Master, Node, ctl, get, page, run, start};
 
 /// Places of one address; more connections than that idle.
 const PLACES: usize = 8;
 
 /// A connection that has shaken hands with a master, and asks nothing.
 fn shaken(master: &Master) -> TcpStream {
+    shaken_as(master, &Hello::default())
+}
+
+fn shaken_as(master: &Master, hello: &Hello) -> TcpStream {
     let mut stream = TcpStream::connect(&master.address).expect("a listener");
     stream.set_read_timeout(Some(DEADLINE)).expect("a time");
-    let preface = ClientPreface::with(DEFAULT_MAX_PAYLOAD, &Hello::default());
+    let preface = ClientPreface::with(DEFAULT_MAX_PAYLOAD, hello);
     stream.write_all(&preface).expect("a reader");
     stream.read_exact(&mut [0; SERVER_PREFACE_LEN]).expect("an answer");
     stream
@@ -134,4 +140,39 @@ fn limits_that_let_nobody_in_are_refused() {
             assert!(help.text().contains(&format!("--{flag} ")), "{}", help.text());
         }
     }
+}
+
+#[test]
+fn who_is_connected_is_told_with_the_version() {
+    let master = Master::start(0, &["--offer_local_socket=false"]);
+    let _node = Node::start(&master.address, "a", 0, "16MB");
+    let hello = Hello { software: "engine/7 \u{1b}[2J".into(), ..Hello::default() };
+    let mut engine = shaken_as(&master, &hello);
+    let mut older = shaken(&master);
+    let version = env!("CARGO_PKG_VERSION");
+    let named = [format!("mc-node/{version}"), format!("mc-ctl/{version}"), hello.software.into()];
+
+    let said = ctl(&master.address, &["clients", "--json"]).assert_ok();
+    let said: Vec<Value> =
+        said.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |software: &str| said.iter().filter(|open| open["software"] == software).count();
+    assert_eq!([&*named[0], &*named[1], &*named[2], ""].map(of), [1, 1, 1, 1], "{said:?}");
+    for open in &said {
+        assert!(open["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{open}");
+        assert_eq!((&open["role"], &open["kind"]), (&"admin".into(), &"calls".into()), "{open}");
+    }
+    // Nothing that a client says reaches the terminal as it is.
+    let table = ctl(&master.address, &["clients"]).assert_ok();
+    assert!(!table.text().contains('\u{1b}'), "{table:?}");
+    assert!(table.text().contains(&format!("4 connections: 1 of engine/7 \\u{{1b}}[2J, 1 of mc-ctl/{version}, 1 of mc-node/{version}, 1 of unknown\n")), "{}", table.text());
+
+    for stream in [&mut engine, &mut older] {
+        stream.shutdown(std::net::Shutdown::Both).expect("an open connection");
+    }
+    eventually_blocking(DEADLINE, "the node is left", || {
+        let open = get(&master, "/api/v1/clients").json();
+        let software: Vec<_> =
+            open.as_array()?.iter().map(|open| open["software"].clone()).collect();
+        (software == [Value::from(&*named[0])]).then_some(())
+    });
 }

@@ -11,7 +11,7 @@ use mc_meta::{
     BufferStatus, LocalDiskInfo, ObjectInfo, QuotaMode, ReplicaInfo, ReplicaStatus, SegmentInfo,
     TenantUsage, TierUsage, UNLIMITED,
 };
-use mc_rpc::HaRole;
+use mc_rpc::{HaRole, MAX_LISTED_CONNECTIONS};
 use mc_server::MasterReport;
 use mc_types::{ClientId, ErrorCode, KeyRef};
 use parking_lot::RwLock;
@@ -169,6 +169,22 @@ impl Node<'_> {
             }),
         })
     }
+}
+
+/// `/api/v1/clients`: who is connected, with which software, the oldest connections first.
+pub(super) fn clients(asked: &Asked<'_>) -> Result<Page, Failure> {
+    let open = asked.master.rpc.connections().list(MAX_LISTED_CONNECTIONS);
+    Ok(list(open.iter().map(|open| {
+        json!({
+            "peer": open.peer,
+            "software": open.software,
+            "caller": open.caller,
+            "role": open.role.map(|role| role.as_str()),
+            "tenant": open.tenant,
+            "kind": open.kind.as_str(),
+            "age_ms": open.age.as_millis() as u64,
+        })
+    })))
 }
 
 /// The worse the lower.

@@ -98,7 +98,10 @@ fn answer(
     (method, payload, max_reply): (Method, &[u8], usize),
 ) -> Result<BytesMut, Refusal> {
     let mut out = BytesMut::new();
-    service.call(Call { method, payload, max_reply, caller, from: None, reads: None }, &mut out)?;
+    service.call(
+        Call { method, payload, max_reply, caller, from: None, reads: None, connections: None },
+        &mut out,
+    )?;
     Ok(out)
 }
 
