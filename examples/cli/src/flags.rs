@@ -56,8 +56,8 @@ pub fn parse_compatible<P: clap::Parser>(
 }
 
 /// The flags that a command line gives, by their long names: for each the argument that counts, with
-/// its place among the arguments.
-pub(crate) type GivenFlags = BTreeMap<String, (usize, OsString)>;
+/// its place among the arguments, and `None` for one without a value.
+pub(crate) type GivenFlags = BTreeMap<String, (usize, Option<OsString>)>;
 
 /// Parses `args` as [`parse_compatible`] does, and returns the flags among them, too.
 pub(crate) fn parse_given<P: clap::Parser>(
@@ -86,12 +86,11 @@ fn given_flags(spelt: &[(usize, OsString)]) -> GivenFlags {
     let flags = flags.filter_map(|(at, arg)| {
         let flag = arg.as_bytes().strip_prefix(b"--")?;
         let (name, value) = match flag.iter().position(|byte| *byte == b'=') {
-            Some(end) => (&flag[..end], &flag[end + 1..]),
-            // Of the flags of these programs only switches have no value.
-            None => (flag, &b"true"[..]),
+            Some(end) => (&flag[..end], Some(&flag[end + 1..])),
+            None => (flag, None),
         };
         let name = str::from_utf8(name).ok()?.to_owned();
-        Some((name, (*at, OsStr::from_bytes(value).to_owned())))
+        Some((name, (*at, value.map(|value| OsStr::from_bytes(value).to_owned()))))
     });
     flags.collect()
 }

@@ -121,7 +121,8 @@ impl Program {
         lookup: &impl Fn(&str) -> Option<OsString>,
     ) -> Option<PathBuf> {
         let mut flags = flags_of::<P>(args.iter().cloned(), self.tables);
-        let path = flags.remove(FILE).map(|(_, path)| path).or_else(|| {
+        // One without a path is the parser's to refuse.
+        let path = flags.remove(FILE).map(|(_, path)| path.unwrap_or_default()).or_else(|| {
             let variables = &known::find(known, FILE)?.variables;
             variables.iter().find_map(|name| lookup(name))
         });
@@ -246,7 +247,8 @@ fn effective(
         // The first argument is the program's name.
         let flag = flag.map(|(place, value)| {
             let origin = of_flags.get(place - 1).map_or(Origin::Flag, |said| said.origin.clone());
-            (value.as_os_str(), origin)
+            // Of the flags of these programs only switches have no value.
+            (value.as_deref().unwrap_or(OsStr::new("true")), origin)
         });
         let of_client = of_client.iter().rev().find(|said| said.setting == Some(at));
         let said = flag.or(of_client.map(|said| (&*said.value, said.origin.clone())));
@@ -263,7 +265,7 @@ fn effective(
 fn is_on(given: &GivenFlags, flag: &str) -> bool {
     let off = ["false", "0", "no", "off", "n", "f"];
     given.get(flag).is_some_and(|(_, value)| {
-        let value = value.to_string_lossy().to_ascii_lowercase();
+        let value = value.as_deref().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         !off.contains(&&*value)
     })
 }

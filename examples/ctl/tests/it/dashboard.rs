@@ -303,7 +303,7 @@ impl Browser {
     fn wait_for(&mut self, texts: &[&str]) {
         let start = Instant::now();
         loop {
-            let shown = self.value("document.body.innerText");
+            let shown = self.value("document.body?.innerText ?? ''");
             let shown = shown.as_str().expect("a text");
             let missing = texts.iter().find(|text| !shown.contains(**text));
             let Some(missing) = missing else { return };
