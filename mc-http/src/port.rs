@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -143,6 +143,44 @@ impl HttpPort {
         self.attend(move |request| ready(page::answer(request, &*pages)), stop).await;
     }
 
+    /// As [`serve_queries`](Self::serve_queries) for GET and HEAD. Requests of other methods, with bodies of at
+    /// most `max_body` bytes, are answered with what `change` makes of them; it may take its time. Where it returns
+    /// `None` the path has no such method. The other end of the connection is in the
+    /// [extensions](Request::extensions) of its requests, a [`SocketAddr`].
+    ///
+    /// # Cancellation
+    /// Dropping the future closes everything at once. A `change` whose client leaves is dropped.
+    pub async fn serve_changes<P, C, F>(
+        self,
+        pages: P,
+        (max_body, change): (usize, C),
+        stop: impl Future<Output = ()>,
+    ) where
+        P: Fn(&Request<()>) -> Option<Page> + Send + Sync + 'static,
+        C: Fn(Request<Bytes>) -> Option<F> + Send + Sync + 'static,
+        F: Future<Output = Page> + Send + 'static,
+    {
+        let (pages, change) = (Arc::new(pages), Arc::new(change));
+        let service = move |request: Request<Incoming>| {
+            let (pages, change) = (Arc::clone(&pages), Arc::clone(&change));
+            async move {
+                if matches!(*request.method(), Method::GET | Method::HEAD) {
+                    return page::answer(request, &*pages);
+                }
+                let request = match request::whole(request, max_body, BODY_TIMEOUT).await {
+                    Ok(request) => request,
+                    Err(refusal) => return page::last_response(refusal),
+                };
+                let asked = request.clone().map(drop);
+                match change(request) {
+                    Some(answer) => page::response(answer.await),
+                    None => page::answer(asked, &*pages),
+                }
+            }
+        };
+        self.attend(service, stop).await;
+    }
+
     /// As [`serve`](Self::serve), but answers every request with what `answer` makes of it, its
     /// body included. One with a body of more than `max_body` bytes is refused with the status 413,
     /// one whose body takes longer than 30 seconds with the status 408.
@@ -193,8 +231,9 @@ impl HttpPort {
                     let (service, stopped) = (service.clone(), stopped.clone());
                     let asked = Arc::new(AtomicBool::new(false));
                     let asks = Arc::clone(&asked);
-                    let service = move |request| {
+                    let service = move |mut request: Request<Incoming>| {
                         asks.store(true, Ordering::Relaxed);
+                        request.extensions_mut().insert(peer);
                         service(request)
                     };
                     let max_head = self.max_head;

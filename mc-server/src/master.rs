@@ -142,6 +142,13 @@ impl Master {
         self.server.watch()
     }
 
+    /// Takes connections of this process itself, such as those of another of its ports. They show the same
+    /// credentials as others, and nothing of them crosses a network.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        self.server.streams()
+    }
+
     /// The state machine, for programs that serve it in another way, too.
     #[must_use]
     pub fn state(&self) -> &Arc<mc_meta::Master> {

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod api;
+mod changes;
 mod failure;
 mod gate;
 mod objects;
@@ -18,6 +19,7 @@ use mc_types::{Epoch, ErrorCode};
 use parking_lot::RwLock;
 
 use self::api::Feed;
+pub(crate) use self::changes::{MAX_BODY, changed};
 use self::failure::Failure;
 pub(crate) use self::gate::Gate;
 use self::query::Query;
@@ -75,6 +77,8 @@ const ROUTES: &[Route] = {
         at("/api/v1/tiers", Master(Some(Role::Admin), api::tiers)),
         at("/api/v1/tenants", Master(Some(Role::Admin), api::tenants)),
         at("/api/v1/drain_jobs", Master(Some(Role::Admin), api::drain_jobs)),
+        at("/api/v1/drain_jobs/query", Master(Some(Role::Admin), changes::drain_job)),
+        at("/api/v1/tenant_quotas", Master(Some(Role::Admin), changes::tenant_quotas)),
         at("/api/v1/object", Master(Some(Role::Reader), api::object)),
     ]
 };
@@ -120,17 +124,22 @@ impl Asking<'_> {
             None => Caller::ANYBODY,
             Some(role) => {
                 let caller = gate.admit(request, query)?;
-                if caller.role() < role {
-                    let text =
-                        format!("{} is {}; this page needs {role}", caller.name(), caller.role());
-                    return Err(Failure::new(ErrorCode::PermissionDenied, text));
-                }
+                require(&caller, role)?;
                 caller
             }
         };
         let master = shown.master.as_ref().ok_or_else(|| not_leading(shown))?;
         answer(&Asked { shown, master, tenant: caller.tenant(), query, started })
     }
+}
+
+/// Refuses a caller of a lower role.
+fn require(caller: &Caller, role: Role) -> Result<(), Failure> {
+    if caller.role() >= role {
+        return Ok(());
+    }
+    let text = format!("{} is {}; this page needs {role}", caller.name(), caller.role());
+    Err(Failure::new(ErrorCode::PermissionDenied, text))
 }
 
 fn not_leading(shown: &Shown) -> Failure {
@@ -356,8 +365,16 @@ mod tests {
         let description = include_str!("http/openapi.json");
         let description: serde_json::Value = serde_json::from_str(description).unwrap();
         let described = description["paths"].as_object().unwrap();
-        let mut described: Vec<&str> = described.keys().map(String::as_str).collect();
-        let mut there: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+        let mut described: Vec<(String, &str)> = described
+            .iter()
+            .flat_map(|(path, methods)| {
+                let methods = methods.as_object().unwrap().keys();
+                methods.map(|method| (method.to_uppercase(), path.as_str()))
+            })
+            .collect();
+        let mut there: Vec<(String, &str)> =
+            ROUTES.iter().map(|route| ("GET".to_owned(), route.path)).collect();
+        there.extend(changes::all().map(|(method, path)| (method.to_string(), path)));
         described.sort_unstable();
         there.sort_unstable();
         assert_eq!(described, there);

@@ -341,9 +341,12 @@ impl Pages {
         let shown = Arc::<RwLock<Shown>>::default();
         let metrics_address = metrics.local_addr();
         let metadata_address = metadata.as_ref().map(HttpPort::local_addr);
-        let pages = http::pages(Arc::clone(&shown), gate);
+        let pages = http::pages(Arc::clone(&shown), gate.clone());
+        let of_change = Arc::clone(&shown);
+        let change = move |request| http::changed(&of_change, &gate, request);
         let metrics = metrics.max_head(MAX_PAGE_HEAD);
-        let mut tasks = vec![tokio::spawn(metrics.serve_queries(pages, stopped()))];
+        let serving = metrics.serve_changes(pages, (http::MAX_BODY, change), stopped());
+        let mut tasks = vec![tokio::spawn(serving)];
         if let Some(port) = metadata {
             let (port, values) =
                 (port.max_connections(metadata::MAX_CONNECTIONS), Values::default());

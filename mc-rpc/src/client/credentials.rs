@@ -81,7 +81,11 @@ impl Identity {
 /// As much of the software's name as a hello may have.
 fn software_of(config: &ClientConfig) -> Box<str> {
     let name = &*config.software;
-    name[..name.floor_char_boundary(MAX_SOFTWARE_LEN)].into()
+    let mut end = name.len().min(MAX_SOFTWARE_LEN);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].into()
 }
 
 /// The settings of one attempt to connect.

@@ -49,6 +49,7 @@ pub struct Server {
     local_addr: SocketAddr,
     shared: Arc<Shared>,
     guest: Option<Arc<dyn GuestProtocol>>,
+    streams: Streams,
 }
 
 impl Server {
@@ -78,10 +79,11 @@ impl Server {
         let config = config.within_descriptors();
         let (listener, local_addr) = Listener::tcp(addr).await?;
         config.warn_of_exposure(local_addr);
-        let mut listeners = vec![listener];
+        let (sender, handed) = Listener::handed();
+        let mut listeners = vec![listener, handed];
         let local_socket = offer(&config, &mut listeners);
         let shared = Arc::new(Shared::new(service, config, local_socket));
-        Ok(Self { listeners, local_addr, shared, guest: None })
+        Ok(Self { listeners, local_addr, shared, guest: None, streams: Streams { sender } })
     }
 
     /// A server that listens at no socket: its connections are streams that are
@@ -119,8 +121,9 @@ impl Server {
         let (sender, listener) = Listener::handed();
         let local_addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let shared = Arc::new(Shared::new(Arc::new(service), config, None));
-        let server = Self { listeners: vec![listener], local_addr, shared, guest: None };
-        Ok((server, Streams { sender }))
+        let (listeners, streams) = (vec![listener], Streams { sender });
+        let handed = streams.clone();
+        Ok((Self { listeners, local_addr, shared, guest: None, streams }, handed))
     }
 
     /// Listens at the Unix socket `path` too, which only this process's user may connect
@@ -180,7 +183,7 @@ impl Server {
     }
 
     async fn serve_until(self, mut stopped: oneshot::Receiver<()>) {
-        let Self { listeners, local_addr, shared, guest } = self;
+        let Self { listeners, local_addr, shared, guest, .. } = self;
         let (drain, draining) = watch::channel(false);
         let mut connections = JoinSet::new();
         let interval = SWEEP.min(shared.config.idle_timeout / 4).max(Duration::from_millis(1));
@@ -226,10 +229,10 @@ impl Server {
     /// Serves in a task of its own.
     #[must_use = "dropping the handle shuts the server down"]
     pub fn spawn(self) -> ServerHandle {
-        let (local_addr, watch) = (self.local_addr, self.watch());
+        let (local_addr, watch, streams) = (self.local_addr, self.watch(), self.streams.clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(self.run(stopped));
-        ServerHandle { local_addr, watch, stop, task }
+        ServerHandle { local_addr, watch, streams, stop, task }
     }
 }
 
@@ -285,8 +288,8 @@ fn log_panic(ended: &Result<(), JoinError>) {
     }
 }
 
-/// Where connections of a server are handed in that it does not accept at a socket; see
-/// [`Server::over_streams`]. Clones lead to the same server.
+/// Where connections of a server are handed in that it does not accept at a socket: those of
+/// [`Server::over_streams`], and further ones of any server. Clones lead to the same server.
 #[derive(Clone, Debug)]
 pub struct Streams {
     sender: HandedIn,
@@ -336,6 +339,7 @@ impl ServerWatch {
 pub struct ServerHandle {
     local_addr: SocketAddr,
     watch: ServerWatch,
+    streams: Streams,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -351,6 +355,13 @@ impl ServerHandle {
     #[must_use]
     pub fn metrics(&self) -> ServerMetrics {
         self.watch.read()
+    }
+
+    /// Takes connections of this process itself, such as those of its other ports. They show the same
+    /// credentials as others.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// Reads [`metrics`](Self::metrics) when the handle is elsewhere.

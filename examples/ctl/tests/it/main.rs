@@ -5,6 +5,7 @@ mod access;
 mod admin_pages;
 mod bad_input;
 mod buckets;
+mod changes;
 mod connections;
 mod dashboard;
 mod disks;

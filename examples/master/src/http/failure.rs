@@ -8,11 +8,18 @@ use mc_types::ErrorCode;
 pub(super) struct Failure {
     code: ErrorCode,
     pub(super) text: String,
+    /// Whether this master refused a call, which it answers as the one that leads.
+    is_refusal: bool,
 }
 
 impl Failure {
     pub(super) fn new(code: ErrorCode, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), is_refusal: false }
+    }
+
+    /// A refusal of a call that a page made.
+    pub(super) fn refused(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self { is_refusal: true, ..Self::new(code, text) }
     }
 
     /// The name of its cause.
@@ -27,7 +34,11 @@ impl Failure {
             ErrorCode::PermissionDenied => StatusCode::FORBIDDEN,
             ErrorCode::ObjectNotFound
             | ErrorCode::ReplicaIsNotReady
-            | ErrorCode::SegmentNotFound => StatusCode::NOT_FOUND,
+            | ErrorCode::SegmentNotFound
+            | ErrorCode::JobNotFound
+            | ErrorCode::TenantNotRegistered => StatusCode::NOT_FOUND,
+            ErrorCode::UnavailableInCurrentMode | ErrorCode::TenantNotEmpty => StatusCode::CONFLICT,
+            ErrorCode::UnavailableInCurrentStatus if self.is_refusal => StatusCode::CONFLICT,
             ErrorCode::UnavailableInCurrentStatus => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }

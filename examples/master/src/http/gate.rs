@@ -54,7 +54,7 @@ impl Gate {
 }
 
 /// The token that a request shows, if any.
-fn token(request: &Request<()>) -> Result<Option<&[u8]>, Failure> {
+pub(super) fn token(request: &Request<()>) -> Result<Option<&[u8]>, Failure> {
     let Some(value) = request.headers().get(header::AUTHORIZATION) else { return Ok(None) };
     let value = value.as_bytes();
     let is_bearer = value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mc_events::EventSystem;
 use mc_http::MetricsText;
 use mc_meta::{Master, TenantId};
-use mc_rpc::{Clock, HaReport, HaStatus};
+use mc_rpc::{Clock, HaReport, HaStatus, Streams};
 use mc_server::{JournalWatch, MasterReport, ServerWatch, TickerWatch};
 
 use super::query::Query;
@@ -32,6 +32,8 @@ pub(crate) struct ShownMaster {
     pub(super) state: Arc<Master>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) rpc: ServerWatch,
+    /// Takes the calls of pages that change something.
+    pub(super) streams: Streams,
     pub(super) ticker: TickerWatch,
     pub(super) events: Option<Arc<EventSystem>>,
     pub(super) journal: Option<JournalWatch>,
@@ -44,6 +46,7 @@ impl ShownMaster {
             state: Arc::clone(master.state()),
             clock: master.clock(),
             rpc: master.rpc_watch(),
+            streams: master.streams().clone(),
             ticker: master.ticker_watch(),
             events: master.events().map(Arc::clone),
             journal: master.journal_watch(),

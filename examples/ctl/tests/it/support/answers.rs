@@ -46,11 +46,18 @@ impl Answer {
 }
 
 /// Sends a request and reads the answer to its end.
-fn send(master: &Master, request: &[u8]) -> Answer {
+fn send(master: &Master, (method, target): (&str, &str), lines: &str, body: &str) -> Answer {
+    let len = match body.len() {
+        0 => String::new(),
+        len => format!("content-length: {len}\r\n"),
+    };
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nhost: x\r\n{lines}{len}connection: close\r\n\r\n{body}"
+    );
     let address = master.metrics.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).expect("a listener");
     stream.set_read_timeout(Some(DEADLINE)).expect("a time");
-    stream.write_all(request).expect("a reader");
+    stream.write_all(request.as_bytes()).expect("a reader");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer in time");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
@@ -64,9 +71,21 @@ pub(crate) fn ask(master: &Master, method: &str, target: &str, token: &str) -> A
         "" => String::new(),
         token => format!("authorization: Bearer {token}\r\n"),
     };
-    let request =
-        format!("{method} {target} HTTP/1.1\r\nhost: x\r\n{shown}connection: close\r\n\r\n");
-    send(master, request.as_bytes())
+    send(master, (method, target), &shown, "")
+}
+
+/// Asks a master to change something, with a body, a token unless that is empty, and further lines of the head.
+pub(crate) fn change(
+    master: &Master,
+    to: (&str, &str),
+    (token, lines): (&str, &str),
+    body: &str,
+) -> Answer {
+    let shown = match token {
+        "" => lines.to_owned(),
+        token => format!("authorization: Bearer {token}\r\n{lines}"),
+    };
+    send(master, to, &shown, body)
 }
 
 /// Asks a master for a page.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mc_testkit::{Finished, Input, Program, binary};
 
-pub(crate) use answers::{ask, get};
+pub(crate) use answers::{Answer, ask, change, get};
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
 pub(crate) use masters::Cluster;
 pub(crate) use mc_testkit::free_port;
