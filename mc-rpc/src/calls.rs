@@ -7,7 +7,6 @@
 //! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
 
 mod c2c;
-mod connections;
 mod disks;
 mod drains;
 mod failures;
@@ -46,7 +45,6 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
-pub use connections::{Connections, MAX_LISTED_CONNECTIONS};
 pub use disks::{FoundItem, LocalDiskDeletions, LocalDisks, OffloadItem, OffloadJob, TierJob};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
@@ -58,7 +56,7 @@ pub use patterns::ReplicaPage;
 pub use promotion::PromotionGrant;
 pub use puts::PutRevokeItem;
 pub use removal::RemovedAll;
-pub use report::{ClusterReport, SegmentReport};
+pub use report::{ClusterReport, Connections, MAX_LISTED_CONNECTIONS, SegmentReport};
 pub use storage::{FileJobs, FileOutcome, StorageConfig};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub use tenants::TenantQuotas;

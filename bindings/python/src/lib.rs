@@ -9,13 +9,11 @@ mod items;
 mod logging;
 mod memory;
 mod repeats;
+mod software;
 mod store;
 mod threads;
 
 use pyo3::prelude::*;
-
-/// The software as a master's operator sees it.
-pub(crate) const SOFTWARE: &str = concat!("mc-store-python/", env!("CARGO_PKG_VERSION"));
 
 /// The native part of `mc_store`; import that instead.
 #[pymodule(gil_used = false)]

@@ -1,13 +1,17 @@
-//! The master's totals and its segments.
+//! The master's totals, its segments and its connections.
+
+use core::time::Duration;
 
 use mc_meta::{MasterReport, SegmentInfo, SegmentStatus, Totals};
 use mc_types::{ClientId, Endpoint, MediaType, SegmentId};
 
 use super::{
-    BadField, CallContext, calls, client_id, endpoint, id, medium, message, reply, segment_name,
+    BadField, CallContext, at_most, calls, client_id, count, endpoint, fit, id, medium, message,
+    millis, reply, segment_name,
 };
-use crate::proto;
+use crate::proto::{self, connection};
 use crate::refusal::Refusal;
+use crate::server::{ConnectionKind, ConnectionReport};
 
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +64,35 @@ pub struct ClusterReport {
     pub files_capacity: Option<u64>,
 }
 
+/// Most connections in an answer.
+pub const MAX_LISTED_CONNECTIONS: usize = 100_000;
+
+/// Bytes kept for the number of connections that are left out.
+const LEFT_OUT: usize = 8;
+
+/// The connections of a master that are open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The connections, the oldest first.
+    pub connections: Vec<ConnectionReport>,
+    /// Connections that did not fit into the answer.
+    pub left_out: u32,
+}
+
 calls! {
     /// Returns the master's totals and its segments.
     fn cluster_report(&self) -> ClusterReport {
         ClusterReport,
         message(proto::ClusterReportRequest {}),
         reply(ClusterReport::from_proto),
+    }
+
+    /// Returns the connections of this master that are open, the oldest first, and `most` at the most.
+    fn connections(&self, most: usize) -> Connections {
+        Connections
+            "Refused with `NotSupported` by masters that do not know the call.",
+        message(proto::ConnectionsRequest { most: count(most) }),
+        reply(Connections::from_proto),
     }
 }
 
@@ -75,6 +102,19 @@ impl CallContext<'_> {
         _: &proto::ClusterReportRequest,
     ) -> Result<proto::ClusterReportResponse, Refusal> {
         Ok(report_to_proto(&self.master.report()))
+    }
+
+    pub(crate) fn connections(
+        self,
+        request: &proto::ConnectionsRequest,
+    ) -> Result<proto::ConnectionsResponse, Refusal> {
+        // A service without a server has none.
+        let Some(open) = self.connections else { return Ok(proto::ConnectionsResponse::default()) };
+        let most = (request.most as usize).min(MAX_LISTED_CONNECTIONS);
+        let room = self.max_reply.saturating_sub(LEFT_OUT);
+        let connections = fit(open.list(most).into_iter().map(connection_to_proto), room);
+        let left_out = count(open.count().saturating_sub(connections.len()));
+        Ok(proto::ConnectionsResponse { connections, left_out, ..Default::default() })
     }
 }
 
@@ -198,5 +238,47 @@ impl ClusterReport {
             segments: segments.collect::<Result<_, _>>()?,
             files_capacity: answer.disk_capacity,
         })
+    }
+}
+
+fn connection_to_proto(open: ConnectionReport) -> proto::Connection {
+    let kind = match open.kind {
+        ConnectionKind::Calls => connection::Kind::Calls,
+        ConnectionKind::Grpc => connection::Kind::Grpc,
+        ConnectionKind::Journal => connection::Kind::Journal,
+    };
+    proto::Connection {
+        peer: open.peer.into(),
+        software: open.software.into(),
+        caller: open.caller.into(),
+        role: open.role.map_or_else(String::new, |role| role.as_str().into()),
+        tenant: open.tenant.into(),
+        kind: kind.into(),
+        age_ms: millis(open.age),
+    }
+}
+
+fn connection_from_proto(open: &proto::Connection) -> ConnectionReport {
+    let kind = match open.kind() {
+        connection::Kind::Calls => ConnectionKind::Calls,
+        connection::Kind::Grpc => ConnectionKind::Grpc,
+        connection::Kind::Journal => ConnectionKind::Journal,
+    };
+    ConnectionReport {
+        peer: open.peer.as_str().into(),
+        software: open.software.as_str().into(),
+        caller: open.caller.as_str().into(),
+        role: open.role.parse().ok(),
+        tenant: open.tenant.as_str().into(),
+        kind,
+        age: Duration::from_millis(open.age_ms),
+    }
+}
+
+impl Connections {
+    fn from_proto(answer: &proto::ConnectionsResponse) -> Result<Self, BadField> {
+        at_most(&answer.connections, MAX_LISTED_CONNECTIONS, "connections")?;
+        let connections = answer.connections.iter().map(connection_from_proto).collect();
+        Ok(Self { connections, left_out: answer.left_out })
     }
 }

@@ -75,7 +75,7 @@ impl Settings {
             });
         }
         let builder = ClientBuilder::from_config(&config.overridden_by(self.arguments))?;
-        Ok(builder.software(crate::SOFTWARE))
+        Ok(builder.software(crate::software::SOFTWARE))
     }
 }
 

@@ -207,14 +207,14 @@ impl ShutDown for Session {
 /// environment.
 fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     ClientBuilder::from_config(config)?
-        .software(crate::SOFTWARE)
+        .software(crate::software::SOFTWARE)
         .connect_blocking_unless(is_interrupted)
 }
 
 /// Connects a client that accepts peers, with a segment or without.
 fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let builder = ClientBuilder::from_config(config)?.software(crate::SOFTWARE);
+    let builder = ClientBuilder::from_config(config)?.software(crate::software::SOFTWARE);
     let builder = builder.listen(config.listen.unwrap_or(anywhere));
     // Only a client that begins with a segment resolves a host name.
     let host = config.local_hostname.as_deref().unwrap_or_default();
