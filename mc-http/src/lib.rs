@@ -5,6 +5,8 @@
 mod crowd;
 mod metrics;
 #[cfg(feature = "server")]
+mod openmetrics;
+#[cfg(feature = "server")]
 mod page;
 #[cfg(feature = "server")]
 mod port;

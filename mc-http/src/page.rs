@@ -8,13 +8,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::task::JoinError;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::openmetrics;
 
 /// Time limit for a page of events, which comes to its end before its connection is cut.
 const EVENTS_LIFE: Duration = Duration::from_secs(240);
+
+/// The type of a page of metrics.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The answer for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +46,11 @@ impl Page {
         Self::of("text/plain; charset=utf-8", body.into())
     }
 
-    /// Prometheus' text format, version 0.0.4.
+    /// Prometheus' text format, version 0.0.4; for a client that prefers it, OpenMetrics' version 1.0.0. The text is
+    /// that of a [`MetricsText`](crate::MetricsText).
     #[must_use]
     pub fn prometheus(body: impl Into<Bytes>) -> Self {
-        Self::of("text/plain; version=0.0.4; charset=utf-8", body.into())
+        Self::of(PROMETHEUS, body.into())
     }
 
     /// JSON.
@@ -146,7 +155,30 @@ pub(crate) fn answer<B>(
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
-    response(page)
+    response(as_wanted(page, &request))
+}
+
+/// Metrics in the format that the client prefers.
+fn as_wanted(page: Page, request: &Request<()>) -> Page {
+    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (PROMETHEUS, Content::Whole(text), Some(accept)) = (page.content_type, &page.body, accept)
+    else {
+        return page;
+    };
+    match str::from_utf8(text) {
+        Ok(text) if openmetrics::is_wanted(accept) => Page {
+            body: Content::Whole(openmetrics::from_prometheus(text).into()),
+            content_type: openmetrics::CONTENT_TYPE,
+            ..page
+        },
+        _ => page,
+    }
+}
+
+/// The answer to a request whose page panicked.
+pub(crate) fn failed(error: &JoinError) -> Response<Answer> {
+    tracing::error!(%error, "a page could not be made");
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the log says why\n")
 }
 
 fn refusal(status: StatusCode, text: &'static str) -> Response<Answer> {

@@ -145,7 +145,8 @@ impl HttpPort {
 
     /// As [`serve_queries`](Self::serve_queries) for GET and HEAD. Requests of other methods, with bodies of at
     /// most `max_body` bytes, are answered with what `change` makes of them; it may take its time. Where it returns
-    /// `None` the path has no such method. The other end of the connection is in the
+    /// `None` the path has no such method. `pages` runs on a thread for work that blocks, so that no other task waits for
+    /// a long page. The other end of the connection is in the
     /// [extensions](Request::extensions) of its requests, a [`SocketAddr`].
     ///
     /// # Cancellation
@@ -165,7 +166,9 @@ impl HttpPort {
             let (pages, change) = (Arc::clone(&pages), Arc::clone(&change));
             async move {
                 if matches!(*request.method(), Method::GET | Method::HEAD) {
-                    return page::answer(request, &*pages);
+                    let head = request.map(drop);
+                    let page = tokio::task::spawn_blocking(move || page::answer(head, &*pages));
+                    return page.await.unwrap_or_else(|error| page::failed(&error));
                 }
                 let request = match request::whole(request, max_body, BODY_TIMEOUT).await {
                     Ok(request) => request,

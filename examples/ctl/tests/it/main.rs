@@ -6,6 +6,7 @@ mod admin_pages;
 mod bad_input;
 mod buckets;
 mod changes;
+mod collectors;
 mod connections;
 mod dashboard;
 mod disks;
@@ -23,6 +24,7 @@ mod mooncake;
 mod names;
 mod pages;
 mod restart;
+mod scrape;
 mod sealed;
 mod settings;
 #[cfg(target_os = "linux")]
