@@ -7,7 +7,7 @@ use std::process::{ExitCode, Termination};
 
 use crate::config::{Configured, Program};
 use crate::flags::{Parsed, parse_compatible};
-use crate::log_queue::flush_log;
+use crate::logging;
 use crate::refusal::{Refusal, cause_chain};
 
 /// Exit code of a failure at run time.
@@ -74,7 +74,7 @@ where
         let _ = writeln!(err, "warning: {warning}");
     }
     let outcome = main(args);
-    flush_log();
+    logging::end();
     match outcome {
         Ok(outcome) => outcome.report(),
         Err(error) => {

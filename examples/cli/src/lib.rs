@@ -8,6 +8,7 @@ mod entry;
 mod flags;
 mod heap;
 mod latencies;
+mod log_limit;
 mod log_queue;
 mod logging;
 mod member;

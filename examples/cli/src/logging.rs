@@ -1,11 +1,14 @@
 //! Logs on standard error.
 
 use std::io::{self, IsTerminal};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::log_limit::LogLimit;
 use crate::log_queue;
 
 /// Environment variable that sets the levels.
@@ -29,7 +32,9 @@ const SYNONYMS: [(&str, &str); 2] = [("warning", "warn"), ("critical", "error")]
 /// subscriber already.
 ///
 /// Logging never waits for a reader of standard error, and works without one: unread lines
-/// are dropped after the first mebibyte, counted, and their number is logged later.
+/// are dropped after the first mebibyte, counted, and their number is logged later. Each place in the code
+/// writes a hundred lines at a time and then ten a second; how many more there were is logged, too. Lines of the target
+/// `audit` and those at the levels debug and trace have no limit.
 pub fn init_tracing(default: Level) -> Result<(), LogError> {
     let levels = match variable(LEVELS)? {
         None => variable(MOONCAKE_LEVEL)?,
@@ -44,6 +49,15 @@ type SetLevels = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 static SET_LEVELS: OnceLock<SetLevels> = OnceLock::new();
 
+/// The limit of this process's log.
+static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+
+/// Writes what is to be said of the log, and waits until all is written, for half a second at most.
+pub(crate) fn end() {
+    LIMIT.report();
+    log_queue::flush_log();
+}
+
 /// Begins to log with these levels in this format.
 pub(crate) fn begin(filter: EnvFilter, format: Format) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -57,11 +71,13 @@ pub(crate) fn begin(filter: EnvFilter, format: Format) -> Result<(), LogError> {
         Format::Text => {
             let subscriber = subscriber.with_filter_reloading();
             let handle = subscriber.reload_handle();
+            let subscriber = subscriber.finish().with(LIMIT.clone());
             (subscriber.try_init(), Box::new(move |filter| handle.reload(filter).is_ok()))
         }
         Format::Json => {
             let subscriber = subscriber.json().with_ansi(false).with_filter_reloading();
             let handle = subscriber.reload_handle();
+            let subscriber = subscriber.finish().with(LIMIT.clone());
             (subscriber.try_init(), Box::new(move |filter| handle.reload(filter).is_ok()))
         }
     };
