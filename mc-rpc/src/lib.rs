@@ -62,7 +62,8 @@ pub use server::{
     ServerHandle, ServerMetrics, ServerWatch, Standby, Streams, TakeStream, Taking, Term,
 };
 pub use service::{
-    Call, Clock, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
+    Call, Clock, DurableSequence, DurableWatch, History, MasterService, Minute, Service,
+    SystemClock,
 };
 pub use storage::StorageSettings;
 pub use stream::ByteStream;

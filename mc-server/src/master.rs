@@ -9,7 +9,7 @@ use std::time::Duration;
 use mc_environment::{BootTime, Environment, System};
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
-    Authenticate, C2cSettings, Clock, DurableWatch, MasterService, Server, ServerConfig,
+    Authenticate, C2cSettings, Clock, DurableWatch, History, MasterService, Server, ServerConfig,
     ServerHandle, ServerWatch, StorageSettings, Streams,
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
@@ -27,6 +27,7 @@ use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 #[derive(Debug)]
 pub struct Master {
     state: Arc<mc_meta::Master>,
+    history: Arc<History>,
     server: ServerHandle,
     ticker: Ticker,
     stall_log: AbortOnDrop,
@@ -61,6 +62,7 @@ pub struct MasterBuilder {
 /// A master without its server.
 struct Assembled {
     state: Arc<mc_meta::Master>,
+    history: Arc<History>,
     ticker: Ticker,
     access: Option<Arc<WarnsOfOpenings>>,
     events: Option<RunningEvents>,
@@ -140,6 +142,12 @@ impl Master {
     #[must_use]
     pub fn rpc_watch(&self) -> ServerWatch {
         self.server.watch()
+    }
+
+    /// The totals of the last hour.
+    #[must_use]
+    pub fn history(&self) -> &Arc<History> {
+        &self.history
     }
 
     /// Takes connections of this process itself, such as those of another of its ports. They show the same
@@ -460,8 +468,10 @@ impl MasterBuilder {
         let events = self.events.map(|publisher| publisher.attach(&state));
         let start = environment.clock().now();
         let epoch = environment.random_u128().map_err(MasterStartError::NoRandomness)?;
+        let history = Arc::new(History::default());
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
-            .with_clock_epoch(ClockEpoch::new(epoch as u64));
+            .with_clock_epoch(ClockEpoch::new(epoch as u64))
+            .with_history(Arc::clone(&history));
         if let Some(watch) = kept.as_ref().map(Kept::durability).or(self.durability) {
             service = service.with_durability(watch);
         }
@@ -469,9 +479,13 @@ impl MasterBuilder {
         if let Some(settings) = self.c2c {
             service = service.with_c2c(settings);
         }
-        let ticked = Arc::clone(&state);
-        let ticker = Ticker::start_in(&*environment, move || ticked.tick(SinceStart(start).now()))
-            .map_err(MasterStartError::Thread)?;
+        let (ticked, noted) = (Arc::clone(&state), Arc::clone(&history));
+        let tick = move || {
+            let now = SinceStart(start).now();
+            noted.note(now, || ticked.report().totals);
+            ticked.tick(now)
+        };
+        let ticker = Ticker::start_in(&*environment, tick).map_err(MasterStartError::Thread)?;
         let mut config = self.server;
         if let Some(kept) = &mut kept {
             let now = move || SinceStart(start).now();
@@ -485,7 +499,8 @@ impl MasterBuilder {
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
         let clock = SinceStart(start);
-        let assembled = Assembled { state, ticker, access, events, kept, environment, clock };
+        let assembled =
+            Assembled { state, history, ticker, access, events, kept, environment, clock };
         Ok((assembled, service, config))
     }
 }
@@ -499,6 +514,7 @@ impl Assembled {
         let keeper = self.kept.map(|kept| kept.serve(self.ticker.watch()));
         Master {
             state: self.state,
+            history: self.history,
             server: with_grpc(server).spawn(),
             ticker: self.ticker,
             stall_log,

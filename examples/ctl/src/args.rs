@@ -110,6 +110,13 @@ pub(crate) enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the master counted in the last hour: lookups, puts, evictions, and what else became of objects. For
+    /// administrators.
+    History {
+        /// One JSON object per line, one for each minute, with all totals.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show who is connected to the master, with which software and version. For administrators.
     Clients {
         /// One JSON object per line.

@@ -7,6 +7,7 @@ mod doctor;
 mod error;
 mod explain;
 mod ha;
+mod history;
 mod list;
 mod nodes;
 mod objects;
@@ -79,6 +80,7 @@ async fn run(
             transfers::move_(&client, key, from, to, waiting).await
         }
         Verb::Task { id, waiting, json } => transfers::task(&client, *id, waiting, *json).await,
+        Verb::History { json } => history::history(&client, *json).await,
         Verb::Clients { json } => clients::clients(&client, *json).await,
         Verb::Nodes { json } => nodes::nodes(&client, *json).await,
         Verb::Top(top) => top::top(&client, top).await,

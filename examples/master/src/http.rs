@@ -73,6 +73,7 @@ const ROUTES: &[Route] = {
         at("/api/v1/cluster", Master(Some(Role::Admin), api::cluster)),
         at("/api/v1/segments", Master(Some(Role::Admin), api::segments)),
         at("/api/v1/nodes", Master(Some(Role::Admin), api::nodes)),
+        at("/api/v1/history", Master(Some(Role::Admin), api::history)),
         at("/api/v1/clients", Master(Some(Role::Admin), api::clients)),
         at("/api/v1/tiers", Master(Some(Role::Admin), api::tiers)),
         at("/api/v1/tenants", Master(Some(Role::Admin), api::tenants)),

@@ -12,6 +12,7 @@ use super::{
 use crate::proto::{self, connection};
 use crate::refusal::Refusal;
 use crate::server::{ConnectionKind, ConnectionReport};
+use crate::service::Minute;
 
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,9 @@ pub struct ClusterReport {
 /// Most connections in an answer.
 pub const MAX_LISTED_CONNECTIONS: usize = 100_000;
 
+/// Most minutes in an answer: more than an hour has.
+const MAX_MINUTES: usize = 1_000;
+
 /// Bytes kept for the number of connections that are left out.
 const LEFT_OUT: usize = 8;
 
@@ -87,6 +91,17 @@ calls! {
         reply(ClusterReport::from_proto),
     }
 
+    /// Returns what this master has counted in the last hour, minute by minute, the oldest first.
+    fn history(&self) -> Vec<Minute> {
+        History
+            "Refused with `NotSupported` by masters that do not know the call.",
+        message(proto::HistoryRequest {}),
+        reply(|answer: &proto::HistoryResponse| {
+            at_most(&answer.minutes, MAX_MINUTES, "minutes")?;
+            Ok(answer.minutes.iter().map(minute_from_proto).collect())
+        }),
+    }
+
     /// Returns the connections of this master that are open, the oldest first, and `most` at the most.
     fn connections(&self, most: usize) -> Connections {
         Connections
@@ -102,6 +117,15 @@ impl CallContext<'_> {
         _: &proto::ClusterReportRequest,
     ) -> Result<proto::ClusterReportResponse, Refusal> {
         Ok(report_to_proto(&self.master.report()))
+    }
+
+    pub(crate) fn history(
+        self,
+        _: &proto::HistoryRequest,
+    ) -> Result<proto::HistoryResponse, Refusal> {
+        let minutes = self.history.minutes(self.now, &self.master.report().totals);
+        let minutes = minutes.iter().map(minute_to_proto).collect();
+        Ok(proto::HistoryResponse { minutes, ..Default::default() })
     }
 
     pub(crate) fn connections(
@@ -238,6 +262,29 @@ impl ClusterReport {
             segments: segments.collect::<Result<_, _>>()?,
             files_capacity: answer.disk_capacity,
         })
+    }
+}
+
+fn minute_to_proto(minute: &Minute) -> proto::Minute {
+    // What is zero goes without saying.
+    let counted = minute.totals.values().filter(|(_, value)| *value > 0);
+    proto::Minute {
+        ago_ms: millis(minute.ago),
+        lasted_ms: millis(minute.lasted),
+        totals: counted.map(|(it, value)| proto::Total { name: it.name.into(), value }).collect(),
+    }
+}
+
+fn minute_from_proto(minute: &proto::Minute) -> Minute {
+    let mut totals = Totals::default();
+    for total in &minute.totals {
+        // One that this build does not know is left out.
+        totals.set(&total.name, total.value);
+    }
+    Minute {
+        ago: Duration::from_millis(minute.ago_ms),
+        lasted: Duration::from_millis(minute.lasted_ms),
+        totals,
     }
 }
 

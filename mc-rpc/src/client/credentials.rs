@@ -118,8 +118,14 @@ mod tests {
         assert!(error.to_string().contains("no tenant's name"), "{error}");
         config.tenant = "team-a".into();
         config.token = Some(Token::new("abc").unwrap());
+        config.software = "me/7".into();
         let preface = identity.prepare(&config).unwrap().preface;
-        assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a\x20\x01\x28\x01"));
+        assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a\x20\x01\x28\x01\x3a\x04me/7"));
+        // What is too long is cut, between two characters.
+        config.software = "é".repeat(70).into();
+        assert_eq!(&*software_of(&config), "é".repeat(64));
+        config.software = format!("x{}", "é".repeat(70)).into();
+        assert_eq!(software_of(&config).len(), 127);
         assert_eq!((identity.next_token(), identity.next_token()), (Some(1), Some(2)));
         config.retry = false;
         assert_eq!(Identity::new(&config).next_token(), None);

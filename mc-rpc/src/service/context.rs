@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;
 use crate::server::OpenConnections;
+use crate::service::History;
 use crate::storage::StorageSettings;
 
 /// One call while it is answered. Its methods append the answer to what they are given.
@@ -28,6 +29,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) c2c: Option<&'a C2cSettings>,
     pub(crate) storage: &'a StorageSettings,
     pub(crate) ha: Option<&'a dyn HaReport>,
+    pub(crate) history: &'a History,
     pub(crate) connections: Option<&'a OpenConnections>,
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.

@@ -5,6 +5,7 @@
 mod clock;
 pub(crate) mod context;
 mod durability;
+mod history;
 mod owners;
 
 use std::net::IpAddr;
@@ -29,6 +30,7 @@ use owners::Owners;
 pub use clock::{Clock, SystemClock};
 pub(crate) use durability::JournalEnded;
 pub use durability::{DurableSequence, DurableWatch};
+pub use history::{History, Minute};
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +112,7 @@ pub struct MasterService<C = SystemClock> {
     c2c: Option<C2cSettings>,
     storage: StorageSettings,
     ha: Option<Arc<dyn HaReport>>,
+    history: Arc<History>,
 }
 
 impl<C: Clock> MasterService<C> {
@@ -132,6 +135,7 @@ impl<C: Clock> MasterService<C> {
             c2c: None,
             storage: StorageSettings::default(),
             ha: None,
+            history: Arc::default(),
         }
     }
 
@@ -174,6 +178,14 @@ impl<C: Clock> MasterService<C> {
     #[must_use]
     pub fn with_storage(mut self, settings: StorageSettings) -> Self {
         self.storage = settings;
+        self
+    }
+
+    /// Answers `History` by this, which the master's owner [notes](History::note) in. Without, the last hour is one
+    /// that has just begun.
+    #[must_use]
+    pub fn with_history(mut self, history: Arc<History>) -> Self {
+        self.history = history;
         self
     }
 
@@ -282,6 +294,7 @@ impl<C: Clock> MasterService<C> {
             c2c: self.c2c.as_ref(),
             storage: &self.storage,
             ha: self.ha.as_deref(),
+            history: &self.history,
             connections,
             payload,
             max_reply,

@@ -140,6 +140,16 @@ fn pages_tell_what_is_there_and_what_was() {
     assert_eq!(overview["alerts"], json!([]));
     assert_eq!((&overview["segments"], &overview["totals"]["objects"]), (&json!(2), &json!(1)));
     assert_eq!(overview["totals"]["removed_objects"], 1);
+    let hour = get(&master, "/api/v1/history").json();
+    let removed = |minutes: &Value| -> u64 {
+        let minutes = minutes.as_array().into_iter().flatten();
+        minutes.filter_map(|minute| minute["totals"]["removed_objects"].as_u64()).sum()
+    };
+    assert_eq!(removed(&hour), 1, "{hour}");
+    let told = ctl(&master.address, &["history", "--json"]).assert_ok();
+    let told: Vec<Value> =
+        told.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(removed(&told.into()), 1);
     let segments = get(&master, "/api/v1/segments").json();
     let names: Vec<&Value> = segments.as_array().unwrap().iter().map(|one| &one["name"]).collect();
     assert_eq!(names, ["node-b", "node/a"]);

@@ -171,6 +171,21 @@ impl Node<'_> {
     }
 }
 
+/// `/api/v1/history`: what was counted in the last hour, minute by minute, the oldest first.
+pub(super) fn history(asked: &Asked<'_>) -> Result<Page, Failure> {
+    let totals = asked.report().totals;
+    let minutes = asked.master.history.minutes(asked.master.clock.now(), &totals);
+    Ok(list(minutes.iter().map(|minute| {
+        let totals: Map<String, Value> =
+            minute.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
+        json!({
+            "ago_ms": minute.ago.as_millis() as u64,
+            "lasted_ms": minute.lasted.as_millis() as u64,
+            "totals": totals,
+        })
+    })))
+}
+
 /// `/api/v1/clients`: who is connected, with which software, the oldest connections first.
 pub(super) fn clients(asked: &Asked<'_>) -> Result<Page, Failure> {
     let open = asked.master.rpc.connections().list(MAX_LISTED_CONNECTIONS);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mc_events::EventSystem;
 use mc_http::MetricsText;
 use mc_meta::{Master, TenantId};
-use mc_rpc::{Clock, HaReport, HaStatus, Streams};
+use mc_rpc::{Clock, HaReport, HaStatus, History, Streams};
 use mc_server::{JournalWatch, MasterReport, ServerWatch, TickerWatch};
 
 use super::query::Query;
@@ -31,6 +31,7 @@ impl Shown {
 pub(crate) struct ShownMaster {
     pub(super) state: Arc<Master>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) history: Arc<History>,
     pub(super) rpc: ServerWatch,
     /// Takes the calls of pages that change something.
     pub(super) streams: Streams,
@@ -45,6 +46,7 @@ impl ShownMaster {
         Self {
             state: Arc::clone(master.state()),
             clock: master.clock(),
+            history: Arc::clone(master.history()),
             rpc: master.rpc_watch(),
             streams: master.streams().clone(),
             ticker: master.ticker_watch(),

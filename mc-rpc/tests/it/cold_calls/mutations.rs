@@ -358,6 +358,8 @@ fn a_request_with_nothing_in_it_is_refused_where_something_is_missing() {
         Method::GetStorageConfig,
         Method::HaStatus,
         Method::HandOver,
+        Method::Connections,
+        Method::History,
         Method::RemoveAll,
         Method::BatchQueryIp,
         Method::ListDrainJobs,
