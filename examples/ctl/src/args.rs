@@ -224,6 +224,15 @@ pub(crate) enum Ha {
         #[arg(long)]
         json: bool,
     },
+    /// Wait until a master leads and the others are in sync with it, as each step of an upgrade needs.
+    Wait {
+        /// Ids or addresses of the members that are to be in sync; all of the address if none is named.
+        #[arg(value_name = "MEMBER")]
+        members: Vec<String>,
+        /// Wait no longer than this [default: as long as it takes].
+        #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+    },
     /// Have the leader hand over to another master. For administrators.
     #[command(name = "hand-over", alias = "hand_over")]
     HandOver {

@@ -72,6 +72,13 @@ pub(crate) enum CtlError {
     NothingToLimit,
     #[error("no other master took over, and {leader} leads on; `ha status` shows the others")]
     NotHandedOver { leader: Box<str> },
+    #[error("not all masters are in sync: {lacking}; `ha status` and their logs say more")]
+    NotInSync { lacking: String },
+    #[error(
+        "{master} names no masters of which all could be waited for; name the members, or list the \
+         masters as host:port;host:port"
+    )]
+    NoMembers { master: String },
     #[error("{leader} leads on: {reason}")]
     LeadsOn { leader: Box<str>, reason: Box<str> },
     #[error(transparent)]

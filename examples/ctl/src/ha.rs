@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::args::Ha;
 use crate::error::CtlError;
 use crate::text::print;
+use crate::transfers::Pauses;
 
 /// How long one master may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -38,6 +39,21 @@ pub(crate) async fn ha(
             let leads = said.values().flatten().any(|status| status.role.as_str() != "standby");
             // As `exist` says with its exit code what is not there.
             Ok(if leads { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Ha::Wait { members, timeout } => {
+            if members.is_empty() && master.contains("://") {
+                return Err(CtlError::NoMembers { master: master.to_owned() });
+            }
+            let mut pauses = Pauses::within(*timeout);
+            loop {
+                let said = statuses(master, rpc.clone(), node.clone()).await?;
+                let Some(lacking) = lacking(&said, members) else { break };
+                if !pauses.pause().await {
+                    return Err(CtlError::NotInSync { lacking });
+                }
+            }
+            print(b"all are in sync\n")?;
+            Ok(ExitCode::SUCCESS)
         }
         Ha::HandOver { to } => {
             let client = Client::builder().master(master).rpc(rpc).node(node).connect().await?;
@@ -74,6 +90,42 @@ async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, 
             Ok(_) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
         }
     }
+}
+
+/// Returns what is missing until one of the masters leads and the members, or all masters if none is named,
+/// are in sync with it; `None` when nothing is.
+fn lacking(said: &BTreeMap<String, Said>, members: &[String]) -> Option<String> {
+    let leads = |status: &&HaStatus| matches!(status.role, HaRole::Leader | HaRole::Alone);
+    let Some(leader) = said.values().flatten().find(leads) else {
+        let silent = said.iter().find_map(|(address, said)| Some((address, said.as_ref().err()?)));
+        let silent = silent.map(|(address, error)| format!(", {address} does not answer: {error}"));
+        return Some(format!("none leads{}", silent.unwrap_or_default()));
+    };
+    // One that has just been restarted counts as in sync until the leader has noticed its absence.
+    let follows = |member: &str| leader.followers.iter().any(|it| &*it.member == member);
+    let is_in_sync = |status: &HaStatus| {
+        std::ptr::eq(status, leader)
+            || leader.in_sync.contains(&status.member) && follows(&status.member)
+    };
+    let lacks = |(address, said): (&String, &Said)| match said {
+        Err(error) => Some(format!("{address} does not answer: {error}")),
+        Ok(status) if is_in_sync(status) => None,
+        Ok(_) => Some(format!("{address} is not in sync")),
+    };
+    if members.is_empty() {
+        return said.iter().find_map(lacks);
+    }
+    members.iter().find_map(|member| {
+        let is_it = |(address, said): &(&String, &Said)| {
+            let is_named =
+                |status: &HaStatus| [&*status.member, &*status.address].contains(&&**member);
+            *address == member || said.as_ref().is_ok_and(is_named)
+        };
+        match said.iter().find(is_it) {
+            Some(known) => lacks(known),
+            None => Some(format!("{member} is no member that answers")),
+        }
+    })
 }
 
 /// Asks every master that the address names, and those that they name.

@@ -159,20 +159,20 @@ pub(crate) async fn task(
 }
 
 /// Pauses that grow until a time is over.
-struct Pauses {
+pub(crate) struct Pauses {
     end: Option<Instant>,
     next: Duration,
 }
 
 impl Pauses {
-    fn within(limit: Option<Duration>) -> Self {
+    pub(crate) fn within(limit: Option<Duration>) -> Self {
         // One that is further away than can be told is never.
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         Self { end, next: FIRST_PAUSE }
     }
 
     /// Waits a while; `false` when the time is over.
-    async fn pause(&mut self) -> bool {
+    pub(crate) async fn pause(&mut self) -> bool {
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return false;
