@@ -67,7 +67,7 @@ fn those_on_the_list_get_in_and_a_new_list_holds_without_a_restart() {
 }
 
 /// An authority, and a certificate with its key for each name, in files.
-fn certify(dir: &Path, names: &[(&str, Option<ExtendedKeyUsagePurpose>)]) {
+pub(crate) fn certify(dir: &Path, names: &[(&str, Option<ExtendedKeyUsagePurpose>)]) {
     let write = |name: String, text: String| fs::write(dir.join(name), text).expect("a file");
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -18,7 +18,7 @@ const UNUSED: Duration = Duration::from_secs(4);
 
 /// Calls that write to files below `MC_HANG_UNDER` do not return while the file `MC_HANG_WHILE` exists; if
 /// that has a number, they fail with it as their error.
-const SHIM: &str = r#"
+pub(crate) const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,16 +4,21 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use mc_store::{Client, ErrorCode};
-use mc_testkit::{Finished, Program, Random, Signal, content, eventually_blocking};
+use mc_store::{ByteSize, Client, ErrorCode, Memory, SegmentError, SegmentOptions, StartError};
+use mc_testkit::{
+    Finished, Input, Program, Random, Signal, binary, content, eventually_blocking, preload,
+};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::access::certify;
 use crate::end_to_end::{library_client, segment_names};
-use crate::support::{DEADLINE, Master, Node, free_port, run, start};
+use crate::hung_disk::SHIM;
+use crate::support::{DEADLINE, Master, Node, ctl, free_port, run, start};
 
 const OBJECTS: usize = 200;
 const SIZE: &str = "64MB";
@@ -52,17 +57,28 @@ impl Host {
         Node::start_with(master, name, port, size, &[&flags[0], &flags[1]])
     }
 
+    /// All flags of the node `a`.
+    fn all_flags(&self, master: &str) -> Vec<String> {
+        let [file, keep] = self.flags();
+        let [host, port, name] = ["--host=127.0.0.1", "--port=0", "--segment_name=a"];
+        let data_port = format!("--data_port={}", self.port);
+        let master = format!("--master_server_address={master}");
+        let size = format!("--global_segment_size={SIZE}");
+        vec![host.into(), port.into(), name.into(), file, keep, data_port, master, size]
+    }
+
     /// Starts the node `a` without waiting for anything.
     fn launch(&self, master: &str) -> Program {
-        let [file, keep] = self.flags();
-        let common = ["--host=127.0.0.1", "--port=0", "--segment_name=a", &file, &keep];
-        let more = [
-            format!("--data_port={}", self.port),
-            format!("--master_server_address={master}"),
-            format!("--global_segment_size={SIZE}"),
-        ];
-        let more = more.iter().map(|flag| &**flag);
-        start("mc-node", &common.into_iter().chain(more).collect::<Vec<_>>())
+        let flags = self.all_flags(master);
+        start("mc-node", &flags.iter().map(|flag| &**flag).collect::<Vec<_>>())
+    }
+
+    /// Starts the node `a` in a mount namespace where this was done, without waiting for anything.
+    fn launch_after(&self, master: &str, mount: &str) -> Program {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
+        command.arg(binary("mc-node")).args(self.all_flags(master));
+        Program::start(DEADLINE, &mut command, Input::None)
     }
 }
 
@@ -280,6 +296,152 @@ fn a_node_that_does_not_keep_its_segment_any_more_leaves_no_record() {
     application.await_loss("before");
     assert_eq!(node.program.end_by(Signal::TERM).code, Some(0));
     assert!(segment_names(&master.address).is_empty(), "it is given back");
+}
+
+/// Whether this process may mount; prints a line when it may not.
+fn may_mount() -> bool {
+    let tried = Command::new("unshare").args(["--mount", "true"]).status();
+    let may = tried.is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("left out: mount namespaces need root and the program unshare");
+    }
+    may
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_written_when_its_directory_takes_it_again() {
+    let (master, host) = (Master::start(0, &[]), Host::new());
+    let shim = tempfile::tempdir().expect("a directory");
+    let (library, breaks) = (shim.path().join("hang.so"), shim.path().join("breaks"));
+    preload(&library, SHIM);
+    let environment = [
+        ("LD_PRELOAD", library.into_os_string()),
+        ("MC_HANG_UNDER", host.record().into_os_string()),
+        ("MC_HANG_WHILE", breaks.clone().into_os_string()),
+    ];
+    let application = Application::connect(&master.address);
+    let [file, keep] = host.flags();
+    let flags = [&*file, &keep];
+    // ENOSPC, EROFS, and no answer at all.
+    for error in ["28", "30", ""] {
+        fs::write(&breaks, error).expect("room");
+        let (at, port) = (&*master.address, host.port);
+        let mut node = Node::start_in(at, "a", port, SIZE, &flags, &environment);
+        await_line(&node.program, "the next process will find no segment to take over");
+        application.put("before");
+        application.read("before");
+        if !error.is_empty() {
+            let left = fs::read_dir(host.directory.path()).expect("a directory").count();
+            assert_eq!(left, 1, "a part of a record takes room");
+        }
+        fs::remove_file(&breaks).expect("it is there");
+        await_line(&node.program, "the segment is kept for the next process after all");
+        node.program.kill();
+        let mut node = host.start(at);
+        await_line(&node.program, TAKEN_OVER);
+        application.read("before");
+        node.program.kill();
+        fs::remove_file(host.record()).expect("a record");
+        assert_began_empty(host.start(at), "no record");
+        fs::remove_file(host.record()).expect("a record");
+        application.await_loss("before");
+    }
+}
+
+#[test]
+fn a_record_that_is_read_only_is_enough_for_a_take_over_and_for_no_new_life() {
+    if !may_mount() {
+        return;
+    }
+    let (mut master, host) = (Master::start(free_port(), &[]), Host::new());
+    let mut node = host.start(&master.address);
+    let application = Application::connect(&master.address);
+    application.put_all();
+    node.program.kill();
+    let record = host.record().display().to_string();
+    let read_only = format!("mount --bind {record} {record} && mount -o remount,bind,ro {record}");
+    let mut node = host.launch_after(&master.address, &read_only);
+    await_line(&node, TAKEN_OVER);
+    application.read_all();
+    node.kill();
+    // A master that does not know the segment grants the memory anew, of which the record tells otherwise.
+    master.program.kill();
+    let master = Master::start(master.port(), &[]);
+    let refused = host.launch_after(&master.address, &read_only).finish();
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    let reason = format!("cannot remove {record}, which tells of the file's bytes of before");
+    assert!(refused.err.contains(&reason), "{}", refused.err);
+    let node = host.start(&master.address);
+    await_line(&node.program, "mounting it anew, empty");
+}
+
+#[test]
+fn a_segment_on_hugetlbfs_is_refused_in_one_line() {
+    if !may_mount() {
+        return;
+    }
+    let kinds = fs::read_to_string("/proc/filesystems").expect("Linux");
+    if !kinds.contains("hugetlbfs") {
+        eprintln!("left out: this kernel has no hugetlbfs");
+        return;
+    }
+    let host = Host::new();
+    let mount = format!("mount -t hugetlbfs none {}", host.directory.path().display());
+    let refused = host.launch_after("127.0.0.1:1", &mount).finish();
+    refused.assert_refused(1, "hugetlbfs has no files to write");
+}
+
+#[test]
+fn a_segment_that_peers_reach_over_quic_comes_back_with_all_objects() {
+    let (master, host) = (Master::start(0, &[]), Host::new());
+    let files = tempfile::tempdir().expect("a directory");
+    certify(files.path(), &[("127.0.0.1", None)]);
+    let file = |flag: &str, file: &str| format!("--{flag}={}", files.path().join(file).display());
+    let tls = [
+        file("transfer_tls_ca", "ca.pem"),
+        file("transfer_tls_cert", "127.0.0.1.pem"),
+        file("transfer_tls_key", "127.0.0.1.key"),
+    ];
+    let tls = tls.each_ref().map(|flag| &**flag);
+    let launch = || {
+        let mut flags = host.all_flags(&master.address);
+        flags.push("--protocol=quic".into());
+        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain(tls).collect();
+        let node = start("mc-node", &flags);
+        node.wait_out(|line| line.contains("quic://127.0.0.1:").then_some(()));
+        node
+    };
+    let with = |args: &[&str]| ctl(&master.address, &[&tls[..], args].concat());
+    let mut node = launch();
+    with(&["put", "k", "the value"]).assert_ok();
+    for signal in [Signal::KILL, Signal::TERM] {
+        node.end_by(signal);
+        node = launch();
+        await_line(&node, TAKEN_OVER);
+        assert_eq!(with(&["get", "k"]).assert_ok().out, b"the value");
+    }
+}
+
+#[test]
+fn a_client_that_keeps_its_segment_has_no_other_one() {
+    let (master, host) = (Master::start(0, &[]), Host::new());
+    let runtime = Runtime::new().expect("a runtime");
+    let memory = || Memory::options().file(host.directory.path().join("segment"));
+    let builder = || {
+        let at = ([127, 0, 0, 1], host.port).into();
+        let builder = Client::builder().master(&*master.address).listen(at);
+        builder.segment_size(ByteSize::mib(8)).segment_memory(memory())
+    };
+    let client = runtime.block_on(builder().keep_segment(true).connect()).expect("a master");
+    let more = client.mount_segment(SegmentOptions::new(ByteSize::mib(8)));
+    let refused = runtime.block_on(more).expect_err("it is kept alone");
+    assert!(matches!(refused, SegmentError::KeptAlone), "{refused}");
+    // The file is for no one else meanwhile, kept or not.
+    let other = builder().listen(([127, 0, 0, 1], 0).into()).connect();
+    let refused = runtime.block_on(other).expect_err("the file is in use");
+    let StartError::Memory { source, .. } = refused else { panic!("{refused:?}") };
+    assert!(source.to_string().contains("is in use"), "{source}");
+    runtime.block_on(client.shutdown());
 }
 
 /// Puts an object for each permit, under keys of its own, and notes those that are stored.

@@ -7,6 +7,7 @@
 //! memory begins any other life. The next process registers the memory as the record says and asks the master, which
 //! alone decides whether the segment is there still.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use tracing::{info, warn};
 use super::error::MountFailure;
 use super::memory::SegmentMemory;
 use super::record::{
-    FileIdentity, KeptFile, NotKept, Present, RecordPath, SegmentRecord, endpoint_text,
+    FileIdentity, KeptFile, NotKept, Present, RecordPath, SegmentRecord, directory_of,
+    endpoint_text,
 };
 use super::set::{LEAVE, Mounted, Own, Segment, SegmentSetup, Segments};
 use crate::error::{KeepError, SegmentError, StartError};
@@ -36,6 +38,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// of a process waits about as long before it kills it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long a record may take. A heartbeat is late by that, once, which is less than masters allow.
+const RECORD_LIMIT: Duration = Duration::from_secs(2);
 
 /// The memory of a segment that is kept, and the record of the process before.
 #[derive(Debug)]
@@ -57,6 +62,9 @@ impl KeptMemory {
         let path = options.path().ok_or(KeepError::NoFile)?;
         let options = options.clone().lock(FileLock::Exclusive);
         let len = usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        let place = PathBuf::from(path);
+        let takes = environment.blocking(move || check_place(&place)).await;
+        takes.and_then(Result::ok).ok_or(StartError::Ending)??;
         let begun = Instant::now();
         let mut is_told = false;
         let memory = loop {
@@ -92,27 +100,39 @@ fn look(path: &Path) -> Result<(KeptFile, Result<SegmentRecord, NotKept>), KeepE
         let path = path.to_owned();
         move |source| KeepError::File { action, path, source }
     };
-    if takes_no_record(path).map_err(failed("look at", path))? {
-        return Err(KeepError::HugePages { path: path.to_owned() });
-    }
     let boot = std::fs::read_to_string(BOOT_ID).map_err(failed("read", Path::new(BOOT_ID)))?;
     let identity = FileIdentity::of(path).map_err(failed("look at", path))?;
     let record = RecordPath::beside(path);
     let found = record.read();
-    let file = KeptFile { path: path.into(), record, boot: boot.trim().into(), identity };
+    let file = KeptFile {
+        path: path.into(),
+        record,
+        boot: boot.trim().into(),
+        identity,
+        turn: Arc::default(),
+    };
     Ok((file, found))
 }
 
-/// Whether files beside this one can only be mapped, and not written.
+/// Refuses a directory where files can only be mapped, and not written, before there is a segment in it.
 #[cfg(target_os = "linux")]
-fn takes_no_record(path: &Path) -> std::io::Result<bool> {
+fn check_place(file: &Path) -> Result<(), KeepError> {
     const HUGETLBFS: u64 = 0x9584_58f6;
-    Ok(rustix::fs::statfs(path)?.f_type as u64 & 0xffff_ffff == HUGETLBFS)
+    let directory = directory_of(file);
+    let system = rustix::fs::statfs(directory).map_err(|error| KeepError::File {
+        action: "look at",
+        path: directory.to_owned(),
+        source: error.into(),
+    })?;
+    if system.f_type as u64 & 0xffff_ffff == HUGETLBFS {
+        return Err(KeepError::HugePages { path: file.to_owned() });
+    }
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn takes_no_record(_: &Path) -> std::io::Result<bool> {
-    Ok(false)
+fn check_place(_: &Path) -> Result<(), KeepError> {
+    Ok(())
 }
 
 impl Segments {
@@ -228,14 +248,53 @@ impl Segments {
             own.segment.kept.clone()
         });
         let Some(kept) = kept.flatten() else { return Ok(()) };
-        let (record, path) = (kept.record.clone(), kept.record.as_path().to_owned());
-        let removed = self.environment().blocking(move || record.remove()).await;
-        let removed = removed.and_then(Result::ok).ok_or(MountFailure::Ending)?;
+        let removed = self.on_record(&kept, RecordPath::remove).await;
+        let path = kept.record.as_path().to_owned();
+        let removed = removed.ok_or(MountFailure::Ending)?;
         removed.map_err(|source| MountFailure::Record { path, source })
     }
 
+    /// Does `work` to the record of a segment, which may be on a medium that does not answer. `None` when the
+    /// runtime ends.
+    async fn on_record(
+        &self,
+        kept: &KeptFile,
+        work: impl FnOnce(&RecordPath) -> io::Result<()> + Send + 'static,
+    ) -> Option<io::Result<()>> {
+        let hangs = || io::Error::new(io::ErrorKind::TimedOut, "its file system does not answer");
+        // Held for as long as the work lasts, so that a late write is not after a removal.
+        let Ok(turn) = Arc::clone(&kept.turn).try_lock_owned() else { return Some(Err(hangs())) };
+        let place = kept.record.clone();
+        let done = self.environment().blocking(move || {
+            let done = work(&place);
+            drop(turn);
+            done
+        });
+        match tokio::time::timeout(RECORD_LIMIT, done).await {
+            Ok(done) => done.and_then(Result::ok),
+            Err(_) => Some(Err(hangs())),
+        }
+    }
+
+    /// Writes the records that are missing.
+    pub(super) async fn save_missing_records(&self, client: ClientId) {
+        let is_missing = |own: &Own| {
+            own.attached && !own.is_recorded && own.leaves.is_none() && own.segment.kept.is_some()
+        };
+        for (which, _) in self.those(is_missing) {
+            let described = self.change(which, |own| {
+                let mounted = own.mounted.as_ref()?;
+                let (id, key) = (mounted.id, mounted.region.key());
+                Some((Arc::clone(&own.segment), id, key, mounted.ticket_key))
+            });
+            if let Some((segment, id, key, ticket_key)) = described.flatten() {
+                self.save_record(client, &segment, id, key, ticket_key).await;
+            }
+        }
+    }
+
     /// Writes the record of a segment that the master has mounted. Without it the segment works, and ends
-    /// with the process.
+    /// with the process; each heartbeat tries again.
     pub(super) async fn save_record(
         &self,
         client: ClientId,
@@ -257,18 +316,25 @@ impl Segments {
             ticket_key,
             file: kept.identity,
         };
-        let place = kept.record.clone();
-        let written = self.environment().blocking(move || place.write(&record)).await;
-        match written.and_then(Result::ok) {
-            Some(Ok(())) => drop(self.change(id, |own| own.is_recorded = true)),
-            Some(Err(error)) => warn!(
-                segment = %segment.name, %error,
-                "cannot write {}: the segment will not be kept for the next process; look at the \
-                 directory's room and permissions",
-                kept.record.as_path().display()
+        let Some(written) = self.on_record(kept, move |place| place.write(&record)).await else {
+            return;
+        };
+        let is_written = written.is_ok();
+        let was_missed = self.change(id, |own| {
+            own.is_recorded = is_written;
+            core::mem::replace(&mut own.is_record_missed, !is_written)
+        });
+        let (path, name) = (kept.record.as_path().display(), &segment.name);
+        match (written, was_missed == Some(true)) {
+            (Ok(()), true) => {
+                info!(segment = %name, "wrote {path}: the segment is kept for the next process after all");
+            }
+            (Err(error), false) => warn!(
+                segment = %name, %error,
+                "cannot write {path}: the next process will find no segment to take over; look at the \
+                 directory's room and permissions; every heartbeat retries"
             ),
-            // The runtime ends.
-            None => {}
+            _ => {}
         }
     }
 

@@ -212,6 +212,8 @@ pub(super) struct KeptFile {
     /// The name of the system's run.
     pub(super) boot: Arc<str>,
     pub(super) identity: FileIdentity,
+    /// Held while the record is changed.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Where the record of a segment is.
@@ -262,11 +264,15 @@ impl RecordPath {
         let new = self.unfinished();
         // One that a killed process left.
         gone(fs::remove_file(&new))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
-        file.set_permissions(fs::Permissions::from_mode(MODE))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &self.0)?;
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
+            file.set_permissions(fs::Permissions::from_mode(MODE))?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &self.0)
+        };
+        // A part of one takes room, which may be what is missing.
+        write().inspect_err(|_| _ = fs::remove_file(&new))?;
         self.sync_directory()
     }
 
@@ -294,9 +300,14 @@ impl RecordPath {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        let parent = self.0.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(directory_of(&self.0))?.sync_all()
     }
+}
+
+/// The directory that a file is in.
+pub(super) fn directory_of(file: &Path) -> &Path {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 #[cfg(target_os = "linux")]

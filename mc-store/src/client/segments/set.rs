@@ -68,9 +68,11 @@ pub(super) struct Own {
     pub(super) attached: bool,
     /// There is a record by which the next process can take it over.
     pub(super) is_recorded: bool,
+    /// Whether the record could not be written lately; the log says why.
+    pub(super) is_record_missed: bool,
     /// Whether the segment could not be attached lately; the log says why.
     is_refused: bool,
-    leaves: Option<Instant>,
+    pub(super) leaves: Option<Instant>,
 }
 
 /// A segment that is to be mounted, with its memory.
@@ -146,8 +148,15 @@ impl Segment {
 impl Own {
     /// A segment that is to be mounted.
     pub(super) fn new(segment: Arc<Segment>) -> Self {
-        let (attached, is_recorded, is_refused) = (false, false, false);
-        Self { segment, mounted: None, attached, is_recorded, is_refused, leaves: None }
+        Self {
+            segment,
+            mounted: None,
+            attached: false,
+            is_recorded: false,
+            is_record_missed: false,
+            is_refused: false,
+            leaves: None,
+        }
     }
 
     fn is(&self, id: SegmentId) -> bool {
@@ -414,6 +423,7 @@ impl Segments {
                 Err(failure) => self.note_refused(which, &failure),
             }
         }
+        self.save_missing_records(client).await;
     }
 
     /// Logs why a segment could not be attached, unless the log has said so.
@@ -588,7 +598,7 @@ impl Segments {
     }
 
     /// The segments that `picked` picks: their first ids and those that they have now.
-    fn those(&self, picked: impl Fn(&Own) -> bool) -> Vec<(SegmentId, SegmentId)> {
+    pub(super) fn those(&self, picked: impl Fn(&Own) -> bool) -> Vec<(SegmentId, SegmentId)> {
         let own = self.own.read();
         let picked = own.iter().filter(|own| picked(own));
         picked.map(|own| (own.segment.first, own.id())).collect()
