@@ -20,7 +20,7 @@ pub struct Minute {
     pub ago: Duration,
     /// Its length: a minute, or less for the one that is not over.
     pub lasted: Duration,
-    /// What counters have counted in it, and the gauges at its end.
+    /// The counts of counters in it, and the gauges at its end.
     pub totals: Totals,
 }
 
@@ -68,7 +68,7 @@ impl History {
     }
 }
 
-/// What was counted between two looks.
+/// The counts between two looks.
 fn since(after: &Totals, before: &Totals) -> Totals {
     let mut counted = *after;
     for ((metric, now), (_, then)) in after.values().zip(before.values()) {
