@@ -99,7 +99,7 @@ fn a_write_under_the_grant_of_a_master_that_is_gone_destroys_nothing() {
     }
     let mut cluster = Cluster::new(2);
     // The defaults, and a standby that is frozen stays in sync.
-    cluster.flags = vec!["--sync_timeout=30s", "--default_kv_lease_ttl=100"];
+    cluster.flags = vec!["--ha_lease_ttl=2s", "--sync_timeout=30s", "--default_kv_lease_ttl=100"];
     let mut masters = [Some(cluster.start(0)), None];
     cluster.wait_until_leads(0);
     masters[1] = Some(cluster.start(1));

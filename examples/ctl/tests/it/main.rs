@@ -25,6 +25,8 @@ mod names;
 mod pages;
 mod restart;
 mod scrape;
+#[cfg(target_os = "linux")]
+mod rolling_upgrade;
 mod sealed;
 mod settings;
 #[cfg(target_os = "linux")]
@@ -34,5 +36,6 @@ mod support;
 #[cfg(target_os = "linux")]
 mod two_families;
 mod unread_log;
+#[cfg(target_os = "linux")]
 mod upgrades;
 mod verbs;

@@ -27,7 +27,7 @@ impl Cluster {
             etcd: EtcdCluster::start(1),
             directory: tempfile::tempdir().expect("a directory"),
             ports: (0..members).map(|_| free_port()).collect(),
-            flags: vec!["--durability=sync", "--replication=semi_sync"],
+            flags: vec!["--durability=sync", "--replication=semi_sync", "--ha_lease_ttl=2s"],
             environment: Vec::new(),
         }
     }
@@ -54,7 +54,7 @@ impl Cluster {
             format!("--metadata_dir={}", self.path(member).display()),
             format!("--ha_member_id=m{member}"),
         ];
-        let common = ["--rpc_address=127.0.0.1", "--metrics_port=0", "--ha_lease_ttl=2s"];
+        let common = ["--rpc_address=127.0.0.1", "--metrics_port=0"];
         flags.extend(common.iter().chain(&self.flags).map(|flag| (*flag).to_owned()));
         let mut command = Command::new(binary("mc-master"));
         let environment = self.environment.iter().map(|(name, value)| (name, value));
