@@ -24,9 +24,9 @@ mod mooncake;
 mod names;
 mod pages;
 mod restart;
-mod scrape;
 #[cfg(target_os = "linux")]
 mod rolling_upgrade;
+mod scrape;
 mod sealed;
 mod settings;
 #[cfg(target_os = "linux")]
