@@ -87,7 +87,11 @@ fn human(usages: &[TenantUsage]) -> String {
         None => size(usage.bytes),
         Some(quota) => format!("{} of {}", size(usage.bytes), size(quota)),
     };
-    let rows: Vec<[String; 10]> = usages
+    let found = |usage: &TenantUsage| match usage.found + usage.missed {
+        0 => String::new(),
+        asked => format!("{:.1} %", 100.0 * usage.found as f64 / asked as f64),
+    };
+    let rows: Vec<[String; 11]> = usages
         .iter()
         .map(|usage| {
             let limit = match usage.effective {
@@ -105,12 +109,13 @@ fn human(usages: &[TenantUsage]) -> String {
                 size(usage.evicted_bytes),
                 below(usage.disks),
                 below(usage.files),
+                found(usage),
             ]
         })
         .collect();
     let columns = [
         "TENANT", ">QUOTA", ">LIMIT", "BEYOND", ">USED", ">OBJECTS", ">REFUSED", ">EVICTED",
-        ">DISKS", ">FILES",
+        ">DISKS", ">FILES", ">FOUND",
     ];
     table(columns, &rows)
 }
@@ -132,6 +137,8 @@ fn lines(usages: &[TenantUsage]) -> String {
             "objects": usage.objects,
             "refused": usage.rejected,
             "evicted_bytes": usage.evicted_bytes,
+            "found": usage.found,
+            "missed": usage.missed,
             "disks": below(usage.disks),
             "files": below(usage.files),
         });

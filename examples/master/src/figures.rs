@@ -1,5 +1,7 @@
 //! The master's figures as text: for Prometheus, for a log line, for a person.
 
+mod tenants;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use mc_meta::{SegmentInfo, SegmentStatus, Totals};
 use mc_rpc::ServerMetrics;
 use mc_server::{MasterReport, TickerState};
 use mc_types::ByteSize;
+
+pub(crate) use self::tenants::tenants;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
 /// system has too carry its names.

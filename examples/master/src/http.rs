@@ -385,7 +385,10 @@ mod tests {
     async fn the_document_lists_every_metric() {
         let config =
             PublisherConfig { endpoint: "tcp://127.0.0.1:0".into(), ..PublisherConfig::default() };
+        let mut settings = mc_meta::MasterConfig::default();
+        settings.multi_tenant = true;
         let master = mc_server::Master::builder()
+            .config(settings)
             .events(EventPublisher::start(config).await.unwrap())
             .journal(JournalConfig::new(Arc::new(MemoryJournal::new())))
             .start()

@@ -148,6 +148,12 @@ impl Master {
         Ok(())
     }
 
+    /// Counts objects that a tenant asked for, in its [usage](Self::tenant_quota): those that could be read and
+    /// those that could not. A tenant without an object or a quota is not counted, and nothing is without tenants.
+    pub fn note_lookups(&self, tenant: &TenantId, found: u64, missed: u64) {
+        self.quotas.looked_up(tenant, found, missed);
+    }
+
     /// The quota and usage of one tenant; `None` when the master runs without tenants, or
     /// without a default quota and the tenant has neither a quota nor objects.
     #[must_use]

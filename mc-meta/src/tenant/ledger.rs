@@ -276,6 +276,16 @@ impl Ledger {
         }
     }
 
+    /// Counts objects that a tenant asked for, if it has an account.
+    pub(crate) fn looked_up(&self, tenant: &TenantId, found: u64, missed: u64) {
+        let directory = self.directory.read();
+        let slot = directory.slots.get(tenant);
+        if let Some(account) = slot.and_then(|slot| self.accounts.get(*slot)) {
+            count(&account.found, found);
+            count(&account.missed, missed);
+        }
+    }
+
     pub(crate) fn evicted(&self, slot: TenantSlot, bytes: u64) {
         if let Some(account) = self.accounts.get(slot) {
             count(&account.evicted_bytes, bytes);
@@ -362,6 +372,8 @@ impl Ledger {
             evicted_bytes: get(&account.evicted_bytes),
             disks: account.disks.usage(),
             files: account.files.usage(),
+            found: get(&account.found),
+            missed: get(&account.missed),
         })
     }
 
@@ -479,6 +491,9 @@ struct Account {
     disks: TierAccount,
     /// In files of the shared tier.
     files: TierAccount,
+    /// Objects that the tenant asked for: those that could be read, and those that could not.
+    found: AtomicU64,
+    missed: AtomicU64,
 }
 
 impl Account {
@@ -516,7 +531,7 @@ impl Account {
     /// Prepares an empty account without a policy for another tenant.
     fn reset(&self, effective: u64) {
         set(&self.effective, effective);
-        for counter in [&self.rejected, &self.evicted_bytes] {
+        for counter in [&self.rejected, &self.evicted_bytes, &self.found, &self.missed] {
             set(counter, 0);
         }
         self.disks.reset();

@@ -267,6 +267,13 @@ impl Quotas {
         }
     }
 
+    /// Counts objects that a tenant asked for: those that could be read and those that could not.
+    pub(crate) fn looked_up(&self, tenant: &TenantId, found: u64, missed: u64) {
+        if let Some(ledger) = &self.0 {
+            ledger.looked_up(tenant, found, missed);
+        }
+    }
+
     /// Charges an object that existed before this ledger did, as a restart finds it in
     /// the journal: above the quota if need be, and for a tenant without a policy too,
     /// which then can only shrink.
@@ -383,6 +390,10 @@ pub struct TenantUsage {
     pub disks: TierUsage,
     /// In files of the shared tier.
     pub files: TierUsage,
+    /// Objects that it asked for and that could be read, counted from its first object or quota.
+    pub found: u64,
+    /// Objects that it asked for and that could not.
+    pub missed: u64,
 }
 
 impl TenantUsage {
@@ -402,6 +413,8 @@ impl TenantUsage {
             evicted_bytes,
             disks,
             files,
+            found: 0,
+            missed: 0,
         }
     }
 

@@ -111,6 +111,8 @@ impl Model {
                 evicted_bytes: 0,
                 disks: TierUsage::NONE,
                 files: TierUsage::NONE,
+                found: 0,
+                missed: 0,
             })
             .collect();
         let mut seen = report.tenants;

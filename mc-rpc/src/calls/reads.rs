@@ -85,13 +85,15 @@ impl CallContext<'_> {
         let mut ranges = Vec::new();
         let key = self.scoped(request::parse_read(self.payload, &mut ranges)?)?;
         if ranges.is_empty() {
-            let list = self.reading().get_replica_list(key.as_ref())?;
-            reply::write_replica_list(out, &list, self.signer);
+            let list = self.reading().get_replica_list(key.as_ref());
+            self.looked_up(list.is_ok().into(), 1);
+            reply::write_replica_list(out, &list?, self.signer);
         } else {
             let read = RangeRead { key: key.as_ref(), ranges: &ranges };
             let mut lists = self.reading().batch_get_ranges(&[read]);
-            let ranged = lists.pop().expect("the master answers for each read")?;
-            reply::write_ranged_list(out, &ranged, self.signer);
+            let ranged = lists.pop().expect("the master answers for each read");
+            self.looked_up(ranged.is_ok().into(), 1);
+            reply::write_ranged_list(out, &ranged?, self.signer);
         }
         Ok(())
     }
@@ -101,27 +103,41 @@ impl CallContext<'_> {
             BatchReadRequest::Keys(keys) => keys,
             BatchReadRequest::Reads(reads) => return self.batch_get_ranges(&reads, out),
         };
-        let mut reply = self.placed_reply(keys.len(), out)?;
-        let reading = self.reading();
+        let asked = keys.len();
+        let mut reply = self.placed_reply(asked, out)?;
+        let (reading, mut found) = (self.reading(), 0);
         let ask = |keys: &[KeyRef<'_>]| reading.batch_get_replica_list(keys);
         self.in_key_batches(keys, ask, |list| match list.and_then(|list| Ok(list?)) {
-            Ok(list) => reply.replica_list(&list),
+            Ok(list) => {
+                found += 1;
+                reply.replica_list(&list);
+            }
             Err(refusal) => reply.refused(&refusal),
         });
+        self.looked_up(found, asked as u64);
         Ok(())
     }
 
     fn batch_get_ranges(self, reads: &RangedReads<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let mut reply = self.placed_reply(reads.len(), out)?;
-        let reading = self.reading();
+        let (reading, mut found) = (self.reading(), 0);
         let ask = |reads: &[RangeRead<'_>]| reading.batch_get_ranges(reads);
         self.in_ranged_key_batches(reads, ask, |ranged| {
             match ranged.and_then(|ranged| Ok(ranged?)) {
-                Ok(ranged) => reply.ranged_list(&ranged),
+                Ok(ranged) => {
+                    found += 1;
+                    reply.ranged_list(&ranged);
+                }
                 Err(refusal) => reply.refused(&refusal),
             }
         });
+        self.looked_up(found, reads.len() as u64);
         Ok(())
+    }
+
+    /// Counts what the caller's tenant asked for, of which so many could be read.
+    fn looked_up(self, found: u64, asked: u64) {
+        self.master.note_lookups(self.tenant, found, asked.saturating_sub(found));
     }
 
     fn placed_reply(self, items: usize, out: &mut BytesMut) -> Result<PlacedReply<'_>, Refusal> {
@@ -135,21 +151,27 @@ impl CallContext<'_> {
             false => self.master.exist(self.now, key.as_ref()),
             true => self.master.probe(self.now, key.as_ref()),
         };
+        self.looked_up(exists.into(), 1);
         reply::write_exists(out, exists);
         Ok(())
     }
 
     pub(crate) fn batch_exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let (keys, probes) = request::parse_flagged_keys(self.payload)?;
+        let (asked, mut found) = (keys.len() as u64, 0);
         let mut reply = ExistReply::new(out, keys.len(), self.max_reply)?;
         let ask = |keys: &[KeyRef<'_>]| match probes {
             false => self.master.batch_exist(self.now, keys),
             true => self.master.batch_probe(self.now, keys),
         };
         self.in_key_batches(keys, ask, |exists| match exists {
-            Ok(exists) => reply.exists(exists),
+            Ok(exists) => {
+                found += u64::from(exists);
+                reply.exists(exists);
+            }
             Err(refusal) => reply.refused(&refusal),
         });
+        self.looked_up(found, asked);
         reply.finish()
     }
 
@@ -160,6 +182,8 @@ impl CallContext<'_> {
             .map(|key| self.scoped(key?))
             .collect::<Result<Vec<ScopedKey<'_>>, Refusal>>()?;
         let length = self.master.longest_prefix(self.now, keys.iter().map(ScopedKey::as_ref));
+        // No further key was asked for than the first that could not be read.
+        self.looked_up(length as u64, keys.len().min(length + 1) as u64);
         reply::write_count(out, length as u64);
         Ok(())
     }

@@ -207,6 +207,8 @@ fn to_proto(usage: &TenantUsage) -> proto::TenantUsage {
         refuses: usage.mode == QuotaMode::Refuse,
         disks: Some(tier_to_proto(usage.disks)),
         files: Some(tier_to_proto(usage.files)),
+        found: usage.found,
+        missed: usage.missed,
     }
 }
 
@@ -235,6 +237,8 @@ fn usage(usage: &proto::TenantUsage) -> Result<TenantUsage, BadField> {
         evicted_bytes: usage.evicted_bytes,
         disks: tier(usage.disks),
         files: tier(usage.files),
+        found: usage.found,
+        missed: usage.missed,
     })
 }
 

@@ -36,6 +36,15 @@ fn quotas_are_set_and_removed() {
     let shown = ctl(&master.address, &["quota", "show", "team-a", "--json"]).assert_ok();
     assert!(shown.text().contains("4194304"), "{}", shown.text());
     ctl(&master.address, &["put", "k", "v", "--tenant=team-a"]).assert_ok();
+    ctl(&master.address, &["get", "k", "--tenant=team-a"]).assert_ok();
+    assert_eq!(ctl(&master.address, &["exist", "none", "--tenant=team-a"]).code, Some(1));
+    let tenants = get(&master, "/api/v1/tenants").json();
+    let of = |name: &str| {
+        let all = tenants.as_array().into_iter().flatten();
+        all.filter(|one| one["tenant"] == "team-a").find_map(|one| one[name].as_u64())
+    };
+    assert_eq!(of("missed"), Some(1), "{tenants}");
+    assert!(of("found").is_some_and(|found| found > 0), "{tenants}");
     ask(&master, "DELETE", &of_a, "").assert_failed(409, -1702, "TENANT_NOT_EMPTY");
     ctl(&master.address, &["remove", "k", "--tenant=team-a"]).assert_ok();
     let removed = ask(&master, "DELETE", &of_a, "");

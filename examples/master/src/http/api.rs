@@ -262,6 +262,8 @@ fn tenant(usage: &TenantUsage) -> Value {
         "objects": usage.objects,
         "refused": usage.rejected,
         "evicted_bytes": usage.evicted_bytes,
+        "found": usage.found,
+        "missed": usage.missed,
         "disks": below(usage.disks),
         "files": below(usage.files),
     })

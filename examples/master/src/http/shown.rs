@@ -67,6 +67,9 @@ impl ShownMaster {
         let mut text = figures::prometheus(&self.state.report());
         figures::rpc(&mut text, &self.rpc.read());
         figures::ticker(&mut text, &self.ticker.read());
+        if let Some(report) = self.state.tenant_quotas() {
+            figures::tenants(&mut text, report);
+        }
         if let Some(events) = &self.events {
             figures::events(&mut text, &events.stats());
         }
