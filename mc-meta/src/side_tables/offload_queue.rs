@@ -75,6 +75,9 @@ pub struct LocalDiskUsage {
     pub queued: usize,
     /// Objects fetched and not reported on yet.
     pub writing: usize,
+    /// For how long the client has had objects to write and has neither fetched them nor reported any, or
+    /// has been writing the oldest that it fetched, whichever is longer; as of the master's last tick.
+    pub waits_for: Duration,
 }
 
 /// Every local disk and what is to be written to it.
@@ -91,6 +94,8 @@ pub(crate) struct Offloads {
     /// Bytes of memory that come free when all disks have written what they are to write.
     promised: u64,
     totals: Totals,
+    /// When expired objects were last looked for.
+    ticked: Time,
 }
 
 #[derive(Debug, Default)]
@@ -138,10 +143,15 @@ impl Disk {
         self.owing = (!self.pending.is_empty()).then_some(now);
     }
 
+    /// How long its client has been silent, or has been writing one object.
+    fn waits_for(&self, now: Time) -> Duration {
+        let writing = self.fetched.first().map_or(Duration::ZERO, |(since, _)| now - *since);
+        self.silence(now).max(writing)
+    }
+
     /// Returns whether its client writes, as far as is known.
     fn writes(&self, now: Time) -> bool {
-        let fetched = self.fetched.first();
-        self.silence(now) < PATIENCE && fetched.is_none_or(|(since, _)| now - *since < PATIENCE)
+        self.waits_for(now) < PATIENCE
     }
 
     /// Returns whether what it is to write will soon be written.
@@ -171,6 +181,7 @@ impl Offloads {
             turns: 0,
             promised: 0,
             totals: Totals::default(),
+            ticked: Time::ORIGIN,
         }
     }
 
@@ -246,6 +257,7 @@ impl Offloads {
             capacity: disk.capacity,
             queued: disk.queue.len(),
             writing: disk.pending.len() - disk.queue.len(),
+            waits_for: disk.waits_for(self.ticked),
         })
     }
 
@@ -448,6 +460,7 @@ impl Offloads {
 
     /// Hands back up to `limit` objects whose time is up.
     pub(crate) fn expire(&mut self, now: Time, limit: usize) -> Vec<(ClientId, TierJob)> {
+        self.ticked = now;
         let mut expired = Vec::new();
         while expired.len() < limit
             && let Some((_, (client, generation))) = self.deadlines.pop_due(now)

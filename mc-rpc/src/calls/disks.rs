@@ -1,5 +1,7 @@
 //! The clients' local disks, and the objects that are written to them.
 
+use core::time::Duration;
+
 use bytes::BytesMut;
 use mc_meta::{
     FoundInTier, LocalDiskInfo, LocalDiskSpec, LocalDiskUsage, Location, MAX_SLICES,
@@ -28,7 +30,7 @@ pub(super) const DISK_JOB_CEILING: usize = MAX_KEY_LEN + MAX_TENANT_LEN + 40;
 /// Most bytes that one job of an offload takes: the object, its slices, its place, and their tags.
 const OFFLOAD_JOB_CEILING: usize = DISK_JOB_CEILING + MAX_SLICES * 20 + 40;
 
-/// Most bytes that one disk takes: its client, its endpoint, six numbers, and their tags.
+/// Most bytes that one disk takes: its client, its endpoint, seven numbers, and their tags.
 const DISK_CEILING: usize = MAX_ENDPOINT_LEN + 100;
 
 /// An object to move between a client's memory and a disk.
@@ -441,6 +443,7 @@ fn to_proto(disk: &LocalDiskInfo) -> proto::LocalDiskReport {
         capacity: disk.usage.capacity,
         queued: disk.usage.queued as u64,
         writing: disk.usage.writing as u64,
+        waits_ms: u64::try_from(disk.usage.waits_for.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
@@ -452,6 +455,7 @@ fn local_disk(report: &proto::LocalDiskReport) -> Result<LocalDiskInfo, BadField
         capacity: report.capacity,
         queued: number(report.queued),
         writing: number(report.writing),
+        waits_for: Duration::from_millis(report.waits_ms),
     };
     Ok(LocalDiskInfo {
         client: client_id(&report.client_id)?,

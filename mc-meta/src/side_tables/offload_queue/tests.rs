@@ -48,6 +48,24 @@ fn objects_are_handed_out_once_in_order() {
 }
 
 #[test]
+fn a_disk_that_hangs_is_told_by_how_long_it_has_been_silent() {
+    let mut book = book(10);
+    let waits = |book: &mut Offloads, millis| {
+        book.expire(at(millis), 10);
+        book.usage(A).unwrap().waits_for
+    };
+    assert_eq!(waits(&mut book, 50), Duration::ZERO);
+    queue(&mut book, A, 1).unwrap();
+    assert_eq!(waits(&mut book, 60), Duration::from_millis(60), "it does not ask for it");
+    book.drain(at(60), A, 1).unwrap();
+    assert_eq!(waits(&mut book, 90), Duration::from_millis(30), "it is written");
+    // Its time is up, and the client has said nothing meanwhile.
+    assert_eq!(waits(&mut book, 500), Duration::from_millis(440));
+    assert_eq!(book.drain(at(500), A, 1), Ok(Vec::new()));
+    assert_eq!(waits(&mut book, 600), Duration::ZERO);
+}
+
+#[test]
 fn nobody_reports_what_nobody_fetched() {
     let mut book = book(10);
     book.mount(B, true).unwrap();
@@ -398,9 +416,12 @@ fn check(book: &Offloads, model: &Model) {
                 capacity: 0,
                 queued: queued.len(),
                 writing: writing.len(),
+                waits_for: Duration::ZERO,
             }
         });
-        assert_eq!(book.usage(client), usage);
+        let told = book.usage(client);
+        let told = told.map(|told| LocalDiskUsage { waits_for: Duration::ZERO, ..told });
+        assert_eq!(told, usage);
     }
     assert_eq!(book.deadlines.len(), model.entries.len(), "no timer is left behind");
     // Each promises its number.
