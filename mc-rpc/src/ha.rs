@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::time::SystemTime;
 
 use mc_types::{Epoch, ErrorCode, Sequence};
 
@@ -159,6 +160,11 @@ pub struct HaStatus {
     pub election_outage: Option<ElectionOutage>,
     /// Why this standby does not lead although no master does.
     pub waits_because: Option<Box<str>>,
+    /// The version of the master's program; `None` from an older master, which does not tell it.
+    pub version: Option<Box<str>>,
+    /// The time of the master's wall clock when the status was made, in whole milliseconds; `None` from an
+    /// older master.
+    pub clock: Option<SystemTime>,
 }
 
 /// Tells which part this master has, and passes on that it is to hand over.

@@ -8,6 +8,7 @@ mod snapshots;
 mod status;
 mod term;
 
+pub(crate) use alone::Alone;
 pub use cluster::{ClusterConfig, LeaderSeat, Standby, StandbyError};
 pub use journal::{JournalConfig, JournalReport, JournalStartError, JournalTrouble, JournalWatch};
 pub(crate) use keeping::{Keeper, Keeping, Kept};

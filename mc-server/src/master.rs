@@ -20,7 +20,9 @@ use crate::access_warnings::WarnsOfOpenings;
 use crate::error::MasterStartError;
 use crate::events::{EventPublisher, RunningEvents};
 use crate::grpc::with_grpc;
-use crate::ha::{HandOverError, JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat};
+use crate::ha::{
+    Alone, HandOverError, JournalConfig, JournalWatch, Keeper, Keeping, Kept, LeaderSeat,
+};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
@@ -471,7 +473,8 @@ impl MasterBuilder {
         let history = Arc::new(History::default());
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
             .with_clock_epoch(ClockEpoch::new(epoch as u64))
-            .with_history(Arc::clone(&history));
+            .with_history(Arc::clone(&history))
+            .with_ha(Arc::new(Alone(None)));
         if let Some(watch) = kept.as_ref().map(Kept::durability).or(self.durability) {
             service = service.with_durability(watch);
         }

@@ -1,6 +1,7 @@
 //! The part that a master has among those of its cluster, and the request to hand over.
 
 use core::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use mc_types::{Epoch, ErrorCode, Sequence};
@@ -16,6 +17,9 @@ use crate::refusal::Refusal;
 
 /// Longest id of a member in bytes.
 const MAX_MEMBER_ID: usize = 256;
+
+/// Most characters of a version that are read.
+const MAX_VERSION: usize = 64;
 
 calls! {
     /// Returns which part this master has, and the state of its journal. A standby answers it to
@@ -77,6 +81,8 @@ fn status(answer: &proto::HaStatusResponse) -> Result<HaStatus, BadField> {
         cause: outage.cause.as_str().into(),
     };
     let known = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
+    let version: Box<str> = answer.version.chars().take(MAX_VERSION).collect();
+    let clock = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
     let present = |number: u64| Some(number).filter(|&number| number != 0);
     Ok(HaStatus {
         role,
@@ -95,6 +101,8 @@ fn status(answer: &proto::HaStatusResponse) -> Result<HaStatus, BadField> {
         durability,
         election_outage: answer.election_outage.as_ref().map(outage),
         waits_because: known(&answer.waits_because),
+        version: Some(version).filter(|version| !version.is_empty()),
+        clock: answer.clock_ms.and_then(clock),
     })
 }
 
@@ -123,6 +131,7 @@ fn answer(report: Option<&dyn HaReport>) -> proto::HaStatusResponse {
         position: snapshot.position.as_u64(),
         age_ms: millis(snapshot.age),
     };
+    let clock = |clock: SystemTime| Some(millis(clock.duration_since(UNIX_EPOCH).ok()?));
     let outage = |outage: ElectionOutage| told::ElectionOutage {
         lasts_ms: millis(outage.lasts),
         cause: outage.cause.into(),
@@ -144,6 +153,8 @@ fn answer(report: Option<&dyn HaReport>) -> proto::HaStatusResponse {
         durability: durability.into(),
         election_outage: status.election_outage.map(outage),
         waits_because: status.waits_because.map(Into::into).unwrap_or_default(),
+        version: status.version.map(Into::into).unwrap_or_default(),
+        clock_ms: status.clock.and_then(clock),
         ..Default::default()
     }
 }

@@ -2,7 +2,7 @@
 //! for the server of a leader at its port. And what masters tell of their part.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use mc_rpc::{
     ClientConfig, DurabilityMode, ElectionOutage, FollowerStatus, HaReport, HaRole, HaStatus,
@@ -151,6 +151,8 @@ async fn everything_that_a_master_reports_is_told() {
             cause: "no quorum".into(),
         }),
         waits_because: Some("the journal of m2 reaches further".into()),
+        version: Some("0.1.0".into()),
+        clock: Some(UNIX_EPOCH + Duration::from_millis(1_700_000_000_123)),
     };
     let report = Report::new(status.clone());
     let service = MasterService::new(master(), SystemClock::new())

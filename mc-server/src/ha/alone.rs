@@ -1,18 +1,21 @@
 //! The status of a master without others.
 
+use std::time::SystemTime;
+
 use mc_ha::Durability;
 use mc_rpc::{DurabilityMode, HaReport, HaRole, HaStatus, Refusal, SnapshotStatus};
 use mc_types::ErrorCode;
 
 use super::journal::JournalWatch;
 
-/// The report of a master that has a journal, and no masters beside it.
+/// The report of a master that has no masters beside it, with its journal if it has one.
 #[derive(Debug)]
-pub(crate) struct Alone(pub(crate) JournalWatch);
+pub(crate) struct Alone(pub(crate) Option<JournalWatch>);
 
 impl HaReport for Alone {
     fn ha_status(&self) -> HaStatus {
-        let report = self.0.read();
+        let Some(journal) = &self.0 else { return of_this_program() };
+        let report = journal.read();
         HaStatus {
             role: HaRole::Alone,
             epoch: Some(report.writer.durable.epoch),
@@ -25,14 +28,24 @@ impl HaReport for Alone {
             journal_bytes: report.usage.journal_bytes,
             snapshot_bytes: report.usage.snapshot_bytes,
             failed_snapshots: report.failed_snapshots,
-            notice: self.0.trouble().map(|trouble| trouble.to_string().into()),
-            ..HaStatus::default()
+            notice: journal.trouble().map(|trouble| trouble.to_string().into()),
+            ..of_this_program()
         }
     }
 
     fn hand_over(&self, _: Option<&str>) -> Result<(), Refusal> {
         let message = "this master is alone: there is none to hand over to";
         Err(Refusal::new(ErrorCode::UnavailableInCurrentMode, message))
+    }
+}
+
+/// Returns the part of a status that does not depend on the master's part: the program's version and
+/// the time of its wall clock.
+pub(crate) fn of_this_program() -> HaStatus {
+    HaStatus {
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        clock: Some(SystemTime::now()),
+        ..HaStatus::default()
     }
 }
 

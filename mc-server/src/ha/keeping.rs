@@ -130,7 +130,7 @@ impl Kept {
         let clock = Arc::clone(&now);
         self.journal.attend(state, move || clock())?;
         let Some(term) = &mut self.term else {
-            return Ok(service.with_ha(Arc::new(Alone(self.journal.watch()))));
+            return Ok(service.with_ha(Arc::new(Alone(Some(self.journal.watch())))));
         };
         let known = Arc::downgrade(state);
         term.has_none = Box::new(move || {
@@ -201,7 +201,7 @@ impl Keeper {
     pub(crate) fn report(&self) -> Arc<dyn HaReport> {
         match &self.term {
             Some((_, status)) => Arc::clone(status) as Arc<dyn HaReport>,
-            None => Arc::new(Alone(self.journal.watch())),
+            None => Arc::new(Alone(Some(self.journal.watch()))),
         }
     }
 

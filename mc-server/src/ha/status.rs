@@ -13,7 +13,7 @@ use mc_types::{Epoch, ErrorCode};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use super::alone::mode;
+use super::alone::{mode, of_this_program};
 use super::journal::JournalWatch;
 use super::term::HandOver;
 
@@ -141,7 +141,7 @@ impl HaReport for Status {
                 lasts: outage.since.elapsed(),
                 cause: outage.cause.to_string().into(),
             }),
-            ..HaStatus::default()
+            ..of_this_program()
         };
         if status.leader.is_none()
             && let Some(waits) = &now.waits
