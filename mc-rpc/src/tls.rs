@@ -6,7 +6,7 @@
 
 pub use mc_tls::{
     ClientAuth, ClientTls, PemProblem, Protocol, ServerTls, TlsError, TlsFiles, client_names,
-    rustls,
+    ends_at, rustls,
 };
 
 /// The protocols that a server offers inside TLS, its own first.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
 
 use crate::error::TlsError;
-use crate::identity::{provider, read_authorities, read_identity};
+use crate::identity::{provider, read_authorities, read_certificates, read_identity};
 use crate::protocol::Protocol;
 
 /// TLS settings of a client: files in PEM, which it reads anew for each connection, so that
@@ -65,6 +65,20 @@ impl ClientTls {
         };
         config.alpn_protocols = protocol.names();
         Ok(Arc::new(config))
+    }
+
+    /// The certificates in the files, each with the file that it is in: those of the authorities and this
+    /// side's own. Blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file and what is wrong with it.
+    pub fn certificates(&self) -> Result<Vec<(PathBuf, CertificateDer<'static>)>, TlsError> {
+        let files = [Some(&self.ca), self.identity.as_ref().map(|(cert, _)| cert)];
+        let mut found = Vec::new();
+        for file in files.into_iter().flatten() {
+            found.extend(read_certificates(file)?.into_iter().map(|read| (file.clone(), read)));
+        }
+        Ok(found)
     }
 
     /// The certificate's name that is expected at `host`, a name or an address without a port.

@@ -24,7 +24,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The certificates in a file: at least one.
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read_file(path, MAX_FILE_LEN)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes);
     let certificates: Vec<_> = certificates
@@ -84,14 +84,34 @@ pub(crate) fn read_identity(
     })
 }
 
-/// Fails when a certificate is not valid now.
-fn untimely(certificate: &CertificateDer<'_>) -> Option<String> {
+/// The end of a certificate's time in seconds since 1970; `None` for what is no certificate.
+///
+/// ```
+/// let own = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+/// assert!(mc_tls::ends_at(own.cert.der()).is_some());
+/// assert_eq!(mc_tls::ends_at(&[1, 2, 3].as_slice().into()), None);
+/// ```
+#[must_use]
+pub fn ends_at(certificate: &CertificateDer<'_>) -> Option<u64> {
+    // After the end of any, the latest that ASN.1 can write.
+    let late = UnixTime::since_unix_epoch(Duration::from_secs(253_402_300_800));
+    match time_error(certificate, late)? {
+        webpki::Error::CertExpired { not_after, .. } => Some(not_after.as_secs()),
+        _ => None,
+    }
+}
+
+/// Checks a certificate at a time.
+fn time_error(certificate: &CertificateDer<'_>, at: UnixTime) -> Option<webpki::Error> {
     let leaf = EndEntityCert::try_from(certificate).ok()?;
     // No authority is trusted here, so this always fails; the time is checked first.
     let (no_authorities, usage) = (&[], KeyUsage::server_auth());
-    let checked = leaf
-        .verify_for_usage(&[], no_authorities, &[], UnixTime::now(), usage, None, None)
-        .err()?;
+    leaf.verify_for_usage(&[], no_authorities, &[], at, usage, None, None).err()
+}
+
+/// Fails when a certificate is not valid now.
+fn untimely(certificate: &CertificateDer<'_>) -> Option<String> {
+    let checked = time_error(certificate, UnixTime::now())?;
     let apart = |later: UnixTime, earlier: UnixTime| {
         Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()))
     };

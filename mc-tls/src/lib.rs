@@ -19,6 +19,8 @@ pub use client::ClientTls;
 #[cfg(feature = "rustls")]
 pub use error::{PemProblem, TlsError};
 #[cfg(feature = "rustls")]
+pub use identity::ends_at;
+#[cfg(feature = "rustls")]
 pub use protocol::Protocol;
 pub use reload::{FileError, Reload, Reloading, read_file};
 #[cfg(feature = "rustls")]

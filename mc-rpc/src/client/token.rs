@@ -48,6 +48,15 @@ impl Token {
         Self(Source::File(path.into().into()))
     }
 
+    /// The file that it is in, if it is in one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match &self.0 {
+            Source::Text(_) => None,
+            Source::File(path) => Some(path),
+        }
+    }
+
     pub(super) const fn is_in_file(&self) -> bool {
         matches!(self.0, Source::File(_))
     }
