@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use mc_cli::table;
-use mc_rpc::{ClientConfig, HaRole, HaStatus, MasterClient};
+use mc_cli::{table, visible};
+use mc_rpc::{ClientConfig, HaRole, HaStatus, MasterClient, RpcError};
 use mc_store::{Client, NodeConfig};
 use mc_types::{ByteSize, Epoch, Sequence};
 use serde_json::json;
@@ -23,7 +23,33 @@ const TAKE_OVER: Duration = Duration::from_secs(15);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The status that a master reported, or the reason why it reported none.
-pub(crate) type Said = Result<HaStatus, String>;
+pub(crate) type Said = Result<Told, RpcError>;
+
+/// The status that a master reported.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: HaStatus,
+    /// This host's wall clock in the middle of the round trip.
+    asked: SystemTime,
+}
+
+impl Told {
+    async fn by(master: &MasterClient) -> Said {
+        let (asked, begun) = (SystemTime::now(), Instant::now());
+        let status = master.ha_status().await?;
+        Ok(Self { status, asked: asked + begun.elapsed() / 2 })
+    }
+
+    /// How far the master's wall clock is from this host's, and whether it is ahead; `None` when the
+    /// master does not tell the time.
+    pub(crate) fn skew(&self) -> Option<(Duration, bool)> {
+        let clock = self.status.clock?;
+        Some(match clock.duration_since(self.asked) {
+            Ok(ahead) => (ahead, true),
+            Err(behind) => (behind.duration(), false),
+        })
+    }
+}
 
 pub(crate) async fn ha(
     master: &str,
@@ -36,7 +62,7 @@ pub(crate) async fn ha(
             let said = statuses(master, rpc, node).await?;
             let text = if *json { lines(&said) } else { human(&said) };
             print(text.as_bytes())?;
-            let leads = said.values().flatten().any(|status| status.role.as_str() != "standby");
+            let leads = said.values().flatten().any(|told| told.status.role != HaRole::Standby);
             // As `exist` says with its exit code what is not there.
             Ok(if leads { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -141,12 +167,12 @@ pub(crate) async fn statuses(
     let mut open: Vec<String> = if master.contains("://") {
         // The leader knows the others.
         let client = Client::builder().master(master).rpc(rpc.clone()).node(node).connect().await?;
-        let status = client.master().ha_status().await;
+        let told = Told::by(client.master()).await;
         client.shutdown().await;
-        let status = status?;
-        let others = status.followers.iter().map(|follower| follower.address.to_string());
-        let others = others.collect();
-        said.insert(status.address.to_string(), Ok(status));
+        let told = told?;
+        let followers = told.status.followers.iter();
+        let others = followers.map(|follower| follower.address.to_string()).collect();
+        said.insert(told.status.address.to_string(), Ok(told));
         others
     } else {
         master.split([',', ';']).map(|address| address.trim().to_owned()).collect()
@@ -156,8 +182,8 @@ pub(crate) async fn statuses(
         if address.is_empty() || said.contains_key(&address) {
             continue;
         }
-        let status = ask(&address, rpc.clone()).await;
-        if let Ok(status) = &status {
+        let told = ask(&address, rpc.clone()).await;
+        if let Ok(Told { status, .. }) = &told {
             open.extend(status.leader.iter().map(ToString::to_string));
             open.extend(status.followers.iter().map(|follower| follower.address.to_string()));
             // The same master by another name.
@@ -165,31 +191,30 @@ pub(crate) async fn statuses(
                 continue;
             }
         }
-        said.insert(address, status);
+        said.insert(address, told);
     }
     Ok(said)
 }
 
 async fn ask(address: &str, rpc: ClientConfig) -> Said {
-    let client = MasterClient::connect(address, rpc).await.map_err(|error| error.to_string())?;
-    client.ha_status().await.map_err(|error| error.to_string())
+    Told::by(&MasterClient::connect(address, rpc).await?).await
 }
 
 fn human(said: &BTreeMap<String, Said>) -> String {
     let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| n.to_string());
     let lag = |status: &HaStatus| {
-        let leader = said.values().flatten().find(|other| !other.followers.is_empty());
-        let followers = leader.into_iter().flat_map(|leader| &leader.followers);
+        let leader = said.values().flatten().find(|other| !other.status.followers.is_empty());
+        let followers = leader.into_iter().flat_map(|leader| &leader.status.followers);
         let mut own = followers.filter(|follower| follower.member == status.member);
         number(own.next().map(|follower| follower.lag))
     };
     let in_sync = |status: &HaStatus| {
         if status.in_sync.contains(&status.member) { "yes" } else { "no" }.to_owned()
     };
-    let rows: Vec<[String; 10]> = said
+    let rows: Vec<[String; 11]> = said
         .iter()
         .map(|(address, said)| match said {
-            Ok(status) => [
+            Ok(Told { status, .. }) => [
                 address.clone(),
                 status.member.to_string(),
                 status.role.to_string(),
@@ -203,9 +228,10 @@ fn human(said: &BTreeMap<String, Said>) -> String {
                 ),
                 ByteSize::bytes(status.journal_bytes).to_string(),
                 ByteSize::bytes(status.snapshot_bytes).to_string(),
+                status.version.as_ref().map_or_else(|| "-".into(), |version| visible(version)),
             ],
             Err(error) => {
-                let mut row: [String; 10] = Default::default();
+                let mut row: [String; 11] = Default::default();
                 row[0] = address.clone();
                 row[2] = format!("unreachable: {error}");
                 row
@@ -224,11 +250,12 @@ fn human(said: &BTreeMap<String, Said>) -> String {
             ">SNAPSHOT",
             ">JOURNAL",
             ">SNAPSHOTS",
+            "VERSION",
         ],
         &rows,
     );
     for (address, status) in
-        said.iter().filter_map(|(address, said)| Some((address, said.as_ref().ok()?)))
+        said.iter().filter_map(|(address, said)| Some((address, &said.as_ref().ok()?.status)))
     {
         if status.failed_snapshots > 0 {
             let count = status.failed_snapshots;
@@ -252,7 +279,7 @@ fn human(said: &BTreeMap<String, Said>) -> String {
 fn lines(said: &BTreeMap<String, Said>) -> String {
     let line = |(address, said): (&String, &Said)| {
         let line = match said {
-            Ok(status) => json!({
+            Ok(Told { status, .. }) => json!({
                 "address": address,
                 "member": status.member,
                 "role": status.role.as_str(),
@@ -277,8 +304,9 @@ fn lines(said: &BTreeMap<String, Said>) -> String {
                     "cause": outage.cause,
                 })),
                 "waits_because": status.waits_because,
+                "version": status.version,
             }),
-            Err(error) => json!({ "address": address, "error": error }),
+            Err(error) => json!({ "address": address, "error": error.to_string() }),
         };
         format!("{line}\n")
     };

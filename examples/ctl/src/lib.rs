@@ -59,7 +59,7 @@ async fn run(
         return ha::ha(&args.master, rpc, node, command).await;
     }
     if let Verb::Doctor(command) = &args.verb {
-        return doctor::doctor(&args.master, rpc, node, command).await;
+        return doctor::doctor(&args, rpc, node, below, command).await;
     }
     let client = Client::builder().master(args.master).rpc(rpc).node(node);
     let client = client.below_memory(&below).map_err(StartError::from)?.connect().await?;

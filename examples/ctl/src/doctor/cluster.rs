@@ -1,27 +1,26 @@
 //! The masters, the nodes and their memory, as seen from this host: the faults of each.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use mc_cli::{cause_chain, duration};
 use mc_meta::SegmentStatus;
-use mc_rpc::{ClientConfig, ClusterReport, HaRole, SegmentReport};
-use mc_store::{Client, ErrorCode, NodeConfig, PutOutcome, ReplicateConfig};
-use mc_types::{ByteSize, SplitMix64};
-use tokio::time::timeout;
+use mc_rpc::{ClientConfig, ClusterReport, SegmentReport};
+use mc_store::{Client, ErrorCode, NodeConfig, StartError};
+use mc_types::ByteSize;
+use tokio::task::JoinSet;
 
 use super::findings::Findings;
+use super::reach::probe;
+use super::{masters, transfers};
 use crate::args::Doctor;
-use crate::ha;
 use crate::stat::{Pool, disks, segment_state};
 
-/// Bytes of the value that is put into each segment, got and compared.
-const VALUE: usize = 1 << 20;
+/// A node that has had something to write to its disk for so long does not write.
+const HANGS: Duration = Duration::from_secs(3);
 
-/// How long one segment may take for that.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Records that a standby may lack although it keeps up.
-const LAG: u64 = 10_000;
+/// A node says that its disk holds less when the file system has no more room.
+const USEFUL: u64 = 1 << 20;
 
 /// A round trip to the master beyond this makes every call slow.
 const SLOW: Duration = Duration::from_millis(5);
@@ -33,14 +32,21 @@ pub(super) async fn look(
     node: NodeConfig,
     doctor: &Doctor,
 ) {
-    masters(findings, master, &rpc, &node).await;
-    let client = Client::builder().master(master).rpc(rpc).node(node).connect();
+    if !masters::look(findings, master, &rpc, &node).await {
+        return;
+    }
+    let client = Client::builder().master(master).rpc(rpc.clone()).node(node).connect();
     let client = match client.await {
         Ok(client) => client,
+        Err(StartError::Master(error)) => {
+            return masters::unreached(findings, &rpc, &error).await;
+        }
         Err(error) => {
-            let advice = "start it, or name it with --master; a firewall and a wrong certificate or \
-                          token look alike: its log says which";
-            return findings.fault("master", cause_chain(&error), advice);
+            return findings.fault(
+                "client",
+                cause_chain(&error),
+                "correct the flags of this program",
+            );
         }
     };
     round_trips(findings, &client).await;
@@ -48,9 +54,10 @@ pub(super) async fn look(
         Ok(report) => {
             pool(findings, &report);
             segments(findings, &report);
+            let reached = ports(findings, &report, doctor.segments).await;
             storage(findings, &client).await;
             if !doctor.no_transfers {
-                transfers(findings, &client, &report, doctor.segments).await;
+                transfers::look(findings, &client, &reached).await;
             }
         }
         Err(error) if error.code() == ErrorCode::PermissionDenied => findings.warn(
@@ -61,55 +68,6 @@ pub(super) async fn look(
         Err(error) => findings.fault("master", cause_chain(&error), "its log says more"),
     }
     client.shutdown().await;
-}
-
-/// Every master that is named or known to another, by itself.
-async fn masters(findings: &mut Findings, master: &str, rpc: &ClientConfig, node: &NodeConfig) {
-    let Ok(said) = ha::statuses(master, rpc.clone(), node.clone()).await else { return };
-    if said.len() < 2 {
-        return;
-    }
-    let leads = said.values().flatten().any(|status| status.role == HaRole::Leader);
-    if leads {
-        findings.ok("leader", format!("one of {} masters leads", said.len()));
-    } else {
-        let advice = "with two of three down, or etcd, nobody leads: start them; `ha status` says why \
-                      each one waits";
-        findings.fault("leader", format!("none of {} masters leads", said.len()), advice);
-    }
-    for (address, said) in &said {
-        let status = match said {
-            Ok(status) => status,
-            Err(error) => {
-                let advice = "until it is back one more failure may stop the cluster: start it";
-                findings.fault("master", format!("{address}: {error}"), advice);
-                continue;
-            }
-        };
-        if let Some(outage) = &status.election_outage {
-            let lasts = duration(outage.lasts);
-            let told = format!("{address} has no answer from etcd for {lasts}: {}", outage.cause);
-            findings.fault(
-                "etcd",
-                told,
-                "while it is away no other master can take over: look there",
-            );
-        }
-        for follower in &status.followers {
-            let (behind, lag) = (duration(follower.behind_for), follower.lag);
-            let told = format!("{} lacks {lag} records, for {behind}", follower.address);
-            if lag > LAG {
-                let advice = "it would take over late: look at its CPU, its disk and its network";
-                findings.warn("standby", told, advice);
-            } else {
-                findings.ok("standby", told);
-            }
-        }
-        if status.failed_snapshots > 0 {
-            let told = format!("{address}: {} could not be written", status.failed_snapshots);
-            findings.warn("snapshots", told, "the journal grows until they can: look at its disk");
-        }
-    }
 }
 
 async fn round_trips(findings: &mut Findings, client: &Client) {
@@ -215,6 +173,42 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host.starts_with("127.") || matches!(host, "[::1]" | "0.0.0.0" | "[::]")
 }
 
+/// Connects to the port of each segment that takes objects. Returns the segments whose port does.
+async fn ports<'r>(
+    findings: &mut Findings,
+    report: &'r ClusterReport,
+    most: usize,
+) -> Vec<&'r SegmentReport> {
+    // A node that is away is told of by then.
+    let readable = report.segments.iter().filter(|it| segment_state(it) != "away").take(most);
+    let mut usable: Vec<&SegmentReport> = readable.collect();
+    let ports: BTreeSet<String> = usable.iter().filter_map(|it| tcp_port(it)).collect();
+    let mut probes = JoinSet::new();
+    for port in ports {
+        probes.spawn(async move { (probe(&port).await, port) });
+    }
+    for (reached, port) in probes.join_all().await {
+        let Err(error) = reached else { continue };
+        let (blocked, rest): (Vec<_>, Vec<_>) =
+            usable.into_iter().partition(|it| tcp_port(it).as_ref() == Some(&port));
+        let names: Vec<&str> = blocked.iter().map(|it| &*it.name).collect();
+        findings.fault(
+            "port",
+            format!("{} at {port}: {error}", names.join(", ")),
+            error.advice("mc-node", "--host, --data_port"),
+        );
+        usable = rest;
+    }
+    usable.retain(|it| it.is_usable());
+    usable
+}
+
+/// The `host:port` where a segment's node accepts TCP, if it does.
+fn tcp_port(segment: &SegmentReport) -> Option<String> {
+    let ways = std::iter::once(&segment.endpoint).chain(segment.endpoint.others());
+    ways.into_iter().find(|way| way.scheme() == "tcp").map(|way| way.address().to_owned())
+}
+
 async fn storage(findings: &mut Findings, client: &Client) {
     let known = match disks(client).await {
         Ok(disks) => disks,
@@ -231,102 +225,23 @@ async fn storage(findings: &mut Findings, client: &Client) {
             ByteSize::bytes(usage.capacity),
             disk.objects
         );
-        if usage.enabled {
-            findings.ok("disk", told);
+        if usage.waits_for >= HANGS {
+            let (count, time) = (usage.queued + usage.writing, duration(usage.waits_for));
+            let advice = "the device hangs, or is far too slow: look at the kernel's log (`dmesg`) and at \
+                          `iostat -x` on that host; puts go on without it";
+            let told = format!("{told}; it has written nothing for {time}, {count} objects wait");
+            findings.fault("disk", told, advice);
+        } else if usage.capacity != 0 && usage.capacity < USEFUL {
+            let advice = "make room there (`df`), or use another file system (--ssd_offload_path); puts go \
+                          on without it";
+            findings.fault("disk", format!("{told}; its file system is full"), advice);
+        } else if !usage.enabled {
+            let advice = "writes to it fail, and its node's log has the error: the file system is \
+                          read-only, or the device is broken (`dmesg`). Puts go on without it";
+            findings.fault("disk", format!("{told}; it takes no objects"), advice);
         } else {
-            let advice =
-                "it is full, fails or hangs: the node's log says which; puts go on without it";
-            findings.fault("disk", format!("{told}, takes no objects"), advice);
+            findings.ok("disk", told);
         }
-    }
-}
-
-/// Puts a value into each segment, gets and compares it.
-async fn transfers(findings: &mut Findings, client: &Client, report: &ClusterReport, most: usize) {
-    let usable: Vec<&SegmentReport> = report.segments.iter().filter(|it| it.is_usable()).collect();
-    let (mut good, mut elsewhere, mut slowest) = (0, 0, None);
-    let mut random = SplitMix64::new(u64::from(std::process::id()));
-    for (number, segment) in usable.iter().take(most).enumerate() {
-        let value: Vec<u8> = (0..VALUE / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
-        let key = format!("mc-ctl doctor {} {number}", std::process::id());
-        let tried = timeout(PATIENCE, there_and_back(client, segment, &key, value)).await;
-        let failed = match tried {
-            Ok(Ok(Tried::Elsewhere)) => {
-                elsewhere += 1;
-                None
-            }
-            Ok(Ok(Tried::There(time))) => {
-                good += 1;
-                if slowest.is_none_or(|(longest, _)| time > longest) {
-                    slowest = Some((time, &segment.name));
-                }
-                None
-            }
-            Ok(Err(told)) => Some(told),
-            Err(_) => Some(format!("no end within {}", duration(PATIENCE))),
-        };
-        // What is left of it goes by itself when room is needed.
-        let _ = timeout(PATIENCE, client.remove(&key, true)).await;
-        if let Some(told) = failed {
-            let advice =
-                "from this host: its port is blocked, its address is wrong, or the node hangs";
-            let told = format!("{} at {}: {told}", segment.name, segment.endpoint);
-            findings.fault("transfer", told, advice);
-        }
-    }
-    if elsewhere > 0 {
-        let told = format!("{elsewhere} segments had no room for it, and others took it");
-        findings.warn(
-            "transfer",
-            told,
-            "nothing is known of the way there: ask again with more room",
-        );
-    }
-    if let Some((time, name)) = slowest {
-        let told = format!(
-            "{good} of {} segments took and gave back {}; the slowest, {name}, in {time:.1?}",
-            usable.len(),
-            ByteSize::bytes(VALUE as u64)
-        );
-        findings.ok("transfer", told);
-    }
-}
-
-/// How a value went there and back.
-enum Tried {
-    There(Duration),
-    /// The segment has no room for it.
-    Elsewhere,
-}
-
-/// Puts a value into a segment and gets it; says how long it took, or what went wrong.
-async fn there_and_back(
-    client: &Client,
-    segment: &SegmentReport,
-    key: &str,
-    value: Vec<u8>,
-) -> Result<Tried, String> {
-    let mut config = ReplicateConfig::default();
-    config.preferred_segments = vec![segment.name.as_ref().into()];
-    let begun = Instant::now();
-    let outcome =
-        client.put_with(key, value.clone(), &config).await.map_err(|e| cause_chain(&e))?;
-    if outcome != PutOutcome::Stored {
-        return Err(format!("the put of a new key is {outcome:?}"));
-    }
-    let found = client.get(key).await.map_err(|error| cause_chain(&error))?;
-    let took = begun.elapsed();
-    let object = client.describe(key).await.map_err(|error| cause_chain(&error))?;
-    if !object.replicas.iter().any(|replica| replica.segment_name == segment.name) {
-        // A client that does not reach a segment puts elsewhere, too.
-        return match segment.largest_free < VALUE as u64 {
-            true => Ok(Tried::Elsewhere),
-            false => Err("another segment had to take the value, though this one has room".into()),
-        };
-    }
-    match found == value {
-        true => Ok(Tried::There(took)),
-        false => Err("other bytes came back than were put".into()),
     }
 }
 

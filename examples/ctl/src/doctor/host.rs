@@ -1,9 +1,11 @@
 //! The needs of a node or a client on its host.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
+use mc_store::{ClientConfig, Protocol};
 use mc_types::ByteSize;
+use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 
 use super::findings::Findings;
@@ -11,14 +13,23 @@ use super::findings::Findings;
 /// Open files that a node or master with thousands of clients needs.
 const FILES: u64 = 65_536;
 
+/// Threads and processes of one user: a node or an engine has some hundreds.
+const THREADS: u64 = 4096;
+
 /// Connections that wait to be taken.
 const BACKLOG: u64 = 1024;
 
-pub(super) fn look(findings: &mut Findings) {
+/// Where files of shared memory are, and the size that container runtimes give it by default.
+const SHM: &str = "/dev/shm";
+const SHM_DEFAULT: u64 = 64 << 20;
+
+pub(super) fn look(findings: &mut Findings, settings: &ClientConfig) {
     memory(findings);
-    limits(findings);
+    shared_memory(findings, settings);
+    limits(findings, settings);
     hugepages(findings);
     devices(findings);
+    gpu(findings);
 }
 
 /// The number behind a name in a file such as `/proc/meminfo`, in the file's unit.
@@ -63,7 +74,38 @@ fn memory(findings: &mut Findings) {
     }
 }
 
-fn limits(findings: &mut Findings) {
+/// Segments and buffers that processes share are unnamed files, which need no room there. Segments in
+/// files there do, and so do engines of several workers.
+fn shared_memory(findings: &mut Findings, settings: &ClientConfig) {
+    let Ok(system) = statvfs(SHM) else { return };
+    let (total, free) = (
+        system.f_blocks.saturating_mul(system.f_frsize),
+        system.f_bavail.saturating_mul(system.f_frsize),
+    );
+    let told = format!("{} of {} are free", ByteSize::bytes(free), ByteSize::bytes(total));
+    let segment = settings.segment_file.as_ref().filter(|file| file.starts_with(SHM));
+    let wanted = settings.global_segment_size.map_or(0, ByteSize::as_u64);
+    let grow = "mount -o remount,size=SIZE /dev/shm, docker --shm-size=SIZE, or an emptyDir with medium: \
+                Memory in Kubernetes";
+    match segment.map(|file| (file, fs::metadata(file).map_or(0, |it| it.len()))) {
+        // What is there of the file is not free, and the file's own.
+        Some((file, has)) if wanted.saturating_sub(has) > free => {
+            let wanted = ByteSize::bytes(wanted);
+            let told = format!("{told}, and {} wants {wanted}", file.display());
+            findings.fault("/dev/shm", told, format!("the node will not start: {grow}"));
+        }
+        _ if total <= SHM_DEFAULT || free < total / 20 => {
+            let advice = format!(
+                "no node needs it but for a --segment_file there; PyTorch and vLLM of several workers \
+                 need gigabytes: {grow}"
+            );
+            findings.warn("/dev/shm", told, advice);
+        }
+        _ => findings.ok("/dev/shm", told),
+    }
+}
+
+fn limits(findings: &mut Findings, settings: &ClientConfig) {
     let files = getrlimit(Resource::Nofile).current;
     match files {
         Some(files) if files < FILES => findings.warn(
@@ -76,13 +118,28 @@ fn limits(findings: &mut Findings) {
         Some(files) => findings.ok("open files", format!("the limit is {files}")),
         None => findings.ok("open files", "without limit"),
     }
+    match getrlimit(Resource::Nproc).current {
+        Some(threads) if threads < THREADS => findings.warn(
+            "threads",
+            format!("the limit of this user is {threads}"),
+            format!("raise it to {THREADS} (`ulimit -u`, TasksMax= of systemd), or programs do not start"),
+        ),
+        Some(threads) => findings.ok("threads", format!("the limit of this user is {threads}")),
+        None => findings.ok("threads", "without limit"),
+    }
+    let wants_rdma = settings.protocol == Some(Protocol::Rdma);
     let has_rdma = !entries("/sys/class/infiniband").is_empty();
     match getrlimit(Resource::Memlock).current {
-        Some(locked) if has_rdma && locked < 1 << 30 => findings.fault(
-            "locked memory",
-            format!("the limit is {}", ByteSize::bytes(locked)),
-            "RDMA locks all that is registered: `ulimit -l unlimited`, LimitMEMLOCK=infinity",
-        ),
+        Some(locked) if (has_rdma || wants_rdma) && locked < 1 << 30 => {
+            let told = format!("the limit is {}", ByteSize::bytes(locked));
+            let advice = "RDMA locks all that is registered: `ulimit -l unlimited`, \
+                          LimitMEMLOCK=infinity, IPC_LOCK in a Pod; without, bytes go over TCP";
+            if has_rdma {
+                findings.fault("locked memory", told, advice);
+            } else {
+                findings.warn("locked memory", told, advice);
+            }
+        }
         Some(locked) => {
             findings.ok("locked memory", format!("the limit is {}", ByteSize::bytes(locked)));
         }
@@ -148,9 +205,55 @@ fn devices(findings: &mut Findings) {
             }
         }
     }
-    if let Ok(text) = fs::read_to_string("/proc/driver/nvidia/version") {
-        findings.ok("GPU", text.lines().next().unwrap_or("a driver without a version"));
+}
+
+/// NVIDIA's driver, as far as its files tell.
+fn gpu(findings: &mut Findings) {
+    let Ok(text) = fs::read_to_string("/proc/driver/nvidia/version") else { return };
+    let version = text.lines().next().unwrap_or("a driver without a version");
+    let is_there = |device: &str| Path::new("/dev").join(device).exists();
+    let opened = |device: &str| File::open(Path::new("/dev").join(device));
+    if !is_there("nvidiactl") || !is_there("nvidia0") {
+        let advice = "the kernel has the driver, and this process no device: docker --gpus=all, or \
+                      nvidia.com/gpu in the Pod; it matters for --segment_medium=vram and engines";
+        findings.warn("GPU", version, advice);
+    } else if let Err(error) = opened("nvidiactl") {
+        let advice = "this user may not open the device: add it to the device's group";
+        findings.warn("GPU", format!("{version}: /dev/nvidiactl: {error}"), advice);
+    } else if libraries().iter().all(|directory| !directory.join("libcuda.so.1").exists()) {
+        let advice = "libcuda.so.1 is in no usual place: install the driver's libraries of the same \
+                      version (NVIDIA_DRIVER_CAPABILITIES=compute in a container)";
+        findings.warn("GPU", version, advice);
+    } else if driver(version).is_some_and(|major| major < OLDEST_DRIVER) {
+        let advice = "engines of today need CUDA 12: install a newer driver";
+        findings.warn("GPU", version, advice);
+    } else {
+        findings.ok("GPU", version);
     }
+}
+
+/// The first driver with CUDA 12.
+const OLDEST_DRIVER: u32 = 525;
+
+/// The release of the driver in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  …`.
+fn driver(version: &str) -> Option<u32> {
+    let is_release =
+        |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
+    version.split_whitespace().find(is_release)?.split('.').next()?.parse().ok()
+}
+
+/// Where libraries are looked for.
+fn libraries() -> Vec<PathBuf> {
+    let set = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/nvidia/lib64",
+        "/usr/local/cuda/compat",
+    ];
+    std::env::split_paths(&set).chain(usual.map(PathBuf::from)).collect()
 }
 
 #[cfg(test)]
@@ -169,10 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn the_release_of_a_driver_is_read() {
+        let line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 2023";
+        assert_eq!(driver(line), Some(535));
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release";
+        assert_eq!((driver(open), driver("a driver")), (Some(570), None));
+    }
+
+    #[test]
     #[cfg(target_os = "linux")]
     fn this_host_is_looked_at() {
         let mut findings = Findings::default();
-        look(&mut findings);
+        look(&mut findings, &ClientConfig::default());
         for about in ["memory", "open files", "locked memory"] {
             assert!(findings.0.iter().any(|finding| finding.about == about), "{findings:?}");
         }

@@ -10,6 +10,8 @@ mod collectors;
 mod connections;
 mod dashboard;
 mod disks;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod end_to_end;
 mod etcd_away;
 mod histories;

@@ -152,45 +152,6 @@ fn a_node_that_is_away_is_shown_first() {
     assert_eq!((&first["state"], &first["segments"][0]), (&"away".into(), &"b".into()), "{first}");
 }
 
-/// Levels and texts of the findings of the doctor about a word.
-fn said(master: &str, about: &str) -> Vec<(String, String)> {
-    let found = ctl(master, &["doctor", "--json"]);
-    let lines = found.text().lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
-    lines
-        .filter(|it| it["about"] == about)
-        .map(|it| (text(&it["level"]), text(&it["found"])))
-        .collect()
-}
-
-#[test]
-fn the_doctor_finds_what_is_wrong() {
-    let master = Master::start(0, &["--client_ttl=60s"]);
-    let at = &*master.address;
-    assert_eq!(said(at, "pool"), [("fault".into(), "no segment takes objects".into())]);
-    let _node = Node::start(at, "a", 0, "16MB");
-    let well = ctl(at, &["doctor"]);
-    assert_eq!(well.code, Some(0), "{}{}", well.text(), well.err);
-    assert!(well.text().contains("ok     transfer: 1 of 1 segments took"), "{}", well.text());
-    assert!(ctl(at, &["ls"]).text().starts_with("SIZE"), "it leaves nothing behind");
-
-    // A node that hangs: the master will miss it in a minute, clients now.
-    let hangs = Node::start(at, "b", 0, "16MB");
-    hangs.program.freeze();
-    let told = said(at, "transfer");
-    assert!(
-        told.iter().any(|(level, text)| level == "fault" && text.starts_with("b at ")),
-        "{told:?}"
-    );
-    assert_eq!(ctl(at, &["doctor"]).code, Some(1));
-    hangs.program.resume();
-
-    let address = at.to_owned();
-    drop(master);
-    let told = said(&address, "master");
-    assert!(matches!(told.as_slice(), [(level, _)] if level == "fault"), "{told:?}");
-}
-
 #[test]
 fn shells_and_man_know_every_verb() {
     let directory = tempfile::tempdir().unwrap();

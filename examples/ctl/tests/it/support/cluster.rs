@@ -5,7 +5,7 @@ use std::process::Command;
 
 use mc_testkit::{Finished, Input, Program, binary};
 
-use super::{DEADLINE, run, start};
+use super::{DEADLINE, run};
 
 /// A running `mc-master`.
 pub(crate) struct Master {
@@ -19,11 +19,18 @@ pub(crate) struct Master {
 impl Master {
     /// Starts one on the loopback address and waits until it answers.
     pub(crate) fn start(port: u16, flags: &[&str]) -> Self {
+        Self::start_in(port, flags, &[])
+    }
+
+    /// Starts one as [`start`](Self::start) does, in this environment. The last of two flags counts.
+    pub(crate) fn start_in(port: u16, flags: &[&str], environment: &[(&str, OsString)]) -> Self {
         let port = format!("--rpc_port={port}");
         let mut args =
             vec!["--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1", "--metrics_port=0", &port];
         args.extend(flags);
-        let program = start("mc-master", &args);
+        let mut command = Command::new(binary("mc-master"));
+        command.args(args).envs(environment.iter().cloned());
+        let program = Program::start(DEADLINE, &mut command, Input::None);
         let listening = "Master service listening on ";
         let address = program.wait_out(|line| line.strip_prefix(listening).map(str::to_owned));
         let metrics = program.wait_err(|line| {
