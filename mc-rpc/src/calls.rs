@@ -58,7 +58,7 @@ pub use puts::PutRevokeItem;
 pub use removal::RemovedAll;
 pub use report::{ClusterReport, Connections, MAX_LISTED_CONNECTIONS, SegmentReport};
 pub use storage::{FileJobs, FileOutcome, StorageConfig};
-pub use tasks::{FetchedTasks, Task, TaskReport};
+pub use tasks::{FetchedTasks, Task, TaskReport, Tasks};
 pub use tenants::TenantQuotas;
 pub use transfers::TransferGrant;
 

@@ -40,7 +40,7 @@ pub use calls::{
     FoundItem, LocalDiskDeletions, LocalDisks, MAX_FAILURES, MAX_LISTED_CONNECTIONS,
     ObjectDescription, ObjectExplanation, OffloadItem, OffloadJob, PromotionGrant, PutRevokeItem,
     RemovedAll, ReplicaDescription, ReplicaPage, Reported, RequestMessage, SegmentReport,
-    StorageConfig, Task, TaskReport, TenantQuotas, TierEviction, TierJob, TransferGrant,
+    StorageConfig, Task, TaskReport, Tasks, TenantQuotas, TierEviction, TierJob, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, JournalStream, MasterClient,

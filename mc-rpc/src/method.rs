@@ -256,6 +256,8 @@ macro_rules! table {
             BatchRemoveGeneration = 97: Writer, Once, Short => written batch_remove_generation;
             /// The connections that are open.
             Connections = 98: Admin, Harmless, Long => cold connections;
+            /// The tasks that are known.
+            ListTasks = 99: Admin, Harmless, Long => cold list_tasks;
             /// The totals of the last hour.
             History = 100: Admin, Harmless, Long => cold history;
         }

@@ -6,6 +6,7 @@
 
 pub(crate) mod task;
 
+use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -200,6 +201,13 @@ impl TaskBook {
     /// [`TaskError::NotFound`].
     pub(crate) fn query(&self, id: TaskId) -> Result<&TaskInfo, TaskError> {
         self.tasks.get(&id).map(|task| &task.info).ok_or(TaskError::NotFound)
+    }
+
+    /// Up to `limit` of the tasks whose ids come after `after`, in the order of their ids.
+    pub(crate) fn list(&self, after: Option<TaskId>, limit: usize) -> Vec<TaskInfo> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let tasks = self.tasks.range((from, Bound::Unbounded)).take(limit);
+        tasks.map(|(_, task)| task.info.clone()).collect()
     }
 
     /// Fails up to `limit` tasks whose time is up, in the order in which it was, and

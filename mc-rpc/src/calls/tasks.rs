@@ -1,17 +1,17 @@
 //! Tasks: the copies and moves that the master has nodes make.
 
-use core::slice;
 use core::time::Duration;
 
 use mc_meta::{
     MAX_FETCHED_TASKS, MAX_REPLICAS, MAX_SEGMENT_NAME_LEN, MAX_TASK_MESSAGE_LEN, MAX_TENANT_LEN,
-    TaskAssignment, TaskError, TaskKind, TaskStatus, TenantId, unscoped,
+    TaskAssignment, TaskError, TaskInfo, TaskKind, TaskStatus, TenantId, unscoped,
 };
-use mc_types::{ClientId, KeyRef, MAX_KEY_LEN, ObjectKey, TaskId};
+use mc_types::{ClientId, KeyRef, MAX_KEY_LEN, ObjectKey, TaskId, Time};
 
 use super::{
-    BadField, CallContext, at_most, calls, client_id, count, id, message, millis, missing,
-    object_key, reply, segment_name, segment_names, tenant, tenant_name, texts,
+    BadField, CallContext, at_most, calls, client_id, count, fit, id, message, millis, missing,
+    next_after, object_key, optional_id, reply, segment_name, segment_names, tenant, tenant_name,
+    texts,
 };
 use crate::caller::Role;
 use crate::proto::{self, task};
@@ -22,6 +22,9 @@ use crate::request::TenantKey;
 /// what is of a fixed length.
 const TASK_CEILING: usize =
     MAX_KEY_LEN + MAX_TENANT_LEN + (1 + MAX_REPLICAS) * (MAX_SEGMENT_NAME_LEN + 3) + 64;
+
+/// Bytes kept for whether more tasks follow.
+const MORE: usize = 2;
 
 /// Work that the master gives to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,15 @@ pub struct TaskReport {
     pub client: ClientId,
     /// The reason of its end; empty before.
     pub outcome: Box<str>,
+}
+
+/// A page of the tasks that a master knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tasks {
+    /// The tasks, in the order of their ids.
+    pub tasks: Vec<TaskReport>,
+    /// Where the next page begins, if there is one.
+    pub next_after: Option<TaskId>,
 }
 
 /// Tasks that a client has fetched, oldest first.
@@ -103,6 +115,18 @@ calls! {
              caller is no node.",
         message(proto::QueryTaskRequest { task_id: id.to_bytes().into() }),
         reply(TaskReport::from_proto),
+    }
+
+    /// Returns up to `limit` of the tasks that the master knows, in the order of their ids, from the first
+    /// one after `after` on; 0 is as many as one answer has. They are those that wait, those at work, and the
+    /// last ones that ended.
+    fn list_tasks(&self, after: Option<TaskId>, limit: usize) -> Tasks {
+        ListTasks "Refused with `NotSupported` by masters that do not know the call.",
+        message(proto::ListTasksRequest {
+            after: after.map(|id| id.to_bytes().into()).unwrap_or_default(),
+            limit: count(limit),
+        }),
+        reply(Tasks::from_proto),
     }
 
     /// Returns up to `max` of the tasks that wait for `client`, which are its to work on from
@@ -168,15 +192,24 @@ impl CallContext<'_> {
         if self.role < Role::Node && !self.owns(info.key.as_ref()) {
             return Err(TaskError::NotFound.into());
         }
-        let age = self.now - info.created_at;
-        Ok(proto::QueryTaskResponse {
-            task: Some(to_proto(info.id, &info.kind, &info.key, age)),
-            status: status_number(info.status),
-            unchanged_ms: millis(self.now - info.last_updated_at),
-            client_id: info.assigned_client.to_bytes().into(),
-            outcome: info.message.to_string(),
-            ..Default::default()
-        })
+        Ok(report_to_proto(&info, self.now))
+    }
+
+    pub(crate) fn list_tasks(
+        self,
+        request: &proto::ListTasksRequest,
+    ) -> Result<proto::ListTasksResponse, Refusal> {
+        let after = optional_id(&request.after, "after", TaskId::from_bytes)?;
+        let limit = match request.limit as usize {
+            0 => MAX_FETCHED_TASKS,
+            limit => limit.min(MAX_FETCHED_TASKS),
+        };
+        // One more shows whether there is one.
+        let known = self.master.list_tasks(after, limit + 1);
+        let page = known.iter().take(limit).map(|info| report_to_proto(info, self.now));
+        let tasks = fit(page, self.max_reply.saturating_sub(MORE));
+        let more = tasks.len() < known.len();
+        Ok(proto::ListTasksResponse { tasks, more, ..Default::default() })
     }
 
     pub(crate) fn fetch_tasks(
@@ -247,12 +280,24 @@ const fn status_number(status: TaskStatus) -> i32 {
     }
 }
 
+/// A task and its state at the time `now`.
+fn report_to_proto(info: &TaskInfo, now: Time) -> proto::QueryTaskResponse {
+    proto::QueryTaskResponse {
+        task: Some(to_proto(info.id, &info.kind, &info.key, now - info.created_at)),
+        status: status_number(info.status),
+        unchanged_ms: millis(now - info.last_updated_at),
+        client_id: info.assigned_client.to_bytes().into(),
+        outcome: info.message.to_string(),
+        ..Default::default()
+    }
+}
+
 /// A task as an answer describes it.
 fn to_proto(id: TaskId, kind: &TaskKind, stored: &ObjectKey, age: Duration) -> proto::Task {
     let (tenant, key) = unscoped(stored.as_ref());
-    let (number, targets) = match kind {
-        TaskKind::Copy { targets, .. } => (task::Kind::Copy, &targets[..]),
-        TaskKind::Move { target, .. } => (task::Kind::Move, slice::from_ref(target)),
+    let number = match kind {
+        TaskKind::Copy { .. } => task::Kind::Copy,
+        TaskKind::Move { .. } => task::Kind::Move,
     };
     proto::Task {
         task_id: id.to_bytes().into(),
@@ -260,7 +305,7 @@ fn to_proto(id: TaskId, kind: &TaskKind, stored: &ObjectKey, age: Duration) -> p
         key: key.into(),
         tenant_id: tenant.to_string(),
         source: kind.source().into(),
-        targets: targets.iter().map(|name| name.to_string()).collect(),
+        targets: kind.targets().iter().map(|name| name.to_string()).collect(),
         age_ms: millis(age),
     }
 }
@@ -300,5 +345,15 @@ impl TaskReport {
             client: client_id(&answer.client_id)?,
             outcome: answer.outcome.as_str().into(),
         })
+    }
+}
+
+impl Tasks {
+    fn from_proto(answer: &proto::ListTasksResponse) -> Result<Self, BadField> {
+        at_most(&answer.tasks, MAX_FETCHED_TASKS, "tasks")?;
+        let tasks: Vec<_> =
+            answer.tasks.iter().map(TaskReport::from_proto).collect::<Result<_, _>>()?;
+        let next_after = next_after(&tasks, answer.more, |report| report.task.id, "tasks")?;
+        Ok(Self { tasks, next_after })
     }
 }

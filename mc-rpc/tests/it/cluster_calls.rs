@@ -116,6 +116,21 @@ async fn tasks_are_created_fetched_and_reported_on() {
     let (source, target) = ("node-1".into(), "node-2".into());
     assert_eq!(moving.kind, TaskKind::Move { source, target });
 
+    let all = client.list_tasks(None, 0).await.unwrap();
+    let mut known =
+        [client.query_task(copy).await.unwrap(), client.query_task(move_).await.unwrap()];
+    known.sort_by_key(|report| report.task.id);
+    let ids = known.clone().map(|report| report.task.id);
+    assert_eq!(
+        (all.tasks.iter().map(|it| it.task.id).collect::<Vec<_>>(), all.next_after),
+        (ids.into(), None)
+    );
+    assert_eq!(all.tasks[0].task.kind, known[0].task.kind);
+    let first = client.list_tasks(None, 1).await.unwrap();
+    assert_eq!((first.tasks.len(), first.next_after), (1, Some(ids[0])));
+    let second = client.list_tasks(first.next_after, 1).await.unwrap();
+    assert_eq!((second.tasks[0].task.id, second.next_after), (ids[1], None));
+
     let fetched = client.fetch_tasks(ME, 1).await.unwrap();
     assert_eq!((fetched.tasks.len(), fetched.tasks[0].id), (1, copy));
     assert_eq!(fetched.max_retry_attempts, 10);

@@ -114,6 +114,12 @@ impl Master {
         self.tasks.lock().query(id).cloned()
     }
 
+    /// Up to `limit` of the tasks whose ids come after `after`, in the order of their ids: those
+    /// that wait, that a client works on, and the last ones that ended.
+    pub fn list_tasks(&self, after: Option<TaskId>, limit: usize) -> Vec<TaskInfo> {
+        self.tasks.lock().list(after, limit)
+    }
+
     /// Gives a client up to `max`, and no more than [`MAX_FETCHED_TASKS`], of the tasks
     /// that wait for it, oldest first. It has
     /// [`processing_timeout`](crate::TaskConfig::processing_timeout) from then on to

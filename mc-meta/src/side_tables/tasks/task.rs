@@ -1,6 +1,7 @@
 //! Tasks, their reports, and the reasons for which one is refused.
 
 use core::fmt;
+use core::slice;
 use core::time::Duration;
 
 use mc_types::{ClientId, ErrorCode, ObjectKey, TaskId, Time};
@@ -36,6 +37,15 @@ impl TaskKind {
     pub fn source(&self) -> &str {
         match self {
             Self::Copy { source, .. } | Self::Move { source, .. } => source,
+        }
+    }
+
+    /// Names of the segments to write to.
+    #[must_use]
+    pub fn targets(&self) -> &[Box<str>] {
+        match self {
+            Self::Copy { targets, .. } => targets,
+            Self::Move { target, .. } => slice::from_ref(target),
         }
     }
 

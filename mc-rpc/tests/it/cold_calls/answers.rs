@@ -385,6 +385,13 @@ fn bad_answers_about_tasks_and_jobs_are_malformed() {
         ..Default::default()
     };
     assert_malformed(told.with(&wordy).query_task(TaskId::from_u128(7)));
+    assert_malformed(
+        told.with(&proto::ListTasksResponse { tasks: vec![wordy], ..Default::default() })
+            .list_tasks(None, 0),
+    );
+    // A list that goes on after nothing would never end.
+    let endless = proto::ListTasksResponse { more: true, ..Default::default() };
+    assert_malformed(told.with(&endless).list_tasks(None, 0));
     let done = TaskStatus::Success;
     assert_malformed(told.with(&()).mark_task_to_complete(ME, TaskId::from_u128(7), done, ""));
     assert_malformed(told.with(&()).create_copy_task(&key("k").into(), &[]));
@@ -584,6 +591,7 @@ fn call_all(client: &MasterClient) {
     let _ = client.copy_start(ME, &object, "a", &["b"]);
     let _ = client.create_move_task(&object, "a", "b");
     let _ = client.query_task(TaskId::from_u128(7));
+    let _ = client.list_tasks(None, 0);
     let _ = client.fetch_tasks(ME, 0);
     let _ = client.mark_task_to_complete(ME, TaskId::from_u128(7), TaskStatus::Success, "");
     let _ = client.create_drain_job(&[], &[], 0);

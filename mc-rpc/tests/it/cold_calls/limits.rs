@@ -86,6 +86,19 @@ fn no_more_tasks_are_fetched_than_fit_into_the_answer() {
         put(&service, &TenantId::DEFAULT, &name);
         service.master().create_copy_task(NOW, key(&name), &["node-2"]).unwrap();
     }
+    // Nor told of, and the page after begins where the one before ends.
+    let (mut list, mut listed) = (proto::ListTasksRequest::default(), 0);
+    loop {
+        let page: proto::ListTasksResponse = answered(&service, 500, Method::ListTasks, &list);
+        assert!((1..20).contains(&page.tasks.len()));
+        listed += page.tasks.len();
+        if !page.more {
+            break;
+        }
+        let last = page.tasks.into_iter().next_back().and_then(|it| it.task);
+        list.after = last.unwrap().task_id;
+    }
+    assert_eq!(listed, 20);
     let fetch = proto::FetchTasksRequest { client_id: me(), max_tasks: 0 };
     let mut seen = 0;
     for _ in 0..20 {
