@@ -74,6 +74,13 @@ pub enum SubscribeError {
         /// The system's error, or what the peer did.
         source: io::Error,
     },
+    /// The connection ended.
+    #[error("lost {endpoint}: {source}; check that the publisher runs, and connect again")]
+    Lost {
+        endpoint: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The endpoint has another encoding than `s4`.
     #[error(
         "the endpoint publishes the encoding {encoding:?}; subscribe to one with the encoding s4"

@@ -29,7 +29,8 @@ pub enum Medium {
 
 impl Medium {
     /// Its name in the encoding `s4`.
-    pub(crate) const fn kind(self) -> &'static str {
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::SharedFile => "disk",

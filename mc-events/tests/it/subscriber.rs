@@ -6,7 +6,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mc_events::subscribe::{EventSubscriber, Index, SubscribeError, SubscriberConfig, Update};
+use mc_events::subscribe::{
+    EventSubscriber, EventTail, Index, SubscribeError, SubscriberConfig, Update,
+};
 use mc_events::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Encoding, Event, EventSystem, Limits,
     Medium, Parts, PublisherConfig, RemoveAllEvent, Replica, Snapshot, SnapshotPage,
@@ -16,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::common::{self, LIMIT, config, replay_endpoint};
+use crate::common::{self, LIMIT, config, replay_endpoint, stored, subscribers};
 
 /// The objects that the publisher's owner has.
 #[derive(Clone, Default)]
@@ -311,4 +313,47 @@ async fn an_index_has_a_limit() {
             return;
         }
     }
+}
+
+/// The number of the next message of a tail, what is missing before it, and the keys of its events.
+async fn told(tail: &mut EventTail) -> (u64, u64, Vec<String>) {
+    let batch = tokio::time::timeout(LIMIT, tail.next()).await.expect("a message").unwrap();
+    let key = |event: &Event| match event {
+        Event::Store(event) => event.key.clone(),
+        other => panic!("{other:?}"),
+    };
+    (batch.number, batch.missed, batch.events.iter().map(key).collect())
+}
+
+#[tokio::test]
+async fn a_tail_tells_what_is_kept_and_then_each_message() {
+    // Without a snapshot, and only two messages are kept.
+    let limits = Limits { replay_messages: 2, ..Limits::default() };
+    let system =
+        EventSystem::start(PublisherConfig { limits, ..config(Encoding::S4) }).await.unwrap();
+    for key in ["a", "b", "c"] {
+        assert!(system.publish(stored(key)).await);
+    }
+    let mut from_now = EventTail::connect(follow(&system), None).await.unwrap();
+    let mut from_first = EventTail::connect(follow(&system), Some(0)).await.unwrap();
+    assert_eq!(told(&mut from_first).await, (1, 1, vec!["b".into()]));
+    assert_eq!(told(&mut from_first).await, (2, 0, vec!["c".into()]));
+    subscribers(&system, 2).await;
+    assert!(system.publish(stored("d")).await);
+    for tail in [&mut from_now, &mut from_first] {
+        assert_eq!(told(tail).await, (3, 0, vec!["d".into()]));
+    }
+    drop(system);
+    let ended = from_now.next().await.unwrap_err();
+    assert!(matches!(ended, SubscribeError::Lost { .. }), "{ended}");
+
+    // Only the replay needs its endpoint.
+    let unreplayed = PublisherConfig { replay_endpoint: String::new(), ..config(Encoding::S4) };
+    let system = EventSystem::start(unreplayed).await.unwrap();
+    let endpoint = system.endpoints()[0].endpoint.clone();
+    let config = SubscriberConfig { endpoint, ..SubscriberConfig::default() };
+    let mut tail = EventTail::connect(config, None).await.unwrap();
+    subscribers(&system, 1).await;
+    assert!(system.publish(stored("a")).await);
+    assert_eq!(told(&mut tail).await, (0, 0, vec!["a".into()]));
 }
