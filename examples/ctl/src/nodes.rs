@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use mc_cli::{table, visible};
+use mc_cli::table;
 use mc_meta::LocalDiskInfo;
 use mc_rpc::ClusterReport;
 use mc_store::Client;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::error::CtlError;
 use crate::stat::{disks, segment_state};
-use crate::text::print;
+use crate::text::{names, print};
 
 pub(crate) async fn nodes(client: &Client, json: bool) -> Result<ExitCode, CtlError> {
     let report = client.cluster_report().await?;
@@ -110,7 +110,7 @@ fn human(nodes: &[Node]) -> String {
         .iter()
         .map(|node| {
             [
-                visible(&node.segments.join(" ")),
+                names(&node.segments),
                 node.state.to_owned(),
                 size(node.used),
                 size(node.size),

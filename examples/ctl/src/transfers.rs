@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::args::{Drain, Waiting};
 use crate::error::CtlError;
-use crate::text::print;
+use crate::text::{names, print};
 
 /// Pauses between two questions whether something is done: each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -212,7 +212,7 @@ fn jobs_text(jobs: &[DrainJob], left_out: u32) -> String {
                 job.active.to_string(),
                 job.blocked.to_string(),
                 duration(job.unchanged),
-                visible(&job.segments.join(" ")),
+                names(&job.segments),
             ]
         })
         .collect();
