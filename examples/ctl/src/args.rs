@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mc_cli::{CredentialArgs, PathArgs, TransferArgs, parse_duration};
+use mc_cli::{CredentialArgs, PathArgs, TransferArgs, parse_duration, parse_positive_size};
 use mc_meta::TenantId;
 use mc_types::{ByteSize, JobId, MediaType, ParseByteSizeError, TaskId};
 
@@ -61,6 +61,14 @@ pub(crate) enum Verb {
     Explain(Explain),
     /// Show the cluster's totals and segments or, with a key, where an object is.
     Stat(Stat),
+    /// Show the tiers below memory, the nodes' disks and the shared tier, and when they are full. For administrators.
+    Tiers(Tiers),
+    /// Show the quotas and usage of all tenants, as quota show. For administrators.
+    Tenants {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show and set quotas of tenants. For administrators.
     #[command(subcommand)]
     Quota(Quota),
@@ -100,8 +108,18 @@ pub(crate) enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// List the copies and moves that the master knows, those at work first. For administrators.
+    Tasks {
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what the cluster does, again and again.
     Top(Top),
+    /// Follow what becomes of objects, as a master with --enable_kv_event_publish publishes it.
+    Events(Events),
+    /// Measure puts, gets, exists and removes of this cluster from this host.
+    Bench(Bench),
     /// Look for what is wrong with this host and the cluster, and say what to do; exit code 1 for a fault.
     Doctor(Doctor),
     /// Show the nodes: the memory and the disk that each contributes. For administrators.
@@ -211,6 +229,59 @@ pub(crate) struct Top {
     /// End after so many [default: with Ctrl-C].
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Tiers {
+    /// Time between two looks, by which growth is judged; 0 for one look without it.
+    #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration, default_value = "1s")]
+    pub(crate) interval: Duration,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Events {
+    /// Where the master publishes in the form s4: tcp://HOST:PORT or ipc://PATH [default: port 19997 of
+    /// the master's host].
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) endpoint: Option<String>,
+    /// The replay endpoint that belongs to it, for --from [default: port 19998 of the master's host].
+    #[arg(long = "replay_endpoint", value_name = "ENDPOINT")]
+    pub(crate) replay_endpoint: Option<String>,
+    /// Take only messages whose topic begins with this.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) topic: String,
+    /// Begin with the message of this number, or with the oldest one that is kept; 0 for all that are kept
+    /// [default: what is published from now on].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) from: Option<u64>,
+    /// End after so many events [default: with Ctrl-C].
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// Size of a value.
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size, default_value = "1MB")]
+    pub(crate) size: ByteSize,
+    /// Rounds of put, exist, get and remove [default: as many as --time allows].
+    #[arg(long, value_name = "N", conflicts_with = "time")]
+    pub(crate) count: Option<u64>,
+    /// Time to measure for.
+    #[arg(long, value_name = "MS|DURATION", value_parser = parse_duration, default_value = "5s")]
+    pub(crate) time: Duration,
+    /// Rounds at a time, each with a value of its own.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) concurrency: u16,
     /// One JSON object per line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mc_cli::LogError;
+use mc_events::subscribe::SubscribeError;
 use mc_meta::{PatternError, TenantId};
 use mc_rpc::RpcError;
 use mc_store::{CallError, GetError, PutError, StartError};
@@ -49,6 +50,27 @@ pub(crate) enum CtlError {
     WriteOutput(#[source] io::Error),
     #[error("{failed} of {asked} not removed: {reasons}")]
     NotRemoved { failed: usize, asked: usize, reasons: String },
+    #[error(
+        "no KV events to follow; the master needs --enable_kv_event_publish, and for --from \
+         --kv_event_publisher_replay_endpoint, too"
+    )]
+    NoEvents(#[source] SubscribeError),
+    #[error("cannot follow the KV events")]
+    Events(#[source] SubscribeError),
+    #[error(
+        "which host publishes KV events does not follow from {master:?}; name it with --endpoint=tcp://HOST:PORT"
+    )]
+    WhichEndpoint { master: String },
+    #[error(
+        "this master is too old to list its tasks; `task TASK` shows one, or start a newer one"
+    )]
+    NoTaskList(#[source] RpcError),
+    #[error("a worker failed")]
+    Worker(#[source] tokio::task::JoinError),
+    #[error("{failed} rounds failed, the first because of this")]
+    Bench { failed: usize, source: Box<Self> },
+    #[error("objects may be left; remove them with `remove --prefix={prefix} --force`")]
+    BenchLeft { prefix: String },
     #[error("no object {key:?}")]
     NoObject { key: String, source: CallError },
     #[error(transparent)]

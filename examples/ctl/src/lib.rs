@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod clients;
 mod doctor;
 mod error;
+mod events;
 mod explain;
 mod ha;
 mod history;
@@ -16,6 +18,7 @@ mod quota;
 mod removal;
 mod stat;
 mod text;
+mod tiers;
 mod top;
 mod transfers;
 
@@ -61,6 +64,10 @@ async fn run(
     if let Verb::Doctor(command) = &args.verb {
         return doctor::doctor(&args, rpc, node, below, command).await;
     }
+    // The port that publishes is another one, without credentials.
+    if let Verb::Events(command) = &args.verb {
+        return events::events(&args.master, command).await;
+    }
     let client = Client::builder().master(args.master).rpc(rpc).node(node);
     let client = client.below_memory(&below).map_err(StartError::from)?.connect().await?;
     let outcome = match &args.verb {
@@ -82,11 +89,17 @@ async fn run(
         Verb::Task { id, waiting, json } => transfers::task(&client, *id, waiting, *json).await,
         Verb::History { json } => history::history(&client, *json).await,
         Verb::Clients { json } => clients::clients(&client, *json).await,
+        Verb::Tasks { json } => transfers::tasks(&client, *json).await,
+        Verb::Bench(bench) => bench::bench(&client, bench).await,
+        Verb::Tiers(tiers) => tiers::tiers(&client, tiers).await,
+        Verb::Tenants { json } => {
+            quota::quota(&client, &args::Quota::Show { whose: None, json: *json }).await
+        }
         Verb::Nodes { json } => nodes::nodes(&client, *json).await,
         Verb::Top(top) => top::top(&client, top).await,
         Verb::Stat(stat) => stat::stat(&client, stat).await,
         Verb::Quota(quota) => quota::quota(&client, quota).await,
-        Verb::Ha(_) | Verb::Doctor(_) | Verb::Pages(_) => {
+        Verb::Ha(_) | Verb::Doctor(_) | Verb::Events(_) | Verb::Pages(_) => {
             unreachable!("answered above, without a leader")
         }
     };

@@ -78,7 +78,7 @@ fn disks_text(disks: &[LocalDiskInfo]) -> String {
         .map(|disk| {
             [
                 disk.endpoint.to_string(),
-                if disk.usage.enabled { "ok".into() } else { "takes no objects".into() },
+                disk_state(disk).into(),
                 // 0 before the node has said how much.
                 if disk.usage.capacity == 0 { "unknown".into() } else { size(disk.usage.capacity) },
                 size(disk.usage.used),
@@ -89,7 +89,11 @@ fn disks_text(disks: &[LocalDiskInfo]) -> String {
     "\n".to_owned() + &table(["DISK AT", "STATE", ">SIZE", ">USED", ">OBJECTS"], &rows)
 }
 
-fn disk_json(disk: &LocalDiskInfo) -> Value {
+pub(crate) const fn disk_state(disk: &LocalDiskInfo) -> &'static str {
+    if disk.usage.enabled { "ok" } else { "takes no objects" }
+}
+
+pub(crate) fn disk_json(disk: &LocalDiskInfo) -> Value {
     json!({
         "client": disk.client.to_string(),
         "endpoint": disk.endpoint.as_str(),

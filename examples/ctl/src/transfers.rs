@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use mc_cli::{duration, table, visible};
 use mc_meta::{JobStatus, TaskKind, TaskStatus};
-use mc_rpc::{DrainJob, TaskReport, TenantKey};
+use mc_rpc::{DrainJob, Task, TaskReport, TenantKey};
 use mc_store::Client;
-use mc_types::{ByteSize, JobId, KeyRef, TaskId};
+use mc_types::{ByteSize, ErrorCode, JobId, KeyRef, TaskId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -158,6 +158,37 @@ pub(crate) async fn task(
     }
 }
 
+/// Lists the tasks that the master knows.
+pub(crate) async fn tasks(client: &Client, as_json: bool) -> Result<ExitCode, CtlError> {
+    let (mut tasks, mut after) = (Vec::new(), None);
+    loop {
+        let page = match client.master().list_tasks(after, 0).await {
+            Err(error) if error.code() == ErrorCode::NotSupported => {
+                return Err(CtlError::NoTaskList(error));
+            }
+            page => page?,
+        };
+        tasks.extend(page.tasks);
+        match page.next_after {
+            // An id that does not advance would list for ever.
+            Some(next) if after < Some(next) => after = Some(next),
+            _ => break,
+        }
+    }
+    let rank = |status: TaskStatus| match status {
+        TaskStatus::Processing => 0,
+        TaskStatus::Pending => 1,
+        TaskStatus::Failed | TaskStatus::Success => 2,
+    };
+    tasks.sort_by_key(|report| (rank(report.status), report.task.age, report.task.id));
+    let text = match as_json {
+        true => tasks.iter().map(|report| task_json(report).to_string() + "\n").collect(),
+        false => tasks_text(&tasks),
+    };
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Pauses that grow until a time is over.
 pub(crate) struct Pauses {
     end: Option<Instant>,
@@ -241,14 +272,8 @@ fn job_json(job: &DrainJob) -> Value {
 
 /// The work of a task, in words.
 fn work(kind: &TaskKind) -> String {
-    match kind {
-        TaskKind::Copy { source, targets } => {
-            format!("copy from {} to {}", visible(source), visible(&targets.join(" ")))
-        }
-        TaskKind::Move { source, target } => {
-            format!("move from {} to {}", visible(source), visible(target))
-        }
-    }
+    let (from, to) = (visible(kind.source()), visible(&kind.targets().join(" ")));
+    format!("{} from {from} to {to}", task_name(kind))
 }
 
 fn task_text(report: &TaskReport) -> String {
@@ -265,11 +290,41 @@ fn task_text(report: &TaskReport) -> String {
     shown.map(|(name, value)| format!("{name:<8} {value}\n")).collect()
 }
 
+fn tasks_text(tasks: &[TaskReport]) -> String {
+    let rows: Vec<[String; 8]> = tasks
+        .iter()
+        .map(|report| {
+            let Task { id, kind, key, age, .. } = &report.task;
+            [
+                id.to_string(),
+                report.status.to_string(),
+                duration(*age),
+                task_name(kind).into(),
+                visible(kind.source()),
+                names(kind.targets()),
+                visible(key.as_str()),
+                visible(&report.outcome),
+            ]
+        })
+        .collect();
+    table(["TASK", "STATE", ">AGE", "WORK", "FROM", "TO", "KEY", "OUTCOME"], &rows)
+}
+
+const fn task_name(kind: &TaskKind) -> &'static str {
+    match kind {
+        TaskKind::Copy { .. } => "copy",
+        TaskKind::Move { .. } => "move",
+    }
+}
+
 fn task_json(report: &TaskReport) -> Value {
     json!({
         "id": report.task.id.to_string(),
         "status": report.status.to_string(),
         "work": work(&report.task.kind),
+        "from": report.task.kind.source(),
+        "to": report.task.kind.targets(),
+        "tenant": report.task.tenant.as_str(),
         "key": report.task.key.as_str(),
         "client": report.client.to_string(),
         "age_ms": report.task.age.as_millis() as u64,

@@ -41,3 +41,4 @@ mod unread_log;
 #[cfg(target_os = "linux")]
 mod upgrades;
 mod verbs;
+mod watching;

@@ -33,7 +33,9 @@ fn every_flag_is_in_its_program_s_page() {
         assert_listed(program, &flags(program, &[]), page);
     }
     let mut all = flags("mc-ctl", &[]);
-    for verb in ["put", "get", "exist", "remove", "remove-all", "ls", "stat"] {
+    for verb in
+        ["put", "get", "exist", "remove", "remove-all", "ls", "stat", "tiers", "events", "bench"]
+    {
         all.extend(flags("mc-ctl", &[verb]));
     }
     assert_listed("mc-ctl", &all, include_str!("../../README.md"));

@@ -157,7 +157,7 @@ fn shells_and_man_know_every_verb() {
     let directory = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
         let text = run("mc-ctl", &["pages", "completions", shell]).assert_ok();
-        for verb in ["explain", "drain", "doctor", "hand-over"] {
+        for verb in ["explain", "drain", "doctor", "hand-over", "tiers", "events", "bench"] {
             assert!(text.text().contains(verb), "no {verb} for {shell}");
         }
     }
