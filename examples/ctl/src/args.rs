@@ -411,6 +411,9 @@ pub(crate) struct Put {
     /// [default: the master's --default_kv_soft_pin_ttl].
     #[arg(long = "soft_pin_ttl", value_name = "MS|DURATION", value_parser = parse_duration)]
     pub(crate) soft_pin_ttl: Option<Duration>,
+    /// Print nothing but errors and warnings.
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -419,6 +422,9 @@ pub(crate) struct Get {
     /// Write to this file, after the whole object was read.
     #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
+    /// Show no progress on a terminal.
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -14,6 +14,7 @@ mod list;
 mod nodes;
 mod objects;
 mod pages;
+mod progress;
 mod quota;
 mod removal;
 mod stat;

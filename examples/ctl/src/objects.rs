@@ -1,6 +1,7 @@
 //! The verbs that put, get, look for and remove objects.
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,36 +15,58 @@ use mc_types::{ByteSize, ErrorCode, KeyRef};
 
 use crate::args;
 use crate::error::CtlError;
+use crate::progress;
 use crate::removal;
 use crate::text::print;
 
 pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
-    let (value, config) = prepare(client, put).await?;
-    let size = ByteSize::bytes(value.len() as u64);
-    let outcome = client
-        .put_with(&put.key, value, &config)
-        .await
-        .map_err(|source| CtlError::Put { key: put.key.clone(), source })?;
-    let key = visible(&put.key);
+    let failed = |source| CtlError::Put { key: put.key.clone(), source };
+    let work = async {
+        let (value, config) = prepare(client, put).await?;
+        let len = value.len() as u64;
+        let outcome = client.put_with(&put.key, value, &config).await;
+        outcome.map(|outcome| (outcome, len)).map_err(failed)
+    };
+    let (outcome, len) = sent(put, work).await?;
     match outcome {
-        PutOutcome::Stored => {
-            print(format!("stored {key} ({size})\n").as_bytes())?;
-            warn_of_few_replicas(client, put);
-        }
+        PutOutcome::Stored => tell_stored(client, put, len),
+        PutOutcome::Existing if put.quiet => Ok(ExitCode::SUCCESS),
         PutOutcome::Existing => {
+            let key = visible(&put.key);
             print(format!("{key} already exists; value unchanged\n").as_bytes())?;
+            Ok(ExitCode::SUCCESS)
         }
-        PutOutcome::Pending => return Err(CtlError::PutPending { key: put.key.clone() }),
+        PutOutcome::Pending => Err(CtlError::PutPending { key: put.key.clone() }),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn upsert(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
-    let (value, config) = prepare(client, put).await?;
-    let size = ByteSize::bytes(value.len() as u64);
-    let stored = client.upsert_with(&put.key, value, &config).await;
-    stored.map_err(|source| CtlError::Put { key: put.key.clone(), source })?;
-    print(format!("stored {} ({size})\n", visible(&put.key)).as_bytes())?;
+    let failed = |source| CtlError::Put { key: put.key.clone(), source };
+    let work = async {
+        let (value, config) = prepare(client, put).await?;
+        let len = value.len() as u64;
+        let stored = client.upsert_with(&put.key, value, &config).await;
+        stored.map(|_| ((), len)).map_err(failed)
+    };
+    let ((), len) = sent(put, work).await?;
+    tell_stored(client, put, len)
+}
+
+/// Waits for a value to be read and stored; a file's shows that it is on its way.
+async fn sent<T>(
+    put: &args::Put,
+    work: impl Future<Output = Result<(T, u64), CtlError>>,
+) -> Result<(T, u64), CtlError> {
+    let what = format!("putting {}", visible(&put.key));
+    let len = |done: &Result<(T, u64), _>| done.as_ref().ok().map(|(_, len)| *len);
+    progress::shown(&what, put.quiet || put.file.is_none(), work, len).await
+}
+
+fn tell_stored(client: &Client, put: &args::Put, len: u64) -> Result<ExitCode, CtlError> {
+    if !put.quiet {
+        let size = ByteSize::bytes(len);
+        print(format!("stored {} ({size})\n", visible(&put.key)).as_bytes())?;
+    }
     warn_of_few_replicas(client, put);
     Ok(ExitCode::SUCCESS)
 }
@@ -94,12 +117,22 @@ async fn read_value(client: &Client, put: &args::Put) -> Result<Bytes, CtlError>
     let largest = largest.ok_or(CtlError::NoSegment)?;
     let value = match &put.file {
         Some(path) => {
-            let cannot = |source| CtlError::ReadFile { path: path.clone(), source };
-            read_up_to(File::open(path).map_err(cannot)?, largest).map_err(cannot)?
+            let read = {
+                let path = path.clone();
+                blocking(move || read_up_to(File::open(path)?, largest)).await
+            };
+            read.map_err(|source| CtlError::ReadFile { path: path.clone(), source })?
         }
         None => read_up_to(io::stdin().lock(), largest).map_err(CtlError::ReadInput)?,
     };
     value.ok_or(CtlError::TooLarge { largest: ByteSize::bytes(largest) })
+}
+
+/// Has a thread of its own do what blocks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 /// All of `source`; `None` when it has more than `most` bytes.
@@ -110,15 +143,25 @@ fn read_up_to(source: impl Read, most: u64) -> io::Result<Option<Bytes>> {
 }
 
 pub(crate) async fn get(client: &Client, get: &args::Get) -> Result<ExitCode, CtlError> {
-    let value = client
-        .get(&get.key)
-        .await
-        .map_err(|source| CtlError::Get { key: get.key.clone(), source })?;
-    match &get.output {
-        Some(path) => write_whole(path, &value)
-            .map_err(|source| CtlError::WriteFile { path: path.clone(), source })?,
-        None => print(&value)?,
-    }
+    let work = async {
+        let value = client.get(&get.key).await;
+        let value = value.map_err(|source| CtlError::Get { key: get.key.clone(), source })?;
+        let len = value.len() as u64;
+        match &get.output {
+            Some(path) => {
+                let written = {
+                    let path = path.clone();
+                    blocking(move || write_whole(&path, &value)).await
+                };
+                written.map_err(|source| CtlError::WriteFile { path: path.clone(), source })?;
+            }
+            None => print(&value)?,
+        }
+        Ok(len)
+    };
+    let what = format!("getting {}", visible(&get.key));
+    let len = |done: &Result<u64, CtlError>| done.as_ref().ok().copied();
+    progress::shown(&what, get.quiet || get.output.is_none(), work, len).await?;
     Ok(ExitCode::SUCCESS)
 }
 
