@@ -122,7 +122,8 @@ async fn hand_over(master: &MasterClient, to: Option<&str>) -> Result<HaStatus, 
 /// are in sync with it; `None` when nothing is.
 fn lacking(said: &BTreeMap<String, Said>, members: &[String]) -> Option<String> {
     let leads = |status: &&HaStatus| matches!(status.role, HaRole::Leader | HaRole::Alone);
-    let Some(leader) = said.values().flatten().find(leads) else {
+    let mut known = said.values().flatten().map(|told| &told.status);
+    let Some(leader) = known.find(leads) else {
         let silent = said.iter().find_map(|(address, said)| Some((address, said.as_ref().err()?)));
         let silent = silent.map(|(address, error)| format!(", {address} does not answer: {error}"));
         return Some(format!("none leads{}", silent.unwrap_or_default()));
@@ -135,7 +136,7 @@ fn lacking(said: &BTreeMap<String, Said>, members: &[String]) -> Option<String> 
     };
     let lacks = |(address, said): (&String, &Said)| match said {
         Err(error) => Some(format!("{address} does not answer: {error}")),
-        Ok(status) if is_in_sync(status) => None,
+        Ok(told) if is_in_sync(&told.status) => None,
         Ok(_) => Some(format!("{address} is not in sync")),
     };
     if members.is_empty() {
@@ -143,8 +144,9 @@ fn lacking(said: &BTreeMap<String, Said>, members: &[String]) -> Option<String> 
     }
     members.iter().find_map(|member| {
         let is_it = |(address, said): &(&String, &Said)| {
-            let is_named =
-                |status: &HaStatus| [&*status.member, &*status.address].contains(&&**member);
+            let is_named = |Told { status, .. }: &Told| {
+                [&*status.member, &*status.address].contains(&&**member)
+            };
             *address == member || said.as_ref().is_ok_and(is_named)
         };
         match said.iter().find(is_it) {
