@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::common::{self, LIMIT, config, replay_endpoint, stored, subscribers};
+use crate::common::{LIMIT, config, replay_endpoint, stored, subscribers};
 
 /// The objects that the publisher's owner has.
 #[derive(Clone, Default)]
@@ -229,7 +229,7 @@ async fn events_that_are_missing_before_a_silence_are_found() {
     let system = EventSystem::start_with(config, parts).await.unwrap();
     let check_interval = Duration::from_millis(50);
     let keeper = keep(SubscriberConfig { check_interval, ..follow(&system) }, false).await;
-    common::subscribers(&system, 1).await;
+    subscribers(&system, 1).await;
     let mut random = Random::new(1);
     assert!(system.publish(model.change(&mut random)).await);
     eventually(LIMIT, "it is current", || model.is(&keeper.index.lock().unwrap())).await;

@@ -443,7 +443,7 @@ fn to_proto(disk: &LocalDiskInfo) -> proto::LocalDiskReport {
         capacity: disk.usage.capacity,
         queued: disk.usage.queued as u64,
         writing: disk.usage.writing as u64,
-        waits_ms: u64::try_from(disk.usage.waits_for.as_millis()).unwrap_or(u64::MAX),
+        waits_for_ms: u64::try_from(disk.usage.waits_for.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
@@ -455,7 +455,7 @@ fn local_disk(report: &proto::LocalDiskReport) -> Result<LocalDiskInfo, BadField
         capacity: report.capacity,
         queued: number(report.queued),
         writing: number(report.writing),
-        waits_for: Duration::from_millis(report.waits_ms),
+        waits_for: Duration::from_millis(report.waits_for_ms),
     };
     Ok(LocalDiskInfo {
         client: client_id(&report.client_id)?,

@@ -46,7 +46,7 @@ fn quotas_are_set_and_removed() {
     assert_eq!(of("missed"), Some(1), "{tenants}");
     assert!(of("found").is_some_and(|found| found > 0), "{tenants}");
     ask(&master, "DELETE", &of_a, "").assert_failed(409, -1702, "TENANT_NOT_EMPTY");
-    ctl(&master.address, &["remove", "k", "--tenant=team-a"]).assert_ok();
+    ctl(&master.address, &["remove", "k", "--force", "--tenant=team-a"]).assert_ok();
     let removed = ask(&master, "DELETE", &of_a, "");
     assert_eq!(removed.json()["data"], expected, "{}", removed.body);
     for (method, target, body, says) in [

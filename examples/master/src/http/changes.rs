@@ -132,16 +132,16 @@ async fn answer(
 async fn remove_all(caller: &Caller<'_>, query: Query<'_>, force: bool) -> Result<u64, Failure> {
     let named = query.first("tenant_id")?.unwrap_or_default();
     let client = caller.client(&named).await?;
-    let mut removed = client.remove_all(force).await?;
     if !named.is_empty() {
-        return Ok(removed);
+        return Ok(client.remove_all(force).await?);
     }
-    let mut after = None;
+    let (mut removed, mut after) = (0, None);
     loop {
         let page = match client.tenant_quotas(after.as_ref(), 0).await {
             Ok(page) => page,
-            // Without tenants all objects are gone by now, and a writer has those of one.
-            Err(error) if is_of_one_tenant(error.code()) => return Ok(removed),
+            Err(error) if is_of_one_tenant(error.code()) => {
+                return Ok(client.remove_all(force).await?);
+            }
             Err(error) => return Err(error.into()),
         };
         for usage in &page.tenants {
@@ -155,6 +155,7 @@ async fn remove_all(caller: &Caller<'_>, query: Query<'_>, force: bool) -> Resul
     }
 }
 
+/// Whether a refusal of the list of tenants says that the master has none, or that its caller has but one.
 const fn is_of_one_tenant(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::UnavailableInCurrentMode | ErrorCode::PermissionDenied)
 }

@@ -166,6 +166,8 @@ fn every_number_of_an_answer_comes_to_the_field_of_its_name() {
         tenant_id: "a".into(),
         disks: Some(numbered(2000, 1..9)),
         files: Some(numbered(3000, 1..9)),
+        found: 1011,
+        missed: 1012,
         ..numbered(1000, 2..9)
     };
     let all = proto::ListTenantQuotasResponse {
