@@ -18,7 +18,9 @@ fn ask(master: &Master, method: &str, target: &str, body: &str) -> Answer {
 
 #[test]
 fn quotas_are_set_and_removed() {
-    let master = Master::start(0, &["--enable_multi_tenants", "--default_tenant_quota=none"]);
+    // Nothing stays under lease that was read.
+    let flags = ["--default_tenant_quota=none", "--default_kv_lease_ttl=1ms"];
+    let master = Master::start(0, &[&["--enable_multi_tenants"][..], &flags].concat());
     let _node = Node::start(&master.address, "n", 0, "16MB");
     let of_a = format!("{QUOTAS}?tenant_id=team-a");
     get(&master, &of_a).assert_failed(404, -1701, "there is no tenant team-a");
@@ -46,7 +48,7 @@ fn quotas_are_set_and_removed() {
     assert_eq!(of("missed"), Some(1), "{tenants}");
     assert!(of("found").is_some_and(|found| found > 0), "{tenants}");
     ask(&master, "DELETE", &of_a, "").assert_failed(409, -1702, "TENANT_NOT_EMPTY");
-    ctl(&master.address, &["remove", "k", "--force", "--tenant=team-a"]).assert_ok();
+    ctl(&master.address, &["remove", "k", "--tenant=team-a"]).assert_ok();
     let removed = ask(&master, "DELETE", &of_a, "");
     assert_eq!(removed.json()["data"], expected, "{}", removed.body);
     for (method, target, body, says) in [
