@@ -269,26 +269,29 @@ fn a_reader_is_told_which_verbs_are_not_its_own() {
 /// Mounts a thousand segments of one client and one of each of another thousand, and puts 100,000 objects that have no bytes.
 fn fill(master: &Master) {
     const ONE: ClientId = ClientId::from_u128(1);
-    let client = blocking::MasterClient::connect(&master.address, ClientConfig::default()).unwrap();
+    let client = blocking::MasterClient::connect(&master.address, ClientConfig::default())
+        .expect("a connection");
     let mount = |number: u128, of: ClientId| {
         let segment = SegmentSpec {
             id: SegmentId::from_u128(number),
             name: format!("segment-{number}").into(),
             base: 4096,
             size: 1 << 20,
-            endpoint: Endpoint::new("tcp", &format!("10.0.0.1:{}", 1000 + number)).unwrap(),
+            endpoint: Endpoint::new("tcp", &format!("10.0.0.1:{}", 1000 + number))
+                .expect("an endpoint"),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
             medium: MediaType::Dram,
         };
-        client.mount_segment(of, &segment).unwrap();
+        client.mount_segment(of, &segment).expect("room for a segment");
     };
     (1..=1000).for_each(|number| mount(number, ONE));
     (1001..=2000).for_each(|number| mount(number, ClientId::from_u128(number)));
     let keys: Vec<String> = (0..100_000).map(|number| format!("object-{number:06}")).collect();
     let config = ReplicateConfig::default();
     for keys in keys.chunks(10_000) {
-        let keys: Vec<KeyRef<'_>> = keys.iter().map(|key| KeyRef::new(key).unwrap()).collect();
+        let keys: Vec<KeyRef<'_>> =
+            keys.iter().map(|key| KeyRef::new(key).expect("a key")).collect();
         let starts: Vec<_> = keys
             .iter()
             .map(|key| PutStartItem {
@@ -299,11 +302,11 @@ fn fill(master: &Master) {
                 parent: None,
             })
             .collect();
-        let grants = client.batch_put_start(ONE, &config, &starts).unwrap().into_iter();
-        let begun = keys.iter().zip(grants.map(Result::unwrap));
+        let grants = client.batch_put_start(ONE, &config, &starts).expect("an answer").into_iter();
+        let begun = keys.iter().zip(grants.map(|grant| grant.expect("room for an object")));
         let ends: Vec<_> = begun.map(|(key, grant)| PutEnd::new(*key, grant.handle)).collect();
-        for ended in client.batch_put_end(ONE, &ends).unwrap() {
-            ended.unwrap();
+        for ended in client.batch_put_end(ONE, &ends).expect("an answer") {
+            ended.expect("the put ends");
         }
     }
 }
