@@ -85,6 +85,7 @@ pub(crate) fn json(status: &HaStatus) -> Value {
         "durability": status.durability.as_str(),
         "election_outage": outage_json(status),
         "waits_because": status.waits_because,
+        "version": status.version,
     })
 }
 
