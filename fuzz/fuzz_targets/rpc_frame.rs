@@ -54,6 +54,7 @@ fn answer(service: &impl Service, method: Method, payload: &[u8], out: &mut Byte
                 caller,
                 from: None,
                 reads: None,
+                connections: None,
             },
             out,
         )

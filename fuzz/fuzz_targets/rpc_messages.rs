@@ -14,14 +14,16 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use mc_meta::{
-    SharedTierConfig, LocalDiskConfig, LocalDiskSpec, Master, MasterConfig, PromotionConfig, PutEnd,
-    PutStart, ReplicateConfig, SegmentSpec, TenantId,
+    LocalDiskConfig, LocalDiskSpec, Master, MasterConfig, PromotionConfig, PutEnd, PutStart,
+    ReplicateConfig, SegmentSpec, SharedTierConfig, TenantId,
 };
 use mc_rpc::{
     Call, Caller, Clock, MAX_MESSAGE_LEN, MasterService, Method, Role, Service, StorageSettings,
 };
 use mc_ticket::{ClockEpoch, GrantSecret, TicketKey};
-use mc_types::{ClientId, LocalDiskId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
+use mc_types::{
+    ClientId, Endpoint, JobId, KeyRef, LocalDiskId, RemoteKey, SegmentId, TaskId, Time,
+};
 use protox::prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use protox::prost_reflect::{MessageDescriptor, ServiceDescriptor};
 
@@ -429,7 +431,15 @@ fn run(asks: &[Ask]) -> Vec<u8> {
         out.clear();
         out.extend_from_slice(b"before");
         match service.call(
-            Call { method, payload: &payload, max_reply, caller: &caller, from: None, reads: None },
+            Call {
+                method,
+                payload: &payload,
+                max_reply,
+                caller: &caller,
+                from: None,
+                reads: None,
+                connections: None,
+            },
             &mut out,
         ) {
             Ok(_) => {
