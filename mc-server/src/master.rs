@@ -471,6 +471,7 @@ impl MasterBuilder {
         let start = environment.clock().now();
         let epoch = environment.random_u128().map_err(MasterStartError::NoRandomness)?;
         let history = Arc::new(History::default());
+        history.note(SinceStart(start).now(), || state.report().totals);
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
             .with_clock_epoch(ClockEpoch::new(epoch as u64))
             .with_history(Arc::clone(&history))
