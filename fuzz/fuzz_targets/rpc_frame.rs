@@ -46,18 +46,7 @@ fn answer(service: &impl Service, method: Method, payload: &[u8], out: &mut Byte
     let before = out.len();
     let answered = frame::append_frame(out, 1, method.number(), Kind::Reply, |out| {
         let caller = &Caller::ANYBODY;
-        service.call(
-            Call {
-                method,
-                payload,
-                max_reply: MAX_PAYLOAD as usize,
-                caller,
-                from: None,
-                reads: None,
-                connections: None,
-            },
-            out,
-        )
+        service.call(Call::new(method, payload, MAX_PAYLOAD as usize, caller), out)
     });
     match answered {
         Ok(_) => {

@@ -430,18 +430,7 @@ fn run(asks: &[Ask]) -> Vec<u8> {
         let caller = caller(ask.who);
         out.clear();
         out.extend_from_slice(b"before");
-        match service.call(
-            Call {
-                method,
-                payload: &payload,
-                max_reply,
-                caller: &caller,
-                from: None,
-                reads: None,
-                connections: None,
-            },
-            &mut out,
-        ) {
+        match service.call(Call::new(method, &payload, max_reply, &caller), &mut out) {
             Ok(_) => {
                 assert_eq!(&out[..6], b"before");
                 let answer = DynamicMessage::decode(rpc.output(), &out[6..])

@@ -105,18 +105,7 @@ fn call_as<T: Message + Default>(
 ) -> Result<T, Refusal> {
     let mut out = BytesMut::from(&b"before"[..]);
     let payload = request.encode_to_vec();
-    service.call(
-        Call {
-            method,
-            payload: &payload,
-            max_reply: 1 << 20,
-            caller,
-            from: None,
-            reads: None,
-            connections: None,
-        },
-        &mut out,
-    )?;
+    service.call(Call::new(method, &payload, 1 << 20, caller), &mut out)?;
     assert_eq!(&out[..6], b"before");
     Ok(T::decode(&out[6..]).unwrap())
 }
@@ -475,7 +464,7 @@ proptest! {
         for payload in [&payload, &shaped] {
             for &method in Method::ALL {
                 let mut out = BytesMut::new();
-                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY, from: None, reads: None, connections: None }, &mut out);
+                let _ = service.call(Call::new(method, payload, 4096, &Caller::ANYBODY), &mut out);
             }
         }
     }

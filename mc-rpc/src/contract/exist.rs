@@ -19,15 +19,7 @@ fn ask(
     let payload = proto::BatchExistKeyRequest { keys, ..Default::default() }.encode_to_vec();
     let mut out = BytesMut::new();
     let caller = &Caller::ANYBODY;
-    let call = Call {
-        method: Method::BatchExistKey,
-        payload: &payload,
-        max_reply,
-        caller,
-        from: None,
-        reads: None,
-        connections: None,
-    };
+    let call = Call::new(Method::BatchExistKey, &payload, max_reply, caller);
     service.call(call, &mut out).map(|_| out)
 }
 

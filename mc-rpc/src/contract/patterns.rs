@@ -93,18 +93,7 @@ fn a_page_ends_where_the_answer_is_full() {
         let request = proto::GetReplicaListByRegexRequest { cursor, limit, ..matching("k") };
         let (payload, mut out) = (request.encode_to_vec(), bytes::BytesMut::new());
         let (method, caller) = (Method::GetReplicaListByRegex, &Caller::ANYBODY);
-        service.call(
-            Call {
-                method,
-                payload: &payload,
-                max_reply,
-                caller,
-                from: None,
-                reads: None,
-                connections: None,
-            },
-            &mut out,
-        )?;
+        service.call(Call::new(method, &payload, max_reply, caller), &mut out)?;
         assert!(out.len() <= max_reply, "{}", out.len());
         Ok::<_, Refusal>(read_replica_page(&out, limit as usize).unwrap().unwrap())
     };

@@ -322,15 +322,7 @@ fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
     ] {
         let caller = &crate::Caller::ANYBODY;
         let mut out = bytes::BytesMut::new();
-        let call = crate::service::Call {
-            method,
-            payload: &payload,
-            max_reply: 1 << 20,
-            caller,
-            from: None,
-            reads: None,
-            connections: None,
-        };
+        let call = crate::service::Call::new(method, &payload, 1 << 20, caller);
         crate::service::Service::call(&service, call, &mut out).unwrap();
         for secret in secrets.iter().chain([&token]) {
             assert!(!out.windows(secret.len()).any(|part| part == secret), "{method}");

@@ -52,6 +52,19 @@ pub struct Call<'a> {
     pub connections: Option<&'a OpenConnections>,
 }
 
+impl<'a> Call<'a> {
+    /// A call of which nothing else is known than what it says.
+    #[must_use]
+    pub const fn new(
+        method: Method,
+        payload: &'a [u8],
+        max_reply: usize,
+        caller: &'a Caller,
+    ) -> Self {
+        Self { method, payload, max_reply, caller, from: None, reads: None, connections: None }
+    }
+}
+
 /// Answers calls. A server runs short calls on the thread that reads the
 /// socket, so an implementation never waits.
 pub trait Service: Send + Sync + 'static {

@@ -230,15 +230,7 @@ mod tests {
     ) -> Result<(), ErrorCode> {
         let (mut payload, mut out) = (BytesMut::new(), BytesMut::new());
         write(&mut payload);
-        let call = Call {
-            method,
-            payload: &payload,
-            max_reply: 1 << 20,
-            caller,
-            from: None,
-            reads: None,
-            connections: None,
-        };
+        let call = Call::new(method, &payload, 1 << 20, caller);
         service.call(call, &mut out).map(drop).map_err(|refusal| refusal.code)
     }
 

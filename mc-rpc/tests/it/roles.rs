@@ -17,15 +17,7 @@ fn every_call_is_refused_to_those_whose_role_is_too_low() {
             // The second is no message: a call that the role forbids is not even decoded.
             for payload in [&b""[..], b"\xff"] {
                 let mut out = BytesMut::new();
-                let call = Call {
-                    method,
-                    payload,
-                    max_reply: 1 << 16,
-                    caller: &caller,
-                    from: None,
-                    reads: None,
-                    connections: None,
-                };
+                let call = Call::new(method, payload, 1 << 16, &caller);
                 let answered = service.call(call, &mut out);
                 let denied =
                     answered.is_err_and(|refusal| refusal.code == ErrorCode::PermissionDenied);

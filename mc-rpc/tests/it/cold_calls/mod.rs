@@ -98,10 +98,7 @@ fn answer(
     (method, payload, max_reply): (Method, &[u8], usize),
 ) -> Result<BytesMut, Refusal> {
     let mut out = BytesMut::new();
-    service.call(
-        Call { method, payload, max_reply, caller, from: None, reads: None, connections: None },
-        &mut out,
-    )?;
+    service.call(Call::new(method, payload, max_reply, caller), &mut out)?;
     Ok(out)
 }
 
