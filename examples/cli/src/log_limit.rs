@@ -48,9 +48,14 @@ struct LeftOut {
 }
 
 impl LogLimit {
-    /// Logs how many lines were left out since this was last told.
+    /// Logs how many lines were left out since this was last told. Not for a subscriber while it takes a line.
     pub(crate) fn report(&self) {
         tell(self.places().take_left_out(Instant::now()));
+    }
+
+    /// Does the same once in a while.
+    pub(crate) fn report_if_due(&self) {
+        tell(self.places().due(Instant::now()));
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
@@ -116,12 +121,7 @@ impl<S: Subscriber> Layer<S> for LogLimit {
         if *metadata.level() > Level::INFO || UNLIMITED.contains(&metadata.target()) {
             return true;
         }
-        let (now, mut places) = (Instant::now(), self.places());
-        let passes = places.take(metadata, now);
-        let due = places.due(now);
-        drop(places);
-        tell(due);
-        passes
+        self.places().take(metadata, Instant::now())
     }
 }
 
@@ -171,6 +171,30 @@ mod tests {
         let left_out = limit.places().take_left_out(Instant::now());
         assert_eq!(left_out.iter().map(|of| of.lines).sum::<u64>(), 10_000 - floods as u64);
         assert!(left_out[0].at.contains("log_limit.rs:"), "{left_out:?}");
+    }
+
+    /// Set for the process that floods its log.
+    const FLOODS: &str = "MC_TEST_LOG_FLOOD";
+
+    #[test]
+    fn a_program_says_at_its_end_what_it_left_out() {
+        if std::env::var_os(FLOODS).is_some() {
+            crate::init_tracing(Level::INFO).unwrap();
+            (0..1_000).for_each(|n| tracing::info!(n, "flood"));
+            return crate::logging::end();
+        }
+        let name = "log_limit::tests::a_program_says_at_its_end_what_it_left_out";
+        let this = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(this);
+        let ended = child.args(["--exact", name, "--nocapture"]).env(FLOODS, "1").output().unwrap();
+        let text = String::from_utf8(ended.stderr).unwrap();
+        let told = text.lines().find(|line| line.contains("lines of the log were left out"));
+        let told = told.unwrap_or_else(|| panic!("nothing is told in {text}"));
+        let left_out: usize = told
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("lines=")?.parse().ok())
+            .unwrap_or_else(|| panic!("no number in {told}"));
+        assert_eq!(text.matches("flood").count() + left_out, 1_000, "{text}");
     }
 
     #[test]

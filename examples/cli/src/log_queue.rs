@@ -75,6 +75,7 @@ impl Queue {
                     "lines of the log were dropped: nobody read standard error"
                 );
             }
+            crate::logging::report();
         }
     }
 

@@ -58,6 +58,11 @@ pub(crate) fn end() {
     log_queue::flush_log();
 }
 
+/// Logs once in a while how many lines were left out.
+pub(crate) fn report() {
+    LIMIT.report_if_due();
+}
+
 /// Begins to log with these levels in this format.
 pub(crate) fn begin(filter: EnvFilter, format: Format) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
