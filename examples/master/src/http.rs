@@ -92,7 +92,10 @@ pub(crate) fn pages(
     let started = Instant::now();
     let feed = Arc::new(Feed { shown: Arc::clone(&shown), started });
     move |request| {
-        let route = ROUTES.iter().find(|route| route.path == request.uri().path())?;
+        let path = request.uri().path();
+        let Some(route) = ROUTES.iter().find(|route| route.path == path) else {
+            return changes::wrong_method(path);
+        };
         let now = shown.read().clone();
         let asks = Asking { shown: &now, gate: &gate, request, started };
         let page = match route.answer {
@@ -102,6 +105,11 @@ pub(crate) fn pages(
         };
         Some(page.unwrap_or_else(|failure| failure.page()))
     }
+}
+
+/// Whether there is something to read at this path.
+fn has_page(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.path == path)
 }
 
 /// A request about what the master keeps.

@@ -67,7 +67,13 @@ fn quotas_are_set_and_removed() {
     }
     let long = "x".repeat(300 << 10);
     assert_eq!(ask(&master, "PUT", &of_a, &long).status, 413);
-    assert_eq!(ask(&master, "POST", QUOTAS, "").status, 405);
+    for (method, path, allowed) in
+        [("POST", QUOTAS, "allow: put, delete, get, head"), ("GET", REMOVE_ALL, "allow: post")]
+    {
+        let refused = ask(&master, method, path, "");
+        assert_eq!(refused.status, 405, "{}", refused.body);
+        assert!(refused.head.contains(allowed), "{}", refused.head);
+    }
     assert_eq!(ask(&master, "PATCH", "/nowhere", "").status, 404);
     let alone = Master::start(0, &[]);
     get(&alone, QUOTAS).assert_failed(409, -1011, "--enable_multi_tenants");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use mc_http::{Method, Page, Request, header};
+use mc_http::{HeaderValue, Method, Page, Request, StatusCode, header};
 use mc_meta::{DrainJobInfo, JobStatus, TenantId, TenantUsage};
 use mc_rpc::{
     ByteStream, ClientConfig, ClientEnvironment, Connecting, MasterClient, Role, RpcError, Streams,
@@ -70,11 +70,38 @@ pub(crate) fn changed(
     request: Request<Bytes>,
 ) -> Option<impl Future<Output = Page> + Send + use<>> {
     let (method, path) = (request.method(), request.uri().path());
-    let (.., change) = ROUTES.iter().find(|(of, at, _)| of == method && *at == path)?;
-    let (change, shown, gate) = (*change, shown.read().clone(), gate.clone());
+    let wanted = match ROUTES.iter().find(|(of, at, _)| of == method && *at == path) {
+        Some((.., change)) => Ok(*change),
+        None => Err(wrong_method(path)?),
+    };
+    let (shown, gate) = (shown.read().clone(), gate.clone());
     Some(async move {
-        let page = answer(change, &shown, &gate, &request).await;
-        page.unwrap_or_else(|failure| failure.page())
+        match wanted {
+            Ok(change) => {
+                let page = answer(change, &shown, &gate, &request).await;
+                page.unwrap_or_else(|failure| failure.page())
+            }
+            Err(refusal) => refusal,
+        }
+    })
+}
+
+/// The answer to a method that a path among these has not: which ones it has.
+pub(super) fn wrong_method(path: &str) -> Option<Page> {
+    let own = ROUTES.iter().filter(|(_, at, _)| *at == path).map(|(method, ..)| method.as_str());
+    let mut methods: Vec<&str> = own.collect();
+    if methods.is_empty() {
+        return None;
+    }
+    if super::has_page(path) {
+        methods.extend(["GET", "HEAD"]);
+    }
+    let allowed = methods.join(", ");
+    let page =
+        Page::text(format!("{path} takes {allowed}\n")).status(StatusCode::METHOD_NOT_ALLOWED);
+    Some(match HeaderValue::try_from(allowed) {
+        Ok(allowed) => page.header(header::ALLOW, allowed),
+        Err(_) => page,
     })
 }
 
