@@ -13,6 +13,7 @@ mod log_queue;
 mod logging;
 mod member;
 mod refusal;
+mod reports;
 mod runtime;
 mod server;
 mod shutdown;
@@ -33,6 +34,7 @@ pub use member::{
     parse_segment_size,
 };
 pub use refusal::{Refusal, cause_chain};
+pub use reports::{connection_json, minute_json, tenant_json};
 pub use runtime::block_on_threads;
 pub use server::{ServerArgs, reload_on_hangup};
 pub use shutdown::{Hangups, Shutdown, Signal};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use mc_cli::{duration, table, visible};
-use mc_rpc::{ConnectionReport, Connections, MAX_LISTED_CONNECTIONS};
+use mc_cli::{connection_json, duration, table, visible};
+use mc_rpc::{Connections, MAX_LISTED_CONNECTIONS};
 use mc_store::Client;
-use serde_json::json;
 
 use crate::error::CtlError;
 use crate::text::print;
@@ -17,24 +16,13 @@ const UNNAMED: &str = "unknown";
 pub(crate) async fn clients(client: &Client, json: bool) -> Result<ExitCode, CtlError> {
     let said = client.master().connections(MAX_LISTED_CONNECTIONS).await?;
     let text = match json {
-        true => said.connections.iter().map(line).collect(),
+        true => {
+            said.connections.iter().map(|open| connection_json(open).to_string() + "\n").collect()
+        }
         false => human(&said),
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn line(open: &ConnectionReport) -> String {
-    let line = json!({
-        "peer": open.peer,
-        "software": open.software,
-        "caller": open.caller,
-        "role": open.role.map(|role| role.as_str()),
-        "tenant": open.tenant,
-        "kind": open.kind.as_str(),
-        "age_ms": open.age.as_millis() as u64,
-    });
-    line.to_string() + "\n"
 }
 
 fn named(software: &str) -> String {

@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use mc_cli::{duration, table};
+use mc_cli::{duration, minute_json, table};
 use mc_meta::Totals;
 use mc_rpc::Minute;
 use mc_store::Client;
 use mc_types::ByteSize;
-use serde_json::{Map, Value, json};
 
 use crate::error::CtlError;
 use crate::text::print;
@@ -19,22 +18,11 @@ const ROW: usize = 5;
 pub(crate) async fn history(client: &Client, json: bool) -> Result<ExitCode, CtlError> {
     let minutes = client.master().history().await?;
     let text = match json {
-        true => minutes.iter().map(line).collect(),
+        true => minutes.iter().map(|minute| minute_json(minute).to_string() + "\n").collect(),
         false => human(&minutes),
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn line(minute: &Minute) -> String {
-    let totals: Map<String, Value> =
-        minute.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
-    let line = json!({
-        "ago_ms": minute.ago.as_millis() as u64,
-        "lasted_ms": minute.lasted.as_millis() as u64,
-        "totals": totals,
-    });
-    line.to_string() + "\n"
 }
 
 /// The minutes of a row, as one.

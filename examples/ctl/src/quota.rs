@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use mc_cli::table;
+use mc_cli::{table, tenant_json};
 use mc_meta::{QuotaMode, TenantId, TenantUsage, TierQuotas, TierUsage, UNLIMITED};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
 use mc_types::ByteSize;
-use serde_json::json;
 
 use crate::args::{NewQuota, Quota};
 use crate::error::CtlError;
@@ -125,24 +124,5 @@ fn refuses(usage: &TenantUsage) -> bool {
 }
 
 fn lines(usages: &[TenantUsage]) -> String {
-    let below = |usage: TierUsage| json!({ "quota": usage.quota(), "used": usage.bytes, "refused": usage.refused });
-    let line = |usage: &TenantUsage| {
-        let limit = Some(usage.effective).filter(|bytes| *bytes != UNLIMITED);
-        let line = json!({
-            "tenant": usage.tenant.as_str(),
-            "quota": usage.requested,
-            "limit": limit,
-            "refuses": refuses(usage),
-            "used": usage.charged,
-            "objects": usage.objects,
-            "refused": usage.rejected,
-            "evicted_bytes": usage.evicted_bytes,
-            "found": usage.found,
-            "missed": usage.missed,
-            "disks": below(usage.disks),
-            "files": below(usage.files),
-        });
-        line.to_string() + "\n"
-    };
-    usages.iter().map(line).collect()
+    usages.iter().map(|usage| tenant_json(usage).to_string() + "\n").collect()
 }

@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mc_cli::{became, kept_because};
+use mc_cli::{became, connection_json, kept_because, minute_json, tenant_json};
 use mc_http::Page;
-use mc_meta::{
-    BufferStatus, LocalDiskInfo, ObjectInfo, QuotaMode, ReplicaInfo, ReplicaStatus, SegmentInfo,
-    TenantUsage, TierUsage, UNLIMITED,
-};
+use mc_meta::{BufferStatus, LocalDiskInfo, ObjectInfo, ReplicaInfo, ReplicaStatus, SegmentInfo};
 use mc_rpc::{HaRole, MAX_LISTED_CONNECTIONS};
 use mc_server::MasterReport;
 use mc_types::{ClientId, ErrorCode, KeyRef};
@@ -175,31 +172,13 @@ impl Node<'_> {
 pub(super) fn history(asked: &Asked<'_>) -> Result<Page, Failure> {
     let totals = asked.report().totals;
     let minutes = asked.master.history.minutes(asked.master.clock.now(), &totals);
-    Ok(list(minutes.iter().map(|minute| {
-        let totals: Map<String, Value> =
-            minute.totals.values().map(|(it, value)| (it.name.to_owned(), value.into())).collect();
-        json!({
-            "ago_ms": minute.ago.as_millis() as u64,
-            "lasted_ms": minute.lasted.as_millis() as u64,
-            "totals": totals,
-        })
-    })))
+    Ok(list(minutes.iter().map(minute_json)))
 }
 
 /// `/api/v1/clients`: who is connected, with which software, the oldest connections first.
 pub(super) fn clients(asked: &Asked<'_>) -> Result<Page, Failure> {
     let open = asked.master.rpc.connections().list(MAX_LISTED_CONNECTIONS);
-    Ok(list(open.iter().map(|open| {
-        json!({
-            "peer": open.peer,
-            "software": open.software,
-            "caller": open.caller,
-            "role": open.role.map(|role| role.as_str()),
-            "tenant": open.tenant,
-            "kind": open.kind.as_str(),
-            "age_ms": open.age.as_millis() as u64,
-        })
-    })))
+    Ok(list(open.iter().map(connection_json)))
 }
 
 /// The worse the lower.
@@ -248,25 +227,7 @@ fn disk(disk: &LocalDiskInfo) -> Value {
 pub(super) fn tenants(asked: &Asked<'_>) -> Result<Page, Failure> {
     let report = asked.master.state.tenant_quotas();
     let tenants = report.map(|report| report.tenants).unwrap_or_default();
-    Ok(list(tenants.iter().map(tenant)))
-}
-
-fn tenant(usage: &TenantUsage) -> Value {
-    let below = |usage: TierUsage| json!({ "quota": usage.quota(), "used": usage.bytes, "refused": usage.refused });
-    json!({
-        "tenant": usage.tenant.as_str(),
-        "quota": usage.requested,
-        "limit": Some(usage.effective).filter(|bytes| *bytes != UNLIMITED),
-        "refuses": usage.mode == QuotaMode::Refuse,
-        "used": usage.charged,
-        "objects": usage.objects,
-        "refused": usage.rejected,
-        "evicted_bytes": usage.evicted_bytes,
-        "found": usage.found,
-        "missed": usage.missed,
-        "disks": below(usage.disks),
-        "files": below(usage.files),
-    })
+    Ok(list(tenants.iter().map(tenant_json)))
 }
 
 /// `/api/v1/drain_jobs`: drains that are at work, and those that have ended and are remembered.
