@@ -36,8 +36,8 @@ const APPLICATIONS: usize = 2;
 const READERS: usize = 2;
 /// Objects that are there before the upgrade.
 const BEFORE: usize = 200;
-/// The least time between two steps.
-const STEP: Duration = Duration::from_millis(300);
+/// Gets between two steps, at least.
+const GETS: usize = 100;
 /// Starts of the last node that are killed before it is up.
 const KILLS: usize = 4;
 
@@ -231,7 +231,7 @@ impl Installation {
                         load.step("the hand-over, and the former leader");
                     }
                     self.run(other);
-                    load.some_time();
+                    load.some_gets();
                 }
                 other => assert!(other.starts_with("export "), "{other}"),
             }
@@ -254,7 +254,7 @@ impl Installation {
                 "systemctl restart mc-node" => {
                     let old = self.nodes[node].take().expect("it runs");
                     self.nodes[node] = Some(self.restart_node(node, old, how, load, random));
-                    load.some_time();
+                    load.some_gets();
                 }
                 other if other.starts_with("mc-ctl ") => self.run(other),
                 // The line that the start of a node waits for comes after the page.
@@ -290,6 +290,7 @@ impl Installation {
                 asked.kill();
                 for _ in 0..KILLS {
                     let mut next = self.launch_node(node);
+                    // A drawn moment of its start; nothing is waited for.
                     std::thread::sleep(Duration::from_millis(random.below(250) as u64));
                     next.kill();
                 }
@@ -376,9 +377,11 @@ impl Load {
         self.lock().step = step;
     }
 
-    /// Lets the applications work on for a while.
-    fn some_time(&self) {
-        std::thread::sleep(STEP);
+    /// Waits until the applications have read some more.
+    fn some_gets(&self) {
+        let gets = || self.lock().by_step.values().map(|step| step.count).sum::<usize>();
+        let wanted = gets() + GETS;
+        eventually_blocking(DEADLINE, "the applications go on", || gets() >= wanted);
     }
 
     /// Ends the applications, reads all that is stored, and shows and checks the figures.
