@@ -2,7 +2,7 @@
 //! often enough to be seen, and does not fill a disk or hide what else happens.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
@@ -19,6 +19,9 @@ const REPORT: Duration = Duration::from_secs(10);
 const TARGET: &str = "log";
 /// Targets without a limit: each line of them is wanted.
 const UNLIMITED: [&str; 2] = [TARGET, "audit"];
+
+/// The limit of this process's log.
+pub(crate) static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 /// Lets so many lines of each place pass and no more. Lines at the levels debug and trace, which are asked for, all pass.
 #[derive(Clone, Debug, Default)]
@@ -171,30 +174,6 @@ mod tests {
         let left_out = limit.places().take_left_out(Instant::now());
         assert_eq!(left_out.iter().map(|of| of.lines).sum::<u64>(), 10_000 - floods as u64);
         assert!(left_out[0].at.contains("log_limit.rs:"), "{left_out:?}");
-    }
-
-    /// Set for the process that floods its log.
-    const FLOODS: &str = "MC_TEST_LOG_FLOOD";
-
-    #[test]
-    fn a_program_says_at_its_end_what_it_left_out() {
-        if std::env::var_os(FLOODS).is_some() {
-            crate::init_tracing(Level::INFO).unwrap();
-            (0..1_000).for_each(|n| tracing::info!(n, "flood"));
-            return crate::logging::end();
-        }
-        let name = "log_limit::tests::a_program_says_at_its_end_what_it_left_out";
-        let this = std::env::current_exe().unwrap();
-        let mut child = std::process::Command::new(this);
-        let ended = child.args(["--exact", name, "--nocapture"]).env(FLOODS, "1").output().unwrap();
-        let text = String::from_utf8(ended.stderr).unwrap();
-        let told = text.lines().find(|line| line.contains("lines of the log were left out"));
-        let told = told.unwrap_or_else(|| panic!("nothing is told in {text}"));
-        let left_out: usize = told
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("lines=")?.parse().ok())
-            .unwrap_or_else(|| panic!("no number in {told}"));
-        assert_eq!(text.matches("flood").count() + left_out, 1_000, "{text}");
     }
 
     #[test]

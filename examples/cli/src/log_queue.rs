@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::log_limit::LIMIT;
+
 /// Bytes of lines that wait to be written. A line may be as long.
 const MAX_WAITING: usize = 1 << 20;
 /// How long the end of the program waits for a reader of what was logged last.
@@ -75,7 +77,7 @@ impl Queue {
                     "lines of the log were dropped: nobody read standard error"
                 );
             }
-            crate::logging::report();
+            LIMIT.report_if_due();
         }
     }
 

@@ -1,14 +1,14 @@
 //! Logs on standard error.
 
 use std::io::{self, IsTerminal};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::log_limit::LogLimit;
+use crate::log_limit::LIMIT;
 use crate::log_queue;
 
 /// Environment variable that sets the levels.
@@ -49,18 +49,10 @@ type SetLevels = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 static SET_LEVELS: OnceLock<SetLevels> = OnceLock::new();
 
-/// The limit of this process's log.
-static LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
-
 /// Writes what is to be said of the log, and waits until all is written, for half a second at most.
 pub(crate) fn end() {
     LIMIT.report();
     log_queue::flush_log();
-}
-
-/// Logs once in a while how many lines were left out.
-pub(crate) fn report() {
-    LIMIT.report_if_due();
 }
 
 /// Begins to log with these levels in this format.
@@ -182,6 +174,30 @@ fn level(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Set for the process that floods its log.
+    const FLOODS: &str = "MC_TEST_LOG_FLOOD";
+
+    #[test]
+    fn a_program_says_at_its_end_what_it_left_out() {
+        if std::env::var_os(FLOODS).is_some() {
+            init_tracing(Level::INFO).unwrap();
+            (0..1_000).for_each(|n| tracing::info!(n, "flood"));
+            return end();
+        }
+        let name = "logging::tests::a_program_says_at_its_end_what_it_left_out";
+        let this = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(this);
+        let ended = child.args(["--exact", name, "--nocapture"]).env(FLOODS, "1").output().unwrap();
+        let text = String::from_utf8(ended.stderr).unwrap();
+        let told = text.lines().find(|line| line.contains("lines of the log were left out"));
+        let told = told.unwrap_or_else(|| panic!("nothing is told in {text}"));
+        let left_out: usize = told
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("lines=")?.parse().ok())
+            .unwrap_or_else(|| panic!("no number in {told}"));
+        assert_eq!(text.matches("flood").count() + left_out, 1_000, "{text}");
+    }
 
     #[test]
     fn levels_are_words_or_lists() {
