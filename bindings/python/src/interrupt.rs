@@ -23,10 +23,14 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
     }
 }
 
-/// Runs the handlers of pending signals and returns whether one of them raised an exception, which
-/// [`detached`] then returns. For threads that have released the interpreter in [`detached`]; only
-/// the main thread handles signals.
+/// Runs the handlers of pending signals and returns whether one of them has raised an exception since
+/// [`detached`] began, which then returns it. For threads that have released the interpreter in
+/// [`detached`]; only the main thread handles signals.
 pub(crate) fn is_interrupted() -> bool {
+    if let Some(raised) = RAISED.take() {
+        RAISED.set(Some(raised));
+        return true;
+    }
     // Not while the interpreter ends: it handles no signals then.
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let interrupted = raised.is_some();

@@ -20,6 +20,7 @@ use super::address::Route;
 use super::call::Call;
 use super::config::ClientConfig;
 use super::credentials::Identity;
+use super::dial::was_cancelled;
 use super::metrics::{ClientMetrics, Counters};
 use super::outage::Outage;
 use super::outcome::outcome;
@@ -111,7 +112,11 @@ impl MasterClient {
         let begun = Instant::now();
         let mut call =
             Call::begin(&pool.config, pool.route.target(), &pool.identity, method, begun);
-        let answer = self.make(&mut call, write, read);
+        let answer =
+            self.make(&mut call, write, read).map_err(|error| match was_cancelled(&error) {
+                true => RpcError::GivenUp { addr: Arc::clone(pool.route.target()), method },
+                false => error,
+            });
         call.ended.failed = answer.is_err();
         call.ended.took = begun.elapsed();
         pool.counters.count(method, call.ended);

@@ -57,6 +57,26 @@ pub(super) fn no_answer(addr: &Arc<str>, timeout: Duration) -> RpcError {
     handshake_failed(addr, io::Error::new(io::ErrorKind::TimedOut, text).into())
 }
 
+/// The caller of the blocking client cancelled its call during the handshake.
+#[derive(Debug, thiserror::Error)]
+#[error("the caller did not wait for an answer")]
+struct Cancelled;
+
+/// The error of a handshake that its caller cancelled.
+pub(super) fn cancelled(addr: &Arc<str>) -> RpcError {
+    handshake_failed(addr, io::Error::other(Cancelled).into())
+}
+
+/// Returns whether the caller cancelled the attempt, which says nothing of the master.
+pub(super) fn was_cancelled(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Unreachable { source, .. } => {
+            source.get_ref().is_some_and(|source| source.is::<Cancelled>())
+        }
+        _ => false,
+    }
+}
+
 /// Parses the offers of the master behind its preface.
 pub(super) fn offers(words: &[u8]) -> Welcome {
     // What this side does not understand it does without.
@@ -201,7 +221,8 @@ pub(super) fn tries_again(config: &ClientConfig, failure: &RpcError) -> bool {
 /// failures to connect: a call that is refused so is not repeated.
 pub(super) fn may_pass(failure: &RpcError) -> bool {
     match failure {
-        RpcError::Unreachable { .. } | RpcError::Unresolved { .. } => true,
+        RpcError::Unreachable { .. } => !was_cancelled(failure),
+        RpcError::Unresolved { .. } => true,
         RpcError::Refused(refusal) => {
             matches!(refusal.code, ErrorCode::Overloaded | ErrorCode::UnavailableInCurrentStatus)
         }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -533,10 +534,14 @@ fn somebody_else_at_the_address_is_told_apart() {
     assert!(error.to_string().contains("no answer within 50ms"), "{error}");
 }
 
+/// Polls `call` once.
+fn polled<T>(call: impl Future<Output = T>) -> Poll<T> {
+    pin!(call).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 /// Polls `call` once, in place.
 fn poll_in_place<T>(give_up: fn() -> bool, call: impl Future<Output = T>) -> Poll<T> {
-    let mut call = pin!(call);
-    in_place(give_up, || call.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+    in_place(give_up, || polled(call))
 }
 
 #[test]
@@ -580,4 +585,35 @@ fn whoever_calls_in_place_may_give_up() {
     let begin = Instant::now();
     in_place(|| true, || assert!(poll_in_place(|| false, client.exist(key("a"))).is_ready()));
     assert!(begin.elapsed() >= quick().call_timeout / 2, "it was to try again and again");
+}
+
+#[test]
+fn whoever_gives_up_while_a_master_is_silent_goes_at_once_and_says_nothing_of_it() {
+    /// As with a signal, which is seen once.
+    fn once() -> bool {
+        !SEEN.swap(true, Ordering::Relaxed)
+    }
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    let (listener, addr) = listen();
+    let mut config = patient();
+    config.outage_timeout = Some(Duration::ZERO);
+    let client = mc_rpc::MasterClient::lazy(&addr, config);
+    let begin = Instant::now();
+    in_place(once, || {
+        for _ in 0..2 {
+            let call = polled(client.exist(key("a")));
+            assert!(matches!(call, Poll::Ready(Err(RpcError::GivenUp { .. }))), "{call:?}");
+        }
+    });
+    assert!(begin.elapsed() < DEADLINE / 2, "it was not to wait");
+    // One attempt that had failed would be an outage.
+    let fake = thread::spawn(move || {
+        for _ in 0..2 {
+            drop(listener.accept().unwrap());
+        }
+        accept(&listener).answer(b"\x10\x01");
+    });
+    let exists = poll_in_place(|| false, client.exist(key("a")));
+    assert!(matches!(exists, Poll::Ready(Ok(true))), "{exists:?}");
+    fake.join().unwrap();
 }

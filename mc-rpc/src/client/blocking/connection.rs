@@ -16,7 +16,7 @@ use crate::client::address::Address;
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::{Identity, Prepared};
-use crate::client::dial::{handshake_failed, no_answer, offers, shorter_way};
+use crate::client::dial::{cancelled, handshake_failed, no_answer, offers, shorter_way};
 use crate::client::read_counter::ReadCounter;
 use crate::client::request::{Said, address as address_frame, has_room, is_too_late};
 use crate::client::youngest_term::YoungestTerm;
@@ -166,7 +166,8 @@ impl Connection {
             }
             Ok(Err(error)) => Err(handshake_failed(addr, error)),
             Err(Broken::Io(error)) => Err(handshake_failed(addr, error.into())),
-            Err(Broken::Late | Broken::GivenUp) => Err(no_answer(addr, config.connect_timeout)),
+            Err(Broken::Late) => Err(no_answer(addr, config.connect_timeout)),
+            Err(Broken::GivenUp) => Err(cancelled(addr)),
         }
     }
 

@@ -11,6 +11,8 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 thread_local! {
     /// Whether calls are made in place, and what tells them to give up.
     static GIVE_UP: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+    /// Whether that has been told: a signal is seen once.
+    static GIVEN_UP: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `work`, in which every call of an async [`MasterClient`](crate::MasterClient) whose
@@ -24,7 +26,7 @@ thread_local! {
 ///
 /// When a signal interrupts the wait for an answer, and every 50 ms, `give_up` is asked
 /// whether it is no longer wanted; the call then fails with
-/// [`RpcError::GivenUp`](crate::RpcError::GivenUp).
+/// [`RpcError::GivenUp`](crate::RpcError::GivenUp), as do those that `work` makes afterwards.
 /// `|| false` waits in any case.
 ///
 /// ```
@@ -41,13 +43,14 @@ thread_local! {
 /// assert!(matches!(polled, Poll::Ready(Err(RpcError::Unreachable { .. }))));
 /// ```
 pub fn in_place<T>(give_up: fn() -> bool, work: impl FnOnce() -> T) -> T {
-    struct Restore(Option<fn() -> bool>);
+    struct Restore(Option<fn() -> bool>, bool);
     impl Drop for Restore {
         fn drop(&mut self) {
             GIVE_UP.set(self.0);
+            GIVEN_UP.set(self.1);
         }
     }
-    let _restore = Restore(GIVE_UP.replace(Some(give_up)));
+    let _restore = Restore(GIVE_UP.replace(Some(give_up)), GIVEN_UP.replace(false));
     work()
 }
 
@@ -58,7 +61,10 @@ pub(in crate::client) fn is_wanted() -> bool {
 
 /// Returns whether the caller has cancelled the call that is made on this thread.
 pub(super) fn was_given_up() -> bool {
-    GIVE_UP.get().is_some_and(|give_up| give_up())
+    if !GIVEN_UP.get() && GIVE_UP.get().is_some_and(|give_up| give_up()) {
+        GIVEN_UP.set(true);
+    }
+    GIVEN_UP.get()
 }
 
 /// Waits for so long, and says whether the call is still wanted.
