@@ -57,6 +57,9 @@ impl Connection {
         let Claim { token, tenant } = Claim::read(headers)?;
         let mut call = self.calls.admit(method, token, tenant)?;
         call.deadline = metadata::deadline(headers, arrived)?;
+        // One that says nothing of ours is no reason to refuse the call.
+        let traced = headers.get("traceparent").and_then(|text| text.to_str().ok());
+        call.trace = traced.and_then(|text| text.parse().ok());
         call.max_reply = metadata::max_reply(headers, self.calls.config().max_payload)?;
         Ok(call)
     }

@@ -20,6 +20,7 @@ mod read_counter;
 mod request;
 mod settle_task;
 mod socket;
+mod spans;
 mod token;
 mod youngest_term;
 

@@ -107,7 +107,8 @@ impl QuicTransport {
             let mut node = [0; 16];
             getrandom::fill(&mut node)
                 .map_err(|error| StartError::NoRandomness { source: error.into() })?;
-            let description = Description { node, connection: None, rails: Vec::new(), shortcuts };
+            let description =
+                Description { node, connection: None, rails: Vec::new(), shortcuts, traces: false };
             let server = Server::new(config.clone(), tls, regions, description, counters);
             let settings = (tuning::endpoint(&config), Some(server.settings()));
             let open = mc_net::bind_patiently(address.port(), || {

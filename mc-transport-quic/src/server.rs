@@ -317,6 +317,8 @@ impl Stream<'_> {
         let wanted = match request.opcode {
             Opcode::Read => Access::Read,
             Opcode::Write => Access::Write,
+            // Its description does not offer it.
+            Opcode::Trace => return Err(End::Malformed),
             Opcode::Fence => return self.fence(&request).await,
         };
         let ticket = match request.has_ticket {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use pyo3::prelude::*;
 
-use crate::repeats;
+use crate::{repeats, traces};
 
 thread_local! {
     /// The exception that a signal's handler raised during this thread's call.
@@ -16,7 +16,8 @@ thread_local! {
 /// # Errors
 /// The exception that a signal's handler raised meanwhile; the result of `work` is dropped then.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
-    let result = py.detach(|| repeats::one_call(work));
+    let parent = traces::parent(py);
+    let result = py.detach(|| traces::under(parent, || repeats::one_call(work)));
     match RAISED.take() {
         None => Ok(result),
         Some(raised) => Err(raised),

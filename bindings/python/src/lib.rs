@@ -12,6 +12,7 @@ mod repeats;
 mod software;
 mod store;
 mod threads;
+mod traces;
 
 use pyo3::prelude::*;
 
@@ -30,6 +31,9 @@ mod _native {
         exit::shut_down_stores,
     };
 
+    #[pymodule_export]
+    use crate::traces::end_traces;
+
     use pyo3::prelude::*;
 
     #[pymodule_init]
@@ -38,7 +42,8 @@ mod _native {
         crate::fork::ProcessGuard::current();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let register = module.py().import("atexit")?.getattr("register")?;
-        for hook in ["_shut_down_stores", "_leave_all"] {
+        // The last one registered is called first.
+        for hook in ["_end_traces", "_shut_down_stores", "_leave_all"] {
             register.call1((module.getattr(hook)?,))?;
         }
         Ok(())

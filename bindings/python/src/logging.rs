@@ -9,7 +9,8 @@ use tracing_subscriber::EnvFilter;
 /// `debug`, or a list of levels by target, `warn,mc_store=debug`.
 const LEVELS: [&str; 4] = ["MC_LOG", "MC_STORE_LOG", "MC_LOG_LEVEL", "MC_YLT_LOG_LEVEL"];
 
-/// Writes warnings and errors, or the levels that the environment sets, to standard error. Keeps
+/// Writes warnings and errors, or the levels that the environment sets, to standard error, and sends spans
+/// where the environment says. Keeps
 /// the subscriber of a program that embeds the interpreter and has set one up.
 pub(crate) fn set_up() {
     static DONE: Once = Once::new();
@@ -22,6 +23,7 @@ pub(crate) fn set_up() {
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
         // Fails if the program has set up another subscriber, which stays.
         let _ = lines.with_ansi(false).try_init();
+        crate::traces::set_up();
     });
 }
 

@@ -19,6 +19,8 @@ mod server;
 mod shutdown;
 mod story;
 mod text;
+#[cfg(feature = "otel")]
+mod traces;
 mod transfer;
 mod value;
 

@@ -49,8 +49,11 @@ type SetLevels = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 static SET_LEVELS: OnceLock<SetLevels> = OnceLock::new();
 
-/// Writes what is to be said of the log, and waits until all is written, for half a second at most.
+/// Sends the last spans, writes what is to be said of the log, and waits until all is written, for half a second at
+/// most.
 pub(crate) fn end() {
+    #[cfg(feature = "otel")]
+    crate::traces::end();
     LIMIT.report();
     log_queue::flush_log();
 }
@@ -79,7 +82,10 @@ pub(crate) fn begin(filter: EnvFilter, format: Format) -> Result<(), LogError> {
         }
     };
     result.map_err(|_| LogError::AlreadyInitialised)?;
-    SET_LEVELS.set(set).map_err(|_| LogError::AlreadyInitialised)
+    SET_LEVELS.set(set).map_err(|_| LogError::AlreadyInitialised)?;
+    #[cfg(feature = "otel")]
+    crate::traces::begin();
+    Ok(())
 }
 
 /// Changes the levels of this process's log. Does nothing before [`begin`].

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use mc_trace::Span;
 
 use super::address::Route;
 use super::call::Call;
@@ -25,6 +26,7 @@ use super::metrics::{ClientMetrics, Counters};
 use super::outage::Outage;
 use super::outcome::outcome;
 use super::request::check_len;
+use super::spans::note;
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
@@ -112,11 +114,14 @@ impl MasterClient {
         let begun = Instant::now();
         let mut call =
             Call::begin(&pool.config, pool.route.target(), &pool.identity, method, begun);
-        let answer =
-            self.make(&mut call, write, read).map_err(|error| match was_cancelled(&error) {
+        let span = Span::child(method.as_str(), mc_trace::Kind::Client);
+        let answer = span.enter(|| self.make(&mut call, write, read)).map_err(|error| {
+            match was_cancelled(&error) {
                 true => RpcError::GivenUp { addr: Arc::clone(pool.route.target()), method },
                 false => error,
-            });
+            }
+        });
+        note(&span, pool.route.target(), answer.as_ref().err());
         call.ended.failed = answer.is_err();
         call.ended.took = begun.elapsed();
         pool.counters.count(method, call.ended);

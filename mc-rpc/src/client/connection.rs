@@ -77,6 +77,8 @@ struct Wires {
     hello: Option<Instant>,
     /// The client's reads, where requests say which of them are over.
     reads: Option<ReadCounter>,
+    /// Whether requests may bear the context of a trace.
+    traces: bool,
     /// Largest request that the master accepts.
     max_request: usize,
     /// Largest answer that this side accepts.
@@ -211,6 +213,7 @@ impl Connection {
             max_permits,
             hello: welcome.send_times.then_some(hello),
             reads: welcome.reads.then(|| config.reads.clone()),
+            traces: welcome.traces,
             max_request: server.max_payload as usize,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             heard: AtomicU64::new(0),
@@ -376,6 +379,7 @@ impl Wires {
             Said {
                 sent: self.hello.map(|hello| now.saturating_duration_since(hello)),
                 reads: self.reads.as_ref().and_then(|reads| reads.progress(method)),
+                trace: self.traces.then(mc_trace::current).flatten(),
             }
         } else {
             Said::default()

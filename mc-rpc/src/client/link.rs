@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
+use mc_trace::Span;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -28,6 +29,7 @@ use super::outage::Outage;
 use super::outcome::outcome;
 use super::request::check_len;
 use super::settle_task::settle;
+use super::spans::note;
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
@@ -340,18 +342,20 @@ impl Link {
         if blocking::is_in_place() && self.config.environment.is_none() {
             return self.in_place().call(method, write, read);
         }
+        let span = Span::child(method.as_str(), mc_trace::Kind::Client);
         let begun = Instant::now().into_std();
         let call = Call::begin(&self.config, self.addr(), &self.identity, method, begun);
-        let frame = BytesMut::with_capacity(128);
+        let frame = BytesMut::with_capacity(160);
         let mut sent = Sent { link: self, call, frame, is_unknown: false };
         let Sent { call, frame, .. } = &mut sent;
         let answered = match call.write(frame, write) {
-            Ok(()) => self.send(&mut sent).await,
+            Ok(()) => span.within(self.send(&mut sent)).await,
             Err(error) => Err(error),
         };
         let answer = answered.and_then(|Answered { kind, method: number, payload }| {
             outcome(method, self.addr(), (kind, number, &payload), read)
         });
+        note(&span, self.addr(), answer.as_ref().err());
         let mut ended = sent.call.ended;
         ended.failed = answer.is_err();
         ended.took = Instant::now().into_std().saturating_duration_since(begun);

@@ -4,15 +4,16 @@ use core::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::ReadProgress;
+use mc_trace::TraceContext;
 use mc_types::ErrorCode;
 
 use super::config::ClientConfig;
 use crate::error::RpcError;
-use crate::frame::{FrameHeader, HEADER_LEN, Kind, READS_LEN, SEND_TIME_LEN, put_reads};
+use crate::frame::{FrameHeader, HEADER_LEN, Kind, READS_LEN, SEND_TIME_LEN, TRACE_LEN, put_reads};
 use crate::method::{Method, Pace};
 
 /// The most bytes in front of a request's token.
-const FIRST: usize = SEND_TIME_LEN + READS_LEN;
+const FIRST: usize = SEND_TIME_LEN + READS_LEN + TRACE_LEN;
 
 /// Largest request that fits into a frame with what comes first, whatever a master accepts.
 const MAX_LEN: usize = u32::MAX as usize - FIRST;
@@ -28,6 +29,8 @@ pub(super) struct Said {
     pub(super) sent: Option<Duration>,
     /// The reads of its client that are over.
     pub(super) reads: Option<ReadProgress>,
+    /// The trace that it belongs to.
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// How long after its first attempt a tracked call may be sent again. A master knows it
@@ -91,6 +94,11 @@ pub(super) fn address(
     let timeout_ms = u32::try_from(millis).unwrap_or(u32::MAX).max(1);
     let mut header = FrameHeader { id, timeout_ms, ..header };
     let mut begin = ROOM;
+    if let Some(trace) = &said.trace {
+        begin -= TRACE_LEN;
+        header.traced = true;
+        request[begin..begin + TRACE_LEN].copy_from_slice(&trace.encode());
+    }
     if let Some(reads) = &said.reads {
         begin -= READS_LEN;
         header.reads = true;
@@ -121,7 +129,7 @@ pub(super) fn is_too_late(kind: Kind, payload: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{first_frame, reads_of, send_time_of, token_of};
+    use crate::frame::{first_frame, reads_of, send_time_of, token_of, trace_of};
 
     #[test]
     fn a_frame_is_completed_again_and_again() {
@@ -138,9 +146,11 @@ mod tests {
         ] {
             let reads = ReadProgress { reader: u128::MAX - 1, begun: 7, over: id >> 1 };
             let reads = Some(reads).filter(|_| id != 7);
-            let begin = address(&mut request, begun, id, left, Said { sent, reads });
+            let trace = TraceContext::new(id.into(), id, true).filter(|_| id % 8 != 0);
+            let begin = address(&mut request, begun, id, left, Said { sent, reads, trace });
             let (header, payload) = first_frame(&request[begin..], 64).unwrap().unwrap();
             assert_eq!(reads_of(header, payload), reads);
+            assert_eq!(trace_of(header, payload), trace);
             assert_eq!((header.id, header.timeout_ms), (id, millis));
             assert_eq!((header.method, header.tracked), (Method::Remove.number(), true));
             let micros = sent.map(|sent| sent.as_micros().min(u64::MAX.into()) as u64);

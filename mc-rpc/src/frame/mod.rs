@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::ReadProgress;
+use mc_trace::TraceContext;
 use mc_types::ErrorCode;
 use thiserror::Error;
 
@@ -37,6 +38,9 @@ pub const SEND_TIME_LEN: usize = 8;
 /// Length of what a request says of its client's reads, behind the send time and before the token,
 /// in bytes.
 pub const READS_LEN: usize = 32;
+
+/// Length of the trace context of a request, behind what it says of reads and before the token, in bytes.
+pub const TRACE_LEN: usize = TraceContext::LEN;
 
 /// Largest payload that either side accepts unless told otherwise: 16 MiB.
 pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
@@ -80,6 +84,9 @@ const MOVED: u8 = 4;
 /// Set in a request that says which reads of its client are over.
 const READS: u8 = 8;
 
+/// Set in a request that has a trace context.
+const TRACED: u8 = 16;
+
 /// The header of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -104,17 +111,30 @@ pub struct FrameHeader {
     /// Whether the payload says in [`READS_LEN`] bytes which reads of the client are over: at its
     /// beginning, or behind the send time.
     pub reads: bool,
+    /// Whether the payload bears the context of a trace in [`TRACE_LEN`] bytes: at its beginning, or behind
+    /// the send time and what it says of reads.
+    pub traced: bool,
     /// In a request: the milliseconds within which the client wants the answer,
     /// counted from when it sent it; 0 when it has no such wish.
     pub timeout_ms: u32,
 }
 
 impl FrameHeader {
-    /// A header of a frame without payload, token, send time, reads and time-out.
+    /// A header of a frame without payload, token, send time, reads, trace and time-out.
     #[must_use]
     pub const fn new(id: u64, method: u16, kind: Kind) -> Self {
-        let (tracked, timed, moved, reads) = (false, false, false, false);
-        Self { payload_len: 0, id, method, kind, tracked, timed, moved, reads, timeout_ms: 0 }
+        Self {
+            payload_len: 0,
+            id,
+            method,
+            kind,
+            tracked: false,
+            timed: false,
+            moved: false,
+            reads: false,
+            traced: false,
+            timeout_ms: 0,
+        }
     }
 
     /// The header's bytes.
@@ -128,7 +148,8 @@ impl FrameHeader {
         bytes[15] = (self.tracked as u8 * TRACKED)
             | (self.timed as u8 * TIMED)
             | (self.moved as u8 * MOVED)
-            | (self.reads as u8 * READS);
+            | (self.reads as u8 * READS)
+            | (self.traced as u8 * TRACED);
         bytes[16..20].copy_from_slice(&self.timeout_ms.to_le_bytes());
         bytes
     }
@@ -147,23 +168,42 @@ impl FrameHeader {
             return Err(FrameError::UnknownKind { id, method, kind: bytes[14] });
         };
         let flags = bytes[15];
-        if flags & !(TRACKED | TIMED | MOVED | READS) != 0 || (flags != 0 && kind != Kind::Request)
-        {
+        let is_known = flags & !(TRACKED | TIMED | MOVED | READS | TRACED) == 0;
+        if !is_known || (flags != 0 && kind != Kind::Request) {
             return Err(FrameError::UnknownFlags { id, method, flags });
         }
         if payload_len > max_payload {
             return Err(FrameError::TooLong { id, method, len: payload_len, max: max_payload });
         }
         let (tracked, timed) = (flags & TRACKED != 0, flags & TIMED != 0);
-        let (moved, reads) = (flags & MOVED != 0, flags & READS != 0);
-        let first = usize::from(tracked) * TOKEN_LEN
-            + usize::from(timed) * SEND_TIME_LEN
-            + usize::from(reads) * READS_LEN;
-        if (payload_len as usize) < first {
+        let (moved, reads, traced) = (flags & MOVED != 0, flags & READS != 0, flags & TRACED != 0);
+        let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
+        let header = Self {
+            payload_len,
+            id,
+            method,
+            kind,
+            tracked,
+            timed,
+            moved,
+            reads,
+            traced,
+            timeout_ms,
+        };
+        if (payload_len as usize) < header.before_token() + usize::from(tracked) * TOKEN_LEN {
             return Err(FrameError::NoToken { id, method });
         }
-        let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
-        Ok(Self { payload_len, id, method, kind, tracked, timed, moved, reads, timeout_ms })
+        Ok(header)
+    }
+
+    /// Bytes of payload in front of the trace context.
+    const fn before_trace(self) -> usize {
+        self.timed as usize * SEND_TIME_LEN + self.reads as usize * READS_LEN
+    }
+
+    /// Bytes of payload in front of the token.
+    const fn before_token(self) -> usize {
+        self.before_trace() + self.traced as usize * TRACE_LEN
     }
 
     /// The time within which the answer is wanted.
@@ -277,11 +317,17 @@ pub(crate) fn put_reads(out: &mut [u8], said: &ReadProgress) {
     out[24..READS_LEN].copy_from_slice(&said.over.to_le_bytes());
 }
 
+/// Returns the trace that a request belongs to.
+#[must_use]
+pub fn trace_of(header: FrameHeader, payload: &[u8]) -> Option<TraceContext> {
+    let context = payload.get(header.before_trace()..)?.first_chunk::<TRACE_LEN>();
+    context.filter(|_| header.traced).and_then(TraceContext::decode)
+}
+
 /// Splits what comes before the token, and that, off the payload of a request, and returns the token.
 #[must_use]
 pub fn token_of(header: FrameHeader, payload: &[u8]) -> (Option<u64>, &[u8]) {
-    let before = usize::from(header.timed) * SEND_TIME_LEN + usize::from(header.reads) * READS_LEN;
-    let payload = payload.get(before..).unwrap_or(payload);
+    let payload = payload.get(header.before_token()..).unwrap_or(payload);
     match payload.split_first_chunk::<TOKEN_LEN>() {
         Some((token, payload)) if header.tracked => (Some(u64::from_le_bytes(*token)), payload),
         _ => (None, payload),
@@ -527,7 +573,9 @@ mod tests {
                 let (token, message) = token_of(header, payload);
                 let first = token.map_or(0, |_| TOKEN_LEN)
                     + send_time_of(header, payload).map_or(0, |_| SEND_TIME_LEN)
-                    + reads_of(header, payload).map_or(0, |_| READS_LEN);
+                    + reads_of(header, payload).map_or(0, |_| READS_LEN)
+                    + usize::from(header.traced) * TRACE_LEN;
+                prop_assert!(header.traced || trace_of(header, payload).is_none());
                 prop_assert_eq!(payload.len() - message.len(), first);
             }
             let _ = parse_refusal(&bytes);

@@ -35,6 +35,8 @@ pub struct Welcome {
     pub incarnation: u64,
     /// Whether the requests of this connection may say which reads of their client are over.
     pub reads: bool,
+    /// Whether the requests of this connection may bear the context of a trace.
+    pub traces: bool,
     /// Whether the bytes behind this message are the journal's, for which the client asked.
     pub is_journal: bool,
 }
@@ -57,6 +59,7 @@ impl Welcome {
         put_fixed64(&mut out, 5, self.incarnation);
         put_u64(&mut out, 6, self.is_journal.into());
         put_u64(&mut out, 7, self.reads.into());
+        put_u64(&mut out, 8, self.traces.into());
         debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name, an address and numbers");
         out
     }
@@ -83,6 +86,7 @@ impl Welcome {
                 5 => welcome.incarnation = field.fixed64()?,
                 6 => welcome.is_journal = field.bool()?,
                 7 => welcome.reads = field.bool()?,
+                8 => welcome.traces = field.bool()?,
                 _ => {}
             }
         }
@@ -108,6 +112,7 @@ mod tests {
             incarnation: u64::MAX,
             is_journal: true,
             reads: true,
+            traces: true,
         };
         let message = proto::Welcome {
             local_socket: "mc-rpc-1".into(),
@@ -117,6 +122,7 @@ mod tests {
             incarnation: u64::MAX,
             is_journal: true,
             reads: true,
+            traces: true,
         };
         assert_eq!(message.encode_to_vec(), welcome.encode());
         assert_eq!(Welcome::parse(&welcome.encode()).unwrap(), welcome);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use mc_meta::ReadProgress;
+use mc_trace::{Span, TraceContext};
 use mc_types::ErrorCode;
 
 use super::audit;
@@ -13,7 +14,7 @@ use super::deduplication::{Attempt, SessionRef, readdressed};
 use super::metrics::{Counters, add};
 use crate::caller::Caller;
 use crate::frame::{
-    FrameError, FrameHeader, Kind, append_frame, append_refusal, reads_of, token_of,
+    FrameError, FrameHeader, Kind, append_frame, append_refusal, reads_of, token_of, trace_of,
 };
 use crate::method::{Method, Repeat};
 use crate::refusal::{Completion, Refusal};
@@ -62,14 +63,14 @@ fn execute(
         let refusal = Refusal::new(ErrorCode::NotSupported, message);
         return refuse(out, header, &refusal);
     };
-    let reads = reads_of(header, payload);
+    let said = (reads_of(header, payload), trace_of(header, payload));
     let (token, payload) = token_of(header, payload);
     let tracked = token.zip(asker.session.as_deref());
     if header.moved && method.repeat() == Repeat::Once {
         return refuse(out, header, &Refusal::outcome_unknown());
     }
     let Some((token, named)) = tracked.filter(|_| method.repeat() != Repeat::Harmless) else {
-        return call(shared, asker, header, (method, reads), payload, out);
+        return call(shared, asker, header, method, said, payload, out);
     };
     let session = match named.session(&shared.sessions, &asker.caller) {
         Ok(session) => session,
@@ -78,7 +79,7 @@ fn execute(
     match session.attempt(token) {
         Attempt::First => {
             let start = out.len();
-            let completion = call(shared, asker, header, (method, reads), payload, out);
+            let completion = call(shared, asker, header, method, said, payload, out);
             shared.sessions.answered(session, token, &out[start..], completion);
             completion
         }
@@ -95,14 +96,15 @@ fn call(
     shared: &Shared,
     asker: &CallSource,
     header: FrameHeader,
-    (method, reads): (Method, Option<ReadProgress>),
+    method: Method,
+    (reads, trace): (Option<ReadProgress>, Option<TraceContext>),
     payload: &[u8],
     out: &mut BytesMut,
 ) -> Completion {
     let (max_reply, caller, from) = (asker.max_reply, &*asker.caller, asker.from);
     let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
         let connections = Some(&shared.open);
-        let call = Call { method, payload, max_reply, caller, from, reads, connections };
+        let call = Call { method, payload, max_reply, caller, from, reads, trace, connections };
         answer(shared, call, out)
     });
     answered.unwrap_or_else(|refusal| refuse(out, header, &refusal))
@@ -120,7 +122,9 @@ pub(super) fn answer(
     call: Call<'_>,
     out: &mut BytesMut,
 ) -> Result<Completion, Refusal> {
-    let Call { method, max_reply, .. } = call;
+    let Call { method, max_reply, trace, .. } = call;
+    let span = trace
+        .map_or(Span::NONE, |trace| Span::remote(method.as_str(), mc_trace::Kind::Server, trace));
     let start = out.len();
     let mut answered = shared.service.call(call, out);
     let len = out.len() - start;
@@ -137,10 +141,30 @@ pub(super) fn answer(
         });
     }
     shared.counters.called(method, answered.is_err());
+    if span.is_recording() {
+        note(&span, &call, (out.len() - start) as u64, answered.as_ref().err());
+    }
     if method.is_administrative() {
         audit::record(&call, answered.as_ref().err());
     }
     answered
+}
+
+/// Notes what became of a traced call.
+fn note(span: &Span, call: &Call<'_>, answer_len: u64, refusal: Option<&Refusal>) {
+    span.set("rpc.system", "mc-store");
+    span.set("mc.tenant", call.caller.tenant().to_string());
+    span.set("mc.request.bytes", call.payload.len());
+    if let Some(from) = call.from {
+        span.set("client.address", from.to_string());
+    }
+    match refusal {
+        None => span.set("mc.answer.bytes", answer_len),
+        Some(refusal) => {
+            span.set("error.type", refusal.code.as_str());
+            span.failed(&refusal.message);
+        }
+    }
 }
 
 /// Refuses a call that waited too long, and counts it.

@@ -252,7 +252,7 @@ async fn greet(
         welcome.send_times = hello.send_times;
         (welcome.epoch, welcome.incarnation) = (shared.epoch(), shared.incarnation);
         welcome.is_journal = take.is_some();
-        welcome.reads = true;
+        (welcome.reads, welcome.traces) = (true, true);
     }
     if let (Peer::Ip(seen_as), Some(name), true) = (peer, &shared.local_socket, hello.local) {
         (welcome.local_socket, welcome.seen_as) = (name.clone(), Some(seen_as));

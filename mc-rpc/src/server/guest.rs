@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use mc_places::{Place, Seat, Stage};
+use mc_trace::TraceContext;
 use mc_types::{BoxFuture, ErrorCode, Sequence};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -117,6 +118,8 @@ pub struct GuestCall {
     pub deadline: Option<Instant>,
     /// Most bytes that the caller accepts as an answer; at first as many as a request may have.
     pub max_reply: usize,
+    /// The trace that it belongs to; none at first.
+    pub trace: Option<TraceContext>,
     method: Method,
     caller: Arc<Caller>,
     from: Option<IpAddr>,
@@ -172,7 +175,8 @@ impl GuestCalls {
         self.shared.check_term()?;
         self.answers.store(true, Ordering::Release);
         let max_reply = self.shared.config.max_payload as usize;
-        Ok(GuestCall { deadline: None, max_reply, method, caller, from: self.shown.from() })
+        let (deadline, trace, from) = (None, None, self.shown.from());
+        Ok(GuestCall { deadline, max_reply, trace, method, caller, from })
     }
 
     /// Counts and refuses a call whose deadline passed before it was executed.
@@ -301,10 +305,11 @@ impl GuestCall {
         if self.is_late() {
             return Err(too_late(&shared.counters));
         }
-        let &Self { method, from, max_reply, .. } = self;
+        let &Self { method, from, max_reply, trace, .. } = self;
         let mut out = BytesMut::zeroed(prefix);
         let (caller, connections) = (&*self.caller, Some(&shared.open));
-        let call = Call { method, payload, max_reply, caller, from, reads: None, connections };
+        let call =
+            Call { from, trace, connections, ..Call::new(method, payload, max_reply, caller) };
         let completion = answer(shared, call, &mut out)?;
         Ok((out, completion))
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use mc_meta::{Master, ReadProgress, Receipt};
 use mc_ticket::ClockEpoch;
+use mc_trace::TraceContext;
 use mc_types::{ClientId, ErrorCode};
 
 use crate::c2c::C2cSettings;
@@ -48,6 +49,8 @@ pub struct Call<'a> {
     pub from: Option<IpAddr>,
     /// The caller's report of its reads, those of this call included.
     pub reads: Option<ReadProgress>,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceContext>,
     /// The connections of the server that it came to.
     pub connections: Option<&'a OpenConnections>,
 }
@@ -61,7 +64,8 @@ impl<'a> Call<'a> {
         max_reply: usize,
         caller: &'a Caller,
     ) -> Self {
-        Self { method, payload, max_reply, caller, from: None, reads: None, connections: None }
+        let (from, reads, trace, connections) = (None, None, None, None);
+        Self { method, payload, max_reply, caller, from, reads, trace, connections }
     }
 }
 
@@ -289,7 +293,7 @@ impl<C: Clock> MasterService<C> {
     }
 
     fn answer(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        let Call { method, payload, max_reply, caller, from, reads, connections } = call;
+        let Call { method, payload, max_reply, caller, from, reads, connections, .. } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use mc_rpc::SegmentLocation;
+use mc_trace::{Kind, Span};
 use mc_transport::{
     Cancel, Completions, ConnectError, Link as _, LinkId, Node, NodeLink, Operation, Outcome,
     TransferError, Transferred, Transport,
@@ -190,7 +191,15 @@ impl Transfers {
         }
         let batches = batches.into_iter().map(|(to, (places, operations))| async move {
             let (holder, patience) = to;
-            (places, self.submit(&holder, operations, patience).await)
+            let span = Span::child("transfer", Kind::Client);
+            if span.is_recording() {
+                describe(&span, &holder, &operations);
+            }
+            let moved = span.within(self.submit(&holder, operations, patience, &span)).await;
+            if let Some(Err(failed)) = moved.iter().find(|moved| moved.is_err()) {
+                span.failed(&failed.error);
+            }
+            (places, moved)
         });
         for (places, outcomes) in all(batches).await {
             for (n, (&at, outcome)) in places.iter().zip(outcomes).enumerate() {
@@ -213,9 +222,9 @@ impl Transfers {
         endpoint: &Endpoint,
         operations: Vec<Operation>,
         patience: Patience,
+        span: &Span,
     ) -> Vec<Moved> {
-        let count = operations.len();
-        let keys = keys(&operations);
+        let (count, keys) = (operations.len(), keys(&operations));
         if self.health.peers.is_back(endpoint, keys.iter().copied()) {
             self.transport.forgive(endpoint);
         }
@@ -258,6 +267,7 @@ impl Transfers {
         let writes = sizes.iter().any(|&(direction, _)| direction == Direction::Write);
         let before = if writes { link.ids() } else { Vec::new() };
         let path = DataPath::of(link.scheme());
+        span.set("network.transport", link.scheme());
         // Reads end with this call, also when it is dropped: their memory has another use then.
         let cancel = CancelOnDrop::default();
         let operations =
@@ -444,6 +454,18 @@ fn keys(operations: &[Operation]) -> SmallVec<[RemoteKey; 1]> {
         }
     }
     keys
+}
+
+/// Notes the size of a transfer, and its peer.
+fn describe(span: &Span, endpoint: &Endpoint, operations: &[Operation]) {
+    span.set("server.address", endpoint.to_string());
+    span.set("mc.operations", operations.len());
+    let of = |wanted: Direction| {
+        let sizes = operations.iter().map(size).filter(move |(direction, _)| *direction == wanted);
+        sizes.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    span.set("mc.read.bytes", of(Direction::Read));
+    span.set("mc.written.bytes", of(Direction::Write));
 }
 
 /// Which way an operation moves bytes, and how many.

@@ -296,7 +296,7 @@ impl Client {
     ) -> BoxFuture<'a, Vec<Result<Bytes, GetError>>> {
         Box::pin(async move {
             let timed = self.core.metrics.start(operation);
-            self.core.reader().get_all(&mut items).await;
+            timed.within(self.core.reader().get_all(&mut items)).await;
             timed.ended(items.iter().map(Item::tally));
             items.into_iter().map(Item::into_bytes).collect()
         })
@@ -313,7 +313,7 @@ impl Client {
                 Item::new(key, range, generation, Target::Given(into))
             };
             let mut items: Vec<Item<'_>> = gets.into_iter().map(item).collect();
-            self.core.reader().get_all(&mut items).await;
+            timed.within(self.core.reader().get_all(&mut items)).await;
             timed.ended(items.iter().map(Item::tally));
             items.into_iter().map(Item::into_len).collect()
         })

@@ -62,7 +62,8 @@ impl Client {
                 self.core.tiers.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
-            timed.found(1, outcome.await, |exists| usize::from(!exists))
+            let outcome = timed.within(outcome).await;
+            timed.found(1, outcome, |exists| usize::from(!exists))
         })
     }
 
@@ -93,7 +94,8 @@ impl Client {
                 Ok(exist)
             };
             let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
-            timed.found(keys.len(), outcome.await, absent)
+            let outcome = timed.within(outcome).await;
+            timed.found(keys.len(), outcome, absent)
         })
     }
 
@@ -120,7 +122,8 @@ impl Client {
                 self.core.tiers.exist_unlisted(&[key], &mut exists).await;
                 Ok(exists[0])
             };
-            timed.found(1, outcome.await, |exists| usize::from(!exists))
+            let outcome = timed.within(outcome).await;
+            timed.found(1, outcome, |exists| usize::from(!exists))
         })
     }
 
@@ -151,7 +154,8 @@ impl Client {
                 Ok(exist)
             };
             let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
-            timed.found(keys.len(), outcome.await, absent)
+            let outcome = timed.within(outcome).await;
+            timed.found(keys.len(), outcome, absent)
         })
     }
 
@@ -189,7 +193,8 @@ impl Client {
                 }
                 Ok(found)
             };
-            timed.found(keys.len(), outcome.await, |found| keys.len() - found)
+            let outcome = timed.within(outcome).await;
+            timed.found(keys.len(), outcome, |found| keys.len() - found)
         })
     }
 
@@ -323,7 +328,8 @@ impl Client {
                 let [answer] = answer;
                 Ok(answer.map_err(RpcError::Refused)?)
             };
-            timed.answered(outcome.await)
+            let outcome = timed.within(outcome).await;
+            timed.answered(outcome)
         })
     }
 
@@ -348,14 +354,14 @@ impl Client {
     ) -> BoxFuture<'a, Result<Vec<Result<(), Refusal>>, CallError>> {
         Box::pin(async move {
             let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-            let outcome: Result<_, CallError> = async {
+            let outcome = async {
                 let keys = checked(keys)?;
                 let mut answers =
                     self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await?;
                 self.core.tiers.remove_unlisted(&keys, &mut answers).await;
                 Ok(answers)
-            }
-            .await;
+            };
+            let outcome: Result<_, CallError> = timed.within(outcome).await;
             match &outcome {
                 Ok(keys) => timed.ended(keys.iter().map(|key| match key {
                     Ok(()) => Ok(0),
@@ -404,7 +410,8 @@ impl Client {
                 self.core.tiers.remove_all_unlisted(None).await;
                 Ok(removed)
             };
-            timed.answered(outcome.await)
+            let outcome = timed.within(outcome).await;
+            timed.answered(outcome)
         })
     }
 

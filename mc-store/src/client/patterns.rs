@@ -112,7 +112,8 @@ impl Client {
                 self.core.tiers.remove_all_unlisted(Some(pattern)).await;
                 Ok(removed)
             };
-            timed.answered(removed.await)
+            let removed = timed.within(removed).await;
+            timed.answered(removed)
         })
     }
 }

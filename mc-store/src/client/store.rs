@@ -57,7 +57,8 @@ impl Client {
             }
             let timed = self.core.metrics.start(operation);
             let (items, invalid) = items_of(puts);
-            let (awaited, stored) = self.core.store_items(items, config, mode, true).await;
+            let storing = self.core.store_items(items, config, mode, true);
+            let (awaited, stored) = timed.within(storing).await;
             let codes = invalid.iter().flatten().map(|error| Err(error.code()));
             timed.ended(awaited.iter().map(Awaited::tally).chain(codes));
             in_order(invalid, stored)

@@ -68,7 +68,7 @@ impl Client {
                 let item = |&at: &usize| Item::new(keys[at], None, None, Target::OWNED);
                 let mut items: Vec<Item<'_>> = open.iter().map(item).collect();
                 let timed = self.core.metrics.start(get);
-                self.core.reader().get_all(&mut items).await;
+                timed.within(self.core.reader().get_all(&mut items)).await;
                 timed.ended(items.iter().map(Item::tally));
                 let mut read = Vec::with_capacity(open.len());
                 let mut values = Vec::with_capacity(open.len());
@@ -105,16 +105,17 @@ impl Client {
         operation: ClientOperation,
     ) -> Vec<Result<(), GetError>> {
         let timed = self.core.metrics.start(operation);
-        let outcomes: Vec<Result<(), GetError>> = match self.remove_exactly(read).await {
-            Ok(answers) => {
-                let refused = |refusal: Refusal| match refusal.code {
-                    ErrorCode::LeaseExpired => GetError::Replaced,
-                    _ => GetError::refused(refusal),
-                };
-                answers.into_iter().map(|answer| answer.map_err(refused)).collect()
-            }
-            Err(error) => read.iter().map(|_| Err(GetError::Rpc(error.clone()))).collect(),
-        };
+        let outcomes: Vec<Result<(), GetError>> =
+            match timed.within(self.remove_exactly(read)).await {
+                Ok(answers) => {
+                    let refused = |refusal: Refusal| match refusal.code {
+                        ErrorCode::LeaseExpired => GetError::Replaced,
+                        _ => GetError::refused(refusal),
+                    };
+                    answers.into_iter().map(|answer| answer.map_err(refused)).collect()
+                }
+                Err(error) => read.iter().map(|_| Err(GetError::Rpc(error.clone()))).collect(),
+            };
         timed.ended(outcomes.iter().map(|outcome| match outcome {
             Ok(()) => Ok(0),
             Err(error) => Err(error.code()),
@@ -169,13 +170,13 @@ impl Client {
         Box::pin(async move {
             let keys: Vec<&str> = objects.iter().map(|(key, _)| *key).collect();
             let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-            let outcome: Result<_, CallError> = async {
+            let outcome = async {
                 self.core.link.request()?;
                 let of = objects.iter().map(|(_, generation)| *generation);
                 let named: Vec<_> = checked(&keys)?.into_iter().zip(of).collect();
                 Ok(self.remove_exactly(&named).await?)
-            }
-            .await;
+            };
+            let outcome: Result<_, CallError> = timed.within(outcome).await;
             match &outcome {
                 Ok(answers) => timed.ended(answers.iter().map(|answer| match answer {
                     Ok(()) => Ok(0),

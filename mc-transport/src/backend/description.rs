@@ -26,6 +26,8 @@ pub struct Description {
     pub rails: Vec<SocketAddr>,
     /// Transports that serve the same regions to some peers.
     pub shortcuts: Vec<Shortcut>,
+    /// Whether it may be told which trace requests belong to.
+    pub traces: bool,
 }
 
 /// Another transport of a node.
@@ -52,6 +54,9 @@ impl Description {
         if let Some(connection) = self.connection {
             let _ = writeln!(text, "connection {}", hex(&connection.to_bytes()));
         }
+        if self.traces {
+            text.push_str("traces\n");
+        }
         for rail in self.rails.iter().take(MAX_WAYS) {
             let _ = writeln!(text, "rail {rail}");
         }
@@ -71,12 +76,13 @@ impl Description {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (mut node, mut connection) = (None, None);
-        let (mut rails, mut shortcuts) = (Vec::new(), Vec::new());
+        let (mut rails, mut shortcuts, mut traces) = (Vec::new(), Vec::new(), false);
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["node", id] => node = unhex(id),
                 ["connection", id] => connection = unhex(id).map(LinkId::from_bytes),
+                ["traces"] => traces = true,
                 ["rail", address] if rails.len() < MAX_WAYS => {
                     rails.extend(address.parse::<SocketAddr>());
                 }
@@ -88,7 +94,7 @@ impl Description {
                 _ => {}
             }
         }
-        node.map(|node| Self { node, connection, rails, shortcuts })
+        node.map(|node| Self { node, connection, rails, shortcuts, traces })
     }
 }
 
@@ -116,13 +122,14 @@ mod tests {
                 endpoint: Endpoint::new("shm", "@mc-7").unwrap(),
                 secret: [0xab; 16],
             }],
+            traces: true,
         }
     }
 
     #[test]
     fn the_bytes_are_those_of_the_documentation() {
         let text = "node 30313233343536373839616263646566\nconnection \
-            5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\nrail 10.0.0.1:7000\nrail [fd00::1]:7000\nshortcut shm://@mc-7 abababababababababababababababab\n";
+            5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ntraces\nrail 10.0.0.1:7000\nrail [fd00::1]:7000\nshortcut shm://@mc-7 abababababababababababababababab\n";
         assert_eq!(some().encode(), text.as_bytes());
         assert_eq!(Description::decode(text.as_bytes()), Some(some()));
         let later = format!("{text}weather fine\nrail nowhere\nrail\n\n");

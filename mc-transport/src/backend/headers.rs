@@ -2,6 +2,7 @@
 //! `mc-transport-quic/docs/quic-wire.md` define them.
 
 use mc_ticket::Ticket;
+use mc_trace::TraceContext;
 use mc_types::{Extent, RemoteKey, Time};
 
 use crate::error::TransferError;
@@ -23,10 +24,12 @@ pub enum Opcode {
     Write = 2,
     /// Ends another link.
     Fence = 3,
+    /// Names the trace of the next requests. Has no answer.
+    Trace = 4,
 }
 
 /// Asks for one operation; the payload of a write follows. A fence has the id of the
-/// connection to end where others have a key.
+/// connection to end where others have a key. See [`RequestHeader::trace`] for the last kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
     /// The operation that is requested.
@@ -52,6 +55,28 @@ pub struct Malformed {
 }
 
 impl RequestHeader {
+    /// Names the trace of the next `count` requests. Its number is in place of the key, that of
+    /// the span in place of the offset; the length is 1 where it is recorded.
+    #[must_use]
+    pub fn trace(context: &TraceContext, count: u32) -> Self {
+        Self {
+            opcode: Opcode::Trace,
+            has_ticket: false,
+            id: count,
+            key: RemoteKey::from_bytes(context.trace().to_be_bytes()),
+            offset: context.span(),
+            len: context.is_sampled().into(),
+        }
+    }
+
+    /// Returns the trace that a header of this kind names, if any.
+    #[must_use]
+    pub fn named_trace(&self) -> Option<TraceContext> {
+        let trace = u128::from_be_bytes(self.key.to_bytes());
+        TraceContext::new(trace, self.offset, self.len & 1 == 1)
+            .filter(|_| self.opcode == Opcode::Trace)
+    }
+
     /// Returns the bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
@@ -75,6 +100,7 @@ impl RequestHeader {
             [1, ticket @ (0 | 1), 0, 0] => (Opcode::Read, ticket == 1),
             [2, ticket @ (0 | 1), 0, 0] => (Opcode::Write, ticket == 1),
             [3, 0, 0, 0] => (Opcode::Fence, false),
+            [4, 0, 0, 0] => (Opcode::Trace, false),
             _ => return Err(Malformed { id }),
         };
         Ok(Self {

@@ -367,9 +367,7 @@ impl LinkState {
         let greeted = greeted.map_err(|error: ConnectError| lost(io::Error::other(error)))?;
         let Some(tasks) = self.tasks.upgrade() else { return Err(TransferError::Closed) };
         let stream = Arc::new(StreamLink::open(
-            greeted.stream,
-            greeted.max_operation,
-            greeted.description.connection,
+            greeted,
             self.stall_timeout,
             &tasks,
             &self.counters.streams,

@@ -163,7 +163,7 @@ impl ShmTransport {
             let node = nonce().map_err(|source| StartError::NoRandomness { source })?;
             let (rails, shortcuts) = (Vec::new(), Vec::new());
             let service = Service {
-                description: Description { node, connection: None, rails, shortcuts },
+                description: Description { node, connection: None, rails, shortcuts, traces: true },
                 regions: shell.regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 connect_timeout: config.connect_timeout,

@@ -23,6 +23,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use super::frames::{Frame, SendQueue};
+use super::greeting::Greeted;
 use super::receiver::Receiver;
 use super::socket::Stream;
 use super::wire::{Opcode, RequestHeader};
@@ -44,21 +45,20 @@ pub struct StreamLink {
 }
 
 impl StreamLink {
-    /// Takes over a connection whose prefaces are exchanged. `max_operation` is the
-    /// smaller limit of both sides. `at_end` runs once the link was lost and everything
+    /// Takes over a connection whose prefaces are exchanged. `at_end` runs once the link was lost and everything
     /// that was under way has its result; not when the transport is dropped.
     pub(crate) fn open(
-        stream: Stream,
-        max_operation: u64,
-        id: Option<LinkId>,
+        greeted: Greeted,
         stall_timeout: Duration,
         tasks: &Tasks,
         open_links: &Arc<AtomicUsize>,
         at_end: impl FnOnce() + Send + 'static,
     ) -> Self {
+        let Greeted { stream, max_operation, description } = greeted;
         let channel = Arc::new(Channel {
             stream,
             max_operation,
+            traces: description.traces,
             opened: Instant::now(),
             outbox: Mutex::new(Outbox::default()),
             sending: Mutex::new(SendQueue::default()),
@@ -76,7 +76,7 @@ impl StreamLink {
             at_end();
         });
         tasks.spawn(send(Arc::clone(&channel)));
-        Self { channel, id }
+        Self { channel, id: description.connection }
     }
 
     /// Fails what is under way and everything to come with `reason`.
@@ -162,6 +162,8 @@ fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
 pub(super) struct Channel {
     pub(super) stream: Stream,
     max_operation: u64,
+    /// Whether the server may be told which trace requests belong to.
+    traces: bool,
     /// Origin of `busy_since`.
     opened: Instant,
     outbox: Mutex<Outbox>,
@@ -268,6 +270,11 @@ impl Channel {
                 completion.complete(Err(reason.clone()));
             }
             return;
+        }
+        if let Some(trace) = self.traces.then(mc_trace::current).flatten() {
+            // Bounded by `MAX_BATCH`.
+            let header = RequestHeader::trace(&trace, count as u32);
+            outbox.frames.push(Frame::bare(&header.encode()));
         }
         for (request, completion) in operations {
             match request {

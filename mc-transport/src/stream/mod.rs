@@ -17,4 +17,5 @@ pub(crate) mod server;
 pub(crate) mod socket;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
+mod traced;
 pub(crate) mod wire;

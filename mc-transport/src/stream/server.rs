@@ -16,6 +16,7 @@ use bytes::Bytes;
 use mc_memory::{Access, MemorySlice};
 use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
+use mc_trace::TraceContext;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,6 +26,7 @@ use super::progress::{ProgressTimeout, Stalled};
 use super::socket::Stream;
 #[cfg(feature = "tls")]
 use super::tls::HandshakeError;
+use super::traced::Traced;
 use super::wire::{
     MAX_REQUEST_LEN, Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader,
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
@@ -198,6 +200,8 @@ struct Connection {
     answers: SendQueue,
     /// In the order of the requests, all of which are behind `answers`.
     ahead: VecDeque<Ahead>,
+    /// The trace that the next requests, or the last ones, belong to.
+    traced: Option<Box<Traced>>,
     progress: ProgressTimeout,
     /// The peer as staged regions know it, from its first operation on one on.
     stage_peer: Option<Arc<StagePeer>>,
@@ -230,6 +234,7 @@ impl Connection {
             received: ReceiveBuffer::small(),
             answers: SendQueue::default(),
             ahead: VecDeque::new(),
+            traced: None,
             progress: ProgressTimeout::new(service.connect_timeout),
             stage_peer: None,
             is_proved: false,
@@ -302,7 +307,11 @@ impl Connection {
         loop {
             self.begin_arrived().await?;
             if self.ahead.is_empty() {
-                return self.flush().await;
+                self.flush().await?;
+                if self.traced.as_ref().is_some_and(|traced| traced.is_over()) {
+                    self.traced = None;
+                }
+                return Ok(());
             }
             if !self.is_asked_meanwhile().await? {
                 self.answer_ahead(self.ahead.len() - 1).await?;
@@ -364,6 +373,11 @@ impl Connection {
                 return Err(End::Malformed);
             }
         };
+        if request.opcode == Opcode::Trace {
+            let context = request.named_trace().filter(TraceContext::is_sampled);
+            self.traced = context.map(|context| Box::new(Traced::new(context, request.id)));
+            return Ok(());
+        }
         if request.opcode == Opcode::Fence {
             self.answer_ahead(0).await?;
             if (request.offset, request.len) != (0, 0) {
@@ -391,6 +405,9 @@ impl Connection {
             self.seat.place().reached(Stage::Proved);
             self.received.enlarge();
             self.progress.renew();
+        }
+        if let Some(traced) = &mut self.traced {
+            traced.request(wanted, len, admitted.is_ok());
         }
         self.expected = match (is_write && len >= DIRECT, request.has_ticket) {
             (false, _) => usize::MAX,

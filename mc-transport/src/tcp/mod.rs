@@ -131,8 +131,8 @@ impl TcpTransport {
             let bound = rails.0;
             shell.endpoint = Some(advertise(SCHEME, &config.advertise_hosts, bound)?);
             local_address = Some(bound);
-            let description =
-                Description { node: random()?, connection: None, rails: rails.1, shortcuts };
+            let (node, connection, rails) = (random()?, None, rails.1);
+            let description = Description { node, connection, rails, shortcuts, traces: true };
             let service = Service {
                 regions: shell.regions.clone(),
                 max_operation: config.max_operation.as_u64(),

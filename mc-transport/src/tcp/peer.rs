@@ -369,9 +369,7 @@ impl Peer {
             config.stall_timeout
         };
         Arc::new(StreamLink::open(
-            greeted.stream,
-            greeted.max_operation,
-            greeted.description.connection,
+            greeted,
             timeout,
             &context.tasks,
             &context.counters.links,

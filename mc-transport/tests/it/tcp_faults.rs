@@ -535,7 +535,7 @@ async fn a_write_under_a_ticket_ends_with_its_time() {
 #[tokio::test]
 async fn malformed_requests_end_the_connection() {
     let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
-    for (at, value) in [(0, 0), (0, 4), (1, 2), (2, 1), (3, 0x80)] {
+    for (at, value) in [(0, 0), (0, 5), (1, 2), (2, 1), (3, 0x80)] {
         let mut raw = fake_client(server.local_address().unwrap()).await;
         let mut bytes = request(1, 9, KEY, 0, 0);
         bytes[at] = value;
@@ -558,6 +558,34 @@ async fn malformed_requests_end_the_connection() {
     assert_eq!(answer.to_vec(), response(1, 1, 0));
     drop(raw);
     eventually(DEADLINE, "every connection is closed", || server.stats().connections == 0).await;
+}
+
+#[tokio::test]
+async fn a_trace_has_no_answer_and_changes_nothing() {
+    let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
+    let memory = Memory::allocate(4096).unwrap();
+    let region = server.register(&memory, Access::Read).unwrap();
+    let mut raw = fake_client(server.local_address().unwrap()).await;
+    // One for more requests than come, one for none, two that name nothing, and one in front of a refusal.
+    for (count, trace, offset, key) in [
+        (u32::MAX, KEY, 5, region.key()),
+        (0, KEY, 5, region.key()),
+        (1, RemoteKey::from_bytes([0; 16]), 5, region.key()),
+        (1, KEY, 0, region.key()),
+        (1, KEY, u64::MAX, KEY),
+    ] {
+        raw.write_all(&request(4, count, trace, offset, u64::MAX)).await.unwrap();
+        raw.write_all(&request(1, 6, key, 0, 0)).await.unwrap();
+        let mut answer = [0; 16];
+        raw.read_exact(&mut answer).await.unwrap();
+        let refused = u8::from(key == KEY);
+        assert_eq!(answer.to_vec(), response(refused, 6, 0), "{count} of {trace:?} from {offset}");
+    }
+    // One that shows a ticket is malformed.
+    let mut bytes = request(4, 9, KEY, 5, 1);
+    bytes[1] = 1;
+    raw.write_all(&bytes).await.unwrap();
+    assert_eq!(rest(&mut raw).await, response(5, 9, 0));
 }
 
 #[tokio::test]

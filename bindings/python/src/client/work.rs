@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
+use crate::traces;
+
 /// The work's future; `None` once it has ended. Locked while a thread polls it.
 type Slot = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
 
@@ -29,7 +31,7 @@ impl Work {
         threads: &Runtime,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
-        let future: Slot = Arc::new(Mutex::new(Some(Box::pin(future))));
+        let future: Slot = Arc::new(Mutex::new(Some(Box::pin(traces::carried(future)))));
         let slot = Arc::clone(&future);
         let task = std::future::poll_fn(move |cx| {
             let mut slot = slot.lock();

@@ -35,6 +35,7 @@ mod settings;
 mod standalone;
 mod strangers;
 mod support;
+mod traces;
 #[cfg(target_os = "linux")]
 mod two_families;
 mod unread_log;

@@ -46,6 +46,8 @@ pub(super) struct Connection {
     hello: Option<Instant>,
     /// The client's reads, where requests say which of them are over.
     reads: Option<ReadCounter>,
+    /// Whether requests may bear the context of a trace.
+    traces: bool,
     /// The buffer of received bytes; all of it is room for bytes.
     inbox: Vec<u8>,
     /// Where in it the answer's payload is.
@@ -134,6 +136,7 @@ impl Connection {
             begin: 0,
             hello: None,
             reads: None,
+            traces: false,
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
@@ -155,6 +158,7 @@ impl Connection {
                 let welcome = offers(words);
                 connection.hello = welcome.send_times.then_some(hello);
                 connection.reads = welcome.reads.then(|| config.reads.clone());
+                connection.traces = welcome.traces;
                 connection.incarnation = welcome.incarnation;
                 if !config.administration {
                     connection.epoch = welcome.epoch;
@@ -227,6 +231,7 @@ impl Connection {
             Said {
                 sent: self.hello.map(|hello| now.saturating_duration_since(hello)),
                 reads: self.reads.as_ref().and_then(|reads| reads.progress(method)),
+                trace: self.traces.then(mc_trace::current).flatten(),
             }
         } else {
             Said::default()

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_rpc::{LatencyHistogram, LatencyRecorder};
+use mc_trace::{Kind, Span};
 use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
 use tokio::time::Instant;
@@ -194,7 +195,8 @@ impl Metrics {
     /// abandoned.
     pub(super) fn start(&self, operation: ClientOperation) -> Timed<'_> {
         let counters = self.counters.as_ref().map(|all| &all.operations[operation as usize]);
-        Timed { running: counters.map(|counters| (counters, Instant::now())) }
+        let span = Span::root(operation.as_str(), Kind::Internal);
+        Timed { running: counters.map(|counters| (counters, Instant::now())), span }
     }
 
     /// Counts bytes that have moved.
@@ -254,24 +256,43 @@ impl Metrics {
 #[must_use = "a call whose outcome is not told is counted as abandoned"]
 pub(super) struct Timed<'a> {
     running: Option<(&'a OperationCounters, Instant)>,
+    span: Span,
 }
 
 impl Timed<'_> {
+    /// Work of this call, as which it is traced.
+    pub(super) fn within<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        self.span.within(work)
+    }
+
     /// The call is over: for each object the bytes that it came to, or why it failed.
     pub(super) fn ended(mut self, outcomes: impl IntoIterator<Item = Result<u64, ErrorCode>>) {
-        let Some((counters, begun)) = self.running.take() else { return };
-        counters.latency.record(begun.elapsed());
-        let (mut objects, mut bytes) = (0, 0);
+        let counted = self.running.take();
+        if counted.is_none() && !self.span.is_recording() {
+            return;
+        }
+        let (mut objects, mut bytes, mut failed) = (0, 0, None);
         for outcome in outcomes {
             objects += 1;
             match outcome {
                 Ok(more) => bytes += more,
                 Err(code) => {
-                    // Every code is in the list; the fields' order is the list's.
-                    counters.failures[code as usize].fetch_add(1, Ordering::Relaxed);
+                    failed = failed.or(Some(code));
+                    if let Some((counters, _)) = counted {
+                        // Every code is in the list; the fields' order is the list's.
+                        counters.failures[code as usize].fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
         }
+        self.span.set("mc.objects", objects);
+        self.span.set("mc.bytes", bytes);
+        if let Some(code) = failed {
+            self.span.set("error.type", code.as_str());
+            self.span.failed(code);
+        }
+        let Some((counters, begun)) = counted else { return };
+        counters.latency.record(begun.elapsed());
         counters.objects.fetch_add(objects, Ordering::Relaxed);
         if bytes != 0 {
             counters.bytes.fetch_add(bytes, Ordering::Relaxed);
