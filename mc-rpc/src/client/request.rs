@@ -148,7 +148,7 @@ mod tests {
             let reads = Some(reads).filter(|_| id != 7);
             let trace = TraceContext::new(id.into(), id, true).filter(|_| id % 8 != 0);
             let begin = address(&mut request, begun, id, left, Said { sent, reads, trace });
-            let (header, payload) = first_frame(&request[begin..], 64).unwrap().unwrap();
+            let (header, payload) = first_frame(&request[begin..], 128).unwrap().unwrap();
             assert_eq!(reads_of(header, payload), reads);
             assert_eq!(trace_of(header, payload), trace);
             assert_eq!((header.id, header.timeout_ms), (id, millis));

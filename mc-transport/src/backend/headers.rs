@@ -247,11 +247,24 @@ mod tests {
             \x00\x10\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00";
         assert_eq!(request.encode(), bytes);
         assert_eq!(RequestHeader::decode(&bytes), Ok(request));
-        for (at, value) in [(0, 0), (0, 4), (1, 2), (2, 1), (3, 1)] {
+        for (at, value) in [(0, 0), (0, 5), (1, 2), (2, 1), (3, 1)] {
             let kept = std::mem::replace(&mut bytes[at], value);
             assert_eq!(RequestHeader::decode(&bytes), Err(Malformed { id: 7 }));
             bytes[at] = kept;
         }
+    }
+
+    #[test]
+    fn trace_bytes() {
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let header = RequestHeader::trace(&text.parse().unwrap(), 2);
+        let bytes =
+            *b"\x04\x00\x00\x00\x02\x00\x00\x00\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6\xa3\xce\x92\x9d\
+            \x0e\x0e\x47\x36\xb7\x02\xa9\x0b\xaa\x67\xf0\x00\x01\x00\x00\x00\x00\x00\x00\x00";
+        assert_eq!(header.encode(), bytes);
+        assert_eq!(RequestHeader::decode(&bytes), Ok(header));
+        assert_eq!(header.named_trace().map(|trace| trace.to_string()).as_deref(), Some(text));
+        assert_eq!(RequestHeader { opcode: Opcode::Fence, ..header }.named_trace(), None);
     }
 
     #[test]
@@ -285,7 +298,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_decodes_encodes_to_the_same_bytes(
-            request in any::<[u8; 32]>(), op in 0u8..5, flag in 0u8..3,
+            request in any::<[u8; 32]>(), op in 0u8..6, flag in 0u8..3,
             response in any::<[u8; 12]>(), status in 0u8..9
         ) {
             let mut bytes = [0; REQUEST_LEN];
