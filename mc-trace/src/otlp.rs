@@ -21,6 +21,20 @@ const LAST: Duration = Duration::from_secs(2);
 /// The longest answer of a collector that is read.
 const MAX_ANSWER: u64 = 64 << 10;
 
+/// The samplers, and whether they need a share.
+const SAMPLERS: [(&str, bool); 6] = [
+    ("always_on", false),
+    ("always_off", false),
+    ("traceidratio", true),
+    ("parentbased_always_on", false),
+    ("parentbased_always_off", false),
+    ("parentbased_traceidratio", true),
+];
+
+fn names() -> String {
+    SAMPLERS.map(|(name, _)| name).join(", ")
+}
+
 /// Why spans are not sent, although the variables say where to.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -34,6 +48,18 @@ pub enum OtlpError {
         variable: &'static str,
         /// Its value.
         protocol: String,
+    },
+    /// There is no such sampler.
+    #[error("OTEL_TRACES_SAMPLER={name} is not supported; write one of {}", names())]
+    Sampler {
+        /// Its name.
+        name: String,
+    },
+    /// The sampler needs a share.
+    #[error("OTEL_TRACES_SAMPLER={name} needs OTEL_TRACES_SAMPLER_ARG, a number from 0 to 1")]
+    Share {
+        /// The sampler.
+        name: String,
     },
     /// A variable cannot be understood.
     #[error("the variables OTEL_EXPORTER_OTLP_* cannot be understood: {0}")]
@@ -84,6 +110,7 @@ pub fn export_from_env(service: &str) -> Result<Option<Exporting>, OtlpError> {
             _ => {}
         }
     }
+    check_sampler()?;
     let exporter = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
@@ -101,6 +128,20 @@ pub fn export_from_env(service: &str) -> Result<Option<Exporting>, OtlpError> {
         return Err(OtlpError::Installed);
     }
     Ok(Some(Exporting(provider)))
+}
+
+/// Refuses what would sample everything by mistake.
+fn check_sampler() -> Result<(), OtlpError> {
+    let name = env::var("OTEL_TRACES_SAMPLER").unwrap_or_default();
+    if name.is_empty() {
+        return Ok(());
+    }
+    let Some((_, needs_share)) = SAMPLERS.iter().find(|(known, _)| *known == name) else {
+        return Err(OtlpError::Sampler { name });
+    };
+    let share = env::var("OTEL_TRACES_SAMPLER_ARG").ok().and_then(|text| text.parse::<f64>().ok());
+    let is_share = share.is_some_and(|share| (0.0..=1.0).contains(&share));
+    if *needs_share && !is_share { Err(OtlpError::Share { name }) } else { Ok(()) }
 }
 
 /// The way to a collector, for the thread that sends spans.

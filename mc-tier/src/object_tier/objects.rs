@@ -1,9 +1,11 @@
 //! The objects of a place in an object store.
 
-use std::sync::atomic::AtomicUsize;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -151,11 +153,23 @@ impl Objects {
     /// Sends a long object in parts.
     async fn upload(&self, path: &Path, parts: Vec<PutPayload>) -> object_store::Result<PutResult> {
         let mut upload = self.store.put_multipart(path).await?;
-        let sent = stream::iter(parts)
-            .map(|part| upload.put_part(part))
-            .buffer_unordered(self.parts_in_flight)
-            .try_collect::<()>()
-            .await;
+        let has_failed = AtomicBool::new(false);
+        let mut sent = Ok(());
+        {
+            let mut sending = pin!(
+                stream::iter(parts)
+                    .take_while(|_| ready(!has_failed.load(Ordering::Relaxed)))
+                    .map(|part| upload.put_part(part))
+                    .buffer_unordered(self.parts_in_flight)
+            );
+            // Also those that are under way when one fails: a server that goes on with a part after the upload was
+            // aborted may keep it.
+            while let Some(part) = sending.next().await {
+                if part.is_err() && !has_failed.swap(true, Ordering::Relaxed) {
+                    sent = part;
+                }
+            }
+        }
         let put = match sent {
             Ok(()) => upload.complete().await,
             Err(error) => Err(error),

@@ -33,7 +33,7 @@ impl Collector {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let kept = Arc::clone(&kept);
-                thread::spawn(move || serve(stream, &kept));
+                thread::spawn(move || serve(&stream, &kept));
             }
         });
         Self { address, spans }
@@ -66,7 +66,7 @@ impl Collector {
     }
 }
 
-fn serve(stream: TcpStream, spans: &Mutex<Vec<(String, Span)>>) {
+fn serve(mut stream: &TcpStream, spans: &Mutex<Vec<(String, Span)>>) {
     let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
     loop {
         let (mut len, mut first) = (0, true);
@@ -98,7 +98,7 @@ fn serve(stream: TcpStream, spans: &Mutex<Vec<(String, Span)>>) {
         }
         let answer =
             "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
-        (&stream).write_all(answer.as_bytes()).expect("a reader");
+        stream.write_all(answer.as_bytes()).expect("a reader");
     }
 }
 
@@ -193,13 +193,18 @@ fn what_is_not_sampled_is_not_told_and_a_collector_that_is_away_stops_nothing() 
     assert_eq!(got.code, Some(0), "{}", got.err);
     assert!(got.err.contains("cannot send spans to the collector"), "{}", got.err);
 
-    let grpc = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.address).into()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc".into()),
-    ];
-    let got = ctl(&grpc, &master.address, &["get", "k"], b"");
-    assert_eq!(got.code, Some(0), "{}", got.err);
-    assert!(got.err.contains("OTEL_EXPORTER_OTLP_PROTOCOL=grpc is not supported"), "{}", got.err);
+    for (variable, value, told) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "=grpc is not supported; write http/protobuf"),
+        ("OTEL_TRACES_SAMPLER", "some", "=some is not supported; write one of always_on, "),
+        ("OTEL_TRACES_SAMPLER", "traceidratio", "=traceidratio needs OTEL_TRACES_SAMPLER_ARG"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector", "invalid endpoint 'collector'"),
+    ] {
+        let mut wrong = collector.environment("always_on");
+        wrong.push((variable, value.into()));
+        let got = ctl(&wrong, &master.address, &["get", "k"], b"");
+        assert_eq!(got.code, Some(0), "{}", got.err);
+        assert!(got.err.contains(told) && got.err.contains(variable), "{}", got.err);
+    }
 
     let traced = collector.environment("parentbased_always_on");
     ctl(&traced, &master.address, &["get", "k"], b"").assert_ok();
