@@ -118,10 +118,9 @@ def test_a_generated_client_reads_every_page(
     assert job.success
     drain = pages.ask("get", "/api/v1/drain_jobs/query", job_id=job.job_id)
     assert drain.job_id == job.job_id
-    assert pages.call("post", "/api/v1/drain_jobs/cancel", job_id=job.job_id).status_code in {
-        200,
-        400,
-    }
+    # It may be over by now.
+    cancelled = pages.call("post", "/api/v1/drain_jobs/cancel", job_id=job.job_id)
+    assert cancelled.status_code in {200, 409}, cancelled
     refused = pages.call("get", "/api/v1/drain_jobs/query", job_id="none")
     assert isinstance(refused.parsed, models.Failure), refused
     assert not refused.parsed.success
