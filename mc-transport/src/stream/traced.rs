@@ -24,9 +24,10 @@ impl Traced {
         Self { peer, left: count, span, operations, refused, bytes_read, bytes_written }
     }
 
-    /// Notes the next request.
+    /// Notes the next request. It belongs to none once as many came as were announced.
     pub(super) fn request(&mut self, wanted: Access, len: u64, is_admitted: bool) {
-        self.left = self.left.saturating_sub(1);
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
         if !is_admitted {
             self.refused += 1;
             return;
@@ -55,5 +56,24 @@ impl Drop for Traced {
             self.span.set("mc.read.bytes", self.bytes_read);
             self.span.set("mc.written.bytes", self.bytes_written);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_the_announced_requests_is_not_counted() {
+        let peer = TraceContext::new(1, 2, true).expect("both are numbers");
+        let mut traced = Traced::new(peer, 3);
+        traced.request(Access::Read, 10, true);
+        traced.request(Access::Write, 200, true);
+        assert!(!traced.is_over());
+        traced.request(Access::Read, 3_000, false);
+        assert!(traced.is_over());
+        traced.request(Access::Read, 40_000, true);
+        assert_eq!((traced.operations, traced.refused), (2, 1));
+        assert_eq!((traced.bytes_read, traced.bytes_written), (10, 200));
     }
 }
